@@ -1,0 +1,1 @@
+"""What was released and what it cost: events, accountant, ledger, calibration, report."""

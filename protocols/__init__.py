@@ -1,0 +1,1 @@
+"""How values are computed in secret: runtime, transport, randomness, dealer, releases."""

@@ -1,0 +1,1 @@
+"""Selective counterfactual consistency in vertical federated learning: the method."""
