@@ -1,0 +1,38 @@
+"""Make the certificates of a consortium: a small authority, one for each party and the dealer.
+
+    python launch/certs.py certs --parties 3
+
+Give each host ca.pem and its own folder (party-0, party-1, ..., dealer) and nothing else. The
+authority's key is never written, so nobody can add a member later; make a new set instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from launch.console import EXIT_CODES, OK, guarded
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, help="a new folder for the set")
+    parser.add_argument("--parties", type=int, default=3, help="number of parties (default 3)")
+    parser.add_argument("--days", type=int, default=365, help="how long they are valid (default 365)")
+    options = parser.parse_args(arguments)
+    return guarded("certs", lambda: run(options))
+
+
+def run(options: argparse.Namespace) -> int:
+    from protocols.certificates import make_certificates
+
+    for place in make_certificates(options.folder, options.parties, options.days):
+        print(f"made {place}")
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

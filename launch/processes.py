@@ -1,0 +1,214 @@
+"""Starting and watching the processes of one session on this machine.
+
+The first process that fails gives the exit code; the others get their deadline to stop by
+themselves (they notice: a peer is gone), then they are ended. Nothing is left behind: no
+process, no port (listening sockets are made here and handed down), no throw-away key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import IO, Any
+
+from launch.console import OK, THREAD_VARIABLES
+from protocols.certificates import make_certificates
+from protocols.config import SessionConfig
+from protocols.rendezvous import listen_anywhere
+
+_SCRIPTS = Path(__file__).resolve().parent
+_GRACE = 2.0
+
+
+@dataclass
+class Child:
+    name: str
+    process: subprocess.Popen[str]
+    log: Path
+
+    def last_line(self) -> str:
+        lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+        return lines[-1] if lines else "(no message)"
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a session ended: the exit code to pass on, and one line for each process that failed."""
+
+    code: int
+    failures: list[str]
+    exit_codes: dict[str, int]
+
+
+class LocalSession:
+    """Dealer and parties of one session, as a context manager."""
+
+    def __init__(
+        self,
+        config: SessionConfig,
+        folder: Path,
+        certs: Path | None = None,
+        on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+        debug: bool = False,
+    ) -> None:
+        self.folder = folder
+        self.children: list[Child] = []
+        self._debug, self._on_event = debug, on_event
+        self._keys: Path | None = None
+        self._listeners: list[socket.socket] = []
+        self._config, self._certs = config, certs
+
+    @staticmethod
+    def addresses(parties: int) -> tuple[list[socket.socket], tuple[str, ...]]:
+        """Free local ports, held open so that nobody else takes them."""
+        made = [listen_anywhere() for _ in range(parties)]
+        return [listener for listener, _ in made], tuple(address for _, address in made)
+
+    def __enter__(self) -> LocalSession:
+        self._previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+        try:
+            self._start()
+        except BaseException:
+            self._clean_up()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._clean_up()
+
+    def _start(self) -> None:
+        parties = len(self._config.parties)
+        self._listeners, addresses = self.addresses(parties)
+        config = replace(self._config, parties=addresses)
+        if config.transport == "gloo":  # it opens its own ports
+            self._close_listeners()
+        (self.folder / "logs").mkdir(parents=True)
+        session_file = self.folder / "session.toml"
+        session_file.write_text(config.to_toml())
+        certs = self._certs
+        if certs is None and config.transport == "tls":
+            self._keys = Path(tempfile.mkdtemp(prefix="sccvfl-"))
+            certs = self._keys / "certs"
+            make_certificates(certs, parties, days=1)
+        common = ["--config", str(session_file)]
+        if certs is not None:
+            common += ["--certs", str(certs)]
+        if self._debug:
+            common.append("--debug")
+        self._launch("dealer", "run_dealer.py", common)
+        for rank in range(parties):
+            own = [*common, "--rank", str(rank), "--out", str(self.folder / f"party-{rank}")]
+            handles: tuple[int, ...] = ()
+            if self._listeners:
+                handles = (self._listeners[rank].fileno(),)
+                own += ["--listen-fd", str(handles[0])]
+            if rank == 0:
+                own.append("--progress")
+            self._launch(f"party {rank}", "run_party.py", own, handles)
+        self._close_listeners()
+        threading.Thread(target=self._follow, args=(self.children[1].process.stdout,), daemon=True).start()
+
+    def _launch(self, name: str, script: str, arguments: list[str], handles: tuple[int, ...] = ()) -> None:
+        threads = str(max(1, (os.cpu_count() or 1) // (len(self._config.parties) + 1)))
+        log = self.folder / "logs" / f"{name.replace(' ', '-')}.log"
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                [sys.executable, str(_SCRIPTS / script), *arguments, "--threads", threads],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if "--progress" in arguments else subprocess.DEVNULL,
+                stderr=output,
+                text=True,
+                pass_fds=handles,
+                env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, threads)},
+            )
+        self.children.append(Child(name, process, log))
+
+    def _follow(self, stream: IO[str] | None) -> None:
+        for line in stream or ():
+            with contextlib.suppress(ValueError):
+                event = json.loads(line)
+                if event.get("connected"):
+                    self._remove_keys()
+                self._on_event(event)
+
+    def wait(self) -> Ending:
+        """Until all have ended; after the first failure no longer than the deadline and a little."""
+        first: Child | None = None
+        limit = float("inf")
+        while any(child.process.poll() is None for child in self.children):
+            failed = [child for child in self.children if child.process.poll() not in (None, OK)]
+            if failed and first is None:
+                first, limit = failed[0], time.monotonic() + self._config.deadline + _GRACE
+            if time.monotonic() > limit:
+                break
+            time.sleep(0.02)
+        self._end_all()
+        failed = [child for child in self.children if child.process.returncode != OK]
+        first = first or (failed[0] if failed else None)
+        return Ending(
+            code=_exit_code(first.process.returncode) if first else OK,
+            failures=[_failure(child) for child in failed],
+            exit_codes={child.name: _exit_code(child.process.returncode) for child in self.children},
+        )
+
+    def _end_all(self) -> None:
+        alive = [child.process for child in self.children if child.process.poll() is None]
+        for process in alive:
+            process.terminate()
+        end = time.monotonic() + _GRACE
+        for process in alive:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.05, end - time.monotonic()))
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+    def _clean_up(self) -> None:
+        self._end_all()
+        for child in self.children:
+            if child.process.stdout is not None:
+                child.process.stdout.close()
+        self._close_listeners()
+        self._remove_keys()
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners = []
+
+    def _remove_keys(self) -> None:
+        if self._keys is not None:
+            shutil.rmtree(self._keys, ignore_errors=True)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _exit_code(code: int | None) -> int:
+    return 1 if code is None else code if code >= 0 else 128 - code
+
+
+def _failure(child: Child) -> str:
+    code = child.process.returncode
+    if code is not None and code < 0:
+        return f"{child.name}: ended by {signal.Signals(-code).name}"
+    line = child.last_line()
+    return line if line.startswith(child.name) else f"{child.name}: exit code {code}: {line}"

@@ -1,0 +1,48 @@
+"""Start the dealer of a session by hand, on a host that no party controls.
+
+    python launch/run_dealer.py --config session.toml --certs certs
+
+The dealer makes correlated randomness. It sees shapes and counts, never data, needs no open
+port (it dials the parties), and must not work together with any party.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from launch.console import EXIT_CODES, OK, guarded, start_logging
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", type=Path, required=True, help="the session file")
+    parser.add_argument("--certs", type=Path, help="folder with ca.pem and dealer/ (not needed for gloo)")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads of this process (default 1)")
+    parser.add_argument("--debug", action="store_true", help="tracebacks and debug messages")
+    options = parser.parse_args(arguments)
+    start_logging(options.debug)
+    return guarded("dealer", lambda: run(options), debug=options.debug)
+
+
+def run(options: argparse.Namespace) -> int:
+    import torch
+
+    from protocols.certificates import Credentials
+    from protocols.config import SessionConfig
+    from protocols.node import serve_as_dealer
+
+    torch.set_num_threads(options.threads)
+    config = SessionConfig.load(options.config)
+    credentials = Credentials.of(options.certs, "dealer") if options.certs is not None else None
+    made = serve_as_dealer(config, credentials)
+    logging.getLogger("dealer").info("done, %d tuples made", made)
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

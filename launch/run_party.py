@@ -1,0 +1,83 @@
+"""Start one party of a session by hand, on any host.
+
+    python launch/run_party.py --rank 1 --config session.toml --certs certs --out out
+
+Every host needs the same session file and this code, the folder of its own certificate
+(certs/party-1) and certs/ca.pem. Start the parties and the dealer in any order within the
+deadline of the session file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import socket
+import sys
+from pathlib import Path
+
+from launch.console import CHECK_FAILED, EXIT_CODES, OK, guarded, start_logging
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rank", type=int, required=True, help="this party's place in the session file, from 0")
+    parser.add_argument("--config", type=Path, required=True, help="the session file")
+    parser.add_argument("--certs", type=Path, help="folder with ca.pem and party-RANK/ (not needed for gloo)")
+    parser.add_argument("--out", type=Path, help="where releases.jsonl and result.json go; must not hold a run")
+    parser.add_argument(
+        "--listen", metavar="HOST:PORT", help="listen here instead of the address in the session file"
+    )
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads of this process (default 1)")
+    parser.add_argument("--debug", action="store_true", help="tracebacks and debug messages")
+    parser.add_argument("--listen-fd", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--progress", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    start_logging(options.debug)
+    return guarded(f"party {options.rank}", lambda: run(options), debug=options.debug)
+
+
+def run(options: argparse.Namespace) -> int:
+    import torch
+
+    from protocols.certificates import Credentials, node_folder
+    from protocols.config import SessionConfig
+    from protocols.node import open_session
+    from protocols.rendezvous import listen
+    from secure_sccvfl.jobs import make_job
+
+    log = logging.getLogger("party")
+    torch.set_num_threads(options.threads)
+    config = SessionConfig.load(options.config)
+    job = make_job(config)
+    credentials = None
+    if options.certs is not None:
+        credentials = Credentials.of(options.certs, node_folder(options.rank, config.dealer))
+    listener = None
+    if options.listen_fd is not None:
+        listener = socket.socket(fileno=options.listen_fd)
+    elif options.listen is not None:
+        listener = listen(options.listen)
+
+    def progress(step: str, number: int, total: int) -> None:
+        log.info("%s (%d of %d)", step, number + 1, total)
+        if options.progress:
+            print(json.dumps({"step": step, "number": number, "total": total}), flush=True)
+
+    releases = options.out / "releases.jsonl" if options.out else None
+    session = open_session(config, options.rank, credentials, job.plan(), releases, listener)
+    with session:
+        if options.progress:
+            print(json.dumps({"connected": True}), flush=True)
+        log.info("connected; running %s", config.job)
+        result = job.run(session, progress)
+    if options.out:
+        (options.out / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    log.info("done, %s", "all well" if result["ok"] else "a check failed")
+    return OK if result["ok"] else CHECK_FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""Products and truncation on additive shares. Every function is run by all parties together.
+
+| step | before | rounds | words to each peer | learned |
+|---|---|---|---|---|
+| product, matmul, convolution | shares of x, y | 1 | size of x and y | nothing |
+| square | shares of x | 1 | size of x | nothing |
+| mask (owned block) | x at its owner | 1, once | owner: size of x; others: 0 | nothing |
+| masked matmul | a mask, shares of y | 1 | size of y | nothing |
+| divide by a public integer | shares of x | 1 | size of x | nothing |
+
+Why: all that is opened is a secret minus a uniform tuple value that is used for this secret
+alone. A mask may serve many products of the *same* secret, since it is opened once.
+
+Division. Let X = x + h with h a multiple of the divisor d near 2^62, so 0 <= X < 2^63 for
+|x| < 2^62 - d. With r uniform in [0, 2^64), open c = X + r mod 2^64. A wrap happened exactly
+when the top bit of r is 1 and the top bit of c is 0, which is linear in the shared top bit.
+So X = c - r + wrap * 2^64 over the integers and X // d is
+c // d - r // d + wrap * round(2^64 / d), off by at most 1 (d a power of two) or 2 units.
+Nothing depends on how large the shares are, so no value is ever garbage, for any number of
+parties. The error is random rounding: unbiased for powers of two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from protocols import ring
+from protocols.errors import ProtocolError
+from protocols.party import Party
+from protocols.ring import Words
+from protocols.transport import Spec
+from protocols.tuples import Request
+
+
+def bilinear(party: Party, op: str, x: Words, y: Words, **options: Any) -> Words:
+    """Shares of op(x, y), not truncated, by Beaver's triple."""
+    if x.ndim == y.ndim == 0:
+        return bilinear(party, op, x.reshape(1), y.reshape(1)).reshape(())
+    frozen = tuple(sorted((key, _plain(value)) for key, value in options.items()))
+    triple = party.take("bilinear", op, x.shape, y.shape, frozen)
+    a, b, c = triple["a"], triple["b"], triple["c"]
+    e, d = party.open_masked(op, [x - a, y - b])
+    if party.rank == 0:
+        b += d  # e*b + e*d in one product
+    c += ring.apply(op, e, b, **options)
+    c += ring.apply(op, a, d, **options)
+    return c
+
+
+def square(party: Party, x: Words) -> Words:
+    """Shares of x * x, not truncated."""
+    flat = x.reshape(-1)
+    pair = party.take("square", flat.shape)
+    (e,) = party.open_masked("square", [flat - pair["a"]])
+    result: Words = pair["b"] + 2 * e * pair["a"]
+    if party.rank == 0:
+        result += e * e
+    return result.reshape(x.shape)
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A matrix under a mask that was opened once: x = opened + mask.
+
+    With an owner, `own` is x itself there and None elsewhere; without one, `mask` is a share.
+    """
+
+    counter: int
+    shape: tuple[int, int]
+    opened: Words = field(repr=False)
+    owner: int | None
+    own: Words | None = field(repr=False)
+    mask: Words | None = field(repr=False)
+
+
+def mask_owned(party: Party, owner: int, x: Words | None, shape: tuple[int, int]) -> Masked:
+    """Put a block that `owner` holds in the clear under a mask that only it (and the dealer) knows."""
+    counter, fields = party.tuples.take(Request("mask", (shape, owner)))
+    if party.rank == owner:
+        if x is None or x.shape != shape:
+            raise ProtocolError(f"the owner must give a block of shape {shape}")
+        opened = party.publish("masked block", owner, x - fields["a"], Spec("<i8", shape))
+        return Masked(counter, shape, opened, owner, x, None)
+    opened = party.publish("masked block", owner, None, Spec("<i8", shape))
+    return Masked(counter, shape, opened, owner, None, None)
+
+
+def mask_shared(party: Party, x: Words) -> Masked:
+    """Put a shared matrix under a mask, to multiply it many times."""
+    shape = (x.shape[0], x.shape[1])
+    counter, fields = party.tuples.take(Request("mask", (shape, None)))
+    (opened,) = party.open_masked("masked matrix", [x - fields["a"]])
+    return Masked(counter, shape, opened, None, None, fields["a"])
+
+
+def masked_matmul(party: Party, block: Masked, y: Words, *, transposed: bool = False) -> Words:
+    """Shares of x @ y (or x^T @ y), not truncated; only y - b is opened."""
+    pair = party.take("masked_matmul", block.counter, block.shape, y.shape, transposed)
+    b, c = pair["b"], pair["c"]
+    (d,) = party.open_masked("masked matmul", [y - b])
+
+    def turn(matrix: Words) -> Words:
+        return matrix.T if transposed else matrix
+
+    # x y = (opened + mask)(b + d) = opened b + mask b + x d
+    c += ring.matmul(turn(block.opened), b)
+    if block.owner is None:
+        if block.mask is None:
+            raise ProtocolError("a shared masked matrix has lost its mask")
+        c += ring.matmul(turn(block.mask), d)
+        if party.rank == 0:
+            c += ring.matmul(turn(block.opened), d)
+    elif block.own is not None:
+        c += ring.matmul(turn(block.own), d)
+    return c
+
+
+def divide(party: Party, x: Words, divisor: int) -> Words:
+    """Shares of x / divisor, rounded to a neighbouring integer; needs |x| < 2^62 - divisor."""
+    if divisor == 0:
+        raise ProtocolError("division by zero")
+    if divisor < 0:
+        return -divide(party, x, -divisor)
+    if divisor == 1:
+        return x.copy()
+    if divisor >= 1 << 62:
+        raise ProtocolError(f"a divisor must be below 2^62, not {divisor}")
+    flat = x.reshape(-1)
+    pair = party.take("truncation", flat.shape, divisor)
+    steps = (1 << 62) // divisor
+    masked = flat + pair["r"]
+    if party.rank == 0:
+        masked += np.int64(steps * divisor)
+    (opened,) = party.open_masked("truncate", [masked])
+    c = opened.view(np.uint64)
+    no_top = 1 - (c >> np.uint64(63)).view(np.int64)
+    wrap = ((1 << 64) + divisor // 2) // divisor
+    factor = np.uint64(wrap % (1 << 64)).view(np.int64)
+    result: Words = pair["top"] * no_top * factor - pair["q"]
+    if party.rank == 0:
+        result += (c // np.uint64(divisor)).view(np.int64) - steps
+    return result.reshape(x.shape)
+
+
+def truncate(party: Party, x: Words, bits: int) -> Words:
+    """Drop fractional bits."""
+    return divide(party, x, 1 << bits)
+
+
+def _plain(value: Any) -> Any:
+    return tuple(_plain(item) for item in value) if isinstance(value, (list, tuple)) else value

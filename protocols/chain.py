@@ -1,0 +1,65 @@
+"""An append-only log in which every line carries the hash of all before it.
+
+A line is JSON with `index`, `previous` and `hash`; the hash covers the line without itself.
+Changing, dropping, adding or swapping a line breaks the chain. Lines reach the disk before
+`append` returns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from protocols.errors import LedgerError
+
+START = hashlib.sha256(b"sccvfl chain").hexdigest()
+
+
+class HashChain:
+    """A log in memory and, if a path is given, in a new file."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.head = START
+        self.entries: list[dict[str, Any]] = []
+        self._path = path
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(mode=0o600, exist_ok=False)
+
+    def append(self, content: dict[str, Any]) -> str:
+        """Add a line; returns the new head."""
+        entry = {"index": len(self.entries), "previous": self.head, **content}
+        entry["hash"] = _hash(entry)
+        if self._path is not None:
+            with self._path.open("a") as file:
+                file.write(json.dumps(entry) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        self.entries.append(entry)
+        self.head = str(entry["hash"])
+        return self.head
+
+
+def read_chain(path: Path) -> list[dict[str, Any]]:
+    """All lines of a log, or LedgerError naming the first bad one."""
+    entries: list[dict[str, Any]] = []
+    head = START
+    for number, line in enumerate(path.read_text().splitlines()):
+        try:
+            entry = json.loads(line)
+            intact = entry["index"] == number and entry["previous"] == head and entry["hash"] == _hash(entry)
+        except (ValueError, KeyError, TypeError):
+            intact = False
+        if not intact:
+            raise LedgerError(f"{path.name}: line {number + 1} does not continue the chain")
+        entries.append(entry)
+        head = entry["hash"]
+    return entries
+
+
+def _hash(entry: dict[str, Any]) -> str:
+    content = {key: value for key, value in entry.items() if key != "hash"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

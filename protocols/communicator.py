@@ -1,0 +1,160 @@
+"""CrypTen's communicator interface over our transport: one round for every collective.
+
+The collectives move shares, so they work only inside `masked_openings`, for protocol code of
+CrypTen's that opens nothing but masked values; anywhere else they raise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import reduce
+from operator import add, xor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from protocols.errors import ProtocolError, UndeclaredRelease
+from protocols.transport import Array, Spec
+
+if TYPE_CHECKING:
+    from protocols.runtime import Session
+
+
+class Communicator:
+    """What CrypTen gets when it asks for its communicator."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._masked = False
+
+    @contextmanager
+    def masked_openings(self) -> Iterator[None]:
+        before, self._masked = self._masked, True
+        try:
+            yield
+        finally:
+            self._masked = before
+
+    def get_rank(self) -> int:
+        return self._session.rank
+
+    def get_world_size(self) -> int:
+        return self._session.parties
+
+    def get_name(self) -> str:
+        return f"rank{self._session.rank}"
+
+    def barrier(self) -> None:
+        self._session.party.open_masked("barrier", [np.zeros(1, np.uint8)])
+
+    def all_reduce(self, input: Any, op: Any = None, batched: bool = False) -> Any:
+        """The sum (or exclusive or) of everyone's tensors, at everyone: one round, batched or not."""
+        totals = [_combine(parts, op) for parts in self._everyones("all_reduce", _listed(input))]
+        return totals if batched else totals[0]
+
+    def reduce(self, input: Any, dst: int, op: Any = None, batched: bool = False) -> Any:
+        """As `all_reduce`, at party `dst` alone."""
+        gathered = self._to_one("reduce", _listed(input), dst)
+        if gathered is None:
+            return None
+        totals = [_combine(parts, op) for parts in gathered]
+        return totals if batched else totals[0]
+
+    def all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        return self._everyones("all_gather", [tensor])[0]
+
+    def gather(self, tensor: torch.Tensor, dst: int) -> list[Any]:
+        gathered = self._to_one("gather", [tensor], dst)
+        return [None] if gathered is None else gathered[0]
+
+    def broadcast(self, input: Any, src: int, group: Any = None, batched: bool = False) -> Any:
+        self._guard("broadcast")
+        party = self._session.party
+        arrays = [_array(tensor) for tensor in _listed(input)]
+        if party.rank == src:
+            party.transport.exchange("broadcast", {peer: arrays for peer in party.others}, {})
+            return input
+        came = party.transport.exchange("broadcast", {}, {src: [Spec.of(array) for array in arrays]})[src]
+        for tensor, array in zip(_listed(input), came, strict=True):
+            tensor.copy_(torch.from_numpy(array))
+        return input
+
+    def scatter(self, scatter_list: Any, src: int, size: Any = None, device: Any = None) -> torch.Tensor:
+        self._guard("scatter")
+        party = self._session.party
+        if party.rank == src:
+            send = {peer: [_array(scatter_list[peer])] for peer in party.others}
+            party.transport.exchange("scatter", send, {})
+            return scatter_list[src]
+        shape = tuple(size if size is not None else scatter_list[party.rank].size())
+        return torch.from_numpy(party.transport.exchange("scatter", {}, {src: [Spec("<i8", shape)]})[src][0])
+
+    def send(self, tensor: torch.Tensor, dst: int) -> None:
+        self._guard("send")
+        self._session.party.transport.exchange("send", {dst: [_array(tensor)]}, {})
+
+    def recv(self, tensor: torch.Tensor, src: int) -> torch.Tensor:
+        self._guard("recv")
+        came = self._session.party.transport.exchange("send", {}, {src: [Spec.of(_array(tensor))]})
+        return torch.from_numpy(came[src][0])
+
+    def broadcast_obj(self, obj: Any, src: int, group: Any = None) -> Any:
+        """Public sizes only: integers, strings and lists of them, as JSON."""
+        party = self._session.party
+        length = np.zeros(1, np.int64)
+        if party.rank == src:
+            text = np.frombuffer(json.dumps(list(obj) if isinstance(obj, tuple) else obj).encode(), np.uint8)
+            length[0] = text.size
+            party.publish("object size", src, length, Spec.of(length))
+            party.publish("object", src, text, Spec.of(text))
+            return obj
+        length = party.publish("object size", src, None, Spec.of(length))
+        if not 0 <= length[0] <= 1 << 16:
+            raise ProtocolError("a broadcast object is larger than 64 KiB")
+        text = party.publish("object", src, None, Spec("|u1", (int(length[0]),)))
+        came = json.loads(text.tobytes())
+        return torch.Size(came) if isinstance(came, list) else came
+
+    def _guard(self, what: str) -> None:
+        if not self._masked:
+            raise UndeclaredRelease(f"the communicator's {what} moves shares; use Session.open with a release")
+
+    def _everyones(self, step: str, tensors: list[torch.Tensor]) -> list[list[torch.Tensor]]:
+        """For each tensor, all parties' versions of it, at every party."""
+        others = self._session.party.others
+        return self._collect(step, tensors, send_to=others, hear_from=others)
+
+    def _to_one(self, step: str, tensors: list[torch.Tensor], dst: int) -> list[list[torch.Tensor]] | None:
+        """The same at party `dst`, None elsewhere."""
+        party = self._session.party
+        if party.rank == dst:
+            return self._collect(step, tensors, send_to=[], hear_from=party.others)
+        self._collect(step, tensors, send_to=[dst], hear_from=[])
+        return None
+
+    def _collect(
+        self, step: str, tensors: list[torch.Tensor], send_to: list[int], hear_from: list[int]
+    ) -> list[list[torch.Tensor]]:
+        self._guard(step)
+        party = self._session.party
+        arrays = [_array(tensor) for tensor in tensors]
+        specs = [Spec.of(array) for array in arrays]
+        came = party.transport.exchange(step, {peer: arrays for peer in send_to}, {peer: specs for peer in hear_from})
+        came[party.rank] = arrays
+        return [[torch.from_numpy(came[rank][i]) for rank in sorted(came)] for i in range(len(arrays))]
+
+
+def _listed(tensors: Any) -> list[torch.Tensor]:
+    return tensors if isinstance(tensors, list) else [tensors]
+
+
+def _array(tensor: torch.Tensor) -> Array:
+    array: Array = tensor.contiguous().numpy()
+    return array
+
+
+def _combine(parts: list[torch.Tensor], op: Any) -> torch.Tensor:
+    return reduce(xor if op == torch.distributed.ReduceOp.BXOR else add, parts)

@@ -1,0 +1,187 @@
+"""Both ends of the dealer protocol.
+
+Before: the dealer shares one key with each party. A request (kinds and shapes, see
+protocols/tuples.py) comes from party 0 alone; every party already knows it, because all run
+the same program. Tuple number c is expanded by each party from its own key at counter c; the
+dealer does the same for all of them, completes the bound fields, and sends that correction to
+party c mod m. No round between parties; one message from the dealer per tuple that has bound
+fields.
+
+Working ahead: a loop asks for the same tuples in every pass. `TupleSource.repeat` records the
+first pass and then asks for all the others at once; the dealer makes them in order and sends
+until the receivers' socket buffers are full, which is the bound of its queue. A pass that
+asks for something else, or a loop left early, cancels the rest: the dealer answers with a
+marker, the parties throw away what came before it, and the counters of the cancelled tuples
+are never used again.
+
+The dealer learns kinds, shapes, counts and times; it holds no input and sees no message
+between parties.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterator
+
+from protocols.errors import PeerError, ProtocolError
+from protocols.randomness import Stream
+from protocols.transport import Array, Transport
+from protocols.tuples import Request, encode_requests, recipe
+
+_STREAM = "dealer tuples"
+_CANCELLED = "tuples cancelled"
+
+
+class Dealer:
+    """The dealer's end: makes tuples for as long as the parties ask."""
+
+    def __init__(self, transport: Transport, keys: dict[int, bytes], idle: float) -> None:
+        self._transport = transport
+        self._streams = [Stream(keys[rank], _STREAM) for rank in range(transport.parties)]
+        self._idle = idle
+        self._queue: deque[tuple[int, Request]] = deque()
+        self._masks: dict[int, Array] = {}
+        self._announced = 0
+        self.made = 0
+
+    def serve(self) -> None:
+        """Until party 0 says that the session ends."""
+        while True:
+            message = self._transport.receive_message(
+                0, "waiting for requests", wait=0 if self._queue else self._idle
+            )
+            if message is not None and not self._obey(message):
+                return
+            if self._queue:
+                self._make(*self._queue.popleft())
+
+    def _obey(self, message: bytes) -> bool:
+        try:
+            order = json.loads(message)
+            if "end" in order:
+                return False
+            if "cancel" in order:
+                self._queue.clear()
+                for rank in range(self._transport.parties):
+                    self._transport.exchange(_CANCELLED, {rank: []}, {})
+            elif "forget" in order:
+                self._masks.pop(int(order["forget"]), None)
+            else:
+                requests = [Request.from_json(item) for item in order["make"]]
+                for _ in range(int(order["times"])):
+                    for request in requests:
+                        self._queue.append((self._announced, request))
+                        self._announced += 1
+        except (ValueError, KeyError, TypeError, IndexError):
+            raise PeerError("party 0", "request for tuples", "sent a request that cannot be read") from None
+        return True
+
+    def _make(self, counter: int, request: Request) -> None:
+        wanted = recipe(request)
+        parties = range(self._transport.parties)
+        receiver = counter % self._transport.parties
+        draws = [stream.draw(counter) for stream in self._streams]
+        shares: list[dict[str, Array]] = [
+            {name: field.expand(draws[rank], rank) for name, field in wanted.free.items()} for rank in parties
+        ]
+        totals = {name: field.total([share[name] for share in shares]) for name, field in wanted.free.items()}
+        if request.kind == "mask":
+            self._masks[counter] = totals["a"]
+        values = wanted.compute(totals, shares, self._masks)
+        corrections = []
+        for name, field in wanted.bound.items():
+            others = [field.expand(draws[rank], rank) for rank in parties if rank != receiver]
+            corrections.append(field.correction(values[name], others))
+        if corrections:
+            self._transport.exchange(_step(counter), {receiver: corrections}, {})
+        self.made += 1
+
+
+class TupleSource:
+    """A party's end: its share of each tuple, in the order in which the program asks."""
+
+    def __init__(self, transport: Transport, key: bytes) -> None:
+        self._transport = transport
+        self._stream = Stream(key, _STREAM)
+        self._next = 0
+        self._ahead: deque[Request] = deque()
+        self._recording: list[Request] | None = None
+
+    def take(self, request: Request) -> tuple[int, dict[str, Array]]:
+        """The number of the tuple, and this party's share of every field of it."""
+        if self._ahead and self._ahead[0] != request:
+            self._cancel()
+        if self._ahead:
+            self._ahead.popleft()
+        else:
+            self._ask([request], 1)
+        if self._recording is not None:
+            self._recording.append(request)
+        counter = self._next
+        self._next += 1
+        wanted = recipe(request)
+        rank = self._transport.node
+        draw = self._stream.draw(counter)
+        fields = {name: field.expand(draw, rank) for name, field in wanted.free.items()}
+        if not wanted.bound:
+            return counter, fields
+        if counter % self._transport.parties == rank:
+            specs = [field.spec for field in wanted.bound.values()]
+            dealer = self._transport.parties
+            came = self._transport.exchange(_step(counter), {}, {dealer: specs})[dealer]
+            fields.update(zip(wanted.bound, came, strict=True))
+        else:
+            fields.update((name, field.expand(draw, rank)) for name, field in wanted.bound.items())
+        return counter, fields
+
+    def repeat(self, times: int) -> Iterator[int]:
+        """Count passes of a loop; from the second pass on the dealer works ahead."""
+        if self._recording is not None or self._ahead or times < 2:
+            yield from range(times)
+            return
+        self._recording = []
+        try:
+            yield 0
+            requests, self._recording = self._recording, None
+            if requests:
+                self._ask(requests, times - 1)
+                self._ahead.extend(requests * (times - 1))
+            yield from range(1, times)
+        finally:
+            self._recording = None
+            if self._ahead:
+                self._cancel()
+
+    def forget(self, counter: int) -> None:
+        """Tell the dealer that a kept mask is no longer needed."""
+        if self._transport.node == 0:
+            self._transport.send_message(
+                self._transport.parties, "forget a mask", json.dumps({"forget": counter}).encode()
+            )
+
+    def end(self) -> None:
+        """Tell the dealer that no more will be asked."""
+        if self._ahead:
+            raise ProtocolError("the session ends inside a repeated loop")
+        if self._transport.node == 0:
+            self._transport.send_message(self._transport.parties, "end", json.dumps({"end": True}).encode())
+
+    def _ask(self, requests: list[Request], times: int) -> None:
+        if self._transport.node == 0:
+            self._transport.send_message(
+                self._transport.parties, "request for tuples", encode_requests(requests, times)
+            )
+
+    def _cancel(self) -> None:
+        if self._transport.node == 0:
+            self._transport.send_message(
+                self._transport.parties, "cancel tuples", json.dumps({"cancel": True}).encode()
+            )
+        self._transport.skip_to(self._transport.parties, _CANCELLED)
+        self._next += len(self._ahead)
+        self._ahead.clear()
+
+
+def _step(counter: int) -> str:
+    return f"tuple {counter}"

@@ -1,0 +1,36 @@
+"""What can go wrong, each as its own type. No message ever carries a key, a seed or a share."""
+
+
+class ProtocolError(Exception):
+    """Anything that must stop the session. The message is one line for a person.
+
+    Not a RuntimeError: CrypTen catches those in places and would try again.
+    """
+
+
+class PeerError(ProtocolError):
+    """A peer failed, or sent what it must not. Names the peer and the step."""
+
+    def __init__(self, peer: str, step: str, reason: str) -> None:
+        super().__init__(f"{peer}: {reason} (step: {step})")
+        self.peer, self.step, self.reason = peer, step, reason
+
+
+class ConfigurationMismatch(PeerError):
+    """Two processes would run different sessions or different code."""
+
+
+class UndeclaredRelease(ProtocolError):
+    """Something tried to turn a secret into a plain value without a declared release."""
+
+
+class CounterReuse(ProtocolError):
+    """A stream was asked for the same random words twice."""
+
+
+class RangeError(ProtocolError, ValueError):
+    """A value does not fit the fixed-point range, or the bound that its caller promised."""
+
+
+class LedgerError(ProtocolError):
+    """A hash-chained log is torn, edited, or differs between the parties."""

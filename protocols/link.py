@@ -1,0 +1,207 @@
+"""One authenticated connection, as frames.
+
+A frame: kind (1 byte), length of the description (2), sequence number (8), length of the
+payload (8), description, payload. The description names the step and the types and shapes
+that follow and must equal, byte for byte, what the receiver expects, so that a wrong shape, a
+replayed or missing frame, or two programs out of step are seen before a byte of payload is
+read. At most one header is read ahead while nothing is expected: that is how a dead peer or
+an abort is noticed wherever a process waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from protocols.errors import PeerError
+from protocols.transport import Array
+
+HEADER = struct.Struct(">BHQQ")
+DATA, MESSAGE, ABORT, GOODBYE = 1, 2, 3, 4
+NOTE_LIMIT = 1024
+_KINDS = {DATA: "data", MESSAGE: "message", ABORT: "abort", GOODBYE: "goodbye"}
+_MESSAGE_LIMIT = 1 << 20
+_SMALL = 1 << 16
+
+
+def as_bytes(array: Array) -> memoryview:
+    """The memory of an array, for a socket to read or fill."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+@dataclass
+class Want:
+    """What a link waits for; `begin` checks the header and description and gives the buffers."""
+
+    step: str
+    kind: int
+    begin: Callable[[bytes, int], list[memoryview]]
+
+
+class Link:
+    """One authenticated connection: an outgoing queue, and one incoming frame at a time."""
+
+    def __init__(self, sock: ssl.SSLSocket, node: int, name: str, frame_limit: int) -> None:
+        sock.setblocking(False)
+        self.sock, self.node, self.name = sock, node, name
+        self._frame_limit = frame_limit
+        self._out: deque[memoryview] = deque()
+        self._sent_frames = self._read_frames = 0
+        self._half_sent = False
+        self.want: Want | None = None
+        self.said_goodbye = False
+        self._kind = self._payload = 0
+        self._stage = self._read_header
+        self._into(memoryview(bytearray(HEADER.size)))
+
+    # sending
+
+    @property
+    def sending(self) -> bool:
+        return bool(self._out)
+
+    def queue(self, kind: int, description: bytes, arrays: Sequence[Array]) -> int:
+        """Line up a frame; returns its size."""
+        parts = [as_bytes(array) for array in arrays if array.size]
+        payload = sum(part.nbytes for part in parts)
+        head = HEADER.pack(kind, len(description), self._sent_frames, payload) + description
+        self._sent_frames += 1
+        if payload <= _SMALL:
+            self._out.append(memoryview(head + b"".join(parts)))
+        else:
+            self._out.append(memoryview(head))
+            self._out.extend(parts)
+        return len(head) + payload
+
+    def flush(self, step: str) -> None:
+        """Write what the socket takes."""
+        try:
+            while self._out:
+                view = self._out[0]
+                count = self.sock.send(view)
+                if count == len(view):
+                    self._out.popleft()
+                else:
+                    self._out[0] = view[count:]
+                self._half_sent = bool(self._out)
+        except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            self._half_sent = True
+        except (OSError, ValueError) as error:
+            raise PeerError(self.name, step, f"closed the connection ({why(error)})") from None
+
+    # receiving
+
+    @property
+    def between_frames(self) -> bool:
+        """No header has come in yet."""
+        return self._stage == self._read_header
+
+    @property
+    def held(self) -> bool:
+        """A header was read ahead and its body waits to be asked for."""
+        return self._stage == self._hold
+
+    def read(self, step: str) -> None:
+        """Move the incoming frame forward by what the socket gives."""
+        self._step = step
+        try:
+            while not (self.held and self.want is None) and not self.said_goodbye:
+                while self._buffers:
+                    view = self._buffers[0]
+                    count = self.sock.recv_into(view)
+                    if count == 0:
+                        raise PeerError(self.name, step, "closed the connection")
+                    if count == len(view):
+                        self._buffers.popleft()
+                    else:
+                        self._buffers[0] = view[count:]
+                wanted = self.want
+                self._stage()
+                if wanted is not None and self.want is None:
+                    return
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass
+        except (OSError, ValueError) as error:
+            raise PeerError(self.name, step, f"closed the connection ({why(error)})") from None
+
+    def _into(self, *buffers: memoryview) -> None:
+        self._target = buffers
+        self._buffers = deque(buffer for buffer in buffers if buffer.nbytes)
+
+    def _fault(self, reason: str) -> PeerError:
+        return PeerError(self.name, self.want.step if self.want else self._step, reason)
+
+    def _read_header(self) -> None:
+        kind, described, sequence, payload = HEADER.unpack(self._target[0])
+        if kind not in _KINDS:
+            raise self._fault(f"sent a frame of unknown kind {kind}")
+        if sequence != self._read_frames:
+            reason = "repeated" if sequence < self._read_frames else "skipped"
+            raise self._fault(f"{reason} a frame: number {sequence} came instead of {self._read_frames}")
+        limit = {DATA: self._frame_limit, MESSAGE: _MESSAGE_LIMIT}.get(kind, NOTE_LIMIT)
+        if payload > limit:
+            raise self._fault(f"sent an oversized frame: {payload} bytes, {limit} allowed")
+        self._read_frames += 1
+        self._kind, self._payload = kind, payload
+        self._description = bytearray(described)
+        if kind == ABORT:
+            self._note = bytearray(payload)
+            self._into(memoryview(self._description), memoryview(self._note))
+            self._stage = self._read_note
+        elif kind == GOODBYE:
+            if self.want is not None:
+                raise self._fault("ended the session early")
+            self.said_goodbye = True
+        else:
+            self._stage = self._hold
+
+    def _read_note(self) -> None:
+        note = self._note.decode(errors="replace")
+        printable = "".join(char if char.isprintable() else "?" for char in note)
+        raise self._fault(f"stopped: {printable}")
+
+    def _hold(self) -> None:
+        if self.want is None:
+            return
+        if self._kind != self.want.kind:
+            raise self._fault(f"sent a {_KINDS[self._kind]} frame instead of {_KINDS[self.want.kind]}")
+        self._into(memoryview(self._description))
+        self._stage = self._read_description
+
+    def _read_description(self) -> None:
+        if self.want is None:
+            raise self._fault("sent a body that nothing asked for")
+        self._into(*self.want.begin(bytes(self._description), self._payload))
+        self._stage = self._read_payload
+
+    def _read_payload(self) -> None:
+        self.want = None
+        self._into(memoryview(bytearray(HEADER.size)))
+        self._stage = self._read_header
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.sock.close()
+
+    def can_abort(self) -> bool:
+        """False when a frame is half written: nothing more can be said on this link."""
+        return not self._half_sent
+
+
+def why(error: Exception) -> str:
+    """A short reason without machine details."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or "TLS error").lower().replace("_", " ")
+    if isinstance(error, TimeoutError):
+        return "time ran out"
+    if isinstance(error, OSError):
+        return (error.strerror or type(error).__name__).lower()
+    return type(error).__name__

@@ -1,0 +1,62 @@
+"""Bringing up one process of a session: a party's `Session`, or the dealer."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from protocols.certificates import Credentials
+from protocols.config import SessionConfig
+from protocols.dealer import Dealer
+from protocols.errors import ProtocolError
+from protocols.gloo import Gloo
+from protocols.mesh import Mesh
+from protocols.party import agree_on_keys
+from protocols.releases import ReleasePlan
+from protocols.runtime import Session, reason_for_peers
+from protocols.transport import Transport
+
+
+def connect(
+    config: SessionConfig,
+    node: int,
+    credentials: Credentials | None,
+    listener: socket.socket | None = None,
+) -> Transport:
+    """Links to all other processes, by the transport that the configuration names."""
+    if not 0 <= node <= config.dealer:
+        raise ProtocolError(f"rank must be from 0 to {config.dealer - 1}, not {node}")
+    if config.transport == "gloo":
+        return Gloo.connect(config, node)
+    if credentials is None:
+        raise ProtocolError("the tls transport needs certificates; make a set with launch/certs.py")
+    return Mesh.connect(config, node, credentials, listener)
+
+
+def open_session(
+    config: SessionConfig,
+    rank: int,
+    credentials: Credentials | None,
+    plan: ReleasePlan,
+    log: Path | None = None,
+    listener: socket.socket | None = None,
+) -> Session:
+    """A party's session, connected and ready to enter."""
+    return Session(connect(config, rank, credentials, listener), config, plan, log)
+
+
+def serve_as_dealer(config: SessionConfig, credentials: Credentials | None) -> int:
+    """Serve one session to its end; returns how many tuples were made."""
+    transport = connect(config, config.dealer, credentials)
+    try:
+        keys = agree_on_keys(transport, config)
+        # Parties may work locally for long, and then the dealer's sends wait for them.
+        usual, transport.deadline = transport.deadline, config.idle
+        dealer = Dealer(transport, keys, config.idle)
+        dealer.serve()
+        transport.deadline = usual
+        transport.finish()
+    except BaseException as error:
+        transport.abort(reason_for_peers(error))
+        raise
+    return dealer.made

@@ -1,0 +1,112 @@
+"""One party's view of a running session, without CrypTen: keys, zero shares, masked openings.
+
+Set-up. Every pair of processes agrees on a fresh key (X25519 inside the authenticated
+channel). From it come: zero shares (pairs of parties), tuples (party and dealer). A local key
+serves what one party draws alone.
+
+Zero shares: every pair (i, j) expands the same words; i adds them, j subtracts them. With m
+parties the shares of any honest two still differ by words that the other m-2 do not know.
+(A ring of neighbours, as CrypTen has it, would let the two neighbours of a party know its
+zero share, and so read its summand in an opened sum.)
+
+Masked opening: each party sends its share of x - a to all others, one round. `a` is uniform
+and used once, so what is seen is uniform whatever x is. This is the only opening besides a
+declared release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from protocols.config import SessionConfig
+from protocols.dealer import TupleSource
+from protocols.randomness import KeyAgreement, Stream, fresh_key
+from protocols.ring import Words
+from protocols.transport import Array, Spec, Transport
+from protocols.tuples import Request
+
+How = Literal["add", "xor"]
+
+
+def agree_on_keys(transport: Transport, config: SessionConfig) -> dict[int, bytes]:
+    """A fresh 256-bit key with every other process of the session."""
+    own = KeyAgreement()
+    peers = [node for node in range(transport.parties + 1) if node != transport.node]
+    public = np.frombuffer(own.public, dtype=np.uint8)
+    came = transport.exchange(
+        "key agreement", {peer: [public] for peer in peers}, {peer: [Spec.of(public)] for peer in peers}
+    )
+    keys = {}
+    for peer in peers:
+        low, high = sorted((peer, transport.node))
+        keys[peer] = own.agree(came[peer][0].tobytes(), f" {low} {high} ".encode() + config.digest())
+    return keys
+
+
+class Party:
+    """What the protocols of this package run on."""
+
+    def __init__(self, transport: Transport, keys: dict[int, bytes]) -> None:
+        self.transport = transport
+        self.rank, self.parties = transport.node, transport.parties
+        self.tuples = TupleSource(transport, keys[transport.parties])
+        self.others = [rank for rank in range(self.parties) if rank != self.rank]
+        self._zeros = {rank: Stream(keys[rank], "zero shares") for rank in self.others}
+        self.local = Stream(fresh_key(), "local")
+
+    def zero_share(self, shape: tuple[int, ...], how: How = "add") -> Words:
+        """A share of zero: uniform, and all shares together cancel."""
+        share = np.zeros(shape, np.int64)
+        for rank, stream in self._zeros.items():
+            words = stream.draw().words(shape)
+            if how == "xor":
+                share ^= words
+            elif rank > self.rank:
+                share += words
+            else:
+                share -= words
+        return share
+
+    def take(self, kind: str, *arguments: Any) -> dict[str, Array]:
+        """This party's share of a tuple."""
+        return self.tuples.take(Request(kind, arguments))[1]
+
+    def open_masked(self, step: str, shares: Sequence[Array], how: How = "add") -> list[Array]:
+        """The values behind masked shares, at every party, in one round."""
+        specs = [Spec.of(share) for share in shares]
+        came = self.transport.exchange(
+            step, {peer: shares for peer in self.others}, {peer: specs for peer in self.others}
+        )
+        totals = [share.copy() for share in shares]
+        for arrays in came.values():
+            for total, array in zip(totals, arrays, strict=True):
+                if how == "add":
+                    total += array
+                else:
+                    total ^= array
+        return totals
+
+    def publish(self, step: str, owner: int, array: Array | None, spec: Spec) -> Array:
+        """A masked array that `owner` alone holds, sent to all others in one round."""
+        if self.rank == owner:
+            if array is None or Spec.of(array) != spec:
+                raise ValueError("the owner must give an array of the agreed shape")
+            self.transport.exchange(step, {peer: [array] for peer in self.others}, {})
+            return array
+        return self.transport.exchange(step, {}, {owner: [spec]})[owner][0]
+
+    def collect(self, step: str, share: Words, receivers: Sequence[int], how: How = "add") -> Words | None:
+        """Sum of the shares at the receivers, in one round; None elsewhere. For releases only."""
+        send = {peer: [share] for peer in receivers if peer != self.rank}
+        receive = {peer: [Spec.of(share)] for peer in self.others} if self.rank in receivers else {}
+        came = self.transport.exchange(step, send, receive)
+        if self.rank not in receivers:
+            return None
+        total: npt.NDArray[np.int64] = share.copy()
+        for arrays in came.values():
+            total = total + arrays[0] if how == "add" else total ^ arrays[0]
+        return total

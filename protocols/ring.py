@@ -1,0 +1,67 @@
+"""The ring Z/2^64 and fixed-point numbers in it.
+
+A real v is kept as round(v * 2^bits) in an int64, where sums and products wrap as the ring
+wants. Inputs are checked before they are encoded: what is not finite or does not fit is an
+error here, never a wrapped value later. Products need |x * y| < 2^30 at 16 bits, because
+truncation works for magnitudes below 2^62 (see protocols/arithmetic.py).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from protocols.errors import RangeError
+
+Words = npt.NDArray[np.int64]
+
+FRACTION_BITS = 16
+"""Fractional bits of every value at rest (CrypTen's default)."""
+
+WIDE_BITS = 32
+"""Fractional bits of a product, or of a one-round series, before it is truncated."""
+
+INPUT_LIMIT = 2.0**30
+"""Largest magnitude of an input."""
+
+
+def encode(values: torch.Tensor | npt.ArrayLike, bits: int = FRACTION_BITS, limit: float = INPUT_LIMIT) -> Words:
+    """Real or integer values to ring elements with `bits` fractional bits, rounded to nearest."""
+    array = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+    if array.dtype == np.bool_ or np.issubdtype(array.dtype, np.integer):
+        if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo(np.int64).max:
+            raise RangeError(f"an integer input is larger than {int(limit)}")
+        whole = array.astype(np.int64)
+        if array.size and (int(whole.max()) > limit or int(whole.min()) < -limit):
+            raise RangeError(f"an integer input is larger in magnitude than {int(limit)}, the fixed-point limit")
+        return np.ascontiguousarray(whole << bits)
+    if not np.issubdtype(array.dtype, np.floating):
+        raise RangeError(f"inputs must be real numbers, not {array.dtype}")
+    real = array.astype(np.float64)
+    if not np.isfinite(real).all():
+        bad = int(real.size - np.count_nonzero(np.isfinite(real)))
+        raise RangeError(f"{bad} of {real.size} input values are NaN or infinite")
+    if real.size and float(np.abs(real).max()) > limit:
+        raise RangeError(f"an input value is larger in magnitude than {limit:g}, the fixed-point limit")
+    return np.rint(real * 2.0**bits).astype(np.int64)
+
+
+def decode(words: Words, bits: int = FRACTION_BITS) -> npt.NDArray[np.float64]:
+    """Ring elements back to real values."""
+    return words.astype(np.float64) / 2.0**bits
+
+
+def matmul(a: Words, b: Words) -> Words:
+    """Matrix product in the ring. numpy is about three times as fast as torch for int64."""
+    return np.matmul(a, b)
+
+
+def apply(op: str, a: Words, b: Words, **options: object) -> Words:
+    """The bilinear operation that CrypTen calls `op`, in the ring."""
+    if op == "mul":
+        return np.multiply(a, b)
+    if op == "matmul":
+        return matmul(a, b)
+    result: torch.Tensor = getattr(torch, op)(torch.from_numpy(a), torch.from_numpy(b), **options)
+    return result.numpy()

@@ -1,0 +1,313 @@
+"""CrypTen on our dealer, randomness, transport and releases: the one module that imports crypten.
+
+`Session` is a context manager: public configuration in, shares and counters out. Inside it,
+shared values are CrypTen's `MPCTensor`s and all of CrypTen's operations work on them; what
+CrypTen does underneath is replaced where it is unsafe or slow:
+
+- its generators by ChaCha20 streams, its ring of zero shares by one over all pairs;
+- its tuple provider by our dealer (TFP and TTP cannot be reached, whatever its configuration);
+- its products, truncation, comparison, sigmoid and tanh by those of this package;
+- every way to a plain value (`get_plain_text`, `reveal`, printing, pickling, the communicator's
+  collectives) by an error. `Session.open(value, release)` is the only one left.
+
+The replacements are installed once per process and find their session in a context variable,
+so sessions may follow each other, or run in different threads, without touching each other.
+`stock_crypten` gives CrypTen untouched, for the benchmark and for tests, in a process that
+never opens a session.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+
+from protocols import arithmetic, binding, comparison, ring, series
+from protocols.communicator import Communicator
+from protocols.errors import LedgerError, PeerError, ProtocolError, RangeError, UndeclaredRelease
+from protocols.party import How, Party, agree_on_keys
+from protocols.releases import Release, ReleaseDesk, ReleasePlan
+from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
+from protocols.transport import Cost, Spec, Transport
+
+
+def _import_crypten() -> Any:
+    """Import crypten with a stand-in for the one module that current torch breaks."""
+    if "crypten" not in sys.modules:
+        stand_in = types.ModuleType("crypten.nn.onnx_converter")
+
+        def unavailable(*args: Any, **kwargs: Any) -> NoReturn:
+            raise ProtocolError("CrypTen's ONNX import is not available with this version of torch")
+
+        for name in ("from_onnx", "from_pytorch", "from_tensorflow"):
+            setattr(stand_in, name, unavailable)
+        stand_in.TF_AND_TF2ONNX = False  # type: ignore[attr-defined]
+        sys.modules["crypten.nn.onnx_converter"] = stand_in
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            import crypten
+            import crypten.mpc.primitives.circuit
+            import crypten.mpc.primitives.converters
+        except ModuleNotFoundError as error:
+            raise ProtocolError(f"{error.name} is not installed; run `make env`") from None
+    return crypten
+
+
+crypten = _import_crypten()
+_Arithmetic = crypten.mpc.primitives.ArithmeticSharedTensor
+_Binary = crypten.mpc.primitives.BinarySharedTensor
+MPCTensor = crypten.mpc.MPCTensor
+
+_CURRENT: ContextVar[Session | None] = ContextVar("session", default=None)
+_installed = False
+
+
+def stock_crypten() -> Any:
+    """CrypTen as it comes, unsafe defaults and all: for comparison only."""
+    if _installed:
+        raise ProtocolError("this process has opened a session; stock CrypTen needs a process of its own")
+    return crypten
+
+
+def current() -> Session:
+    """The session of this context."""
+    session = _CURRENT.get()
+    if session is None:
+        raise ProtocolError("no session is open here")
+    return session
+
+
+class Session:
+    """One party's part in a secure computation."""
+
+    def __init__(self, transport: Transport, config: Any, plan: ReleasePlan, log: Path | None = None) -> None:
+        """Takes a connected transport; `log` is where releases.jsonl will be written."""
+        self._transport, self._config = transport, config
+        self._desk = ReleaseDesk(plan, transport.parties, log)
+        self._plan = plan
+        self._token: Token[Session | None] | None = None
+        self._party: Party | None = None
+        self.rank, self.parties = transport.node, transport.parties
+        self.communicator = Communicator(self)
+        self.provider = binding.Provider(self)
+
+    def __repr__(self) -> str:
+        return f"<Session: party {self.rank} of {self.parties}>"
+
+    def __enter__(self) -> Session:
+        global _installed
+        if not _installed:
+            binding.install(crypten, current)
+            _installed = True
+        try:
+            self._compare("release plan", self._plan.digest(), "plans other releases")
+            self._party = Party(self._transport, agree_on_keys(self._transport, self._config))
+        except BaseException as error:
+            self._transport.abort(reason_for_peers(error))
+            raise
+        self._token = _CURRENT.set(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        party, self._party = self._party, None
+        if self._token is not None:
+            _CURRENT.reset(self._token)
+            self._token = None
+        if error is not None or party is None:
+            self._transport.abort(reason_for_peers(error))
+            return
+        try:
+            head = bytes.fromhex(self._desk.chain.head)
+            self._compare("compare release logs", head, "has another log of releases", LedgerError)
+            party.tuples.end()
+            self._transport.finish()
+        except BaseException as late:
+            self._transport.abort(reason_for_peers(late))
+            raise
+
+    @property
+    def party(self) -> Party:
+        """What protocols of this package run on."""
+        if self._party is None:
+            raise ProtocolError("the session is not open")
+        return self._party
+
+    # from plain to secret and back
+
+    def share(
+        self, values: Any = None, *, owner: int, shape: Sequence[int] | None = None, bits: int = FRACTION_BITS
+    ) -> Any:
+        """A shared tensor of what `owner` holds; the others give only its shape.
+
+        Values that are not finite or do not fit raise at the owner before anything is shared.
+        `bits=0` keeps integers exact (counts).
+        """
+        if self.rank == owner:
+            if values is None:
+                raise ProtocolError("the owner must give the values to share")
+            words = ring.encode(values, bits)
+            if shape is not None and tuple(shape) != words.shape:
+                raise ProtocolError(f"values of shape {words.shape} were declared as {tuple(shape)}")
+            zeros = self.party.zero_share((words.size,))
+            return self.wrap((words.reshape(-1) + zeros).reshape(words.shape), bits)
+        if shape is None:
+            raise ProtocolError("parties other than the owner must give the shape")
+        return self.wrap(self.party.zero_share(tuple(shape)), bits)
+
+    def open(self, value: Any, release: Release) -> torch.Tensor | None:
+        """The plain value at the receivers of a declared release, None elsewhere. One round.
+
+        The release is on disk before a share is sent, and shares are made fresh first, so
+        that they tell nothing beyond their sum.
+        """
+        tensor = value._tensor if isinstance(value, MPCTensor) else value
+        if not isinstance(tensor, (_Arithmetic, _Binary)):
+            raise ProtocolError(f"only shared tensors can be opened, not {type(value).__name__}")
+        how: How = "add" if isinstance(tensor, _Arithmetic) else "xor"
+        words, bits = words_of(tensor), bits_of(tensor)
+        head = self._desk.admit(release, words.shape)
+        flat, fresh = words.reshape(-1), self.party.zero_share((words.size,), how)
+        with self._transport.meter.scope("open"):
+            share = flat + fresh if how == "add" else flat ^ fresh
+            total = self.party.collect(f"release {release.name} {head[:16]}", share, release.receivers, how)
+        if total is None:
+            return None
+        plain = total if bits == 0 else ring.decode(total, bits)
+        return torch.from_numpy(plain.reshape(words.shape))
+
+    # operations of our own
+
+    def sigmoid(self, value: Any, bound: float | None = None) -> Any:
+        """Sigmoid to within 5e-4. One round if |value| <= bound is certain; else values are clamped first."""
+        return self._bounded("sigmoid", value, bound, 12.0)
+
+    def tanh(self, value: Any, bound: float | None = None) -> Any:
+        """The hyperbolic tangent; the same choice as for `sigmoid`."""
+        return self._bounded("tanh", value, bound, 6.0)
+
+    def clamp(self, value: Any, bound: float) -> Any:
+        """The value, or the nearer end of [-bound, bound]. One comparison and one product."""
+        with self._transport.meter.scope("clamp"):
+            room = self._room(value, bound)
+            outside = comparison.negative(self.party, room)
+            # x + [x < -bound] (-bound - x) + [x > bound] (bound - x)
+            room[0] *= -1
+            moved = arithmetic.bilinear(self.party, "mul", outside, room)
+            words = words_of(value)
+            return self.wrap((words.reshape(-1) + moved[0] + moved[1]).reshape(words.shape), bits_of(value))
+
+    def check_range(self, value: Any, bound: float, release: Release) -> None:
+        """Raise on every party if any |value| > bound. Opens how many there are: a release, shape ()."""
+        with self._transport.meter.scope("range check"):
+            if set(release.receivers) != set(range(self.parties)):
+                raise UndeclaredRelease(f"release {release.name!r} of a range check must go to every party")
+            outside = comparison.negative(self.party, self._room(value, bound))
+            count = self.open(self.wrap(outside.sum(keepdims=True).reshape(()), 0), release)
+        if count is None or int(count) != 0:
+            raise RangeError(f"values outside [-{bound:g}, {bound:g}] where the program needs them inside")
+
+    def mask(self, values: Any = None, *, owner: int, shape: tuple[int, int]) -> arithmetic.Masked:
+        """A matrix that `owner` holds, under a mask of its own: it sends it once, for many products."""
+        with self._transport.meter.scope("mask"):
+            words = ring.encode(values) if self.rank == owner else None
+            return arithmetic.mask_owned(self.party, owner, words, shape)
+
+    def masked_matmul(self, block: arithmetic.Masked, value: Any, *, transposed: bool = False) -> Any:
+        """block @ value, or its transpose @ value; two rounds with truncation."""
+        with self._transport.meter.scope("masked matmul"):
+            words = arithmetic.masked_matmul(self.party, block, words_of(value), transposed=transposed)
+            return self._narrow(words, FRACTION_BITS + bits_of(value))
+
+    # running
+
+    def repeat(self, times: int) -> Iterator[int]:
+        """Count the passes of a loop in which every pass asks for the same; the dealer works ahead."""
+        return self.party.tuples.repeat(times)
+
+    @contextmanager
+    def deadline(self, seconds: float) -> Iterator[None]:
+        """Wait this long for the others inside: for phases of long local work."""
+        usual, self._transport.deadline = self._transport.deadline, seconds
+        try:
+            yield
+        finally:
+            self._transport.deadline = usual
+
+    @contextmanager
+    def measure(self, protocol: str) -> Iterator[Cost]:
+        """Count rounds and bytes of what runs inside under a name."""
+        with self._transport.meter.scope(protocol) as cost:
+            yield cost
+
+    @property
+    def costs(self) -> dict[str, Cost]:
+        return self._transport.meter.by_protocol
+
+    @property
+    def released(self) -> list[dict[str, Any]]:
+        """What has been opened so far, as it stands in the log."""
+        return list(self._desk.chain.entries)
+
+    def wrap(self, words: Words, bits: int) -> Any:
+        """Shares as a CrypTen tensor."""
+        return MPCTensor.from_shares(torch.from_numpy(np.array(words, copy=None, order="C")), precision=bits)
+
+    def _bounded(self, name: series.Name, value: Any, bound: float | None, usual: float) -> Any:
+        with self._transport.meter.scope(name):
+            if bits_of(value) != FRACTION_BITS:
+                raise ProtocolError(f"{name} needs {FRACTION_BITS} fractional bits, not {bits_of(value)}")
+            if bound is None:
+                value, bound = self.clamp(value, usual), usual
+            words = series.evaluate(self.party, name, words_of(value), bound)
+            return self.wrap(words, WIDE_BITS)
+
+    def _narrow(self, words: Words, bits: int) -> Any:
+        return self.wrap(arithmetic.truncate(self.party, words, bits - FRACTION_BITS), FRACTION_BITS)
+
+    def _room(self, value: Any, bound: float) -> Words:
+        """Shares of value + bound and of bound - value: both are positive inside the range."""
+        words = words_of(value).reshape(-1)
+        room = np.stack([words, -words])
+        if self.rank == 0:
+            room += ring.encode(np.array([bound]), bits_of(value))
+        return room
+
+    def _compare(self, step: str, digest: bytes, reason: str, error: type[Exception] | None = None) -> None:
+        own = np.frombuffer(digest, dtype=np.uint8)
+        others = [rank for rank in range(self.parties) if rank != self.rank]
+        came = self._transport.exchange(
+            step, {rank: [own] for rank in others}, {rank: [Spec.of(own)] for rank in others}
+        )
+        for rank in others:
+            if came[rank][0].tobytes() != digest:
+                if error is not None:
+                    raise error(f"party {rank}: {reason} (step: {step})")
+                raise PeerError(f"party {rank}", step, reason)
+
+
+def words_of(value: Any) -> Words:
+    """The share inside a CrypTen tensor, as an array."""
+    share: torch.Tensor = value.share
+    return share.contiguous().numpy()
+
+
+def bits_of(value: Any) -> int:
+    """Fractional bits of a CrypTen tensor."""
+    return int(value.encoder._precision_bits)
+
+
+def reason_for_peers(error: BaseException | None) -> str:
+    """What peers are told: our own one-line errors whole, of others the type alone."""
+    return str(error) if isinstance(error, ProtocolError) else type(error).__name__

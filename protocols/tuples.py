@@ -1,0 +1,283 @@
+"""Correlated randomness: what each kind of tuple holds, written once for dealer and parties.
+
+A tuple has *free* fields, which every party expands from the key that it shares with the
+dealer, and *bound* fields, which are a function of the free ones. Of a bound field all
+parties but one expand a random share too; that one, the receiver (the counter modulo m),
+gets its share from the dealer as a correction. So the dealer sends one share of the bound
+fields per tuple, and nothing for the rest.
+
+Why it is secure: a party's expanded words are a ChaCha20 stream under a key that only it and
+the dealer know, and the correction is the bound value minus at least one such stream unknown
+to the receiver, so any m-1 parties see uniform words. The dealer sees only requests: kinds,
+shapes and the rank that owns a mask.
+
+A field with an owner is random at that party and zero elsewhere: the owner knows the whole
+value (the mask of its own block).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Literal
+
+import numpy as np
+
+from protocols import ring
+from protocols.errors import ProtocolError
+from protocols.randomness import Draw
+from protocols.transport import Array, Spec
+
+Shape = tuple[int, ...]
+Shares = list[dict[str, Array]]
+"""Field values of every party, by rank: what only the dealer holds."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One array of a tuple: its shape, type, and how shares make up the value."""
+
+    shape: Shape
+    dtype: str = "<i8"
+    how: Literal["add", "xor"] = "add"
+    owner: int | None = None
+    bits: bool = False
+    """Random bits, one in each byte."""
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(self.dtype, self.shape)
+
+    def expand(self, draw: Draw, rank: int) -> Array:
+        """The share of party `rank`, read from its stream."""
+        if self.owner not in (None, rank):
+            return np.zeros(self.shape, self.dtype)
+        return draw.bits(self.shape) if self.bits else draw.words(self.shape, self.dtype)
+
+    def total(self, shares: Sequence[Array]) -> Array:
+        """The value that shares stand for."""
+        return reduce(np.add if self.how == "add" else np.bitwise_xor, shares)
+
+    def correction(self, value: Array, others: Sequence[Array]) -> Array:
+        """The share that completes `others` to `value`."""
+        if self.how == "add":
+            return reduce(np.subtract, others, value.astype(self.dtype))
+        return reduce(np.bitwise_xor, others, value.astype(self.dtype))
+
+
+@dataclass(frozen=True)
+class Request:
+    """A kind of tuple and its public arguments: all that the dealer is told."""
+
+    kind: str
+    arguments: tuple[Any, ...]
+
+    def to_json(self) -> list[Any]:
+        return [self.kind, *self.arguments]
+
+    @classmethod
+    def from_json(cls, data: list[Any]) -> Request:
+        return cls(str(data[0]), tuple(_frozen(item) for item in data[1:]))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Fields of one request, and how the dealer finds the bound ones."""
+
+    free: dict[str, Field]
+    bound: dict[str, Field]
+    compute: Callable[[dict[str, Array], Shares, dict[int, Array]], dict[str, Array]]
+    """(totals of the free fields, shares by rank, kept masks by counter) -> bound values."""
+
+
+def recipe(request: Request) -> Recipe:
+    """The recipe of a request; unknown kinds raise."""
+    try:
+        make = _KINDS[request.kind]
+    except KeyError:
+        raise ProtocolError(f"no such kind of tuple: {request.kind!r}") from None
+    return make(*request.arguments)
+
+
+def encode_requests(requests: Sequence[Request], times: int) -> bytes:
+    return json.dumps({"make": [request.to_json() for request in requests], "times": times}).encode()
+
+
+def bilinear(op: str, shape_a: Shape, shape_b: Shape, options: tuple[tuple[str, Any], ...] = ()) -> Recipe:
+    """c = op(a, b): Beaver's triple for products, matrix products and convolutions."""
+    out = _bilinear_shape(op, shape_a, shape_b, options)
+    return Recipe(
+        {"a": Field(shape_a), "b": Field(shape_b)},
+        {"c": Field(out)},
+        lambda free, shares, masks: {"c": ring.apply(op, free["a"], free["b"], **dict(options))},
+    )
+
+
+def square(shape: Shape) -> Recipe:
+    """b = a * a."""
+    return Recipe({"a": Field(shape)}, {"b": Field(shape)}, lambda free, shares, masks: {"b": free["a"] * free["a"]})
+
+
+def binary(shape_a: Shape, shape_b: Shape) -> Recipe:
+    """c = a & b, on 64-bit words."""
+    out = np.broadcast_shapes(shape_a, shape_b)
+    return Recipe(
+        {"a": Field(shape_a, how="xor"), "b": Field(shape_b, how="xor")},
+        {"c": Field(out, how="xor")},
+        lambda free, shares, masks: {"c": free["a"] & free["b"]},
+    )
+
+
+def bit_and(shape: Shape) -> Recipe:
+    """c = a & b on single bits."""
+    field = Field(shape, "|u1", "xor", bits=True)
+    return Recipe({"a": field, "b": field}, {"c": field}, lambda free, shares, masks: {"c": free["a"] & free["b"]})
+
+
+def bit(shape: Shape) -> Recipe:
+    """A random bit, shared both ways: `b` by exclusive or, `a` by addition."""
+    return Recipe(
+        {"b": Field(shape, "|u1", "xor", bits=True)},
+        {"a": Field(shape)},
+        lambda free, shares, masks: {"a": free["b"].astype(np.int64)},
+    )
+
+
+def wraps(shape: Shape) -> Recipe:
+    """theta = how often the shares of r wrap around 2^64 when summed in order (CrypTen's wrap tuple)."""
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        count = np.zeros(shape, np.int64)
+        running = shares[0]["r"]
+        for share in (values["r"] for values in shares[1:]):
+            following = running + share
+            count -= (running < 0) & (share < 0) & (following > 0)
+            count += (running > 0) & (share > 0) & (following < 0)
+            running = following
+        return {"theta": count}
+
+    return Recipe({"r": Field(shape)}, {"theta": Field(shape)}, compute)
+
+
+def truncation(shape: Shape, divisor: int) -> Recipe:
+    """q = r // divisor and top = the highest bit of r, both of r read as unsigned."""
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        r = free["r"].view(np.uint64)
+        return {"q": (r // np.uint64(divisor)).view(np.int64), "top": (r >> np.uint64(63)).view(np.int64)}
+
+    return Recipe({"r": Field(shape)}, {"q": Field(shape), "top": Field(shape)}, compute)
+
+
+def comparison(count: int) -> Recipe:
+    """For `count` values: a word r, and each of its 16 hexadecimal digits as a shared one-hot row.
+
+    The highest bit of r is left out of the top digit and shared on its own.
+    """
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        r = free["r"].view(np.uint64)
+        low = r & np.uint64((1 << 63) - 1)
+        shifts = np.arange(60, -4, -4, dtype=np.uint64)
+        digits = (low[:, None] >> shifts) & np.uint64(15)
+        return {
+            "digits": (np.uint16(1) << digits.astype(np.uint16)),
+            "top": (r >> np.uint64(63)).astype(np.uint8),
+        }
+
+    return Recipe(
+        {"r": Field((count,))},
+        {"digits": Field((count, 16), "<u2", "xor"), "top": Field((count,), "|u1", "xor", bits=True)},
+        compute,
+    )
+
+
+def trig(count: int, period_bits: int, terms: int, fraction_bits: int) -> Recipe:
+    """cos(k w t) and sin(k w t), k = 1..terms, for t uniform modulo 2^period_bits = one period."""
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        t = (free["t"] & ((1 << period_bits) - 1)).astype(np.float64)
+        turn = np.exp(2j * np.pi * t / (1 << period_bits))
+        powers = np.cumprod(np.broadcast_to(turn, (terms, count)), axis=0)
+        scaled = powers * (1 << fraction_bits)
+        return {"cos": np.rint(scaled.real).astype(np.int64), "sin": np.rint(scaled.imag).astype(np.int64)}
+
+    waves = Field((terms, count))
+    return Recipe({"t": Field((count,))}, {"cos": waves, "sin": waves}, compute)
+
+
+def mask(shape: Shape, owner: int | None) -> Recipe:
+    """A mask that the dealer keeps, to make products with it later; an owner knows it whole."""
+    return Recipe({"a": Field(shape, owner=owner)}, {}, lambda free, shares, masks: {})
+
+
+def masked_matmul(mask_counter: int, shape_a: Shape, shape_b: Shape, transposed: bool) -> Recipe:
+    """c = A @ b, or A^T @ b, for the kept mask A."""
+    left = shape_a[::-1] if transposed else shape_a
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        kept = masks[mask_counter]
+        return {"c": ring.matmul(kept.T if transposed else kept, free["b"])}
+
+    return Recipe({"b": Field(shape_b)}, {"c": Field((left[0], *shape_b[1:]))}, compute)
+
+
+_KINDS: dict[str, Callable[..., Recipe]] = {
+    make.__name__: make
+    for make in (
+        bilinear,
+        square,
+        binary,
+        bit_and,
+        bit,
+        wraps,
+        truncation,
+        comparison,
+        trig,
+        mask,
+        masked_matmul,
+    )
+}
+
+
+def _bilinear_shape(op: str, shape_a: Shape, shape_b: Shape, options: tuple[tuple[str, Any], ...]) -> Shape:
+    if op == "mul":
+        return np.broadcast_shapes(shape_a, shape_b)
+    if op == "matmul":
+        batch = np.broadcast_shapes(shape_a[:-2], shape_b[:-2])
+        return (*batch, *shape_a[-2:-1], *(shape_b[-1:] if len(shape_b) > 1 else ()))
+    if op in ("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"):
+        return _convolution_shape(shape_a, shape_b, transposed="transpose" in op, **dict(options))
+    raise ProtocolError(f"no such product: {op!r}")
+
+
+def _convolution_shape(
+    signal: Shape,
+    kernel: Shape,
+    *,
+    transposed: bool,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    output_padding: Any = 0,
+    groups: int = 1,
+) -> Shape:
+    lengths = []
+    for axis, (length, width) in enumerate(zip(signal[2:], kernel[2:], strict=True)):
+        step, edge, gap, extra = (
+            value[axis] if isinstance(value, tuple) else value
+            for value in (stride, padding, dilation, output_padding)
+        )
+        reach = gap * (width - 1)
+        if transposed:
+            lengths.append((length - 1) * step - 2 * edge + reach + extra + 1)
+        else:
+            lengths.append((length + 2 * edge - reach - 1) // step + 1)
+    channels = kernel[1] * groups if transposed else kernel[0]
+    return (signal[0], channels, *lengths)
+
+
+def _frozen(item: Any) -> Any:
+    return tuple(_frozen(part) for part in item) if isinstance(item, list) else item

@@ -1,0 +1,36 @@
+"""What a session can run. A job declares its releases first, then runs on an open session.
+
+All parties run the same job; `run` returns this party's result as plain data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from protocols.config import ConfigError, SessionConfig
+from protocols.releases import ReleasePlan
+from protocols.runtime import Session
+
+Progress = Callable[[str, int, int], None]
+"""Called with the name of the step that begins, its number, and how many there are."""
+
+
+class Job(Protocol):
+    def plan(self) -> ReleasePlan:
+        """Every value that this job will open."""
+        ...
+
+    def run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        """Do the work. `ok` in the result says whether it succeeded."""
+        ...
+
+
+def make_job(config: SessionConfig) -> Job:
+    """The job that a session file names."""
+    from secure_sccvfl.selftest import SelfTest
+
+    makers: dict[str, Callable[[SessionConfig], Job]] = {"selftest": SelfTest}
+    if config.job not in makers:
+        raise ConfigError(f"no such job: {config.job!r}; there is {', '.join(sorted(makers))}")
+    return makers[config.job](config)
