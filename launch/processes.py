@@ -1,7 +1,7 @@
 """Starting and watching the processes of one session on this machine.
 
-The first process that fails gives the exit code; the others get their deadline to stop by
-themselves (they notice: a peer is gone), then they are ended. Nothing is left behind: no
+The first process that fails gives the exit code; the others notice that a peer is gone, get a
+few seconds to stop by themselves, and are then ended. Nothing is left behind: no
 process, no port (listening sockets are made here and handed down), no throw-away key.
 """
 
@@ -30,7 +30,8 @@ from protocols.config import SessionConfig
 from protocols.rendezvous import listen_anywhere
 
 _SCRIPTS = Path(__file__).resolve().parent
-_GRACE = 2.0
+_GRACE = 5.0
+_LAST_GRACE = 2.0
 
 
 @dataclass
@@ -147,13 +148,13 @@ class LocalSession:
                 self._on_event(event)
 
     def wait(self) -> Ending:
-        """Until all have ended; after the first failure no longer than the deadline and a little."""
+        """Until all have ended; after the first failure no longer than a few seconds."""
         first: Child | None = None
         limit = float("inf")
         while any(child.process.poll() is None for child in self.children):
             failed = [child for child in self.children if child.process.poll() not in (None, OK)]
             if failed and first is None:
-                first, limit = failed[0], time.monotonic() + self._config.deadline + _GRACE
+                first, limit = failed[0], time.monotonic() + _GRACE
             if time.monotonic() > limit:
                 break
             time.sleep(0.02)
@@ -170,7 +171,7 @@ class LocalSession:
         alive = [child.process for child in self.children if child.process.poll() is None]
         for process in alive:
             process.terminate()
-        end = time.monotonic() + _GRACE
+        end = time.monotonic() + _LAST_GRACE
         for process in alive:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.05, end - time.monotonic()))

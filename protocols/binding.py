@@ -104,11 +104,15 @@ def _replace_set_up(crypten: Any, current: Callable[[], Session]) -> None:
     crypten.mpc.get_default_provider = lambda: current().provider
     crypten.mpc.ttp_required = lambda: False
 
-    # CrypTen's configuration is one object for the process; give each context its own state.
+    # CrypTen's configuration and its autograd switch are one for the process: give each context its own.
     cfg = crypten.config.cfg
     state: ContextVar[Any] = ContextVar("crypten configuration", default=cfg.config)
+    autograd: ContextVar[bool] = ContextVar("crypten autograd", default=True)
+    type(crypten.CrypTensor).AUTOGRAD_ENABLED = property(
+        lambda self: autograd.get(), lambda self, mode: _set(autograd, mode)
+    )
 
-    class ContextConfig(cfg.__class__):  # type: ignore[name-defined,misc]
+    class ContextConfig(cfg.__class__):  # type: ignore[name-defined]
         config = property(lambda self: state.get(), lambda self, value: _set(state, value))
 
     cfg.__class__ = ContextConfig
@@ -182,26 +186,31 @@ def _replace_arithmetic(crypten: Any, Shared: Any, current: Callable[[], Session
             return add(target, self, y, 1 if op == "add" else -1, party.rank)
         if isinstance(y, Shared):
             with current().measure("product" if op == "mul" else op):
-                product = arithmetic.bilinear(party, op, words(self), words(y), **options)
-                return narrow(target, product, bits(self), bits(y))
+                whole = 0 in (bits(self), bits(y))
+                left, right = (words(self), words(y)) if whole else (usual_words(self), usual_words(y))
+                product = arithmetic.bilinear(party, op, left, right, **options)
+                return result(target, product, bits(self) + bits(y)) if whole else narrow(target, product)
         if isinstance(y, int) or (torch.is_tensor(y) and not y.is_floating_point()):
-            factor = torch.as_tensor(y, dtype=torch.int64)
-            return result(target, scaled(op, words(self), factor.numpy(), options), bits(self))
-        factor = torch.from_numpy(np.asarray(ring.encode(y)))
-        product = scaled(op, words(self), factor.numpy(), options)
-        return narrow(target, product, bits(self), FRACTION_BITS)
+            factor = torch.as_tensor(y, dtype=torch.int64).numpy()
+            return result(target, scaled(op, words(self), factor, options), bits(self))
+        factor = np.asarray(ring.encode(y))
+        if bits(self) == 0:
+            return result(target, scaled(op, words(self), factor, options), FRACTION_BITS)
+        return narrow(target, scaled(op, usual_words(self), factor, options))
 
     def scaled(op: str, x: Array, y: Array, options: dict[str, Any]) -> Array:
         if op == "mul" and x.ndim == y.ndim == 0:
             return (x.reshape(1) * y.reshape(1)).reshape(())
         return ring.apply(op, x, y, **options)
 
-    def narrow(target: Any, product: Array, bits_x: int, bits_y: int) -> Any:
-        """Back to the usual fraction, unless one factor was an integer."""
-        if min(bits_x, bits_y) == 0:
-            return result(target, product, bits_x + bits_y)
-        total = bits_x + bits_y
-        return result(target, arithmetic.truncate(current().party, product, total - FRACTION_BITS), FRACTION_BITS)
+    def usual_words(tensor: Any) -> Any:
+        """The share with the usual fraction; a wide one costs a round of truncation."""
+        extra = bits(tensor) - FRACTION_BITS
+        return arithmetic.truncate(current().party, words(tensor), extra) if extra > 0 else words(tensor)
+
+    def narrow(target: Any, product: Array) -> Any:
+        """A product of two usual fractions, back to one."""
+        return result(target, arithmetic.truncate(current().party, product, FRACTION_BITS), FRACTION_BITS)
 
     def add(target: Any, x: Any, y: Any, sign: int, rank: int) -> Any:
         if isinstance(y, Shared):
@@ -232,7 +241,9 @@ def _replace_arithmetic(crypten: Any, Shared: Any, current: Callable[[], Session
 
     def square_in_place(self: Any) -> Any:
         with current().measure("square"):
-            return narrow(self, arithmetic.square(current().party, words(self)), bits(self), bits(self))
+            if bits(self) == 0:
+                return result(self, arithmetic.square(current().party, words(self)), 0)
+            return narrow(self, arithmetic.square(current().party, usual_words(self)))
 
     Encoder.encode = encode
     Shared._arithmetic_function = arithmetic_function

@@ -1,0 +1,193 @@
+"""Every way from a shared value to a plain one raises, unless it is a declared release."""
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from protocols import runtime
+from protocols.errors import ProtocolError, UndeclaredRelease
+from protocols.runtime import Session, crypten
+from tests.harness import results, run_session
+
+WAYS = {
+    "get_plain_text": lambda value: value.get_plain_text(),
+    "get_plain_text to one": lambda value: value.get_plain_text(dst=0),
+    "reveal": lambda value: value.reveal(),
+    "reveal to one": lambda value: value.reveal(dst=1),
+    "reveal_batch": lambda value: type(value).reveal_batch([value]),
+    "print": print,
+    "repr": repr,
+    "str": str,
+    "format": lambda value: f"{value}",
+    "percent": lambda value: "%s" % (value,),  # noqa: UP031
+    "pickle": pickle.dumps,
+    "deepcopy": copy.deepcopy,
+}
+
+
+def shapes_of(session: Session) -> dict[str, Any]:
+    tensor = session.share(np.ones(3), owner=0, shape=(3,))
+    binary = tensor.to(crypten.mpc.binary)
+    return {
+        "MPCTensor": tensor,
+        "binary MPCTensor": binary,
+        "ArithmeticSharedTensor": tensor._tensor,
+        "BinarySharedTensor": binary._tensor,
+    }
+
+
+def test_undeclared_ways_raise_on_every_party() -> None:
+    tried = []
+
+    def job(session: Session) -> None:
+        for kind, value in shapes_of(session).items():
+            for name, way in WAYS.items():
+                if name == "reveal_batch" and "MPCTensor" in kind:
+                    continue  # it has none
+                before = session._transport.meter.total.sent
+                with pytest.raises(UndeclaredRelease):
+                    way(value)
+                assert session._transport.meter.total.sent == before
+                tried.append((session.rank, kind, name))
+
+    run_session(job)
+    assert len(tried) == 3 * (4 * len(WAYS) - 2)
+
+
+def test_declared_openings_of_each_type_work() -> None:
+    def job(session: Session) -> None:
+        for value in shapes_of(session).values():
+            plain = session.open(value, results(3)[1])
+            assert plain is not None and np.abs(plain.numpy() - 1).max() < 1e-4
+
+    run_session(job)
+
+
+def test_the_communicator_moves_no_share() -> None:
+    def job(session: Session) -> None:
+        talk = session.communicator
+        words = torch.ones(3, dtype=torch.long)
+        for call in (
+            lambda: talk.all_reduce(words),
+            lambda: talk.reduce(words, 0),
+            lambda: talk.gather(words, 0),
+            lambda: talk.all_gather(words),
+            lambda: talk.broadcast(words, 0),
+            lambda: talk.scatter([words] * 3, 0),
+            lambda: talk.send(words, 1),
+            lambda: talk.recv(words, 1),
+        ):
+            with pytest.raises(UndeclaredRelease):
+                call()
+
+    run_session(job)
+
+
+def test_collectives_work_inside_masked_openings() -> None:
+    def job(session: Session) -> None:
+        talk, rank = session.communicator, session.rank
+        words = torch.full((2,), rank + 1)
+        with talk.masked_openings():
+            assert talk.all_reduce(words).tolist() == [6, 6]
+            xor = torch.distributed.ReduceOp.BXOR
+            assert [t.tolist() for t in talk.all_reduce([words, words], op=xor, batched=True)] == [[0, 0]] * 2
+            reduced = talk.reduce(words, 2)
+            assert reduced.tolist() == [6, 6] if rank == 2 else reduced is None
+            assert [t.tolist() for t in talk.all_gather(words)] == [[1, 1], [2, 2], [3, 3]]
+            gathered = talk.gather(words, 1)
+            assert [t.tolist() for t in gathered] == [[1, 1], [2, 2], [3, 3]] if rank == 1 else gathered == [None]
+            assert talk.broadcast(words.clone(), 1).tolist() == [2, 2]
+            assert talk.scatter([words * k for k in (1, 2, 3)], 0).tolist() == [rank + 1] * 2
+            if rank == 0:
+                talk.send(words, 2)
+            if rank == 2:
+                assert talk.recv(words, 0).tolist() == [1, 1]
+        assert talk.broadcast_obj((3, 4) if rank == 0 else None, 0) == (3, 4)
+        with pytest.raises(UndeclaredRelease):
+            talk.all_reduce(words)
+
+    run_session(job)
+
+
+@pytest.mark.parametrize("provider", ["TFP", "TTP", "HE"])
+def test_no_configuration_reaches_another_provider(provider: str) -> None:
+    def job(session: Session) -> None:
+        crypten.config.cfg.mpc.provider = provider
+        assert crypten.mpc.get_default_provider() is session.provider
+        assert not crypten.mpc.ttp_required()
+        value = session.share(np.full(4, 3.0), owner=0, shape=(4,))
+        plain = session.open(value * value, results(2)[1])
+        assert plain is not None and np.abs(plain.numpy() - 9).max() < 1e-3
+        # CrypTen's own provider, taken by hand, finds no generator to draw from.
+        with pytest.raises(ProtocolError):
+            crypten.mpc.provider.TrustedFirstParty().generate_additive_triple((2,), (2,), "mul")
+        for start in (crypten.init, crypten.uninit, lambda: crypten.init_thread(0, 1)):
+            with pytest.raises(ProtocolError, match="set-up is not used"):
+                start()
+
+    run_session(job, 2)
+
+
+def test_the_session_file_cannot_name_a_provider(tmp_path: Any) -> None:
+    from protocols.config import ConfigError, SessionConfig
+
+    path = tmp_path / "session.toml"
+    path.write_text('parties = ["a:1", "b:2"]\nprovider = "TFP"\n')
+    with pytest.raises(ConfigError, match="unknown setting 'provider'"):
+        SessionConfig.load(path)
+
+
+def test_the_replicated_protocol_is_out_of_reach() -> None:
+    """CrypTen's replicated protocol leaks; selecting it changes nothing."""
+
+    def job(session: Session) -> None:
+        crypten.config.cfg.mpc.protocol = "replicated"
+        value = session.share(np.full(4, 3.0), owner=0, shape=(4,))
+        plain = session.open(value * value, results(3)[1])
+        assert plain is not None and np.abs(plain.numpy() - 9).max() < 1e-3
+        with pytest.raises((UndeclaredRelease, AttributeError)):
+            crypten.mpc.primitives.replicated.mul(value._tensor, value._tensor)
+
+    run_session(job)
+
+
+def test_stock_crypten_is_refused_after_a_session() -> None:
+    run_session(lambda session: None, 2)
+    with pytest.raises(ProtocolError, match="process of its own"):
+        runtime.stock_crypten()
+
+
+def test_crypten_functions_on_our_dealer() -> None:
+    """Arithmetic, comparison, conversion and autograd of CrypTen's own code."""
+    x = np.array([0.5, -1.0, 2.0, 3.5])
+
+    def job(session: Session) -> None:
+        value = session.share(x, owner=1, shape=x.shape)
+
+        def plain(result: Any) -> np.ndarray:
+            got = session.open(result, results(session.parties)[result.dim()])
+            assert got is not None
+            return got.numpy()
+
+        assert np.abs(plain(value.abs()) - np.abs(x)).max() < 1e-3
+        assert (plain(value.sign()) == np.sign(x)).all()
+        assert (plain(value >= 2) == (x >= 2)).all()
+        assert (plain(value == 2) == (x == 2)).all()
+        assert np.abs(plain(value.where(value > 0, value * 0)) - np.maximum(x, 0)).max() < 1e-3
+        assert np.abs(plain(crypten.stack([value, value]).sum(0)) - 2 * x).max() < 1e-3
+        assert np.abs(plain(value.pow(3)) - x**3).max() < 1e-2
+        assert np.abs(plain(value.argmax(one_hot=True)) - (x == x.max())).max() == 0
+        wrapped = crypten.mpc.primitives.beaver.wraps(value._tensor)
+        assert wrapped.share.shape == (4,)
+        weight = session.share(np.ones(4) * 0.5, owner=0, shape=(4,))
+        weight.requires_grad = True
+        loss = (weight * value).sum().square()
+        loss.backward()
+        assert np.abs(plain(weight.grad) - 2 * (0.5 * x).sum() * x).max() < 1e-2
+
+    for parties in (2, 3):
+        run_session(job, parties)

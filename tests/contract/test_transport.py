@@ -1,0 +1,190 @@
+"""What every transport must do; the mesh and gloo pass the same tests."""
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocols.errors import ConfigurationMismatch, PeerError
+from protocols.node import connect
+from protocols.transport import Spec, Transport
+from tests.harness import credentials, in_threads, local_config
+
+Work = Callable[[Transport], Any]
+
+
+@pytest.fixture(params=["tls", "gloo"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def run(kind: str, work: Work, parties: int = 3, **settings: Any) -> list[Any]:
+    """`work` at every place, the dealer too, on a fresh transport that is closed afterwards."""
+    config, listeners = local_config(parties, transport=kind, **settings)
+
+    def node(place: int) -> Any:
+        listener = listeners[place] if place < parties else None
+        transport = connect(config, place, credentials(place, parties), listener)
+        try:
+            result = work(transport)
+            transport.finish()
+            return result
+        except BaseException as error:
+            transport.abort(type(error).__name__)
+            raise
+
+    return in_threads([functools.partial(node, place) for place in range(parties + 1)])
+
+
+def others(transport: Transport) -> list[int]:
+    return [place for place in range(transport.parties + 1) if place != transport.node]
+
+
+@pytest.mark.parametrize("parties", [2, 5])
+def test_everyone_hears_everyone(kind: str, parties: int) -> None:
+    def work(transport: Transport) -> list[int]:
+        own = np.full((3, 2), transport.node, dtype=np.int64)
+        peers = others(transport)
+        came = transport.exchange("round", {p: [own] for p in peers}, {p: [Spec.of(own)] for p in peers})
+        assert all((came[p][0] == p).all() for p in peers)
+        return sorted(came)
+
+    assert run(kind, work, parties) == [[p for p in range(parties + 1) if p != n] for n in range(parties + 1)]
+
+
+@pytest.mark.parametrize("size", [0, 1, 5_000_000])
+def test_any_size_without_deadlock(kind: str, size: int) -> None:
+    """All send before they receive: more than any buffer between them must still pass."""
+
+    def work(transport: Transport) -> None:
+        array = np.arange(size, dtype=np.int32) + transport.node
+        empty = np.zeros((0, 4), dtype=np.uint8)
+        peers = others(transport)
+        specs = [Spec.of(array), Spec.of(empty)]
+        came = transport.exchange("big", {p: [array, empty] for p in peers}, {p: specs for p in peers})
+        for p in peers:
+            assert (came[p][0] == np.arange(size, dtype=np.int32) + p).all() and came[p][1].shape == (0, 4)
+
+    run(kind, work)
+
+
+def test_messages_of_any_length(kind: str) -> None:
+    def work(transport: Transport) -> None:
+        if transport.node == 0:
+            for length in (0, 1, 100_000):
+                transport.send_message(3, "order", b"x" * length)
+        if transport.node == 3:
+            lengths = [len(transport.receive_message(0, "order") or b"") for _ in range(3)]
+            assert lengths == [0, 1, 100_000]
+
+    run(kind, work)
+
+
+def test_skipping_to_a_marker(kind: str) -> None:
+    def work(transport: Transport) -> None:
+        if transport.node == 3:
+            for number in range(5):
+                transport.exchange(f"tuple {number}", {0: [np.zeros(number + 1)]}, {})
+            transport.exchange("marker", {0: []}, {})
+            transport.exchange("after", {0: [np.ones(2)]}, {})
+        if transport.node == 0:
+            transport.skip_to(3, "marker")
+            assert (transport.exchange("after", {}, {3: [Spec("<f8", (2,))]})[3][0] == 1).all()
+
+    run(kind, work)
+
+
+@pytest.mark.parametrize(
+    ("sent", "step"),
+    [
+        (np.zeros((2, 3), dtype=np.int64), "other step"),
+        (np.zeros((3, 2), dtype=np.int64), "step"),
+        (np.zeros((2, 3), dtype=np.int32), "step"),
+        (np.zeros((2, 3), dtype=np.float64), "step"),
+    ],
+    ids=["step", "shape", "size", "dtype"],
+)
+def test_what_was_not_expected_is_refused(kind: str, sent: np.ndarray, step: str) -> None:
+    def work(transport: Transport) -> None:
+        if transport.node == 1:
+            transport.exchange(step, {0: [sent]}, {})
+        if transport.node == 0:
+            with pytest.raises(PeerError, match=r"party 1: sent .* instead of .*\(step: step\)"):
+                transport.exchange("step", {}, {1: [Spec("<i8", (2, 3))]})
+            raise PeerError("party 1", "step", "seen")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run(kind, work, deadline=3.0)
+    assert any("seen" in str(error) for error in caught.value.exceptions)
+
+
+def test_a_silent_peer_is_named_after_the_deadline(kind: str) -> None:
+    finished = threading.Event()
+
+    def work(transport: Transport) -> None:
+        if transport.node == 0:
+            try:
+                transport.deadline = 1.0
+                with pytest.raises(PeerError, match=r"party 2: did not answer within 1 s \(step: wait\)"):
+                    transport.exchange("wait", {}, {2: [Spec("<i8", (1,))]})
+            finally:
+                finished.set()
+            raise PeerError("party 2", "wait", "seen")
+        finished.wait(8)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run(kind, work, deadline=6.0)
+    assert any("seen" in str(error) for error in caught.value.exceptions)
+
+
+def test_a_peer_that_stops_says_why(kind: str) -> None:
+    def work(transport: Transport) -> None:
+        if transport.node == 1:
+            raise ZeroDivisionError
+        if transport.node == 0:
+            transport.exchange("wait", {}, {1: [Spec("<i8", (1,))]})
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run(kind, work, deadline=6.0)
+    from_zero = [str(error) for error in caught.value.exceptions if "step: wait" in str(error)]
+    assert from_zero and from_zero[0].startswith("party 1: ")
+
+
+def test_counters(kind: str) -> None:
+    def work(transport: Transport) -> tuple[int, int, int, int]:
+        if transport.node < transport.parties:
+            peers = [p for p in others(transport) if p < transport.parties]
+            own = np.zeros(100, dtype=np.int64)
+            with transport.meter.scope("counted"):
+                transport.exchange("round", {p: [own] for p in peers}, {p: [Spec.of(own)] for p in peers})
+            with transport.meter.scope("dealer"):
+                transport.exchange("to dealer", {transport.parties: [own]}, {})
+        else:
+            for p in range(transport.parties):
+                transport.exchange("to dealer", {}, {p: [Spec("<i8", (100,))]})
+            return (0, 0, 0, 0)
+        counted, dealer = transport.meter.by_protocol["counted"], transport.meter.by_protocol["dealer"]
+        assert dealer.rounds == 0 and dealer.sent == 0 and 800 < dealer.dealer < 900
+        return counted.rounds, counted.sent, counted.received, counted.dealer
+
+    for rounds, sent, received, dealer in run(kind, work)[:3]:
+        assert rounds == 1 and dealer == 0
+        assert 1600 < sent < 1800 and received == sent
+
+
+def test_different_configurations_never_meet(kind: str) -> None:
+    config, listeners = local_config(2, transport=kind, deadline=4.0)
+    other = type(config)(**{**config.__dict__, "options": {"seed": 1}})
+
+    def node(place: int) -> None:
+        listener = listeners[place] if place < 2 else None
+        connect(other if place == 1 else config, place, credentials(place, 2), listener)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        in_threads([functools.partial(node, place) for place in range(3)])
+    assert len(caught.value.exceptions) == 3
+    assert any(isinstance(error, ConfigurationMismatch) for error in caught.value.exceptions)
+    assert any("party 1: has another configuration (step: connect)" in str(e) for e in caught.value.exceptions)

@@ -1,0 +1,102 @@
+"""Running sessions in tests: parties as threads (quick, same code) or as the real processes.
+
+Threads work because a session keeps its state in its own context; the sockets, TLS and the
+dealer are the real ones. Tests about processes themselves use `launch.processes`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextvars
+import functools
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from protocols.certificates import Credentials, make_certificates, node_folder
+from protocols.config import SessionConfig
+from protocols.node import connect, serve_as_dealer
+from protocols.releases import ANY, Release, ReleasePlan
+from protocols.rendezvous import listen_anywhere
+from protocols.runtime import Session
+from protocols.transport import Transport
+
+DEADLINE = 10.0
+MOST_PARTIES = 5
+
+
+_KEEPER = tempfile.TemporaryDirectory(prefix="sccvfl-test-")
+atexit.register(_KEEPER.cleanup)
+CERTIFICATES = Path(_KEEPER.name) / "certs"
+"""One set for all tests; a set for five parties serves two and three as well."""
+make_certificates(CERTIFICATES, MOST_PARTIES)
+
+
+def credentials(node: int, parties: int) -> Credentials:
+    return Credentials.of(CERTIFICATES, node_folder(node, parties))
+
+
+def results(parties: int, dimensions: Sequence[int] = (0, 1, 2, 3), times: int = 1000) -> dict[int, Release]:
+    """A release for everyone, for each number of dimensions."""
+    everyone = tuple(range(parties))
+    return {d: Release(f"result {d}", everyone, (ANY,) * d, "test", times=times) for d in dimensions}
+
+
+def in_threads(works: Sequence[Callable[[], Any]], timeout: float = 120.0) -> list[Any]:
+    """Run each in its own thread and context; raises the first error after all have ended."""
+    outcome: list[Any] = [None] * len(works)
+    errors: list[BaseException | None] = [None] * len(works)
+
+    def run(index: int) -> None:
+        try:
+            outcome[index] = contextvars.Context().run(works[index])
+        except BaseException as error:
+            errors[index] = error
+
+    threads = [threading.Thread(target=run, args=(index,), daemon=True) for index in range(len(works))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout)
+    assert not any(thread.is_alive() for thread in threads), "a party did not end"
+    if any(errors):
+        raise ExceptionGroup("parties failed", [error for error in errors if isinstance(error, Exception)])
+    return outcome
+
+
+def local_config(parties: int, **settings: Any) -> tuple[SessionConfig, list[Any]]:
+    """A configuration on free local ports, and the listening sockets that hold them."""
+    made = [listen_anywhere() for _ in range(parties)]
+    settings = {"deadline": DEADLINE, "idle": 3 * DEADLINE, **settings}
+    config = SessionConfig(parties=tuple(address for _, address in made), **settings)
+    listeners: list[Any] = [listener for listener, _ in made]
+    if config.transport == "gloo":
+        for listener in listeners:
+            listener.close()
+        listeners = [None] * parties
+    return config, listeners
+
+
+def run_session(
+    job: Callable[[Session], Any],
+    parties: int = 3,
+    plan: ReleasePlan | None = None,
+    wrap: Callable[[Transport], Transport] = lambda transport: transport,
+    folder: Path | None = None,
+    **settings: Any,
+) -> list[Any]:
+    """Run `job` at every party, with a dealer; returns what each party got."""
+    config, listeners = local_config(parties, **settings)
+    plan = plan or ReleasePlan(results(parties).values())
+
+    def party(rank: int) -> Any:
+        transport = wrap(connect(config, rank, credentials(rank, parties), listeners[rank]))
+        log = folder / f"party-{rank}" / "releases.jsonl" if folder else None
+        with Session(transport, config, plan, log) as session:
+            return job(session)
+
+    dealer = functools.partial(serve_as_dealer, config, credentials(config.dealer, parties))
+    works = [functools.partial(party, rank) for rank in range(parties)]
+    return in_threads([*works, dealer])[:parties]

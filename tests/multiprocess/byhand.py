@@ -1,0 +1,84 @@
+"""Starting the real programs one by one, as on different hosts, so that any of them can be faulty."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from launch.console import THREAD_VARIABLES
+from protocols.config import SessionConfig
+from tests.harness import CERTIFICATES, DEADLINE, local_config
+
+ROOT = Path(__file__).resolve().parents[2]
+SABOTEUR = Path(__file__).with_name("saboteur.py")
+
+
+class ByHand:
+    """Processes of one session; `endings` waits for them and gives exit code and last line of each."""
+
+    def __init__(self, folder: Path, parties: int = 3, deadline: float = DEADLINE, repeat: int = 200) -> None:
+        self.folder = folder
+        options = {"size": 50, "repeat": repeat}
+        self.config, self._listeners = local_config(parties, deadline=deadline, idle=4 * deadline, options=options)
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+
+    def start(self, name: str, *, saboteur: str | None = None, config: SessionConfig | None = None) -> None:
+        """Start 'dealer' or 'party 0'...; a saboteur runs the same program with one fault."""
+        file = self.folder / f"{name}.toml"
+        file.write_text((config or self.config).to_toml())
+        arguments = ["--config", str(file), "--certs", str(CERTIFICATES)]
+        handles: tuple[int, ...] = ()
+        if name == "dealer":
+            script = ["run_dealer.py"]
+        else:
+            rank = int(name.split()[1])
+            listener = self._listeners[rank]
+            handles = (listener.fileno(),)
+            script = ["run_party.py", "--rank", str(rank), "--out", str(self.folder / f"party-{rank}")]
+            arguments += ["--listen-fd", str(listener.fileno())]
+        program = [str(ROOT / "launch" / script[0])] if saboteur is None else [str(SABOTEUR), saboteur]
+        self.processes[name] = subprocess.Popen(
+            [sys.executable, *program, *script[1:], *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            pass_fds=handles,
+            cwd=ROOT,
+            env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")},
+        )
+        if name != "dealer":
+            listener.close()
+
+    def other_configuration(self) -> SessionConfig:
+        return replace(self.config, options={**self.config.options, "seed": 1})
+
+    def endings(self, patience: float = 3.0) -> dict[str, tuple[int, str]]:
+        """Wait as long as the deadline and some patience allow; a process still there then is a failure."""
+        end = time.monotonic() + patience * self.config.deadline + 10
+        found = {}
+        for name, process in self.processes.items():
+            _, errors = process.communicate(timeout=max(1.0, end - time.monotonic()))
+            lines = [line for line in errors.splitlines() if line.strip()]
+            found[name] = (process.returncode, lines[-1] if lines else "")
+        return found
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+        for listener in self._listeners:
+            listener.close()
+
+    def ports_are_free(self) -> bool:
+        for address in self.config.parties:
+            host, port = address.rsplit(":", 1)
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host, int(port)))
+        return True

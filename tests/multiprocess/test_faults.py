@@ -1,0 +1,237 @@
+"""Every fault ends every process, by itself, with a line that names the peer and the step."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import ssl
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launch.processes import LocalSession
+from protocols.certificates import Credentials, make_certificates
+from protocols.chain import read_chain
+from protocols.config import SessionConfig
+from tests.harness import DEADLINE
+from tests.multiprocess.byhand import ByHand
+
+
+@pytest.fixture
+def by_hand(tmp_path: Path) -> Iterator[ByHand]:
+    session = ByHand(tmp_path)
+    yield session
+    session.close()
+
+
+def assert_stopped(endings: dict[str, tuple[int, str]], *names: str) -> None:
+    """These ended by themselves (code 1, not a signal), each with its own one-line reason."""
+    for name in names:
+        code, line = endings[name]
+        assert code == 1, (name, code, line)
+        assert line.startswith(f"{name}: ") and "(step: " in line, line
+
+
+# A process dies or hangs while the launcher watches.
+
+
+class Watched:
+    """A session of the launcher that is disturbed in the middle."""
+
+    def __init__(self, folder: Path) -> None:
+        middle = threading.Event()
+        config = SessionConfig(
+            parties=("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"),
+            deadline=DEADLINE,
+            options={"size": 50, "repeat": 200},
+        )
+        on_event = lambda event: middle.set() if event.get("number", 0) >= 5 else None  # noqa: E731
+        self.session = LocalSession(config, folder / "run", on_event=on_event)
+        self.middle = middle
+
+    def disturb(self, victim: str, number: signal.Signals) -> dict[str, int]:
+        with self.session as session:
+            assert self.middle.wait(90), "the session did not get going"
+            pid = {child.name: child.process.pid for child in session.children}[victim]
+            os.kill(pid, number)
+            self.ending = session.wait()
+        assert all(child.process.poll() is not None for child in self.session.children)
+        return self.ending.exit_codes
+
+
+@pytest.fixture
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    yield Watched(tmp_path)
+    assert list(temporary.iterdir()) == []  # no key left behind
+
+
+@pytest.mark.parametrize("victim", ["party 0", "party 2", "dealer"])
+def test_a_killed_process_stops_the_others(watched: Watched, victim: str) -> None:
+    codes = watched.disturb(victim, signal.SIGKILL)
+    assert codes[victim] == 137
+    survivors = [name for name in codes if name != victim]
+    assert all(codes[name] == 1 for name in survivors), codes
+    assert watched.ending.code in (1, 137)
+    lines = {line.split(":")[0]: line for line in watched.ending.failures}
+    assert all("(step: " in lines[name] for name in survivors), lines
+    assert any(f": {victim}: closed the connection" in lines[name] for name in survivors), lines
+    assert not (watched.session.folder / "party-1" / "result.json").exists()
+    # Nothing more was opened: no log is more than the one release under way ahead of another.
+    opened = [
+        len(read_chain(watched.session.folder / f"party-{rank}" / "releases.jsonl"))
+        for rank in range(3)
+        if f"party {rank}" != victim
+    ]
+    assert max(opened) - min(opened) <= 1
+
+
+def test_a_stopped_process_is_ended_after_the_deadline(watched: Watched) -> None:
+    codes = watched.disturb("party 1", signal.SIGSTOP)
+    assert codes["party 1"] == 137
+    assert codes["party 0"] == codes["party 2"] == codes["dealer"] == 1
+    text = "\n".join(watched.ending.failures)
+    assert "party 1: did not answer within" in text
+
+
+# A peer is missing or not who it should be.
+
+
+def test_a_party_that_never_starts(by_hand: ByHand) -> None:
+    for name in ("dealer", "party 0", "party 1"):
+        by_hand.start(name)
+    endings = by_hand.endings()
+    assert_stopped(endings, "dealer", "party 0", "party 1")
+    for _, line in endings.values():
+        assert "party 2" in line and f"within {DEADLINE:.0f} s" in line
+    by_hand.close()
+    assert by_hand.ports_are_free()
+
+
+def answer_to_stranger(address: str, context: ssl.SSLContext | None) -> bytes:
+    """What a caller with this context hears, beyond a TLS alert; without one it speaks plain HTTP."""
+    host, port = address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=DEADLINE) as raw:
+        try:
+            if context is None:
+                raw.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                heard = raw.recv(1)
+                return b"" if heard == b"\x15" else heard  # 21: the record type of an alert
+            with context.wrap_socket(raw) as secure:
+                return secure.recv(1)
+        except OSError:
+            return b""
+
+
+def test_strangers_are_turned_away(by_hand: ByHand, tmp_path: Path) -> None:
+    """No TLS, no certificate, a certificate of another authority: instead of party 2."""
+    make_certificates(tmp_path / "others", 3)
+    with_certificate = Credentials.of(tmp_path / "others", "party-2").context(server=False)
+    with_certificate.verify_mode = ssl.CERT_NONE
+    without = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    without.check_hostname, without.verify_mode = False, ssl.CERT_NONE
+    for name in ("dealer", "party 0", "party 1"):
+        by_hand.start(name)
+    for address in by_hand.config.parties[:2]:
+        for context in (None, without, with_certificate):
+            assert answer_to_stranger(address, context) == b""
+    logs = dict(by_hand.processes)
+    texts = {name: process.communicate(timeout=4 * DEADLINE)[1] for name, process in logs.items()}
+    for name in ("party 0", "party 1"):
+        text = texts[name].lower()
+        assert text.count("turned away") >= 3, text
+        assert "http request" in text or "wrong version number" in text or "record" in text
+        assert "peer did not return a certificate" in text
+        assert "certificate not accepted" in text
+        assert logs[name].returncode == 1
+        last = texts[name].splitlines()[-1]
+        assert "party 2" in last and "did not connect" in last and "(step: connect)" in last
+    assert logs["dealer"].returncode == 1
+
+
+def test_strangers_do_not_disturb_a_session(tmp_path: Path) -> None:
+    by_hand = ByHand(tmp_path, repeat=1)
+    try:
+        for name in ("party 0", "party 1"):
+            by_hand.start(name)
+        idle = []
+        for address in by_hand.config.parties[:2]:
+            host, port = address.rsplit(":", 1)
+            for _ in range(3):
+                idle.append(socket.create_connection((host, int(port))))  # says nothing, holds the line
+            with socket.create_connection((host, int(port))) as noise:
+                noise.sendall(b"\x00" * 1000)
+        for name in ("dealer", "party 2"):
+            by_hand.start(name)
+        endings = by_hand.endings(patience=8)
+        for connection in idle:
+            connection.close()
+        assert {name: code for name, (code, _) in endings.items()} == dict.fromkeys(endings, 0), endings
+    finally:
+        by_hand.close()
+
+
+def test_a_certificate_of_another_rank(by_hand: ByHand) -> None:
+    for name in ("dealer", "party 0", "party 1"):
+        by_hand.start(name)
+    by_hand.start("party 2", saboteur="other_rank")
+    endings = by_hand.endings()
+    assert_stopped(endings, "dealer", "party 0", "party 1", "party 2")
+    assert any("certificate is for party 1" in line for _, line in endings.values()), endings
+
+
+@pytest.mark.parametrize("what", ["configuration", "code"])
+def test_differing_configuration_or_code(by_hand: ByHand, what: str) -> None:
+    for name in ("dealer", "party 0", "party 1"):
+        by_hand.start(name)
+    if what == "code":
+        by_hand.start("party 2", saboteur="other_code")
+    else:
+        by_hand.start("party 2", config=by_hand.other_configuration())
+    endings = by_hand.endings()
+    assert_stopped(endings, "dealer", "party 0", "party 1", "party 2")
+    expected = "has another configuration" if what == "configuration" else "runs another version of the code"
+    assert any(f"party 2: {expected} (step: connect)" in line for _, line in endings.values()), endings
+    assert not list(by_hand.folder.glob("party-*/result.json"))
+
+
+# A member of the session sends what it must not.
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("truncated", "closed the connection"),
+        ("oversized", "sent an oversized frame"),
+        ("replayed", "repeated a frame"),
+        ("out_of_order", "skipped a frame"),
+        ("shape", "instead of"),
+        ("dtype", "instead of"),
+        ("lying_length", "bytes instead of"),
+        ("hang", "did not answer within"),
+    ],
+)
+def test_bad_frames(by_hand: ByHand, fault: str, reason: str) -> None:
+    for name in ("dealer", "party 0", "party 1"):
+        by_hand.start(name)
+    by_hand.start("party 2", saboteur=fault)
+    honest = ("dealer", "party 0", "party 1")
+    if fault == "hang":
+        waiting = {name: by_hand.processes[name] for name in honest}
+        by_hand.processes, hung = waiting, by_hand.processes["party 2"]
+        endings = by_hand.endings()
+        hung.kill()
+        hung.communicate()
+    else:
+        endings = by_hand.endings()
+        assert_stopped(endings, "party 2")
+    assert_stopped(endings, *honest)
+    blaming = [line for _, line in endings.values() if ": party 2: " in line and reason in line]
+    assert blaming and any("(step: truncate)" in line for line in blaming), endings
+    assert not list(by_hand.folder.glob("party-*/result.json"))

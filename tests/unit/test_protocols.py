@@ -1,0 +1,328 @@
+"""Protocols against plain arithmetic, with real sockets and a real dealer, parties as threads."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from protocols import comparison, runtime, series
+from protocols.errors import ProtocolError, RangeError, UndeclaredRelease
+from protocols.releases import Release, ReleasePlan
+from protocols.runtime import Session
+from tests.harness import results, run_session
+
+ULP = 2.0**-16
+RNG = np.random.default_rng(5)
+
+
+@pytest.fixture(params=[2, 3, 5], ids=lambda parties: f"{parties} parties")
+def parties(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+def secret(session: Session, value: np.ndarray, owner: int = 0, **options: Any) -> Any:
+    """Share a value that only the owner gives; the others give its shape."""
+    given = value if session.rank == owner else None
+    return session.share(given, owner=owner, shape=value.shape, **options)
+
+
+def opened(session: Session, value: Any) -> np.ndarray:
+    plain = session.open(value, results(session.parties)[value.dim()])
+    assert plain is not None
+    return plain.numpy()
+
+
+def test_sharing_and_opening_is_exact(parties: int) -> None:
+    counts = RNG.integers(-(2**30), 2**30, size=50)
+    reals = RNG.normal(size=(4, 5)) * 1000
+
+    def job(session: Session) -> None:
+        assert (opened(session, secret(session, counts, owner=1, bits=0)) == counts).all()
+        assert np.abs(opened(session, secret(session, reals)) - reals).max() <= ULP / 2
+
+    run_session(job, parties)
+
+
+def test_division_by_any_integer(parties: int) -> None:
+    values = np.concatenate([RNG.uniform(-(2.0**29), 2.0**29, size=2000), [0, 1, -1, 2.0**30, -(2.0**30)]])
+
+    def job(session: Session) -> None:
+        shared = secret(session, values)
+        for divisor in (2, 3, 7, 1000, 65536, 10**9, -5):
+            error = opened(session, shared / divisor) - np.round(values / ULP) * ULP / divisor
+            assert np.abs(error).max() <= 2 * ULP, divisor
+
+    run_session(job, parties)
+
+
+def test_products_with_mixed_fractions(parties: int) -> None:
+    """A wide result of the sigmoid, an integer bit and a usual value multiply and add correctly."""
+    x, bits = RNG.uniform(-5, 5, size=40), RNG.integers(0, 2, size=40)
+    s = 1 / (1 + np.exp(-x))
+
+    def job(session: Session) -> None:
+        value, bit = secret(session, x), secret(session, bits, owner=1, bits=0)
+        wide = session.sigmoid(value, bound=6)
+        assert runtime.bits_of(wide) == 32
+        for got, expected in (
+            (wide * value, s * x),
+            (value * wide, s * x),
+            (wide - value, s - x),
+            (wide * bit, s * bits),
+            (bit * wide, s * bits),
+            (bit * 0.5, bits * 0.5),
+            (bit + 0.5, bits + 0.5),
+            (wide * 2.5, s * 2.5),
+            (wide * 3, s * 3),
+            (1 - wide, 1 - s),
+            (wide.square(), s * s),
+            (bit * 3 - 1, bits * 3 - 1),
+        ):
+            assert np.abs(opened(session, got) - expected).max() < 1e-3
+
+    run_session(job, parties)
+
+
+def test_scalars_and_shapes(parties: int) -> None:
+    x = RNG.normal(size=(3, 4))
+
+    def job(session: Session) -> None:
+        value = secret(session, x)
+        for got, expected in (
+            (value.sum() * value.mean(), x.sum() * x.mean()),
+            (value.sum().square(), x.sum() ** 2),
+            (value[0, 0] / 3, x[0, 0] / 3),
+            (value.t().matmul(value), x.T @ x),
+            (value * value[0], x * x[0]),
+            (value.matmul(value[0]), x @ x[0]),
+            (value[0, 0]._ltz(), float(x[0, 0] < 0)),
+        ):
+            assert np.abs(opened(session, got) - expected).max() < 1e-3
+
+    run_session(job, parties)
+
+
+def test_comparison_at_the_edges(parties: int) -> None:
+    edges = np.array([0, ULP, -ULP, 2.0**30, -(2.0**30), 1, -1, 15 * ULP, 16 * ULP, -16 * ULP, -17 * ULP])
+    words = np.concatenate([np.round(edges / ULP).astype(np.int64), RNG.integers(-(2**62), 2**62, size=3000)])
+
+    def job(session: Session) -> None:
+        share = session.party.zero_share(words.shape)
+        if session.rank == 0:
+            share = share + words
+        assert (opened(session, session.wrap(comparison.negative(session.party, share), 0)) == (words < 0)).all()
+
+    run_session(job, parties)
+
+
+@pytest.mark.parametrize(("name", "bound"), [("sigmoid", 12.0), ("sigmoid", 40.0), ("tanh", 6.0), ("tanh", 2.0)])
+def test_series_stay_within_their_error(name: series.Name, bound: float) -> None:
+    x = np.linspace(-bound, bound, 20_001)
+    expected = 1 / (1 + np.exp(-x)) if name == "sigmoid" else np.tanh(x)
+
+    def job(session: Session) -> None:
+        shared = secret(session, x)
+        with session.measure("series") as cost:
+            result = getattr(session, name)(shared, bound=bound)
+        assert cost.rounds == 1
+        assert np.abs(opened(session, result) - expected).max() <= 5e-4
+
+    run_session(job)
+
+
+def test_without_a_promised_bound_values_are_clamped() -> None:
+    x = np.concatenate([RNG.uniform(-1000, 1000, size=500), [2.0**30, -(2.0**30), 32, -32, 16, 12.1, -12.1, 0]])
+
+    def job(session: Session) -> None:
+        shared = secret(session, x)
+        with session.measure("clamped") as cost:
+            result = session.sigmoid(shared)
+        assert cost.rounds == 8  # one comparison (6), one product (1), the series (1)
+        assert np.abs(opened(session, result) - 1 / (1 + np.exp(-np.clip(x, -700, 700)))).max() <= 5e-4
+        assert np.abs(opened(session, session.tanh(shared)) - np.tanh(x)).max() <= 5e-4
+        assert np.abs(opened(session, shared.sigmoid()) - opened(session, result)).max() <= 5e-4
+
+    run_session(job)
+
+
+def test_a_wrapped_answer_is_what_the_clamp_prevents() -> None:
+    """A false promise does give a wrong answer: the clamp is not there for nothing."""
+
+    def job(session: Session) -> None:
+        shared = secret(session, np.array([32.0]))
+        assert opened(session, session.sigmoid(shared, bound=12))[0] < 0.6
+        assert opened(session, session.sigmoid(shared))[0] > 0.999
+
+    run_session(job)
+
+
+def test_a_range_check_raises_for_everyone() -> None:
+    everyone = Release("out of range", (0, 1, 2), (), "stop instead of computing a wrong value", times=2)
+    caught = []
+
+    def job(session: Session) -> None:
+        session.check_range(secret(session, np.array([11.0, -12.0])), 12.0, everyone)
+        with pytest.raises(RangeError, match="outside"):
+            session.check_range(secret(session, np.array([11.0, -12.5])), 12.0, everyone)
+        caught.append(session.rank)
+
+    run_session(job, plan=ReleasePlan([everyone]))
+    assert sorted(caught) == [0, 1, 2]
+
+
+def test_masked_blocks_are_sent_once_by_their_owner(parties: int) -> None:
+    x, y = RNG.normal(size=(300, 40)), RNG.normal(size=(40, 2))
+
+    def job(session: Session) -> None:
+        with session.measure("block") as cost:
+            block = session.mask(x if session.rank == 1 else None, owner=1, shape=x.shape)
+        size = x.size * 8
+        if session.rank == 1:
+            assert size * (parties - 1) < cost.sent < size * (parties - 1) + 500 and cost.received == 0
+        else:
+            assert cost.sent == 0 and size < cost.received < size + 200
+        weights = secret(session, y)
+        for _ in range(3):
+            product = session.masked_matmul(block, weights)
+            assert np.abs(opened(session, product) - x @ y).max() < 40 * 8 * ULP
+            back = session.masked_matmul(block, product, transposed=True)
+            assert np.abs(opened(session, back) - x.T @ (x @ y)).max() < 0.1
+
+    run_session(job, parties)
+
+
+def test_the_dealer_works_ahead_and_can_be_cancelled() -> None:
+    x = RNG.normal(size=(30, 30))
+
+    def job(session: Session) -> None:
+        shared = secret(session, x)
+        for step in session.repeat(50):  # left early
+            result = shared * shared
+            if step == 7:
+                break
+        assert np.abs(opened(session, result) - x * x).max() < 1e-3
+        for step in session.repeat(6):  # another recipe in the middle
+            result = shared.matmul(shared) if step == 3 else shared * shared
+        assert np.abs(opened(session, result) - x * x).max() < 1e-3
+        for _ in session.repeat(3):
+            for _ in session.repeat(3):  # inner loops are part of the recipe
+                result = shared.square()
+        assert np.abs(opened(session, result) - x * x).max() < 1e-3
+
+    run_session(job)
+
+
+def test_bad_inputs_stop_before_sharing() -> None:
+    for bad in (np.nan, np.inf, 2.0**31):
+
+        def job(session: Session, bad: float = bad) -> None:
+            secret(session, np.array([1.0, bad]), owner=1)
+            session.communicator.barrier()
+
+        with pytest.raises(ExceptionGroup) as caught:
+            run_session(job)
+        errors = caught.value.exceptions
+        assert sum(isinstance(error, RangeError) for error in errors) == 1
+        assert any("party 1: stopped: " in str(error) for error in errors)
+
+
+def test_public_operands_are_checked_too() -> None:
+    def job(session: Session) -> None:
+        shared = secret(session, np.array([1.0]))
+        for bad in (float("nan"), torch.tensor([float("inf")]), 1e300):
+            with pytest.raises(RangeError):
+                shared * bad
+            with pytest.raises(RangeError):
+                shared + bad
+
+    run_session(job)
+
+
+def test_only_receivers_get_the_value() -> None:
+    only_one = Release("for party 1", (1,), (2,), "test")
+
+    def job(session: Session) -> Any:
+        return session.open(secret(session, np.array([1.5, 2.5])), only_one)
+
+    got = run_session(job, plan=ReleasePlan([only_one]))
+    assert got[0] is None and got[2] is None and got[1].tolist() == [1.5, 2.5]
+
+
+def test_different_plans_never_start() -> None:
+    from tests import harness
+
+    config, listeners = harness.local_config(2)
+
+    def party(rank: int) -> None:
+        release = Release("a", (0,) if rank else (0, 1), (), "test")
+        with harness.Session(
+            harness.connect(config, rank, harness.credentials(rank, 2), listeners[rank]),
+            config,
+            ReleasePlan([release]),
+        ):
+            pass
+
+    works = [lambda rank=rank: party(rank) for rank in range(2)]
+    dealer = lambda: harness.serve_as_dealer(config, harness.credentials(2, 2))  # noqa: E731
+    with pytest.raises(ExceptionGroup) as caught:
+        harness.in_threads([*works, dealer])
+    assert any("plans other releases" in str(error) for error in caught.value.exceptions)
+
+
+def test_a_second_session_in_the_same_process() -> None:
+    """One after the other, and two at once, in one process."""
+    assert run_session(lambda session: session.parties, 2) == [2, 2]
+    assert run_session(lambda session: session.parties, 3) == [3, 3, 3]
+    from tests.harness import in_threads
+
+    both = in_threads([lambda: run_session(_long, 2), lambda: run_session(_long, 3)])
+    assert both == [[2, 2], [3, 3, 3]]
+
+
+def _long(session: Session) -> int:
+    x = RNG.normal(size=50)
+    shared = secret(session, x)
+    for _ in range(5):
+        assert np.abs(opened(session, (shared * shared).reciprocal().sigmoid())).max() <= 1.001
+    return session.parties
+
+
+def test_outside_a_session_nothing_works() -> None:
+    run_session(lambda session: None, 2)
+    with pytest.raises(ProtocolError, match="no session is open"):
+        runtime.current()
+    with pytest.raises(ProtocolError, match="no session is open"):
+        runtime.crypten.cryptensor(torch.zeros(2))
+
+
+def test_releases_are_logged_alike_everywhere(tmp_path: Any) -> None:
+    from protocols.chain import read_chain
+
+    def job(session: Session) -> None:
+        opened(session, secret(session, np.zeros((2, 2))))
+        opened(session, secret(session, np.zeros(3)))
+
+    run_session(job, folder=tmp_path)
+    logs = [read_chain(tmp_path / f"party-{rank}" / "releases.jsonl") for rank in range(3)]
+    assert logs[0] == logs[1] == logs[2]
+    assert [line["release"] for line in logs[0]] == ["result 2", "result 1"]
+
+
+def test_an_undeclared_release_stops_everyone_and_opens_nothing() -> None:
+    undeclared = Release("undeclared", (0, 1, 2), (1,), "test")
+    before = []
+
+    def job(session: Session) -> None:
+        shared = secret(session, np.zeros(1))
+        session.communicator.barrier()
+        rounds = session._transport.meter.total.rounds
+        try:
+            session.open(shared, undeclared)
+        finally:
+            before.append(session._transport.meter.total.rounds - rounds)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run_session(job)
+    assert sum(isinstance(error, UndeclaredRelease) for error in caught.value.exceptions) == 3
+    assert before == [0, 0, 0]
