@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import logging
 import os
 import sys
@@ -38,6 +40,14 @@ def guarded(name: str, work: Callable[[], int], *, debug: bool = False) -> int:
         traceback.print_exc()
     print(f"{name}: {line}", file=sys.stderr, flush=True)
     return code
+
+
+def keep_freed_memory() -> None:
+    """Ask glibc to reuse large blocks instead of returning them: arrays come and go in every round."""
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD
+        libc.mallopt(-1, 1 << 30)  # M_TRIM_THRESHOLD
 
 
 def start_logging(debug: bool) -> None:

@@ -71,6 +71,7 @@ class LocalSession:
         self._keys: Path | None = None
         self._listeners: list[socket.socket] = []
         self._config, self._certs = config, certs
+        self._threads = str(max(1, (os.cpu_count() or 1) // (len(config.parties) + 1)))
 
     @staticmethod
     def addresses(parties: int) -> tuple[list[socket.socket], tuple[str, ...]]:
@@ -113,7 +114,15 @@ class LocalSession:
             common.append("--debug")
         self._launch("dealer", "run_dealer.py", common)
         for rank in range(parties):
-            own = [*common, "--rank", str(rank), "--out", str(self.folder / f"party-{rank}")]
+            own = [
+                *common,
+                "--threads",
+                self._threads,
+                "--rank",
+                str(rank),
+                "--out",
+                str(self.folder / f"party-{rank}"),
+            ]
             handles: tuple[int, ...] = ()
             if self._listeners:
                 handles = (self._listeners[rank].fileno(),)
@@ -125,17 +134,16 @@ class LocalSession:
         threading.Thread(target=self._follow, args=(self.children[1].process.stdout,), daemon=True).start()
 
     def _launch(self, name: str, script: str, arguments: list[str], handles: tuple[int, ...] = ()) -> None:
-        threads = str(max(1, (os.cpu_count() or 1) // (len(self._config.parties) + 1)))
         log = self.folder / "logs" / f"{name.replace(' ', '-')}.log"
         with log.open("w") as output:
             process = subprocess.Popen(
-                [sys.executable, str(_SCRIPTS / script), *arguments, "--threads", threads],
+                [sys.executable, str(_SCRIPTS / script), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE if "--progress" in arguments else subprocess.DEVNULL,
                 stderr=output,
                 text=True,
                 pass_fds=handles,
-                env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, threads)},
+                env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, self._threads)},
             )
         self.children.append(Child(name, process, log))
 

@@ -13,7 +13,7 @@ import logging
 import sys
 from pathlib import Path
 
-from launch.console import EXIT_CODES, OK, guarded, start_logging
+from launch.console import EXIT_CODES, OK, guarded, keep_freed_memory, start_logging
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,21 +22,18 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--config", type=Path, required=True, help="the session file")
     parser.add_argument("--certs", type=Path, help="folder with ca.pem and dealer/ (not needed for gloo)")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads of this process (default 1)")
     parser.add_argument("--debug", action="store_true", help="tracebacks and debug messages")
     options = parser.parse_args(arguments)
     start_logging(options.debug)
+    keep_freed_memory()
     return guarded("dealer", lambda: run(options), debug=options.debug)
 
 
 def run(options: argparse.Namespace) -> int:
-    import torch
-
     from protocols.certificates import Credentials
     from protocols.config import SessionConfig
     from protocols.node import serve_as_dealer
 
-    torch.set_num_threads(options.threads)
     config = SessionConfig.load(options.config)
     credentials = Credentials.of(options.certs, "dealer") if options.certs is not None else None
     made = serve_as_dealer(config, credentials)

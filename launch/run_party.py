@@ -16,7 +16,7 @@ import socket
 import sys
 from pathlib import Path
 
-from launch.console import CHECK_FAILED, EXIT_CODES, OK, guarded, start_logging
+from launch.console import CHECK_FAILED, EXIT_CODES, OK, guarded, keep_freed_memory, start_logging
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--progress", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     start_logging(options.debug)
+    keep_freed_memory()
     return guarded(f"party {options.rank}", lambda: run(options), debug=options.debug)
 
 

@@ -30,7 +30,7 @@ import numpy as np
 from protocols import ring
 from protocols.errors import ProtocolError
 from protocols.party import Party
-from protocols.ring import Words
+from protocols.ring import Words, unsigned_quotient
 from protocols.transport import Spec
 from protocols.tuples import Request
 
@@ -45,8 +45,10 @@ def bilinear(party: Party, op: str, x: Words, y: Words, **options: Any) -> Words
     e, d = party.open_masked(op, [x - a, y - b])
     if party.rank == 0:
         b += d  # e*b + e*d in one product
-    c += ring.apply(op, e, b, **options)
-    c += ring.apply(op, a, d, **options)
+    # The tuple is used up: its arrays may hold what follows.
+    reuse = x.shape == y.shape and op == "mul"
+    c += ring.apply(op, e, b, **options) if not reuse else np.multiply(e, b, out=b)
+    c += ring.apply(op, a, d, **options) if not reuse else np.multiply(a, d, out=a)
     return c
 
 
@@ -131,17 +133,17 @@ def divide(party: Party, x: Words, divisor: int) -> Words:
     flat = x.reshape(-1)
     pair = party.take("truncation", flat.shape, divisor)
     steps = (1 << 62) // divisor
-    masked = flat + pair["r"]
+    masked = np.add(flat, pair["r"], out=pair["r"])
     if party.rank == 0:
         masked += np.int64(steps * divisor)
     (opened,) = party.open_masked("truncate", [masked])
-    c = opened.view(np.uint64)
-    no_top = 1 - (c >> np.uint64(63)).view(np.int64)
     wrap = ((1 << 64) + divisor // 2) // divisor
-    factor = np.uint64(wrap % (1 << 64)).view(np.int64)
-    result: Words = pair["top"] * no_top * factor - pair["q"]
+    # Where the top bit of c is 0, a top bit of r means a wrap.
+    factor = np.where(opened < 0, np.int64(0), np.uint64(wrap % (1 << 64)).view(np.int64))
+    factor *= pair["top"]
+    result: Words = np.subtract(factor, pair["q"], out=factor)
     if party.rank == 0:
-        result += (c // np.uint64(divisor)).view(np.int64) - steps
+        result += unsigned_quotient(opened, divisor) - steps
     return result.reshape(x.shape)
 
 

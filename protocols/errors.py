@@ -34,3 +34,8 @@ class RangeError(ProtocolError, ValueError):
 
 class LedgerError(ProtocolError):
     """A hash-chained log is torn, edited, or differs between the parties."""
+
+
+def reason_for_peers(error: BaseException | None) -> str:
+    """What peers are told when this process stops: our own errors whole, of others the type alone."""
+    return str(error) if isinstance(error, ProtocolError) else type(error).__name__

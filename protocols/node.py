@@ -1,20 +1,25 @@
-"""Bringing up one process of a session: a party's `Session`, or the dealer."""
+"""Bringing up one process of a session: a party's `Session`, or the dealer.
+
+The dealer needs neither torch nor CrypTen, so those are imported where a party needs them.
+"""
 
 from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from protocols.certificates import Credentials
 from protocols.config import SessionConfig
 from protocols.dealer import Dealer
-from protocols.errors import ProtocolError
-from protocols.gloo import Gloo
+from protocols.errors import ProtocolError, reason_for_peers
 from protocols.mesh import Mesh
 from protocols.party import agree_on_keys
 from protocols.releases import ReleasePlan
-from protocols.runtime import Session, reason_for_peers
 from protocols.transport import Transport
+
+if TYPE_CHECKING:
+    from protocols.runtime import Session
 
 
 def connect(
@@ -27,6 +32,8 @@ def connect(
     if not 0 <= node <= config.dealer:
         raise ProtocolError(f"rank must be from 0 to {config.dealer - 1}, not {node}")
     if config.transport == "gloo":
+        from protocols.gloo import Gloo
+
         return Gloo.connect(config, node)
     if credentials is None:
         raise ProtocolError("the tls transport needs certificates; make a set with launch/certs.py")
@@ -42,6 +49,8 @@ def open_session(
     listener: socket.socket | None = None,
 ) -> Session:
     """A party's session, connected and ready to enter."""
+    from protocols.runtime import Session
+
     return Session(connect(config, rank, credentials, listener), config, plan, log)
 
 

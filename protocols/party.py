@@ -81,13 +81,11 @@ class Party:
         came = self.transport.exchange(
             step, {peer: shares for peer in self.others}, {peer: specs for peer in self.others}
         )
-        totals = [share.copy() for share in shares]
-        for arrays in came.values():
+        join = np.add if how == "add" else np.bitwise_xor
+        totals = came[self.others[0]]
+        for arrays in (shares, *(came[peer] for peer in self.others[1:])):
             for total, array in zip(totals, arrays, strict=True):
-                if how == "add":
-                    total += array
-                else:
-                    total ^= array
+                join(total, array, out=total)
         return totals
 
     def publish(self, step: str, owner: int, array: Array | None, spec: Spec) -> Array:

@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from protocols.errors import CounterReuse, ProtocolError
 
 KEY_BYTES = 32
+_ZEROS = memoryview(bytes(1 << 18))  # the key stream is what zeros are encrypted to
 
 
 class _Unshown:
@@ -94,10 +95,11 @@ class Draw(_Unshown):
 
     def words(self, shape: tuple[int, ...], dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
         """Uniform integers of `dtype`, over its whole range."""
-        out = np.zeros(shape, dtype=dtype)
-        if out.nbytes:
-            view = out.reshape(-1).view(np.uint8).data
-            self._cipher.update_into(view, view)
+        out = np.empty(shape, dtype=dtype)
+        view = out.reshape(-1).view(np.uint8).data
+        for start in range(0, len(view), len(_ZEROS)):
+            part = view[start : start + len(_ZEROS)]
+            self._cipher.update_into(_ZEROS[: len(part)], part)
         return out
 
     def bits(self, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:

@@ -8,11 +8,15 @@ truncation works for magnitudes below 2^62 (see protocols/arithmetic.py).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from protocols.errors import RangeError
+
+if TYPE_CHECKING:
+    import torch
 
 Words = npt.NDArray[np.int64]
 
@@ -28,7 +32,7 @@ INPUT_LIMIT = 2.0**30
 
 def encode(values: torch.Tensor | npt.ArrayLike, bits: int = FRACTION_BITS, limit: float = INPUT_LIMIT) -> Words:
     """Real or integer values to ring elements with `bits` fractional bits, rounded to nearest."""
-    array = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+    array = np.asarray(values.detach() if hasattr(values, "detach") else values)
     if array.dtype == np.bool_ or np.issubdtype(array.dtype, np.integer):
         if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo(np.int64).max:
             raise RangeError(f"an integer input is larger than {int(limit)}")
@@ -57,11 +61,21 @@ def matmul(a: Words, b: Words) -> Words:
     return np.matmul(a, b)
 
 
+def unsigned_quotient(words: Words, divisor: int) -> Words:
+    """words // divisor, read as unsigned; a shift where that is the same."""
+    unsigned = words.view(np.uint64)
+    if divisor.bit_count() == 1:
+        return (unsigned >> np.uint64(divisor.bit_length() - 1)).view(np.int64)
+    return (unsigned // np.uint64(divisor)).view(np.int64)
+
+
 def apply(op: str, a: Words, b: Words, **options: object) -> Words:
     """The bilinear operation that CrypTen calls `op`, in the ring."""
     if op == "mul":
         return np.multiply(a, b)
     if op == "matmul":
         return matmul(a, b)
+    import torch  # for convolutions alone: a dealer without them starts quickly
+
     result: torch.Tensor = getattr(torch, op)(torch.from_numpy(a), torch.from_numpy(b), **options)
     return result.numpy()

@@ -33,7 +33,7 @@ import torch
 
 from protocols import arithmetic, binding, comparison, ring, series
 from protocols.communicator import Communicator
-from protocols.errors import LedgerError, PeerError, ProtocolError, RangeError, UndeclaredRelease
+from protocols.errors import LedgerError, PeerError, ProtocolError, RangeError, UndeclaredRelease, reason_for_peers
 from protocols.party import How, Party, agree_on_keys
 from protocols.releases import Release, ReleaseDesk, ReleasePlan
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
@@ -256,6 +256,10 @@ class Session:
         return self._transport.meter.by_protocol
 
     @property
+    def total_cost(self) -> Cost:
+        return self._transport.meter.total
+
+    @property
     def released(self) -> list[dict[str, Any]]:
         """What has been opened so far, as it stands in the log."""
         return list(self._desk.chain.entries)
@@ -306,8 +310,3 @@ def words_of(value: Any) -> Words:
 def bits_of(value: Any) -> int:
     """Fractional bits of a CrypTen tensor."""
     return int(value.encoder._precision_bits)
-
-
-def reason_for_peers(error: BaseException | None) -> str:
-    """What peers are told: our own one-line errors whole, of others the type alone."""
-    return str(error) if isinstance(error, ProtocolError) else type(error).__name__

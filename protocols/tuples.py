@@ -165,8 +165,7 @@ def truncation(shape: Shape, divisor: int) -> Recipe:
     """q = r // divisor and top = the highest bit of r, both of r read as unsigned."""
 
     def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
-        r = free["r"].view(np.uint64)
-        return {"q": (r // np.uint64(divisor)).view(np.int64), "top": (r >> np.uint64(63)).view(np.int64)}
+        return {"q": ring.unsigned_quotient(free["r"], divisor), "top": ring.unsigned_quotient(free["r"], 1 << 63)}
 
     return Recipe({"r": Field(shape)}, {"q": Field(shape), "top": Field(shape)}, compute)
 

@@ -15,7 +15,7 @@ from protocols.config import SessionConfig
 from tests.harness import CERTIFICATES, DEADLINE, local_config
 
 ROOT = Path(__file__).resolve().parents[2]
-SABOTEUR = Path(__file__).with_name("saboteur.py")
+HERE = Path(__file__).parent
 
 
 class ByHand:
@@ -27,8 +27,10 @@ class ByHand:
         self.config, self._listeners = local_config(parties, deadline=deadline, idle=4 * deadline, options=options)
         self.processes: dict[str, subprocess.Popen[str]] = {}
 
-    def start(self, name: str, *, saboteur: str | None = None, config: SessionConfig | None = None) -> None:
-        """Start 'dealer' or 'party 0'...; a saboteur runs the same program with one fault."""
+    def start(
+        self, name: str, *, instead: tuple[str, ...] | None = None, config: SessionConfig | None = None
+    ) -> None:
+        """Start 'dealer' or 'party 0'...; `instead` names another script here and its first arguments."""
         file = self.folder / f"{name}.toml"
         file.write_text((config or self.config).to_toml())
         arguments = ["--config", str(file), "--certs", str(CERTIFICATES)]
@@ -41,7 +43,9 @@ class ByHand:
             handles = (listener.fileno(),)
             script = ["run_party.py", "--rank", str(rank), "--out", str(self.folder / f"party-{rank}")]
             arguments += ["--listen-fd", str(listener.fileno())]
-        program = [str(ROOT / "launch" / script[0])] if saboteur is None else [str(SABOTEUR), saboteur]
+        program = [str(ROOT / "launch" / script[0])]
+        if instead is not None:
+            program = [str(HERE / instead[0]), *instead[1:]]
         self.processes[name] = subprocess.Popen(
             [sys.executable, *program, *script[1:], *arguments],
             stdout=subprocess.DEVNULL,
@@ -49,7 +53,7 @@ class ByHand:
             text=True,
             pass_fds=handles,
             cwd=ROOT,
-            env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")},
+            env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1"), "PYTHONPATH": str(ROOT)},
         )
         if name != "dealer":
             listener.close()

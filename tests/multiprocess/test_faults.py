@@ -180,7 +180,7 @@ def test_strangers_do_not_disturb_a_session(tmp_path: Path) -> None:
 def test_a_certificate_of_another_rank(by_hand: ByHand) -> None:
     for name in ("dealer", "party 0", "party 1"):
         by_hand.start(name)
-    by_hand.start("party 2", saboteur="other_rank")
+    by_hand.start("party 2", instead=("saboteur.py", "other_rank"))
     endings = by_hand.endings()
     assert_stopped(endings, "dealer", "party 0", "party 1", "party 2")
     assert any("certificate is for party 1" in line for _, line in endings.values()), endings
@@ -191,7 +191,7 @@ def test_differing_configuration_or_code(by_hand: ByHand, what: str) -> None:
     for name in ("dealer", "party 0", "party 1"):
         by_hand.start(name)
     if what == "code":
-        by_hand.start("party 2", saboteur="other_code")
+        by_hand.start("party 2", instead=("saboteur.py", "other_code"))
     else:
         by_hand.start("party 2", config=by_hand.other_configuration())
     endings = by_hand.endings()
@@ -220,7 +220,7 @@ def test_differing_configuration_or_code(by_hand: ByHand, what: str) -> None:
 def test_bad_frames(by_hand: ByHand, fault: str, reason: str) -> None:
     for name in ("dealer", "party 0", "party 1"):
         by_hand.start(name)
-    by_hand.start("party 2", saboteur=fault)
+    by_hand.start("party 2", instead=("saboteur.py", fault))
     honest = ("dealer", "party 0", "party 1")
     if fault == "hang":
         waiting = {name: by_hand.processes[name] for name in honest}

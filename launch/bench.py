@@ -1,0 +1,179 @@
+"""Measure our operations beside stock CrypTen and plain torch, in one run on one machine.
+
+    python launch/bench.py ops --json results/bench-ops.json
+    python launch/bench.py ops --repeats 30 --blocks 5
+
+Systems: `ours` (dealer process, mutual TLS), `crypten-tfp` and `crypten-ttp` (stock CrypTen over
+gloo without TLS, with its two tuple providers), `plain` (torch, one thread). They run in turn,
+several blocks each, one system at a time; seconds are medians over all repeats. Bytes are what
+one party puts on the network on average, the dealer's or provider's traffic included, read
+from the loopback device (so with TLS records and TCP headers). Ratios mean something; seconds
+belong to this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from launch.console import EXIT_CODES, OK, guarded
+
+PARTIES = 3
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("ops",), help="ops: single secret operations")
+    parser.add_argument("--json", type=Path, help="write the rows here")
+    parser.add_argument("--repeats", type=int, default=10, help="timed runs of an operation in a block (default 10)")
+    parser.add_argument("--blocks", type=int, default=3, help="turns of each system (default 3)")
+    parser.add_argument("--debug", action="store_true", help="tracebacks")
+    options = parser.parse_args(arguments)
+    return guarded("bench", lambda: run(options), debug=options.debug)
+
+
+def run(options: argparse.Namespace) -> int:
+    from protocols.config import ConfigError
+
+    if options.repeats < 1 or options.blocks < 1:
+        raise ConfigError("--repeats and --blocks must be at least 1")
+    systems = {
+        "ours": lambda: run_ours(options.repeats),
+        "crypten-tfp": lambda: run_stock("TFP", options.repeats),
+        "crypten-ttp": lambda: run_stock("TTP", options.repeats),
+        "plain": lambda: run_plain(options.repeats),
+    }
+    measured: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for block in range(options.blocks):
+        for system, measure in systems.items():
+            print(f"block {block + 1} of {options.blocks}: {system}", file=sys.stderr, flush=True)
+            for row in measure():
+                measured.setdefault((row["job"], system), []).append(row)
+    rows = [summary(job, system, blocks) for (job, system), blocks in measured.items()]
+    order = list(dict.fromkeys(job for job, _ in measured))
+    rows.sort(key=lambda row: (order.index(row["job"]), list(systems).index(row["system"])))
+    show(rows)
+    if options.json is not None:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        command = f"python launch/bench.py ops --repeats {options.repeats} --blocks {options.blocks}"
+        text = json.dumps({"command": command, "parties": PARTIES, "rows": rows}, indent=1)
+        options.json.write_text(text + "\n")
+    return OK
+
+
+def summary(job: str, system: str, blocks: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "job": job,
+        "system": system,
+        "seconds": statistics.median(second for block in blocks for second in block["seconds"]),
+        "rounds": blocks[-1]["rounds"],
+        "bytes": round(statistics.median(block["loopback"] for block in blocks) / PARTIES),
+        "max_error": max(block["max_error"] for block in blocks),
+    }
+
+
+def run_ours(repeats: int) -> list[dict[str, Any]]:
+    from launch.processes import LocalSession
+    from protocols.config import SessionConfig
+    from protocols.errors import ProtocolError
+
+    placeholder = tuple(f"127.0.0.1:{rank + 1}" for rank in range(PARTIES))
+    config = SessionConfig(parties=placeholder, job="bench-ops", options={"repeats": repeats})
+    with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as folder:
+        with LocalSession(config, Path(folder) / "run") as session:
+            ending = session.wait()
+        if ending.code != OK:
+            raise ProtocolError("; ".join(ending.failures))
+        result = json.loads((Path(folder) / "run" / "party-0" / "result.json").read_text())
+    rows: list[dict[str, Any]] = result["rows"]
+    return rows
+
+
+def run_stock(provider: str, repeats: int) -> list[dict[str, Any]]:
+    from protocols.errors import ProtocolError
+
+    script = Path(__file__).with_name("bench_stock.py")
+    with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as folder:
+        out = Path(folder) / "rows.json"
+        common = ["--parties", str(PARTIES), "--provider", provider, "--rendezvous", f"{folder}/meet"]
+        common += ["--repeats", str(repeats), "--out", str(out)]
+        processes = [
+            subprocess.Popen(
+                [sys.executable, str(script), "--rank", str(rank), *common],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            for rank in range(PARTIES + (provider == "TTP"))
+        ]
+        try:
+            codes = [process.wait(timeout=600) for process in processes]
+        finally:
+            for process in processes:
+                if process.poll() is None:
+                    process.kill()
+        if any(codes) or not out.exists():
+            raise ProtocolError(f"stock CrypTen with {provider} failed, exit codes {codes}")
+        rows: list[dict[str, Any]] = json.loads(out.read_text())
+        return rows
+
+
+def run_plain(repeats: int) -> list[dict[str, Any]]:
+    import torch
+
+    from secure_sccvfl.benchmark import cases
+
+    torch.set_num_threads(1)
+    work: dict[str, Callable[..., torch.Tensor]] = {
+        "matmul": torch.matmul,
+        "product": torch.mul,
+        "sigmoid": torch.sigmoid,
+        "ltz": lambda x: (x < 0).float(),
+        "open": torch.clone,
+    }
+    rows = []
+    for name, case in cases().items():
+        inputs = [torch.from_numpy(value).float() for value in case.inputs]
+        seconds = []
+        for _ in range(repeats + 1):
+            start = time.perf_counter()
+            result = work[name](*inputs)
+            seconds.append(time.perf_counter() - start)
+        error = float((result.double() - torch.from_numpy(case.plain(*case.inputs))).abs().max())
+        rows.append({"job": name, "max_error": error, "seconds": seconds[1:], "rounds": 0, "loopback": 0.0})
+    return rows
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    ours = {row["job"]: row["seconds"] for row in rows if row["system"] == "ours"}
+    table = Table(title=f"medians, {PARTIES} parties; `times ours` above 1: slower than ours")
+    for column in ("job", "system", "ms", "times ours", "rounds", "kB per party", "max error"):
+        table.add_column(column, justify="left" if column in ("job", "system") else "right")
+    for row in rows:
+        table.add_row(
+            row["job"],
+            row["system"],
+            f"{row['seconds'] * 1e3:.3f}",
+            f"{row['seconds'] / ours[row['job']]:.2f}",
+            str(row["rounds"]),
+            f"{row['bytes'] / 1e3:.1f}",
+            f"{row['max_error']:.1e}",
+            end_section=row["system"] == "plain",
+        )
+    Console(width=None if sys.stdout.isatty() else 110).print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

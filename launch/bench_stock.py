@@ -1,0 +1,87 @@
+"""One process of stock CrypTen (gloo, no TLS, its own providers) for launch/bench.py.
+
+    python launch/bench_stock.py --rank 0 --parties 3 --provider TTP --rendezvous FILE --out FILE
+
+CrypTen is used exactly as it comes, in a process that never opens a session of ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from launch.console import EXIT_CODES
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rank", type=int, required=True, help="the provider's server has the last one")
+    parser.add_argument("--parties", type=int, required=True, help="number of parties")
+    parser.add_argument("--provider", choices=("TFP", "TTP"), required=True, help="CrypTen's tuple provider")
+    parser.add_argument("--rendezvous", type=Path, required=True, help="a file that all processes can write")
+    parser.add_argument("--repeats", type=int, default=10, help="how often each operation is timed")
+    parser.add_argument("--out", type=Path, required=True, help="where party 0 writes its rows")
+    options = parser.parse_args(arguments)
+    os.environ.update(
+        WORLD_SIZE=str(options.parties),
+        RANK=str(options.rank),
+        RENDEZVOUS=f"file://{options.rendezvous.resolve()}",
+        DISTRIBUTED_BACKEND="gloo",
+        GLOO_SOCKET_IFNAME="lo",
+    )
+    return run(options)
+
+
+def run(options: argparse.Namespace) -> int:
+    import torch
+
+    from protocols.runtime import stock_crypten
+    from secure_sccvfl.benchmark import cases, time_repeats
+
+    torch.set_num_threads(1)
+    crypten = stock_crypten()
+    crypten.config.cfg.mpc.provider = options.provider
+    if options.rank == options.parties:
+        crypten.mpc.provider.TTPServer()
+        return 0
+    crypten.init()
+    crypten.config.cfg.communicator.verbose = True  # counts rounds
+    communicator = crypten.communicator.get()
+    work: dict[str, Callable[..., Any]] = {
+        "matmul": lambda x, y: x.matmul(y),
+        "product": lambda x, y: x * y,
+        "sigmoid": lambda x: x.sigmoid(),
+        "ltz": lambda x: x._ltz(),
+        "open": lambda x: x.get_plain_text(),
+    }
+    rows = []
+    for name, case in cases().items():
+        shared = [
+            crypten.cryptensor(torch.from_numpy(value).float(), src=owner) for owner, value in enumerate(case.inputs)
+        ]
+        operation = work[name]
+
+        def act(operation: Callable[..., Any] = operation, shared: list[Any] = shared) -> Any:
+            return operation(*shared)
+
+        result, timing = time_repeats(
+            act, communicator.barrier, range(options.repeats + 1), lambda: communicator.comm_rounds
+        )
+        plain = result if name == "open" else result.get_plain_text()
+        error = float((plain.double() - torch.from_numpy(case.plain(*case.inputs))).abs().max())
+        rows.append({"job": name, "max_error": error, **timing.__dict__})
+    if options.rank == 0:
+        options.out.write_text(json.dumps(rows))
+    crypten.uninit()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""The programs as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from protocols.chain import read_chain
+from tests.multiprocess.byhand import ROOT, ByHand
+
+
+def program(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "launch" / name), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        cwd=cwd,
+    )
+
+
+@pytest.mark.parametrize(("parties", "transport"), [(2, "tls"), (3, "tls"), (5, "tls"), (3, "gloo")])
+def test_the_self_test(tmp_path: Path, parties: int, transport: str) -> None:
+    ran = program(
+        *("run_mpc.py", "--parties", str(parties), "--selftest", "--transport", transport),
+        *("--json", "--out", "run"),
+        cwd=tmp_path,
+    )
+    assert ran.returncode == 0, ran.stderr
+    report = json.loads(ran.stdout)
+    assert set(report["exit_codes"].values()) == {0} and report["failures"] == []
+    rows = {row["name"]: row for row in report["result"]["rows"]}
+    assert all(row["ok"] for row in rows.values()) and len(rows) > 20
+    assert rows["sigmoid, bounded"]["rounds"] == 1 and rows["sigmoid, bounded"]["max_error"] <= 5e-4
+    logs = [read_chain(tmp_path / "run" / f"party-{rank}" / "releases.jsonl") for rank in range(parties)]
+    assert len(logs[0]) == len(rows) and all(log == logs[0] for log in logs)
+    assert {path.name for path in (tmp_path / "run").rglob("*.pem")} == set()
+
+
+def test_the_table_for_people(tmp_path: Path) -> None:
+    ran = program("run_mpc.py", "--parties", "2", "--size", "20", cwd=tmp_path)
+    assert ran.returncode == 0
+    assert "sigmoid, bounded" in ran.stdout and "all well" in ran.stdout and "WRONG" not in ran.stdout
+    assert len(list((tmp_path / "runs").glob("*/logs/dealer.log"))) == 1
+
+
+def test_processes_started_by_hand(tmp_path: Path) -> None:
+    session = ByHand(tmp_path, repeat=1)
+    try:
+        for name in ("party 2", "dealer", "party 0", "party 1"):
+            session.start(name)
+        endings = session.endings(patience=8)
+    finally:
+        session.close()
+    assert {name: code for name, (code, _) in endings.items()} == dict.fromkeys(endings, 0), endings
+    assert json.loads((tmp_path / "party-1" / "result.json").read_text())["ok"]
+
+
+def test_certificates(tmp_path: Path) -> None:
+    made = program("certs.py", "certs", "--parties", "3", cwd=tmp_path)
+    assert made.returncode == 0
+    folder = tmp_path / "certs"
+    assert sorted(path.name for path in folder.iterdir()) == ["ca.pem", "dealer", "party-0", "party-1", "party-2"]
+    for key in folder.rglob("key.pem"):
+        assert os.stat(key).st_mode & 0o077 == 0
+    assert "PRIVATE" not in (folder / "ca.pem").read_text()
+    again = program("certs.py", "certs", cwd=tmp_path)
+    assert again.returncode == 1 and "already holds" in again.stderr and "Traceback" not in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run_mpc.py", "--parties", "1"), "at least 2"),
+        (("run_mpc.py", "--out", "."), "not empty"),
+        (("run_party.py", "--rank", "0", "--config", "absent.toml"), "cannot read the session file"),
+        (("run_party.py", "--rank", "0", "--config", "bad.toml"), "not valid TOML"),
+        (("run_dealer.py", "--config", "unknown.toml"), "unknown setting 'partys'"),
+        (("run_party.py", "--rank", "7", "--config", "good.toml", "--certs", "."), "no certificate file"),
+        (("run_party.py", "--rank", "0", "--config", "good.toml"), "needs certificates"),
+        (("run_party.py", "--rank", "0", "--config", "nojob.toml"), "no such job: 'dance'"),
+    ],
+)
+def test_mistakes_give_one_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    (tmp_path / "bad.toml").write_text("parties = [")
+    (tmp_path / "unknown.toml").write_text("partys = []")
+    (tmp_path / "good.toml").write_text('parties = ["127.0.0.1:1", "127.0.0.1:2"]')
+    (tmp_path / "nojob.toml").write_text('parties = ["127.0.0.1:1", "127.0.0.1:2"]\njob = "dance"')
+    ran = program(*arguments, cwd=tmp_path)
+    assert ran.returncode in (1, 2)
+    assert message in ran.stderr and "Traceback" not in ran.stderr
+    assert len(ran.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["run_mpc.py", "run_party.py", "run_dealer.py", "certs.py", "bench.py"])
+def test_help_teaches(tmp_path: Path, name: str) -> None:
+    ran = program(name, "--help", cwd=tmp_path)
+    assert ran.returncode == 0 and "python launch/" in ran.stdout and "exit codes" in ran.stdout
+
+
+def test_the_console_program() -> None:
+    sccvfl = Path(sys.executable).with_name("sccvfl")
+    shown = subprocess.run([sccvfl, "--help"], capture_output=True, text=True, timeout=60, check=True)
+    assert all(name in shown.stdout for name in ("run", "selftest", "certs", "party", "dealer", "bench"))
+    wrong = subprocess.run([sccvfl, "dance"], capture_output=True, text=True, timeout=60)
+    assert wrong.returncode == 2 and "no command 'dance'" in wrong.stderr
+    inner = subprocess.run([sccvfl, "certs", "--help"], capture_output=True, text=True, timeout=60, check=True)
+    assert "--parties" in inner.stdout

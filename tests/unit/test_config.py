@@ -1,0 +1,64 @@
+"""Session files: what is wrong is said; what is right comes back the same."""
+
+from pathlib import Path
+
+import pytest
+
+from protocols.config import ConfigError, SessionConfig, code_digest, split_address
+
+TWO = ("a.example:7000", "b.example:7000")
+
+
+def test_a_file_comes_back_the_same(tmp_path: Path) -> None:
+    config = SessionConfig(TWO, deadline=5, options={"seed": 3, "name": 'quote " and ü', "list": [1, 2]})
+    path = tmp_path / "session.toml"
+    path.write_text(config.to_toml())
+    loaded = SessionConfig.load(path)
+    assert loaded == config and loaded.digest() == config.digest()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"parties": TWO[:1]}, "at least 2 parties"),
+        ({"parties": (TWO[0], TWO[0])}, "same address"),
+        ({"parties": ("nowhere", TWO[0])}, "host:port"),
+        ({"parties": ("a:0", TWO[0])}, "host:port"),
+        ({"parties": ("a:99999", TWO[0])}, "host:port"),
+        ({"transport": "pigeon"}, "tls, gloo"),
+        ({"deadline": 0}, "deadline"),
+        ({"deadline": float("nan")}, "deadline"),
+        ({"idle": -1}, "idle"),
+        ({"frame_limit": 10}, "frame_limit"),
+    ],
+)
+def test_settings_that_cannot_work(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SessionConfig(**{"parties": TWO, **change})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "text", ["parties = 3", "", 'parties = ["a:1", "b:2"]\ndeadline = "soon"', 'parties = ["a:1", "b:2"]\nfoo = 1']
+)
+def test_files_that_cannot_work(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "session.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError):
+        SessionConfig.load(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"name": "x"}, {"deadline": 61.0}, {"idle": 1.0}, {"job": "x"}, {"options": {"a": 1}}, {"transport": "gloo"}],
+)
+def test_every_setting_counts_in_the_digest(change: dict[str, object]) -> None:
+    assert SessionConfig(TWO).digest() != SessionConfig(TWO, **change).digest()  # type: ignore[arg-type]
+
+
+def test_addresses() -> None:
+    assert split_address("[::1]:80") == ("::1", 80)
+    assert split_address("h:65535") == ("h", 65535)
+
+
+def test_the_code_has_a_digest() -> None:
+    assert len(code_digest()) == 32
