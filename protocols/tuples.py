@@ -162,12 +162,16 @@ def wraps(shape: Shape) -> Recipe:
 
 
 def truncation(shape: Shape, divisor: int) -> Recipe:
-    """q = r // divisor and top = the highest bit of r, both of r read as unsigned."""
+    """q = r // divisor and top = the highest bit of r, both of r read as unsigned.
+
+    For the usual divisor 2^16 the top bit is used times 2^48, so shares of it modulo 2^16 are enough.
+    """
+    top = Field(shape, "<u2" if divisor == 1 << 16 else "<i8")
 
     def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
         return {"q": ring.unsigned_quotient(free["r"], divisor), "top": ring.unsigned_quotient(free["r"], 1 << 63)}
 
-    return Recipe({"r": Field(shape)}, {"q": Field(shape), "top": Field(shape)}, compute)
+    return Recipe({"r": Field(shape)}, {"q": Field(shape), "top": top}, compute)
 
 
 def comparison(count: int) -> Recipe:
