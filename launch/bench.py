@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -68,6 +69,7 @@ def run(options: argparse.Namespace) -> int:
         command = f"python launch/bench.py ops --repeats {options.repeats} --blocks {options.blocks}"
         text = json.dumps({"command": command, "parties": PARTIES, "rows": rows}, indent=1)
         options.json.write_text(text + "\n")
+        options.json.with_suffix(".md").write_text(markdown(rows, command))
     return OK
 
 
@@ -153,16 +155,14 @@ def run_plain(repeats: int) -> list[dict[str, Any]]:
     return rows
 
 
-def show(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+COLUMNS = ("job", "system", "ms", "times ours", "rounds", "kB per party", "max error")
 
+
+def cells(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """The rows as text, with the ratio to ours."""
     ours = {row["job"]: row["seconds"] for row in rows if row["system"] == "ours"}
-    table = Table(title=f"medians, {PARTIES} parties; `times ours` above 1: slower than ours")
-    for column in ("job", "system", "ms", "times ours", "rounds", "kB per party", "max error"):
-        table.add_column(column, justify="left" if column in ("job", "system") else "right")
-    for row in rows:
-        table.add_row(
+    return [
+        [
             row["job"],
             row["system"],
             f"{row['seconds'] * 1e3:.3f}",
@@ -170,9 +170,31 @@ def show(rows: list[dict[str, Any]]) -> None:
             str(row["rounds"]),
             f"{row['bytes'] / 1e3:.1f}",
             f"{row['max_error']:.1e}",
-            end_section=row["system"] == "plain",
-        )
+        ]
+        for row in rows
+    ]
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"medians, {PARTIES} parties; `times ours` above 1: slower than ours")
+    for column in COLUMNS:
+        table.add_column(column, justify="left" if column in ("job", "system") else "right")
+    for line in cells(rows):
+        table.add_row(*line, end_section=line[1] == "plain")
     Console(width=None if sys.stdout.isatty() else 110).print(table)
+
+
+def markdown(rows: list[dict[str, Any]], command: str) -> str:
+    lines = [
+        f"Made by `{command}` on {os.cpu_count()} cores, {PARTIES} parties. `times ours`: above 1 is slower.",
+        "",
+    ]
+    lines += ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    lines += ["| " + " | ".join(line) + " |" for line in cells(rows)]
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

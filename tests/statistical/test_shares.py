@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 from protocols import tuples
+from protocols.dealer import Dealer
 from protocols.party import Party
 from protocols.runtime import Session
 from tests.harness import run_session
@@ -128,3 +129,29 @@ def test_neighbours_cannot_read_a_summand_of_an_opened_sum(monkeypatch: pytest.M
     assert not (np.abs(rest) < 2**40).any()
     # All five together do know the sum: the shares are right.
     assert (rest + known[2] + known[3] == round(sum(parts) * 2**16)).all()
+
+
+def test_the_dealer_is_told_the_same_whatever_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that reaches the dealer after the key agreement: requests, equal byte for byte."""
+    heard: list[bytes] = []
+    honest = Dealer._obey
+
+    def listening(self: Dealer, message: bytes) -> bool:
+        heard.append(message)
+        return honest(self, message)
+
+    monkeypatch.setattr(Dealer, "_obey", listening)
+
+    def told(secret: float) -> list[bytes]:
+        def job(session: Session) -> None:
+            value = session.share(np.full(50, secret), owner=1, shape=(50,))
+            for _ in session.repeat(3):
+                _ = value.sigmoid() * value.reciprocal()
+            session.mask(np.full((5, 2), secret), owner=2, shape=(5, 2))
+
+        heard.clear()
+        run_session(job)
+        return list(heard)
+
+    first, second = (told(secret) for secret in SECRETS)
+    assert first == second and len(first) > 3
