@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 _HELLO = struct.Struct(">8sHH32s32s")
 _MAGIC = b"sccvfl01"
 _MAX_PENDING_CALLERS = 32
+_STRANGER_SECONDS = 3.0  # how long a caller may take to show who it is
 
 
 def listen(address: str) -> socket.socket:
@@ -118,7 +119,11 @@ class Rendezvous:
                 self.stop.wait(0.05)
                 continue
             try:
-                sock = self._secure(raw, self.client, server=False)
+                sock = self._secure(raw, self.client, self._left(), server=False)
+            except (ConnectionError, ssl.SSLEOFError):
+                raw.close()  # turned away in a crowd, or the peer is just starting: try again
+                self.stop.wait(0.05)
+                continue
             except (OSError, ValueError) as error:
                 raw.close()
                 self.found.put(PeerError(name, "connect", f"TLS handshake failed: {why(error)}"))
@@ -154,7 +159,7 @@ class Rendezvous:
     def _answer(self, raw: socket.socket, caller: str) -> None:
         try:
             try:
-                sock = self._secure(raw, self.server, server=True)
+                sock = self._secure(raw, self.server, min(self._left(), _STRANGER_SECONDS), server=True)
             except (OSError, ValueError) as error:
                 raw.close()
                 self._refuse(f"{caller} ({why(error)})")
@@ -187,11 +192,13 @@ class Rendezvous:
             self.refused.append(who)
             log.warning("turned away %s", who)
 
-    def _secure(self, raw: socket.socket, context: ssl.SSLContext, *, server: bool) -> ssl.SSLSocket:
-        raw.settimeout(self._left())
+    def _secure(self, raw: socket.socket, context: ssl.SSLContext, seconds: float, *, server: bool) -> ssl.SSLSocket:
+        raw.settimeout(seconds)
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        return context.wrap_socket(raw, server_side=server)
+        secure = context.wrap_socket(raw, server_side=server)
+        secure.settimeout(self._left())
+        return secure
 
     def _check(self, sock: ssl.SSLSocket, expected: int, name: str) -> None:
         """Exchange hellos; the certificate, the claim and the digests must all agree."""

@@ -6,8 +6,11 @@ import os
 import signal
 import socket
 import ssl
+import subprocess
+import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +21,7 @@ from protocols.certificates import Credentials, make_certificates
 from protocols.chain import read_chain
 from protocols.config import SessionConfig
 from tests.harness import DEADLINE
-from tests.multiprocess.byhand import ByHand
+from tests.multiprocess.byhand import ROOT, ByHand
 
 
 @pytest.fixture
@@ -100,6 +103,33 @@ def test_a_stopped_process_is_ended_after_the_deadline(watched: Watched) -> None
     assert "party 1: did not answer within" in text
 
 
+def test_ending_the_launcher_ends_everything(tmp_path: Path) -> None:
+    """SIGTERM to run_mpc.py in the middle: exit code 130, no process and no key left."""
+    (tmp_path / "temporary").mkdir()
+    launcher = subprocess.Popen(
+        [sys.executable, str(ROOT / "launch" / "run_mpc.py"), "--repeat", "200", "--out", "run"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+    )
+    try:
+        log = tmp_path / "run" / "logs" / "party-0.log"
+        end = time.monotonic() + 90
+        while "(5 of" not in (log.read_text() if log.exists() else ""):
+            assert time.monotonic() < end and launcher.poll() is None, "the session did not get going"
+            time.sleep(0.1)
+        children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+        launcher.terminate()
+        _, errors = launcher.communicate(timeout=30)
+    finally:
+        launcher.kill()
+    assert launcher.returncode == 130 and "interrupted" in errors
+    assert len(children) == 4 and not any(Path(f"/proc/{child}").exists() for child in children)
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
 # A peer is missing or not who it should be.
 
 
@@ -163,7 +193,7 @@ def test_strangers_do_not_disturb_a_session(tmp_path: Path) -> None:
         idle = []
         for address in by_hand.config.parties[:2]:
             host, port = address.rsplit(":", 1)
-            for _ in range(3):
+            for _ in range(40):  # more than a listener keeps at once
                 idle.append(socket.create_connection((host, int(port))))  # says nothing, holds the line
             with socket.create_connection((host, int(port))) as noise:
                 noise.sendall(b"\x00" * 1000)
