@@ -31,6 +31,7 @@ class SessionConfig:
 
     parties: host:port of each party, by rank. Each listens there; higher ranks and the
       dealer connect to lower ones, so the dealer needs no open port.
+    connect: seconds for all processes to start and find each other.
     deadline: seconds that a process waits for a peer's message before it gives up.
     idle: seconds that the dealer waits for work, since parties may compute locally for long.
     job, options: what runs, and its own settings.
@@ -39,6 +40,7 @@ class SessionConfig:
     parties: tuple[str, ...]
     name: str = "session"
     transport: str = "tls"
+    connect: float = 60.0
     deadline: float = 60.0
     idle: float = 3600.0
     frame_limit: int = 1 << 31
@@ -54,7 +56,7 @@ class SessionConfig:
             raise ConfigError("two parties have the same address")
         if self.transport not in TRANSPORTS:
             raise ConfigError(f"transport must be one of {', '.join(TRANSPORTS)}, not {self.transport!r}")
-        for name in ("deadline", "idle"):
+        for name in ("connect", "deadline", "idle"):
             if not 0 < getattr(self, name) <= 86_400:
                 raise ConfigError(f"{name} must be between 0 and 86400 seconds, not {getattr(self, name)}")
         if self.frame_limit < 1 << 16:

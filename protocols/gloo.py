@@ -42,7 +42,7 @@ class Gloo:
     def connect(cls, config: SessionConfig, node: int) -> Gloo:
         """Meet at party 0's address, compare digests, build the group."""
         host, port = split_address(config.parties[0])
-        wait = timedelta(seconds=config.deadline)
+        wait = timedelta(seconds=config.connect)
         hello = config.digest() + code_digest()
         try:
             store = dist.TCPStore(host, port, config.dealer + 1, node == 0, wait, wait_for_workers=False)
@@ -54,7 +54,7 @@ class Gloo:
             try:
                 came = bytes.fromhex(store.get(f"hello {peer}").decode())
             except Exception:
-                raise PeerError(name, "connect", f"did not connect within {config.deadline:.0f} s") from None
+                raise PeerError(name, "connect", f"did not connect within {config.connect:.0f} s") from None
             if came[:32] != hello[:32]:
                 raise ConfigurationMismatch(name, "connect", "has another configuration")
             if came[32:] != hello[32:]:

@@ -189,9 +189,13 @@ class Link:
         with contextlib.suppress(OSError):
             self.sock.close()
 
-    def can_abort(self) -> bool:
-        """False when a frame is half written: nothing more can be said on this link."""
-        return not self._half_sent
+    def abort(self, reason: str) -> None:
+        """Tell the peer why this process stops, unless a frame is half written; then close."""
+        if not self._half_sent and not self.said_goodbye:
+            with contextlib.suppress(PeerError):
+                self.queue(ABORT, b"", [np.frombuffer(reason.encode()[:NOTE_LIMIT], dtype=np.uint8)])
+                self.flush("abort")
+        self.close()
 
 
 def why(error: Exception) -> str:

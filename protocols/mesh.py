@@ -6,7 +6,6 @@ opening is one round for any size. Time for a step: the deadline plus one second
 
 from __future__ import annotations
 
-import contextlib
 import select
 import socket
 import time
@@ -17,7 +16,7 @@ import numpy as np
 from protocols.certificates import Credentials
 from protocols.config import SessionConfig
 from protocols.errors import PeerError
-from protocols.link import ABORT, DATA, GOODBYE, HEADER, MESSAGE, NOTE_LIMIT, Link, Want, as_bytes
+from protocols.link import DATA, GOODBYE, HEADER, MESSAGE, Link, Want, as_bytes
 from protocols.rendezvous import Rendezvous
 from protocols.transport import Array, Meter, Spec, describe
 
@@ -112,20 +111,12 @@ class Mesh:
         for link in self._links.values():
             link.queue(GOODBYE, b"", [])
         self._run("goodbye", self.deadline, until=lambda link: link.said_goodbye)
-        self._close()
-
-    def abort(self, reason: str) -> None:
-        note = np.frombuffer(reason.encode()[:NOTE_LIMIT], dtype=np.uint8)
-        for link in self._links.values():
-            if link.can_abort() and not link.said_goodbye:
-                with contextlib.suppress(PeerError):
-                    link.queue(ABORT, b"", [note])
-                    link.flush("abort")
-        self._close()
-
-    def _close(self) -> None:
         for link in self._links.values():
             link.close()
+
+    def abort(self, reason: str) -> None:
+        for link in self._links.values():
+            link.abort(reason)
 
     def _expecting(
         self, peer: int, step: str, description: bytes, arrays: list[Array]

@@ -20,7 +20,7 @@ import time
 
 from protocols.certificates import Credentials, certified_node
 from protocols.config import SessionConfig, code_digest, split_address
-from protocols.errors import ConfigurationMismatch, PeerError, ProtocolError
+from protocols.errors import ConfigurationMismatch, PeerError, ProtocolError, reason_for_peers
 from protocols.link import Link, why
 
 log = logging.getLogger(__name__)
@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 _HELLO = struct.Struct(">8sHH32s32s")
 _MAGIC = b"sccvfl01"
 _MAX_PENDING_CALLERS = 32
+_LOOK_SECONDS = 0.2
 _STRANGER_SECONDS = 3.0  # how long a caller may take to show who it is
 
 
@@ -61,7 +62,7 @@ class Rendezvous:
         self.listener = listener
         if self.callers and listener is None:
             self.listener = listen(config.parties[node])
-        self.end = time.monotonic() + config.deadline
+        self.end = time.monotonic() + config.connect
         self.stop = threading.Event()
         self.found: queue.Queue[tuple[int, ssl.SSLSocket] | Exception] = queue.Queue()
         self.refused: list[str] = []
@@ -76,19 +77,23 @@ class Rendezvous:
         try:
             while len(links) < self.config.dealer:
                 try:
-                    came = self.found.get(timeout=max(0.0, self.end - time.monotonic()))
+                    came = self.found.get(timeout=_LOOK_SECONDS)
                 except queue.Empty:
-                    raise self._missing(links) from None
+                    if time.monotonic() > self.end:
+                        raise self._missing(links) from None
+                    for link in links.values():
+                        link.read("connect")  # one that has given up says so
+                    continue
                 if isinstance(came, Exception):
                     raise came
                 peer, sock = came
                 if peer in links:
                     raise PeerError(self.config.node_name(peer), "connect", "connected twice")
                 links[peer] = Link(sock, peer, self.config.node_name(peer), self.config.frame_limit)
-        except BaseException:
+        except BaseException as error:
             self.stop.set()
             for link in links.values():
-                link.close()
+                link.abort(reason_for_peers(error))
             while not self.found.empty():
                 if isinstance(late := self.found.get(), tuple):
                     late[1].close()
@@ -104,7 +109,7 @@ class Rendezvous:
         names = [name for peer, name in enumerate(absent) if peer != self.node and peer not in links]
         turned_away = f"; turned away: {self.refused[-1]}" if self.refused else ""
         return PeerError(
-            ", ".join(names), "connect", f"did not connect within {self.config.deadline:.0f} s{turned_away}"
+            ", ".join(names), "connect", f"did not connect within {self.config.connect:.0f} s{turned_away}"
         )
 
     def _left(self) -> float:

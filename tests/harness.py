@@ -24,6 +24,8 @@ from protocols.runtime import Session
 from protocols.transport import Transport
 
 DEADLINE = 10.0
+CONNECT = 60.0
+"""Long enough for processes that start on a busy machine; tests about missing peers set less."""
 MOST_PARTIES = 5
 
 
@@ -69,7 +71,7 @@ def in_threads(works: Sequence[Callable[[], Any]], timeout: float = 120.0) -> li
 def local_config(parties: int, **settings: Any) -> tuple[SessionConfig, list[Any]]:
     """A configuration on free local ports, and the listening sockets that hold them."""
     made = [listen_anywhere() for _ in range(parties)]
-    settings = {"deadline": DEADLINE, "idle": 3 * DEADLINE, **settings}
+    settings = {"connect": CONNECT, "deadline": DEADLINE, "idle": 3 * DEADLINE, **settings}
     config = SessionConfig(parties=tuple(address for _, address in made), **settings)
     listeners: list[Any] = [listener for listener, _ in made]
     if config.transport == "gloo":

@@ -176,7 +176,7 @@ def test_counters(kind: str) -> None:
 
 
 def test_different_configurations_never_meet(kind: str) -> None:
-    config, listeners = local_config(2, transport=kind, deadline=4.0)
+    config, listeners = local_config(2, transport=kind, connect=4.0)
     other = type(config)(**{**config.__dict__, "options": {"seed": 1}})
 
     def node(place: int) -> None:

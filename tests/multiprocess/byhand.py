@@ -12,7 +12,7 @@ from pathlib import Path
 
 from launch.console import THREAD_VARIABLES
 from protocols.config import SessionConfig
-from tests.harness import CERTIFICATES, DEADLINE, local_config
+from tests.harness import CERTIFICATES, CONNECT, local_config
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
@@ -21,10 +21,10 @@ HERE = Path(__file__).parent
 class ByHand:
     """Processes of one session; `endings` waits for them and gives exit code and last line of each."""
 
-    def __init__(self, folder: Path, parties: int = 3, deadline: float = DEADLINE, repeat: int = 200) -> None:
+    def __init__(self, folder: Path, parties: int = 3, connect: float = CONNECT, repeat: int = 200) -> None:
         self.folder = folder
         options = {"size": 50, "repeat": repeat}
-        self.config, self._listeners = local_config(parties, deadline=deadline, idle=4 * deadline, options=options)
+        self.config, self._listeners = local_config(parties, connect=connect, options=options)
         self.processes: dict[str, subprocess.Popen[str]] = {}
 
     def start(
@@ -58,12 +58,16 @@ class ByHand:
         if name != "dealer":
             listener.close()
 
+    def free_port(self, rank: int) -> None:
+        """Nobody listens for this party."""
+        self._listeners[rank].close()
+
     def other_configuration(self) -> SessionConfig:
         return replace(self.config, options={**self.config.options, "seed": 1})
 
-    def endings(self, patience: float = 3.0) -> dict[str, tuple[int, str]]:
-        """Wait as long as the deadline and some patience allow; a process still there then is a failure."""
-        end = time.monotonic() + patience * self.config.deadline + 10
+    def endings(self) -> dict[str, tuple[int, str]]:
+        """Wait as long as the deadlines allow; a process still there then is a failure."""
+        end = time.monotonic() + self.config.connect + 4 * self.config.deadline
         found = {}
         for name, process in self.processes.items():
             _, errors = process.communicate(timeout=max(1.0, end - time.monotonic()))

@@ -133,13 +133,22 @@ def test_ending_the_launcher_ends_everything(tmp_path: Path) -> None:
 # A peer is missing or not who it should be.
 
 
-def test_a_party_that_never_starts(by_hand: ByHand) -> None:
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[ByHand]:
+    session = ByHand(tmp_path, connect=2 * DEADLINE)
+    yield session
+    session.close()
+
+
+def test_a_party_that_never_starts(impatient: ByHand) -> None:
+    by_hand = impatient
+    by_hand.free_port(2)
     for name in ("dealer", "party 0", "party 1"):
         by_hand.start(name)
     endings = by_hand.endings()
     assert_stopped(endings, "dealer", "party 0", "party 1")
     for _, line in endings.values():
-        assert "party 2" in line and f"within {DEADLINE:.0f} s" in line
+        assert "party 2" in line and f"within {by_hand.config.connect:.0f} s" in line
     by_hand.close()
     assert by_hand.ports_are_free()
 
@@ -147,7 +156,7 @@ def test_a_party_that_never_starts(by_hand: ByHand) -> None:
 def answer_to_stranger(address: str, context: ssl.SSLContext | None) -> bytes:
     """What a caller with this context hears, beyond a TLS alert; without one it speaks plain HTTP."""
     host, port = address.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=DEADLINE) as raw:
+    with socket.create_connection((host, int(port)), timeout=2 * DEADLINE) as raw:
         try:
             if context is None:
                 raw.sendall(b"GET / HTTP/1.0\r\n\r\n")
@@ -159,9 +168,11 @@ def answer_to_stranger(address: str, context: ssl.SSLContext | None) -> bytes:
             return b""
 
 
-def test_strangers_are_turned_away(by_hand: ByHand, tmp_path: Path) -> None:
+def test_strangers_are_turned_away(impatient: ByHand, tmp_path: Path) -> None:
     """No TLS, no certificate, a certificate of another authority: instead of party 2."""
+    by_hand = impatient
     make_certificates(tmp_path / "others", 3)
+    by_hand.free_port(2)
     with_certificate = Credentials.of(tmp_path / "others", "party-2").context(server=False)
     with_certificate.verify_mode = ssl.CERT_NONE
     without = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -172,7 +183,7 @@ def test_strangers_are_turned_away(by_hand: ByHand, tmp_path: Path) -> None:
         for context in (None, without, with_certificate):
             assert answer_to_stranger(address, context) == b""
     logs = dict(by_hand.processes)
-    texts = {name: process.communicate(timeout=4 * DEADLINE)[1] for name, process in logs.items()}
+    texts = {name: process.communicate(timeout=6 * DEADLINE)[1] for name, process in logs.items()}
     for name in ("party 0", "party 1"):
         text = texts[name].lower()
         assert text.count("turned away") >= 3, text
@@ -199,7 +210,7 @@ def test_strangers_do_not_disturb_a_session(tmp_path: Path) -> None:
                 noise.sendall(b"\x00" * 1000)
         for name in ("dealer", "party 2"):
             by_hand.start(name)
-        endings = by_hand.endings(patience=8)
+        endings = by_hand.endings()
         for connection in idle:
             connection.close()
         assert {name: code for name, (code, _) in endings.items()} == dict.fromkeys(endings, 0), endings

@@ -54,7 +54,7 @@ def test_processes_started_by_hand(tmp_path: Path) -> None:
     try:
         for name in ("party 2", "dealer", "party 0", "party 1"):
             session.start(name)
-        endings = session.endings(patience=8)
+        endings = session.endings()
     finally:
         session.close()
     assert {name: code for name, (code, _) in endings.items()} == dict.fromkeys(endings, 0), endings

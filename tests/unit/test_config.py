@@ -27,6 +27,7 @@ def test_a_file_comes_back_the_same(tmp_path: Path) -> None:
         ({"parties": ("a:99999", TWO[0])}, "host:port"),
         ({"transport": "pigeon"}, "tls, gloo"),
         ({"deadline": 0}, "deadline"),
+        ({"connect": 0}, "connect"),
         ({"deadline": float("nan")}, "deadline"),
         ({"idle": -1}, "idle"),
         ({"frame_limit": 10}, "frame_limit"),
@@ -49,7 +50,15 @@ def test_files_that_cannot_work(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"name": "x"}, {"deadline": 61.0}, {"idle": 1.0}, {"job": "x"}, {"options": {"a": 1}}, {"transport": "gloo"}],
+    [
+        {"name": "x"},
+        {"connect": 1.0},
+        {"deadline": 61.0},
+        {"idle": 1.0},
+        {"job": "x"},
+        {"options": {"a": 1}},
+        {"transport": "gloo"},
+    ],
 )
 def test_every_setting_counts_in_the_digest(change: dict[str, object]) -> None:
     assert SessionConfig(TWO).digest() != SessionConfig(TWO, **change).digest()  # type: ignore[arg-type]
