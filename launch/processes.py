@@ -32,6 +32,7 @@ from protocols.rendezvous import listen_anywhere
 _SCRIPTS = Path(__file__).resolve().parent
 _GRACE = 5.0
 _LAST_GRACE = 2.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass
@@ -80,7 +81,7 @@ class LocalSession:
         return [listener for listener, _ in made], tuple(address for _, address in made)
 
     def __enter__(self) -> LocalSession:
-        self._previous = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+        self._previous = {number: signal.signal(number, _interrupt) for number in _SIGNALS}
         try:
             self._start()
         except BaseException:

@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rank", type=int, required=True, help="this party's place in the session file, from 0")
     parser.add_argument("--config", type=Path, required=True, help="the session file")
     parser.add_argument("--certs", type=Path, help="folder with ca.pem and party-RANK/ (not needed for gloo)")
-    parser.add_argument("--out", type=Path, help="where releases.jsonl and result.json go; must not hold a run")
+    parser.add_argument("--out", type=Path, required=True, help="a new folder for releases.jsonl and result.json")
     parser.add_argument(
         "--listen", metavar="HOST:PORT", help="listen here instead of the address in the session file"
     )
@@ -67,15 +67,14 @@ def run(options: argparse.Namespace) -> int:
         if options.progress:
             print(json.dumps({"step": step, "number": number, "total": total}), flush=True)
 
-    releases = options.out / "releases.jsonl" if options.out else None
+    releases = options.out / "releases.jsonl"
     session = open_session(config, options.rank, credentials, job.plan(), releases, listener)
     with session:
         if options.progress:
             print(json.dumps({"connected": True}), flush=True)
         log.info("connected; running %s", config.job)
         result = job.run(session, progress)
-    if options.out:
-        (options.out / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    (options.out / "result.json").write_text(json.dumps(result, indent=1) + "\n")
     log.info("done, %s", "all well" if result["ok"] else "a check failed")
     return OK if result["ok"] else CHECK_FAILED
 

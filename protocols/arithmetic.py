@@ -152,5 +152,10 @@ def truncate(party: Party, x: Words, bits: int) -> Words:
     return divide(party, x, 1 << bits)
 
 
+def refraction(party: Party, x: Words, bits: int, wanted: int) -> Words:
+    """The same values with another fraction: exact and free to a longer one, a round to a shorter."""
+    return truncate(party, x, bits - wanted) if bits > wanted else np.left_shift(x, wanted - bits)
+
+
 def _plain(value: Any) -> Any:
     return tuple(_plain(item) for item in value) if isinstance(value, (list, tuple)) else value

@@ -164,9 +164,15 @@ def _replace_arithmetic(crypten: Any, Shared: Any, current: Callable[[], Session
 
     def encode(self: Any, x: Any, device: Any = None) -> Any:
         """CrypTen's encoder, with reals checked and rounded; integers are ring elements to be scaled."""
-        if isinstance(x, (float, list, np.ndarray)) or (torch.is_tensor(x) and x.is_floating_point()):
+        if torch.is_tensor(x) and x.dtype == torch.bool:
+            x = x.long()
+        if real(x):
             return torch.from_numpy(np.asarray(ring.encode(x, self._precision_bits)))
         return plain_encode(self, x, device)
+
+    def real(x: Any) -> bool:
+        """Public values that may have a fraction."""
+        return isinstance(x, (float, list, np.ndarray)) or (torch.is_tensor(x) and x.is_floating_point())
 
     def bits(tensor: Any) -> int:
         return int(tensor.encoder._precision_bits)
@@ -205,8 +211,7 @@ def _replace_arithmetic(crypten: Any, Shared: Any, current: Callable[[], Session
 
     def usual_words(tensor: Any) -> Any:
         """The share with the usual fraction; a wide one costs a round of truncation."""
-        extra = bits(tensor) - FRACTION_BITS
-        return arithmetic.truncate(current().party, words(tensor), extra) if extra > 0 else words(tensor)
+        return arithmetic.refraction(current().party, words(tensor), bits(tensor), FRACTION_BITS)
 
     def narrow(target: Any, product: Array) -> Any:
         """A product of two usual fractions, back to one."""
@@ -220,7 +225,7 @@ def _replace_arithmetic(crypten: Any, Shared: Any, current: Callable[[], Session
             total = left + right if sign > 0 else left - right
         else:
             precision = bits(x)
-            if precision == 0 and (isinstance(y, float) or (torch.is_tensor(y) and y.is_floating_point())):
+            if precision == 0 and real(y):
                 precision = FRACTION_BITS
             public = Encoder(precision_bits=precision).encode(y)
             left = x.share * (1 << (precision - bits(x)))
@@ -235,8 +240,10 @@ def _replace_arithmetic(crypten: Any, Shared: Any, current: Callable[[], Session
         if isinstance(y, float) and y.is_integer():
             y = int(y)
         if isinstance(y, int):
+            precision = bits(self) or FRACTION_BITS  # half of an integer has a fraction
+            whole = np.left_shift(words(self), precision - bits(self))
             with current().measure("truncation"):
-                return result(self, arithmetic.divide(current().party, words(self), y), bits(self))
+                return result(self, arithmetic.divide(current().party, whole, y), precision)
         return self.mul_(1.0 / y if isinstance(y, float) else y.double().reciprocal())
 
     def square_in_place(self: Any) -> Any:
@@ -245,6 +252,33 @@ def _replace_arithmetic(crypten: Any, Shared: Any, current: Callable[[], Session
                 return result(self, arithmetic.square(current().party, words(self)), 0)
             return narrow(self, arithmetic.square(current().party, usual_words(self)))
 
+    def widen(tensor: Any, precision: int) -> Any:
+        """The same value with a longer fraction, in place; exact, no communication."""
+        if bits(tensor) < precision:
+            result(tensor, np.left_shift(words(tensor), precision - bits(tensor)), precision)
+        return tensor
+
+    def same_fraction(tensors: list[Any]) -> list[Any]:
+        """All with the longest fraction among them; public ones become shared."""
+        shared = [value if isinstance(value, Shared) else Shared(torch.as_tensor(value)) for value in tensors]
+        longest = max(bits(value) for value in shared)
+        return [value if bits(value) == longest else widen(value.clone(), longest) for value in shared]
+
+    # CrypTen joins the shares of two tensors in these without looking at their fractions.
+    def aligned_write(function: Any) -> Any:
+        def write(self: Any, *args: Any) -> Any:
+            joined, value = same_fraction([self, args[-1]])
+            return function(widen(self, bits(joined)), *args[:-1], value)
+
+        return write
+
+    def aligned_join(function: Any) -> Any:
+        return staticmethod(lambda tensors, *args, **options: function(same_fraction(tensors), *args, **options))
+
+    for name in ("__setitem__", "scatter_", "scatter_add_", "index_add_"):
+        setattr(Shared, name, aligned_write(getattr(Shared, name)))
+    for name in ("cat", "stack"):
+        setattr(Shared, name, aligned_join(getattr(Shared, name)))
     Encoder.encode = encode
     Shared._arithmetic_function = arithmetic_function
     Shared.div_ = divide_in_place
@@ -300,6 +334,21 @@ def _replace_functions(Tensor: Any, current: Callable[[], Session]) -> None:
             bits = comparison.negative(session.party, self.share.contiguous().numpy())
             return session.wrap(bits, 0)
 
+    def not_equal(self: Any, y: Any) -> Any:
+        """Either difference is negative; CrypTen's way for two parties forgets the fraction."""
+        difference = self - y
+        return type(self).stack([difference, -difference])._ltz().sum(0)
+
+    convert = Tensor._to_ptype
+
+    def to_ptype(self: Any, ptype: Any, **options: Any) -> Any:
+        if ptype != self.ptype and hasattr(self._tensor, "div_") and self.encoder._precision_bits > FRACTION_BITS:
+            return convert(self * 1.0, ptype, **options)  # bits have the usual fraction
+        return convert(self, ptype, **options)
+
     Tensor._ltz = less_than_zero
+    Tensor.ne = not_equal
+    Tensor.eq = lambda self, y: 1 - not_equal(self, y)
+    Tensor._to_ptype = to_ptype
     Tensor.sigmoid = lambda self, bound=None: current().sigmoid(self, bound)
     Tensor.tanh = lambda self, bound=None: current().tanh(self, bound)

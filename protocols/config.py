@@ -115,7 +115,7 @@ def code_digest() -> bytes:
     """SHA-256 over our own sources and the versions of the libraries that compute."""
     root = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
-    for package in ("accounting", "protocols", "secure_sccvfl"):
+    for package in ("accounting", "launch", "protocols", "secure_sccvfl"):
         for path in sorted((root / package).rglob("*.py")):
             digest.update(f"{path.relative_to(root)}\0".encode())
             digest.update(hashlib.sha256(path.read_bytes()).digest())

@@ -9,8 +9,8 @@ fields.
 
 Working ahead: a loop asks for the same tuples in every pass. `TupleSource.repeat` records the
 first pass and then asks for all the others at once; the dealer makes them in order and sends
-until the receivers' socket buffers are full, which is the bound of its queue. A pass that
-asks for something else, or a loop left early, cancels the rest: the dealer answers with a
+until the receivers' socket buffers are full, which is the bound of its queue. If something
+else is asked for before they are used up, the rest is cancelled: the dealer answers with a
 marker, the parties throw away what came before it, and the counters of the cancelled tuples
 are never used again.
 
@@ -20,9 +20,11 @@ between parties.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from protocols.errors import PeerError, ProtocolError
 from protocols.randomness import Stream
@@ -40,7 +42,8 @@ class Dealer:
         self._transport = transport
         self._streams = [Stream(keys[rank], _STREAM) for rank in range(transport.parties)]
         self._idle = idle
-        self._queue: deque[tuple[int, Request]] = deque()
+        self._work: deque[Iterator[tuple[int, Request]]] = deque()
+        self._waiting: tuple[int, Request] | None = None
         self._masks: dict[int, Array] = {}
         self._announced = 0
         self.made = 0
@@ -48,13 +51,19 @@ class Dealer:
     def serve(self) -> None:
         """Until party 0 says that the session ends."""
         while True:
+            while self._waiting is None and self._work:
+                self._waiting = next(self._work[0], None)
+                if self._waiting is None:
+                    self._work.popleft()
             message = self._transport.receive_message(
-                0, "waiting for requests", wait=0 if self._queue else self._idle
+                0, "waiting for requests", wait=0 if self._waiting else self._idle
             )
-            if message is not None and not self._obey(message):
-                return
-            if self._queue:
-                self._make(*self._queue.popleft())
+            if message is not None:
+                if not self._obey(message):
+                    return
+            elif self._waiting is not None:
+                self._make(*self._waiting)
+                self._waiting = None
 
     def _obey(self, message: bytes) -> bool:
         try:
@@ -62,17 +71,17 @@ class Dealer:
             if "end" in order:
                 return False
             if "cancel" in order:
-                self._queue.clear()
+                self._work.clear()
+                self._waiting = None
                 for rank in range(self._transport.parties):
                     self._transport.exchange(_CANCELLED, {rank: []}, {})
             elif "forget" in order:
                 self._masks.pop(int(order["forget"]), None)
             else:
-                requests = [Request.from_json(item) for item in order["make"]]
-                for _ in range(int(order["times"])):
-                    for request in requests:
-                        self._queue.append((self._announced, request))
-                        self._announced += 1
+                requests, times = [Request.from_json(item) for item in order["make"]], int(order["times"])
+                repeated = itertools.chain.from_iterable(itertools.repeat(requests, times))
+                self._work.append(enumerate(repeated, start=self._announced))
+                self._announced += len(requests) * times
         except (ValueError, KeyError, TypeError, IndexError):
             raise PeerError("party 0", "request for tuples", "sent a request that cannot be read") from None
         return True
@@ -88,7 +97,10 @@ class Dealer:
         totals = {name: field.total([share[name] for share in shares]) for name, field in wanted.free.items()}
         if request.kind == "mask":
             self._masks[counter] = totals["a"]
-        values = wanted.compute(totals, shares, self._masks)
+        try:
+            values = wanted.compute(totals, shares, self._masks)
+        except KeyError:
+            raise ProtocolError("a product was asked for with a mask that was forgotten") from None
         corrections = []
         for name, field in wanted.bound.items():
             others = [field.expand(draws[rank], rank) for rank in parties if rank != receiver]
@@ -105,15 +117,16 @@ class TupleSource:
         self._transport = transport
         self._stream = Stream(key, _STREAM)
         self._next = 0
-        self._ahead: deque[Request] = deque()
+        self._ahead = _Ahead([], 0)
         self._recording: list[Request] | None = None
+        self._looping = False
 
     def take(self, request: Request) -> tuple[int, dict[str, Array]]:
         """The number of the tuple, and this party's share of every field of it."""
-        if self._ahead and self._ahead[0] != request:
+        if self._ahead.left and self._ahead.next() != request:
             self._cancel()
-        if self._ahead:
-            self._ahead.popleft()
+        if self._ahead.left:
+            self._ahead.left -= 1
         else:
             self._ask([request], 1)
         if self._recording is not None:
@@ -136,22 +149,27 @@ class TupleSource:
         return counter, fields
 
     def repeat(self, times: int) -> Iterator[int]:
-        """Count passes of a loop; from the second pass on the dealer works ahead."""
-        if self._recording is not None or self._ahead or times < 2:
+        """Count passes of a loop; from the second pass on the dealer works ahead.
+
+        A loop left early leaves tuples over: what asks for the same next takes them, anything else
+        cancels them. A loop inside another is part of its passes.
+        """
+        if self._looping or times < 2:
             yield from range(times)
             return
-        self._recording = []
+        if self._ahead.left:
+            self._cancel()
+        self._looping, self._recording = True, []
         try:
             yield 0
             requests, self._recording = self._recording, None
-            if requests:
+            # Products with a mask made inside the pass name another mask in every pass.
+            if requests and not any(request.kind == "mask" for request in requests):
                 self._ask(requests, times - 1)
-                self._ahead.extend(requests * (times - 1))
+                self._ahead = _Ahead(requests, len(requests) * (times - 1))
             yield from range(1, times)
-        finally:
-            self._recording = None
-            if self._ahead:
-                self._cancel()
+        finally:  # also when an exception passes: nothing may be sent here
+            self._looping, self._recording = False, None
 
     def forget(self, counter: int) -> None:
         """Tell the dealer that a kept mask is no longer needed."""
@@ -162,8 +180,8 @@ class TupleSource:
 
     def end(self) -> None:
         """Tell the dealer that no more will be asked."""
-        if self._ahead:
-            raise ProtocolError("the session ends inside a repeated loop")
+        if self._ahead.left:
+            self._cancel()
         if self._transport.node == 0:
             self._transport.send_message(self._transport.parties, "end", json.dumps({"end": True}).encode())
 
@@ -179,8 +197,19 @@ class TupleSource:
                 self._transport.parties, "cancel tuples", json.dumps({"cancel": True}).encode()
             )
         self._transport.skip_to(self._transport.parties, _CANCELLED)
-        self._next += len(self._ahead)
-        self._ahead.clear()
+        self._next += self._ahead.left
+        self._ahead = _Ahead([], 0)
+
+
+@dataclass
+class _Ahead:
+    """Requests that the dealer was told of beforehand, over and over, and how many are left."""
+
+    requests: list[Request]
+    left: int
+
+    def next(self) -> Request:
+        return self.requests[-(self.left % len(self.requests))]
 
 
 def _step(counter: int) -> str:

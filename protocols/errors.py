@@ -37,5 +37,9 @@ class LedgerError(ProtocolError):
 
 
 def reason_for_peers(error: BaseException | None) -> str:
-    """What peers are told when this process stops: our own errors whole, of others the type alone."""
-    return str(error) if isinstance(error, ProtocolError) else type(error).__name__
+    """What peers are told when this process stops: our own errors whole, of others the type alone.
+
+    A RangeError speaks about a party's own inputs, so of that the type alone too.
+    """
+    told = isinstance(error, ProtocolError) and not isinstance(error, RangeError)
+    return str(error) if told else type(error).__name__

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from protocols.errors import PeerError
+from protocols.errors import PeerError, ProtocolError
 from protocols.transport import Array
 
 HEADER = struct.Struct(">BHQQ")
 DATA, MESSAGE, ABORT, GOODBYE = 1, 2, 3, 4
 NOTE_LIMIT = 1024
 _KINDS = {DATA: "data", MESSAGE: "message", ABORT: "abort", GOODBYE: "goodbye"}
-_MESSAGE_LIMIT = 1 << 20
+_MESSAGE_LIMIT = 1 << 24
 _SMALL = 1 << 16
 
 
@@ -70,6 +70,8 @@ class Link:
         """Line up a frame; returns its size."""
         parts = [as_bytes(array) for array in arrays if array.size]
         payload = sum(part.nbytes for part in parts)
+        if len(description) >= 1 << 16:
+            raise ProtocolError("a step has too many arrays for one frame")
         head = HEADER.pack(kind, len(description), self._sent_frames, payload) + description
         self._sent_frames += 1
         if payload <= _SMALL:

@@ -62,7 +62,7 @@ class Mesh:
             description = describe(step, specs)
             arrays = [np.empty(spec.shape, dtype=spec.dtype) for spec in specs]
             result[peer] = arrays
-            self._links[peer].want = Want(step, DATA, self._expecting(peer, step, description, arrays))
+            self._expect(peer, Want(step, DATA, self._expecting(peer, step, description, arrays)))
             size = HEADER.size + len(description) + sum(spec.nbytes for spec in specs)
             volume += size
             if peer == self.parties or self.node == self.parties:
@@ -86,7 +86,7 @@ class Mesh:
             return [memoryview(body)]
 
         link = self._links[peer]
-        link.want = Want(step, MESSAGE, begin)
+        self._expect(peer, Want(step, MESSAGE, begin))
         if wait == 0:
             link.read(step)
             if link.want is not None and link.between_frames:
@@ -104,7 +104,7 @@ class Mesh:
             return [memoryview(bytearray(payload))]
 
         while not found:
-            self._links[peer].want = Want(step, DATA, begin)
+            self._expect(peer, Want(step, DATA, begin))
             self._run(step, self.deadline)
 
     def finish(self) -> None:
@@ -117,6 +117,11 @@ class Mesh:
     def abort(self, reason: str) -> None:
         for link in self._links.values():
             link.abort(reason)
+
+    def _expect(self, peer: int, want: Want) -> None:
+        if self._links[peer].said_goodbye:
+            raise PeerError(self._config.node_name(peer), want.step, "ended the session early")
+        self._links[peer].want = want
 
     def _expecting(
         self, peer: int, step: str, description: bytes, arrays: list[Array]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from protocols.certificates import Credentials
-from protocols.config import SessionConfig
+from protocols.config import ConfigError, SessionConfig
 from protocols.dealer import Dealer
 from protocols.errors import ProtocolError, reason_for_peers
 from protocols.mesh import Mesh
@@ -51,6 +51,8 @@ def open_session(
     """A party's session, connected and ready to enter."""
     from protocols.runtime import Session
 
+    if log is not None and log.exists():
+        raise ConfigError(f"{log} is there already: choose a new folder for this run")
     return Session(connect(config, rank, credentials, listener), config, plan, log)
 
 

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from protocols.config import SessionConfig
 from protocols.dealer import TupleSource
 from protocols.randomness import KeyAgreement, Stream, fresh_key
+from protocols.releases import Admission
 from protocols.ring import Words
 from protocols.transport import Array, Spec, Transport
 from protocols.tuples import Request
@@ -97,8 +98,10 @@ class Party:
             return array
         return self.transport.exchange(step, {}, {owner: [spec]})[owner][0]
 
-    def collect(self, step: str, share: Words, receivers: Sequence[int], how: How = "add") -> Words | None:
-        """Sum of the shares at the receivers, in one round; None elsewhere. For releases only."""
+    def collect(self, admission: Admission, share: Words, how: How = "add") -> Words | None:
+        """Sum of the shares at the receivers of an admitted release, in one round; None elsewhere."""
+        receivers = admission.release.receivers
+        step = f"release {admission.release.name} {admission.head[:16]}"
         send = {peer: [share] for peer in receivers if peer != self.rank}
         receive = {peer: [Spec.of(share)] for peer in self.others} if self.rank in receivers else {}
         came = self.transport.exchange(step, send, receive)

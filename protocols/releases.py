@@ -68,6 +68,14 @@ class ReleasePlan:
         return hashlib.sha256(json.dumps(listed).encode()).digest()
 
 
+@dataclass(frozen=True)
+class Admission:
+    """What `ReleaseDesk.admit` gives for one opening; nothing else lets shares be collected."""
+
+    release: Release
+    head: str
+
+
 class ReleaseDesk:
     """Admits declared releases and writes them down, at one party."""
 
@@ -79,8 +87,8 @@ class ReleaseDesk:
         self._used: Counter[str] = Counter()
         self.chain = HashChain(log)
 
-    def admit(self, release: Release, shape: tuple[int, ...]) -> str:
-        """Record the release about to be made; returns the head of the log, or raises."""
+    def admit(self, release: Release, shape: tuple[int, ...]) -> Admission:
+        """Record the release about to be made, or raise."""
         if self._plan.releases.get(release.name) != release:
             raise UndeclaredRelease(f"release {release.name!r} is not in the run plan")
         if not release.fits(shape):
@@ -88,7 +96,7 @@ class ReleaseDesk:
         if self._used[release.name] >= release.times:
             raise UndeclaredRelease(f"release {release.name!r} was already made {release.times} times")
         self._used[release.name] += 1
-        return self.chain.append(
+        head = self.chain.append(
             {
                 "release": release.name,
                 "receivers": list(release.receivers),
@@ -97,3 +105,4 @@ class ReleaseDesk:
                 "event": release.event,
             }
         )
+        return Admission(release, head)

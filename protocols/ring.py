@@ -33,6 +33,7 @@ INPUT_LIMIT = 2.0**30
 def encode(values: torch.Tensor | npt.ArrayLike, bits: int = FRACTION_BITS, limit: float = INPUT_LIMIT) -> Words:
     """Real or integer values to ring elements with `bits` fractional bits, rounded to nearest."""
     array = np.asarray(values.detach() if hasattr(values, "detach") else values)
+    limit = min(limit, 2.0 ** (62 - bits))
     if array.dtype == np.bool_ or np.issubdtype(array.dtype, np.integer):
         if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo(np.int64).max:
             raise RangeError(f"an integer input is larger than {int(limit)}")

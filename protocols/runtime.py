@@ -154,6 +154,8 @@ class Session:
         Values that are not finite or do not fit raise at the owner before anything is shared.
         `bits=0` keeps integers exact (counts).
         """
+        if bits not in (0, FRACTION_BITS):
+            raise ProtocolError(f"values are shared with 0 or {FRACTION_BITS} fractional bits, not {bits}")
         if self.rank == owner:
             if values is None:
                 raise ProtocolError("the owner must give the values to share")
@@ -177,11 +179,11 @@ class Session:
             raise ProtocolError(f"only shared tensors can be opened, not {type(value).__name__}")
         how: How = "add" if isinstance(tensor, _Arithmetic) else "xor"
         words, bits = words_of(tensor), bits_of(tensor)
-        head = self._desk.admit(release, words.shape)
+        admission = self._desk.admit(release, words.shape)
         flat, fresh = words.reshape(-1), self.party.zero_share((words.size,), how)
         with self._transport.meter.scope("open"):
             share = flat + fresh if how == "add" else flat ^ fresh
-            total = self.party.collect(f"release {release.name} {head[:16]}", share, release.receivers, how)
+            total = self.party.collect(admission, share, how)
         if total is None:
             return None
         plain = total if bits == 0 else ring.decode(total, bits)
@@ -190,7 +192,11 @@ class Session:
     # operations of our own
 
     def sigmoid(self, value: Any, bound: float | None = None) -> Any:
-        """Sigmoid to within 5e-4. One round if |value| <= bound is certain; else values are clamped first."""
+        """Sigmoid to within 5e-4. One round if |value| <= bound is certain; else values are clamped first.
+
+        The result has 32 fractional bits; products bring it back to 16. Not part of CrypTen's autograd:
+        `value.sigmoid()` is, and always clamps.
+        """
         return self._bounded("sigmoid", value, bound, 12.0)
 
     def tanh(self, value: Any, bound: float | None = None) -> Any:
@@ -227,8 +233,9 @@ class Session:
     def masked_matmul(self, block: arithmetic.Masked, value: Any, *, transposed: bool = False) -> Any:
         """block @ value, or its transpose @ value; two rounds with truncation."""
         with self._transport.meter.scope("masked matmul"):
-            words = arithmetic.masked_matmul(self.party, block, words_of(value), transposed=transposed)
-            return self._narrow(words, FRACTION_BITS + bits_of(value))
+            usual = arithmetic.refraction(self.party, words_of(value), bits_of(value), FRACTION_BITS)
+            words = arithmetic.masked_matmul(self.party, block, usual, transposed=transposed)
+            return self.wrap(arithmetic.truncate(self.party, words, FRACTION_BITS), FRACTION_BITS)
 
     # running
 
@@ -270,15 +277,10 @@ class Session:
 
     def _bounded(self, name: series.Name, value: Any, bound: float | None, usual: float) -> Any:
         with self._transport.meter.scope(name):
-            if bits_of(value) != FRACTION_BITS:
-                raise ProtocolError(f"{name} needs {FRACTION_BITS} fractional bits, not {bits_of(value)}")
+            words = arithmetic.refraction(self.party, words_of(value), bits_of(value), FRACTION_BITS)
             if bound is None:
-                value, bound = self.clamp(value, usual), usual
-            words = series.evaluate(self.party, name, words_of(value), bound)
-            return self.wrap(words, WIDE_BITS)
-
-    def _narrow(self, words: Words, bits: int) -> Any:
-        return self.wrap(arithmetic.truncate(self.party, words, bits - FRACTION_BITS), FRACTION_BITS)
+                words, bound = words_of(self.clamp(self.wrap(words, FRACTION_BITS), usual)), usual
+            return self.wrap(series.evaluate(self.party, name, words, bound), WIDE_BITS)
 
     def _room(self, value: Any, bound: float) -> Words:
         """Shares of value + bound and of bound - value: both are positive inside the range."""

@@ -3,12 +3,18 @@
 Before: shares of x with |x| <= bound, which the caller has made sure of. After: shares of
 f(x) with 32 fractional bits. Nobody learns anything.
 
-An odd function that is flat near the bound is sum_k b_k sin(k w x) on [-bound, bound] to
-within 1e-4, with period 2 pi / w at least 2.5 bounds, a power of two. The dealer shares, for t
-uniform over one period, sin(k w t) and cos(k w t). The parties open c = x + t modulo the period
-(1 round, 4 bytes a value: c is uniform), and
+The sum of sigmoids that alternate in sign at every half period P/2 has the series
+1/2 + sum over odd k of b_k sin(2 pi k x / P), b_k = (4 pi / P) / sinh(2 pi^2 k / P), and
+differs from one sigmoid by exp(|x| - P/2) at most. With P = 64 and 16 terms the error is
+below 1e-4 for |x| <= 22. The dealer shares, for t uniform over one period, the sines and
+cosines of k w t. The parties open c = x + t modulo the period (1 round, 4 bytes a value: c is
+uniform), and
     sin(k w x) = sin(k w c) cos(k w t) - cos(k w c) sin(k w t)
 is linear in the shared sines and cosines. (The trick is the one of SHAFT, NDSS 2025.)
+
+Every party multiplies its share, a random word, by sin(k w c) and cos(k w c), so these must be
+equal at all parties to the last bit: they are computed with integers alone, from tables made
+with integers alone. Floating point differs between machines.
 
 The ring forgets multiples of the period, so a value beyond half the period would come back
 as another value's result: that is why the bound is the caller's promise, and why
@@ -17,72 +23,123 @@ protocols/runtime.py clamps, at the price of a range check, when there is no pro
 
 from __future__ import annotations
 
-import math
+import decimal
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from protocols.errors import RangeError
 from protocols.party import Party
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 
-_WAVE_BITS = 14
-_COEFFICIENT_BITS = WIDE_BITS - _WAVE_BITS
-_SHARPNESS = 14 / 32  # terms per unit of period, for a sigmoid
-_LARGEST_BOUND = 48.0
-
 Name = Literal["sigmoid", "tanh"]
+
+_WAVE_BITS = 14
+"""Fraction of the dealer's sines and cosines."""
+_PUBLIC_BITS = WIDE_BITS - _WAVE_BITS
+"""Fraction of what a share is multiplied by."""
+_TABLE_BITS = 30
+"""Fraction of the tables."""
+_HIGH_BITS = 11
+"""An angle is looked up as its highest bits plus the rest."""
+
+_SERIES = ((22.0, 64, 16), (54.0, 128, 32))
+"""Bound, period and number of terms for a sigmoid."""
+
+_PI = decimal.Decimal("3.14159265358979323846264338327950288419716939937510582097494459")
 
 
 @dataclass(frozen=True)
 class Series:
-    """Coefficients of the odd part, and the constant."""
+    """Period as a power of two in units of the ring, coefficients times 2^30, and the constant."""
 
     period_bits: int
-    coefficients: npt.NDArray[np.floating]
+    coefficients: tuple[int, ...]
     constant: float
 
 
 @cache
-def fit(name: Name, bound: float) -> Series:
-    """Least squares on [0, bound], sharpened towards the smallest maximal error."""
-    if not 0 < bound <= _LARGEST_BOUND:
-        raise RangeError(f"a bound must be positive and at most {_LARGEST_BOUND:g}, not {bound:g}")
-    steepness = 1.0 if name == "sigmoid" else 2.0
-    bound = max(bound, 12.0 / steepness)  # where the function is flat; a smaller range saves nothing
-    period = 2.0 ** math.ceil(math.log2(2.5 * bound))
-    terms = math.ceil(_SHARPNESS * period * steepness)
-    x = np.linspace(0.0, bound, 4000)
-    waves = np.sin(np.outer(x, 2 * np.pi / period * np.arange(1, terms + 1)))
-    target = 0.5 * np.tanh(x / 2) if name == "sigmoid" else np.tanh(x)
-    weight = np.ones_like(x)
-    ridge = 1e-9 * len(x) * np.eye(terms)
-    for _ in range(20):  # Lawson's iteration: weight follows the error
-        weighted = waves * weight[:, None]
-        coefficients = np.linalg.solve(waves.T @ weighted + ridge, weighted.T @ target)
-        error = np.abs(waves @ coefficients - target)
-        weight *= 0.5 + error / error.max()
-        weight /= weight.mean()
-    return Series(FRACTION_BITS + int(math.log2(period)), coefficients, 0.5 if name == "sigmoid" else 0.0)
+def series(name: Name, bound: float) -> Series:
+    """The shortest series that serves a bound. tanh(x) = 2 sigmoid(2 x) - 1."""
+    steepness = 1 if name == "sigmoid" else 2
+    for largest, period, terms in _SERIES:
+        if 0 < bound * steepness <= largest:
+            with decimal.localcontext(prec=50):
+                scale = steepness * 4 * _PI / period * (1 << _TABLE_BITS)
+                powers = [(2 * _PI * _PI * k / period).exp() for k in range(1, 2 * terms, 2)]
+                coefficients = tuple(int((2 * scale / (p - 1 / p)).to_integral_value()) for p in powers)
+            bits = FRACTION_BITS + (period // steepness).bit_length() - 1
+            return Series(bits, coefficients, 1 - steepness / 2)
+    raise RangeError(f"a bound of {name} must be positive and at most {_SERIES[-1][0] / steepness:g}, not {bound:g}")
 
 
 def evaluate(party: Party, name: Name, x: Words, bound: float) -> Words:
     """Shares of f(x) with WIDE_BITS fractional bits; x has FRACTION_BITS."""
-    series = fit(name, float(bound))
+    chosen = series(name, float(bound))
     flat = x.reshape(-1)
-    terms = len(series.coefficients)
-    waves = party.take("trig", flat.size, series.period_bits, terms, _WAVE_BITS)
-    modulus = (1 << series.period_bits) - 1
+    waves = party.take("trig", flat.size, chosen.period_bits, len(chosen.coefficients), _WAVE_BITS)
+    modulus = (1 << chosen.period_bits) - 1
     masked = ((flat + waves["t"]) & modulus).astype(np.uint32)
     (opened,) = party.open_masked(name, [masked])
-    angle = 2j * np.pi / (1 << series.period_bits) * (opened & np.uint32(modulus)).astype(np.float64)
-    powers = np.cumprod(np.broadcast_to(np.exp(angle), (terms, flat.size)), axis=0)
-    scaled = powers * (series.coefficients * 2.0**_COEFFICIENT_BITS)[:, None]
-    sines, cosines = np.rint(scaled.imag).astype(np.int64), np.rint(scaled.real).astype(np.int64)
-    result: Words = (sines * waves["cos"] - cosines * waves["sin"]).sum(axis=0)
+    cosine, sine = turn(opened.astype(np.int64) & modulus, chosen.period_bits)
+    double = _rotate(cosine, sine, cosine, sine)
+    result: Words = np.zeros(flat.shape, np.int64)
     if party.rank == 0:
-        result += np.int64(round(series.constant * 2**WIDE_BITS))
+        result += np.int64(round(chosen.constant * 2**WIDE_BITS))
+    for term, coefficient in enumerate(chosen.coefficients):
+        if term:
+            cosine, sine = _rotate(cosine, sine, *double)
+        result += _shift(coefficient * sine, 2 * _TABLE_BITS - _PUBLIC_BITS) * waves["cos"][term]
+        result -= _shift(coefficient * cosine, 2 * _TABLE_BITS - _PUBLIC_BITS) * waves["sin"][term]
     return result.reshape(x.shape)
+
+
+def turn(angle: Words, period_bits: int) -> tuple[Words, Words]:
+    """cos and sin of angle / 2^period_bits of a full turn, times 2^30; the same on every machine."""
+    high, low = _tables(period_bits)
+    rest = period_bits - _HIGH_BITS
+    left, right = angle >> rest, angle & ((1 << rest) - 1)
+    return _rotate(high[0][left], high[1][left], low[0][right], low[1][right])
+
+
+def _rotate(cos_a: Words, sin_a: Words, cos_b: Words, sin_b: Words) -> tuple[Words, Words]:
+    """cos and sin of a sum of two angles."""
+    return (
+        _shift(cos_a * cos_b - sin_a * sin_b, _TABLE_BITS),
+        _shift(sin_a * cos_b + cos_a * sin_b, _TABLE_BITS),
+    )
+
+
+def _shift(words: Words, bits: int) -> Words:
+    """Drop fractional bits, to nearest."""
+    return (words + (1 << (bits - 1))) >> bits
+
+
+@cache
+def _tables(period_bits: int) -> tuple[tuple[Words, Words], tuple[Words, Words]]:
+    """Multiples of the 2^11th part of a turn, and of the 2^period_bits-th part."""
+    return _powers(_HIGH_BITS, 1 << _HIGH_BITS), _powers(period_bits, 1 << (period_bits - _HIGH_BITS))
+
+
+def _powers(part_bits: int, count: int) -> tuple[Words, Words]:
+    """cos and sin of 0 .. count-1 times a 2^part_bits-th of a turn, by exact integer rotation."""
+    precision = 100
+    one = 1 << precision
+    angle = int(_PI.scaleb(60)) * 2 * one // 10**60 >> part_bits
+    step_cos, step_sin, term, order = 0, 0, one, 0
+    while term:  # the power series of the exponential function
+        signed = -term if order % 4 > 1 else term
+        step_cos, step_sin = (step_cos + signed, step_sin) if order % 2 == 0 else (step_cos, step_sin + signed)
+        order += 1
+        term = (term * angle >> precision) // order
+    cosine, sine, cosines, sines = one, 0, [], []
+    for _ in range(count):
+        cosines.append((cosine + (1 << (precision - _TABLE_BITS - 1))) >> (precision - _TABLE_BITS))
+        sines.append((sine + (1 << (precision - _TABLE_BITS - 1))) >> (precision - _TABLE_BITS))
+        cosine, sine = (
+            (cosine * step_cos - sine * step_sin) >> precision,
+            (sine * step_cos + cosine * step_sin) >> precision,
+        )
+    return np.array(cosines, np.int64), np.array(sines, np.int64)

@@ -198,13 +198,13 @@ def comparison(count: int) -> Recipe:
 
 
 def trig(count: int, period_bits: int, terms: int, fraction_bits: int) -> Recipe:
-    """cos(k w t) and sin(k w t), k = 1..terms, for t uniform modulo 2^period_bits = one period."""
+    """cos(k w t) and sin(k w t), k = 1, 3, 5, ..., for t uniform modulo 2^period_bits = one period."""
 
     def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
         t = (free["t"] & ((1 << period_bits) - 1)).astype(np.float64)
         turn = np.exp(2j * np.pi * t / (1 << period_bits))
-        powers = np.cumprod(np.broadcast_to(turn, (terms, count)), axis=0)
-        scaled = powers * (1 << fraction_bits)
+        steps = np.concatenate([turn[None], np.broadcast_to(turn**2, (terms - 1, count))])
+        scaled = np.cumprod(steps, axis=0) * (1 << fraction_bits)
         return {"cos": np.rint(scaled.real).astype(np.int64), "sin": np.rint(scaled.imag).astype(np.int64)}
 
     waves = Field((terms, count))

@@ -83,6 +83,10 @@ def test_the_communicator_moves_no_share() -> None:
         ):
             with pytest.raises(UndeclaredRelease):
                 call()
+        share = session.share(np.ones(3), owner=0, shape=(3,)).share.tolist()
+        for smuggled in (share, tuple(share), "text", (1 << 40,), tuple(range(9))):
+            with pytest.raises(UndeclaredRelease):
+                talk.broadcast_obj(smuggled, session.rank)
 
     run_session(job)
 
@@ -106,7 +110,7 @@ def test_collectives_work_inside_masked_openings() -> None:
                 talk.send(words, 2)
             if rank == 2:
                 assert talk.recv(words, 0).tolist() == [1, 1]
-        assert talk.broadcast_obj((3, 4) if rank == 0 else None, 0) == (3, 4)
+        assert talk.broadcast_obj(torch.Size((3, 4)) if rank == 0 else None, 0) == (3, 4)
         with pytest.raises(UndeclaredRelease):
             talk.all_reduce(words)
 

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import torch
 
-from protocols.randomness import Stream, fresh_key
+from protocols.randomness import KeyAgreement, Stream, fresh_key
 
 # Stock CrypTen seeds torch's generator with 64 bits, of which it uses 32. The window below stands
 # for a part of those 2^32; the whole takes hours on a laptop, and can be split over machines.
@@ -49,16 +50,39 @@ def test_a_mask_of_stock_crypten_is_found(tmp_path: Path) -> None:
     assert json.loads(ran.stdout.splitlines()[-1])["found"]
 
 
-def test_the_same_search_finds_nothing_on_our_stream() -> None:
-    import torch
+def search(mask: np.ndarray, near: int) -> bool:
+    """The same search, with the same help: a window around the true low 32 bits.
 
-    mask = Stream(fresh_key(), "dealer tuples").draw(0).words((8,))
+    An attacker who knows our code tries keys of 32 bits too, not only seeds of torch's generator.
+    """
     opened = np.arange(8) - mask
-    for guess in range(WINDOW):
+    for guess in range(near - WINDOW // 2, near + WINDOW // 2):
+        low = guess & 0xFFFFFFFF
         generator = torch.Generator()
-        generator.manual_seed(guess)
+        generator.manual_seed(low)
         words = torch.randint(-(2**63), 2**63 - 1, (8,), generator=generator, dtype=torch.long).numpy()
-        assert not (opened + words == np.arange(8)).any()
-        # An attacker who knows our code would try small keys instead of seeds.
-        ours = Stream(guess.to_bytes(32, "big"), "dealer tuples").draw(0).words((8,))
-        assert not (opened + ours == np.arange(8)).any()
+        ours = Stream(low.to_bytes(32, "big"), "label").draw(0).words((8,))
+        if (opened + words == np.arange(8)).all() or (opened + ours == np.arange(8)).all():
+            return True
+    return False
+
+
+def test_the_same_search_finds_nothing_on_our_stream() -> None:
+    key = fresh_key()
+    assert not search(Stream(key, "label").draw(0).words((8,)), int.from_bytes(key[-4:], "big"))
+
+
+def test_the_search_would_find_a_key_of_32_bits() -> None:
+    key = bytes(28) + fresh_key()[:4]
+    assert search(Stream(key, "label").draw(0).words((8,)), int.from_bytes(key[-4:], "big"))
+
+
+def test_every_byte_of_every_key_varies() -> None:
+    """Keys that a session really uses: of each pair, and of a party alone."""
+    agreed: list[bytes] = []
+    for _ in range(40):
+        one, other = KeyAgreement(), KeyAgreement()
+        agreed.append(one.agree(other.public, b"session"))
+    for keys in (agreed, [fresh_key() for _ in range(40)]):
+        assert all(len(key) == 32 for key in keys)
+        assert all(len({key[place] for key in keys}) > 20 for place in range(32))

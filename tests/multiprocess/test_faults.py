@@ -20,7 +20,7 @@ from launch.processes import LocalSession
 from protocols.certificates import Credentials, make_certificates
 from protocols.chain import read_chain
 from protocols.config import SessionConfig
-from tests.harness import DEADLINE
+from tests.harness import CERTIFICATES, DEADLINE
 from tests.multiprocess.byhand import ROOT, ByHand
 
 
@@ -169,7 +169,7 @@ def answer_to_stranger(address: str, context: ssl.SSLContext | None) -> bytes:
 
 
 def test_strangers_are_turned_away(impatient: ByHand, tmp_path: Path) -> None:
-    """No TLS, no certificate, a certificate of another authority: instead of party 2."""
+    """No TLS, no certificate, a certificate of another authority, only TLS 1.2: instead of party 2."""
     by_hand = impatient
     make_certificates(tmp_path / "others", 3)
     by_hand.free_port(2)
@@ -179,17 +179,20 @@ def test_strangers_are_turned_away(impatient: ByHand, tmp_path: Path) -> None:
     without.check_hostname, without.verify_mode = False, ssl.CERT_NONE
     for name in ("dealer", "party 0", "party 1"):
         by_hand.start(name)
+    old = Credentials.of(CERTIFICATES, "party-2").context(server=False)
+    old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_2
     for address in by_hand.config.parties[:2]:
-        for context in (None, without, with_certificate):
+        for context in (None, without, with_certificate, old):
             assert answer_to_stranger(address, context) == b""
     logs = dict(by_hand.processes)
     texts = {name: process.communicate(timeout=6 * DEADLINE)[1] for name, process in logs.items()}
     for name in ("party 0", "party 1"):
         text = texts[name].lower()
-        assert text.count("turned away") >= 3, text
+        assert text.count("turned away") >= 4, text
         assert "http request" in text or "wrong version number" in text or "record" in text
         assert "peer did not return a certificate" in text
         assert "certificate not accepted" in text
+        assert "unsupported protocol" in text
         assert logs[name].returncode == 1
         last = texts[name].splitlines()[-1]
         assert "party 2" in last and "did not connect" in last and "(step: connect)" in last
@@ -218,7 +221,8 @@ def test_strangers_do_not_disturb_a_session(tmp_path: Path) -> None:
         by_hand.close()
 
 
-def test_a_certificate_of_another_rank(by_hand: ByHand) -> None:
+def test_a_certificate_of_another_rank(impatient: ByHand) -> None:
+    by_hand = impatient
     for name in ("dealer", "party 0", "party 1"):
         by_hand.start(name)
     by_hand.start("party 2", instead=("saboteur.py", "other_rank"))
@@ -228,7 +232,8 @@ def test_a_certificate_of_another_rank(by_hand: ByHand) -> None:
 
 
 @pytest.mark.parametrize("what", ["configuration", "code"])
-def test_differing_configuration_or_code(by_hand: ByHand, what: str) -> None:
+def test_differing_configuration_or_code(impatient: ByHand, what: str) -> None:
+    by_hand = impatient
     for name in ("dealer", "party 0", "party 1"):
         by_hand.start(name)
     if what == "code":

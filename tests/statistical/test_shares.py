@@ -15,8 +15,9 @@ from scipy import stats
 from protocols import tuples
 from protocols.dealer import Dealer
 from protocols.party import Party
+from protocols.randomness import Stream
 from protocols.runtime import Session
-from tests.harness import run_session
+from tests.harness import results, run_session
 
 SECRETS = (0.0, 11.9)
 SIZE = 20_000
@@ -103,32 +104,76 @@ def test_a_missing_mask_is_noticed(
     assert tells_the_secret(watch, monkeypatch)
 
 
-def test_neighbours_cannot_read_a_summand_of_an_opened_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five parties open a sum. Parties 1 and 4 join what they hold and look for party 0's part.
+def neighbours_read_a_summand() -> bool:
+    """Five parties add up their parts. Parties 1 and 4 take from party 0's share all that their keys tell.
 
-    With zero shares between neighbours only, as CrypTen has them, they would know party 0's
-    share but for its input.
+    What is left must not be party 0's part, however the words are signed. With zero shares
+    between neighbours only, as CrypTen has them, it is.
     """
     parts = [3.0, 5.0, 7.0, 11.0, 13.0]
-    sent_by_zero: list[np.ndarray] = []
-    known: dict[int, np.ndarray] = {}
+    share_of_zero: list[int] = []
+    known: dict[int, list[int]] = {}
 
     def job(session: Session) -> None:
+        streams = session.party._zeros
+        if session.rank in (1, 4):
+            twin = Stream(bytes(32), "replaced below")
+            twin._key = streams[0]._key
+            known[session.rank] = [int(twin.draw(number).words((1,))[0]) for number in range(len(parts))]
         shares = [session.share(np.array([part]), owner=owner, shape=(1,)) for owner, part in enumerate(parts)]
-        total = shares[0]
-        for share in shares[1:]:
-            total = total + share
         if session.rank == 0:
-            sent_by_zero.append(total.share.numpy().copy())
-        else:
-            known[session.rank] = total.share.numpy().copy()
+            share_of_zero.extend(int(share.share[0]) for share in shares)
 
     run_session(job, 5)
-    # What is left of party 0's share after the coalition takes away all that it knows.
-    rest = sent_by_zero[0] + known[1] + known[4]
-    assert not (np.abs(rest) < 2**40).any()
-    # All five together do know the sum: the shares are right.
-    assert (rest + known[2] + known[3] == round(sum(parts) * 2**16)).all()
+    rests = [
+        (share_of_zero[0] + one * known[1][0] + four * known[4][0]) % 2**64 for one in (1, -1) for four in (1, -1)
+    ]
+    return round(parts[0] * 2**16) in rests
+
+
+def test_neighbours_cannot_read_a_summand_of_an_opened_sum() -> None:
+    assert not neighbours_read_a_summand()
+
+
+def test_a_ring_of_zero_shares_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ring_only(self: Party, shape: tuple[int, ...], how: str = "add") -> np.ndarray:
+        following, previous = (self.rank + 1) % self.parties, (self.rank - 1) % self.parties
+        return self._zeros[previous].draw().words(shape) - self._zeros[following].draw().words(shape)
+
+    monkeypatch.setattr(Party, "zero_share", ring_only)
+    assert neighbours_read_a_summand()
+
+
+def shares_sent_in_two_openings(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
+    """What party 1 sends when the same value is opened twice."""
+    sent: list[np.ndarray] = []
+    honest = Party.collect
+
+    def spying(self: Party, admission: Any, share: np.ndarray, how: Any = "add") -> Any:
+        if self.rank == 1:
+            sent.append(share.copy())
+        return honest(self, admission, share, how)
+
+    def job(session: Session) -> None:
+        value = session.share(np.ones(100), owner=0, shape=(100,))
+        for _ in range(2):
+            session.open(value, results(3)[1])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Party, "collect", spying)
+        run_session(job)
+    return sent
+
+
+def test_shares_are_fresh_in_every_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = shares_sent_in_two_openings(monkeypatch)
+    assert not (first == second).any()
+
+
+def test_stale_shares_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_zero_shares(monkeypatch)
+    first, second = shares_sent_in_two_openings(monkeypatch)
+    assert (first == second).all()
 
 
 def test_the_dealer_is_told_the_same_whatever_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Protocols against plain arithmetic, with real sockets and a real dealer, parties as threads."""
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 from protocols import comparison, runtime, series
-from protocols.errors import ProtocolError, RangeError, UndeclaredRelease
+from protocols.errors import LedgerError, ProtocolError, RangeError, UndeclaredRelease
 from protocols.releases import Release, ReleasePlan
 from protocols.runtime import Session
 from tests.harness import results, run_session
@@ -323,3 +324,119 @@ def test_an_undeclared_release_raises_on_every_party_and_sends_nothing() -> None
 
     run_session(job)
     assert sorted(raised) == [0, 1, 2]
+
+
+def test_different_release_logs_are_noticed_at_the_end() -> None:
+    def job(session: Session) -> None:
+        opened(session, secret(session, np.zeros(2)))
+        if session.rank == 1:
+            session._desk.chain.append({"release": "something else"})
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run_session(job)
+    told = [str(error) for error in caught.value.exceptions if isinstance(error, LedgerError)]
+    assert any("party 1: has another log of releases" in line for line in told)
+
+
+def test_functions_that_join_fractions() -> None:
+    """A wide value, an integer and a usual one, side by side in CrypTen's own functions."""
+    x = np.array([0.5, -1.25, 3.0, 0.0])
+    s, b = 1 / (1 + np.exp(-x)), (x > 0) * 1.0
+
+    def job(session: Session) -> None:
+        value = secret(session, x)
+        wide, bit = session.sigmoid(value, bound=12), value > 0
+        index = torch.tensor([0, 1])
+        cat, stack = runtime.crypten.cat, runtime.crypten.stack
+
+        def written(target: Any, item: Any) -> Any:
+            result = target.clone()
+            result[0] = item
+            return result
+
+        def put(array: np.ndarray, item: float) -> np.ndarray:
+            return np.concatenate([[item], array[1:]])
+
+        for got, expected in (
+            (cat([value, wide]), np.concatenate([x, s])),
+            (cat([wide, value]), np.concatenate([s, x])),
+            (cat([bit, value, wide]), np.concatenate([b, x, s])),
+            (stack([value, wide]), np.stack([x, s])),
+            (written(value, wide[0]), put(x, s[0])),
+            (written(wide, value[0]), put(s, x[0])),
+            (written(wide, 1.5), put(s, 1.5)),
+            (written(bit, 1), put(b, 1)),
+            (written(bit, 0.5), put(b, 0.5)),
+            (value.index_add(0, index, wide[:2]), x + np.concatenate([s[:2], [0, 0]])),
+            (value.scatter(0, index, wide[:2]), np.concatenate([s[:2], x[2:]])),
+            (value.scatter_add(0, index, wide[:2]), x + np.concatenate([s[:2], [0, 0]])),
+            (wide == wide, np.ones(4)),
+            (bit == 1, b),
+            (bit != 1, 1 - b),
+            (wide.to(runtime.crypten.mpc.binary).to(runtime.crypten.mpc.arithmetic), s),
+            (bit.mean(), b.mean()),
+            (bit / 2, b / 2),
+            (bit.var(), b.var(ddof=1)),
+            (bit.exp(), np.exp(b)),
+            (wide.sigmoid(), 1 / (1 + np.exp(-s))),
+            (session.tanh(bit, bound=2), np.tanh(b)),
+            (bit._tensor + np.array([0.5, 0.5, 0.5, 0.5]), b + 0.5),
+            (value + torch.tensor([True, False, True, False]), x + np.array([1, 0, 1, 0])),
+            (value * torch.tensor([True, False, True, False]), x * [1, 0, 1, 0]),
+        ):
+            assert np.abs(opened(session, got) - expected).max() < 1e-2
+
+    for parties in (2, 3):
+        run_session(job, parties)
+
+
+@pytest.mark.parametrize("bits", [8, 32, 40, -1])
+def test_other_fractions_are_refused(bits: int) -> None:
+    def job(session: Session) -> None:
+        with pytest.raises(ProtocolError, match="0 or 16"):
+            session.share(np.ones(2), owner=0, shape=(2,), bits=bits)
+
+    run_session(job, 2)
+
+
+def test_a_fault_inside_a_repeated_loop_is_told_at_once() -> None:
+    """The party's own error reaches the others; nothing waits for tuples of later passes."""
+
+    def job(session: Session) -> None:
+        value = secret(session, np.ones(1000))
+        for step in session.repeat(50):
+            if step == 3 and session.rank == 1:
+                raise ZeroDivisionError
+            value = value * 1.0
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run_session(job)
+    told = [str(error) for error in caught.value.exceptions]
+    assert any("party 1: stopped: ZeroDivisionError" in line for line in told), told
+    assert not any("did not answer" in line for line in told), told
+
+
+def test_masks_made_inside_a_repeated_loop() -> None:
+    x = RNG.normal(size=(20, 4))
+
+    def job(session: Session) -> None:
+        weights = secret(session, np.ones((4, 1)))
+        for _ in session.repeat(4):
+            block = session.mask(x if session.rank == 0 else None, owner=0, shape=x.shape)
+            product = session.masked_matmul(block, weights)
+            session.party.tuples.forget(block.counter)
+            assert np.abs(opened(session, product) - x.sum(axis=1, keepdims=True)).max() < 1e-3
+
+    run_session(job)
+
+
+def test_public_multipliers_are_the_same_on_every_machine() -> None:
+    """Integers alone: known values, whatever the processor, its libraries and their threads."""
+    angles = np.arange(0, 1 << 22, 4097)
+    cosines, sines = series.turn(angles, 22)
+    assert np.abs(cosines - np.cos(2 * np.pi * angles / (1 << 22)) * 2**30).max() < 2
+    assert np.abs(sines - np.sin(2 * np.pi * angles / (1 << 22)) * 2**30).max() < 2
+    digest = hashlib.sha256(cosines.tobytes() + sines.tobytes())
+    for name, bound in (("sigmoid", 12.0), ("sigmoid", 50.0), ("tanh", 6.0)):
+        digest.update(repr(series.series(name, bound)).encode())
+    assert digest.hexdigest() == "5f6890de63fb4e66a284858810220e49bb30444ddfef96578b685147948fe4cd"

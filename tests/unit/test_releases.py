@@ -18,7 +18,7 @@ def desk(log: Path | None = None) -> ReleaseDesk:
 
 def test_a_declared_release_is_admitted_and_written(tmp_path: Path) -> None:
     log = tmp_path / "party" / "releases.jsonl"
-    head = desk(log).admit(SCORE, (3, 7))
+    head = desk(log).admit(SCORE, (3, 7)).head
     (line,) = read_chain(log)
     assert line["hash"] == head and line["release"] == "score" and line["shape"] == [3, 7]
     assert line["receivers"] == [0, 2] and line["event"] == "sketch"
