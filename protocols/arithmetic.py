@@ -154,7 +154,9 @@ def truncate(party: Party, x: Words, bits: int) -> Words:
 
 def refraction(party: Party, x: Words, bits: int, wanted: int) -> Words:
     """The same values with another fraction: exact and free to a longer one, a round to a shorter."""
-    return truncate(party, x, bits - wanted) if bits > wanted else np.left_shift(x, wanted - bits)
+    if bits > wanted:
+        return truncate(party, x, bits - wanted)
+    return np.left_shift(x, wanted - bits) if bits < wanted else x
 
 
 def _plain(value: Any) -> Any:

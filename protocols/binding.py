@@ -117,6 +117,9 @@ def _replace_set_up(crypten: Any, current: Callable[[], Session]) -> None:
 
     cfg.__class__ = ContextConfig
 
+    # CrypTen's validation mode opens every value, so it cannot work here; asking for it at every access is slow.
+    crypten.CrypTensor.__getattribute__ = crypten.CrypTensor.__getattribute__.__wrapped__
+
 
 def _set(state: ContextVar[Any], value: Any) -> None:
     state.set(value)
