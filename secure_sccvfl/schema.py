@@ -79,6 +79,7 @@ class Feature:
                 f"{self.name}: {int(gap.sum())} missing values; declare `missing = true` or fill them in"
             )
         if self.kind == "category":
+            text = text.map(_plain_number, na_action="ignore")
             index = {c: float(i) for i, c in enumerate(self.categories)}
             values = text.map(index).to_numpy(dtype=float, na_value=np.nan)
             bad = np.isnan(values) & ~gap
@@ -120,11 +121,16 @@ class Feature:
             fields.setdefault("low", fields["edges"][0])
             fields.setdefault("high", fields["edges"][-1])
         if "categories" in fields:
-            fields["categories"] = tuple(str(v) for v in fields["categories"])
+            fields["categories"] = tuple(_plain_number(str(v).strip()) for v in fields["categories"])
         for bound in ("low", "high"):
             if bound in fields:
                 fields[bound] = float(fields[bound])
         return cls(**fields)
+
+
+def _plain_number(text: str) -> str:
+    """A whole number written as 3.0 (as tables with gaps do) reads as 3."""
+    return text.removesuffix(".0") if text.removesuffix(".0").lstrip("-").isdigit() else text
 
 
 def check_disjoint(parties: Mapping[str, Sequence[Feature]]) -> None:

@@ -1,0 +1,364 @@
+"""SCC-VFL, sealed: label-free local encoders, a fused linear head, consistency under masked edits.
+
+The driver reads like the paper: discovery with refreshes during warm-up, generators, joint training, then
+the weight lambda chosen on validation by a stated rule. The same code drives the plaintext and the secure
+engine; no per-record value of s, of the label or of a logit passes through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from secure_sccvfl.data import Dataset, Protected, Task
+from secure_sccvfl.discovery import (
+    DiscoveryConfig,
+    Finding,
+    Sketch,
+    decide,
+    interventional_check,
+    release_sketches,
+    residual_scores,
+)
+from secure_sccvfl.encoders import Encoder, EncoderKind, fit_encoder
+from secure_sccvfl.engine import CURVATURE, Blocks, ConsistencyKind, Engine, Measures, Step
+from secure_sccvfl.generators import (
+    GeneratorConfig,
+    TableGenerator,
+    make_generator,
+    public_targets,
+    shift_direction,
+)
+from secure_sccvfl.parties import Party, make_parties
+from secure_sccvfl.policy import PolicyCard, Roles
+from secure_sccvfl.splits import Split
+
+EDITED_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Settings of the sealed method; the defaults are the ones reported.
+
+    Rule for lambda: the smallest value of the grid at which, on validation and under the run's own
+    generator, the root-mean-square gap is at most `gap_target` of the logit's spread; the largest if none.
+    """
+
+    encoder: EncoderKind = "plain"
+    consistency: ConsistencyKind = "squared"
+    lambdas: tuple[float, ...] = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+    gap_target: float = 0.05
+    guard: float = 1.0
+    ridge: float = 3e-3
+    refreshes: int = 4
+    warmup: int = 60
+    steps: int = 120
+    rate: float = 0.2
+    momentum: float = 0.9
+    check_every: int = 10
+    patience: int = 3
+    discovery: DiscoveryConfig = field(default_factory=DiscoveryConfig)
+    generator: GeneratorConfig = field(default_factory=GeneratorConfig)
+
+    def __post_init__(self) -> None:
+        if not self.lambdas or list(self.lambdas) != sorted(self.lambdas) or self.lambdas[0] < 0:
+            raise ValueError(f"lambdas must rise from 0 or more, got {self.lambdas}")
+        if self.gap_target <= 0 or self.guard < 0 or self.ridge <= 0:
+            raise ValueError(f"bad gap_target {self.gap_target}, guard {self.guard} or ridge {self.ridge}")
+        if min(self.warmup, self.steps, self.check_every, self.patience) < 1 or self.refreshes < 0:
+            raise ValueError("warmup, steps, check_every and patience must be at least 1, refreshes at least 0")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One value of lambda as seen on validation."""
+
+    lam: float
+    validation: Measures
+    steps: int
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained consortium model: local parts per party, the head's handle, and how it came about."""
+
+    engine: Engine
+    encoders: Mapping[int, Encoder]
+    head: Any
+    task: Task
+    temperature: float
+    lam: float
+    finding: Finding
+    sketches: tuple[Sketch, ...]
+    generators: Mapping[str, Mapping[int, TableGenerator]]
+    trials: tuple[Trial, ...]
+
+    @property
+    def roles(self) -> Roles:
+        return self.finding.roles
+
+    def encode(self, parties: Sequence[Party]) -> Blocks:
+        return {p.rank: self.encoders[p.rank](p.units) for p in parties}
+
+    def logits(self, parties: Sequence[Party]) -> np.ndarray:
+        """Calibrated logits of these records."""
+        return self.engine.logits(self.head, self.encode(parties)) / self.temperature
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of one part of the split as the parties and holders hold them."""
+
+    parties: tuple[Party, ...]
+    label: np.ndarray
+    protected: tuple[Protected, ...]
+
+
+def part_of(data: Dataset, rows: np.ndarray, parties: tuple[Party, ...] | None = None) -> Part:
+    """The harness hands out one part of the split. Regression labels are scaled to the train part later."""
+    whole = make_parties(data) if parties is None else parties
+    chosen = data.take(rows)
+    return Part(tuple(p.take(rows) for p in whole), chosen.label.values, chosen.protected)
+
+
+class _Displacements:
+    """Edits of one part: [draw][hypothesised group] -> encoded displacement per party, made on demand.
+
+    Keeps, per party, the largest mean square of each column over groups: the owner's curvature bound.
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        groups: int,
+        generators: Mapping[int, TableGenerator],
+        encoders: Mapping[int, Encoder],
+        draws: int,
+        seed: int,
+    ) -> None:
+        self.part, self.groups, self.draws, self.seed = part, groups, draws, seed
+        self.generators, self.encoders = generators, encoders
+        self.base = {p.rank: encoders[p.rank](p.units) for p in part.parties}
+        self.energy = {rank: np.zeros(b.shape[1]) for rank, b in self.base.items()}
+
+    def __iter__(self) -> Iterator[Iterator[Blocks]]:
+        for draw in range(self.draws):
+            targets = public_targets(len(self.part.label), self.groups, self.seed, draw)
+            yield self._draw(draw, targets)
+
+    def _draw(self, draw: int, targets: np.ndarray) -> Iterator[Blocks]:
+        for source in range(self.groups):
+            blocks = {}
+            for party in self.part.parties:
+                generator, encoder = self.generators[party.rank], self.encoders[party.rank]
+                edited = generator(party.units, source, targets[:, source], draw)
+                delta = encoder(edited) - self.base[party.rank]
+                self.energy[party.rank] = np.maximum(self.energy[party.rank], (delta**2).mean(axis=0))
+                blocks[party.rank] = delta
+            yield blocks
+
+
+def _movement(
+    part: Part, generators: Mapping[int, TableGenerator], roles: Roles, groups: int
+) -> tuple[dict[str, float], dict[str, float]]:
+    """A trial edit of every source group: how far each N or P and each M moved. Party-local."""
+    fixed: dict[str, float] = {}
+    edited: dict[str, float] = {}
+    for party in part.parties:
+        for source in range(groups):
+            target = np.full(len(party.units), (source + 1) % groups)
+            moved = np.abs(generators[party.rank](party.units, source, target, 0) - party.units)
+            for block in party.layout.blocks:
+                name = block.feature.name
+                far = float(moved[:, block.columns].max())
+                where = edited if roles.of[name] == "M" else fixed
+                where[name] = max(where.get(name, 0.0), far)
+    return fixed, edited
+
+
+class Trainer:
+    """One run on one engine. Fields are the run's public state; methods are its phases, in order."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        train: Part,
+        validation: Part,
+        task: Task,
+        outputs: int,
+        config: TrainConfig,
+        seed: int,
+        card: PolicyCard | None = None,
+    ) -> None:
+        self.engine, self.train, self.validation = engine, train, validation
+        self.task, self.outputs, self.config, self.seed, self.card = task, outputs, config, seed, card
+        self.encoders = {
+            p.rank: fit_encoder(p.layout, p.units, config.encoder, seed) for p in train.parties
+        }
+        columns = sum(e.columns for e in self.encoders.values())
+        self.batch = self._bind(train)
+        self.check = self._bind(validation)
+        self.head = engine.head(columns, outputs, task)
+        self.flat = {
+            p.rank: CURVATURE[task] * self.encoders[p.rank](p.units).var(axis=0) + config.ridge
+            for p in train.parties
+        }
+
+    def _bind(self, part: Part) -> Any:
+        encodings = {p.rank: self.encoders[p.rank](p.units) for p in part.parties}
+        ridge = {rank: np.full(block.shape[1], self.config.ridge) for rank, block in encodings.items()}
+        return self.engine.bind(encodings, part.label, ridge)
+
+    def discover(self, fixed: Roles | None = None) -> tuple[Finding, tuple[Sketch, ...]]:
+        """Sketch, then refreshes spread over the warm-up of the head; tables are averaged, roles damped."""
+        config = self.config
+        sketches: tuple[Sketch, ...] = ()
+        finding: Finding | None = None
+        residual: dict[str, float] | None = None
+        if config.discovery.conditional:
+            residual = residual_scores(self.engine, self.train.parties, self.train.protected, self.seed)
+        rounds = config.refreshes + 1
+        for refresh in range(rounds):
+            fresh = release_sketches(self.engine, self.train.parties, self.train.protected, f"sketch-{refresh}")
+            sketches = tuple(a.merged(b) for a, b in zip(sketches, fresh, strict=True)) if sketches else fresh
+            previous = finding.roles if finding is not None else None
+            finding = decide(sketches, config.discovery, self.seed, previous, self.card, residual)
+            for _ in range(config.warmup // rounds):
+                step = Step(config.rate, config.momentum)
+                self.head = self.engine.step(self.head, self.batch, None, step, self.flat)
+        if finding is None:
+            raise RuntimeError("no sketch was released")
+        if fixed is not None:
+            finding = replace(finding, roles=fixed)
+        return finding, sketches
+
+    def generate(
+        self, finding: Finding, sketches: Sequence[Sketch]
+    ) -> tuple[Finding, dict[str, dict[int, TableGenerator]]]:
+        """Local generators of every party for every protected attribute, after the interventional check."""
+
+        def build(roles: Roles) -> dict[str, dict[int, TableGenerator]]:
+            return {
+                sketch.attribute: {
+                    p.rank: make_generator(
+                        p.layout, sketch.tables, sketch.deviation, roles, self.config.generator, self.seed
+                    )
+                    for p in self.train.parties
+                }
+                for sketch in sketches
+            }
+
+        generators = build(finding.roles)
+        fixed: dict[str, float] = {}
+        edited: dict[str, float] = {}
+        for attribute in self.train.protected:
+            a, b = _movement(
+                self.train, generators[attribute.name], finding.roles, len(attribute.groups)
+            )
+            fixed = {k: max(fixed.get(k, 0.0), v) for k, v in a.items()}
+            edited = {k: max(edited.get(k, 0.0), v) for k, v in b.items()}
+        checked = interventional_check(finding, fixed, edited)
+        return checked, build(checked.roles)
+
+    def penalties(
+        self, finding: Finding, sketches: Sequence[Sketch], generators: Mapping[str, Mapping[int, TableGenerator]]
+    ) -> tuple[Any, Any, Blocks]:
+        """Consistency of train and validation, and each owner's curvature bound of it."""
+        energy = {p.rank: np.zeros(self.encoders[p.rank].columns) for p in self.train.parties}
+        joined = []
+        for part in (self.train, self.validation):
+            edits = []
+            for attribute in part.protected:
+                draws = int(np.clip(EDITED_ROWS // len(part.label), 2, self.config.generator.draws))
+                made = _Displacements(
+                    part, len(attribute.groups), generators[attribute.name], self.encoders, draws, self.seed
+                )
+                edits.append(self.engine.edits(made, attribute.codes))
+                if part is self.train:
+                    energy = {k: np.maximum(v, made.energy[k]) for k, v in energy.items()}
+            joined.append(self.engine.join(edits, self._guards(finding.roles, sketches)))
+        return joined[0], joined[1], energy
+
+    def _guards(self, roles: Roles, sketches: Sequence[Sketch]) -> list[Blocks]:
+        """Directions along which the proxies give s away, one per protected attribute."""
+        guards = []
+        for sketch in sketches:
+            blocks = {}
+            for party in self.train.parties:
+                plain = shift_direction(party.layout, sketch.tables, roles.named("P"))
+                spare = self.encoders[party.rank].columns - len(plain)
+                blocks[party.rank] = np.concatenate([plain, np.zeros(spare)])
+            guards.append(blocks)
+        return guards
+
+    def fit(self, penalty: Any, check: Any, energy: Blocks, guards: Blocks) -> tuple[float, tuple[Trial, ...]]:
+        """Train along the grid of lambda, each from the last head, until the rule is met."""
+        trials: list[Trial] = []
+        for lam in self.config.lambdas:
+            weight = self.config.guard * max(lam, 0.0)
+            bound = {k: self.flat[k] + lam * energy[k] + weight * guards[k] for k in self.flat}
+            step = Step(self.config.rate, self.config.momentum, lam, self.config.consistency, weight)
+            measures, taken = self._descend(penalty, check, step, bound)
+            trials.append(Trial(lam, measures, taken))
+            if lam > 0 and measures.relative_gap <= self.config.gap_target:
+                break
+        return trials[-1].lam, tuple(trials)
+
+    def _descend(self, penalty: Any, check: Any, step: Step, bound: Blocks) -> tuple[Measures, int]:
+        """Steps at one lambda; stops when the validation objective has not improved `patience` checks long."""
+        best, best_head, waited = np.inf, self.head, 0
+        measures = self.engine.measure(self.head, self.check, check)
+        for taken in range(1, self.config.steps + 1):
+            self.head = self.engine.step(self.head, self.batch, penalty, step, bound)
+            if taken % self.config.check_every:
+                continue
+            seen = self.engine.measure(self.head, self.check, check)
+            gap = seen.gap_rms**2 / 2 if step.kind == "squared" else seen.gap
+            objective = seen.loss + step.lam * gap
+            if not np.isfinite(objective):
+                raise FloatingPointError(f"training diverged at lambda {step.lam}: lower the rate")
+            if objective < best - 1e-5:
+                best, best_head, measures, waited = objective, self.head, seen, 0
+                continue
+            waited += 1
+            if waited >= self.config.patience:
+                break
+        self.head = best_head
+        return measures, taken
+
+    def temperature(self) -> float:
+        """Temperature with the lowest validation log loss, from a fixed grid."""
+        if self.task == "regression":
+            return 1.0
+        grid = np.geomspace(0.5, 3.0, 25)
+        losses = [self.engine.measure(self.head, self.check, None, float(t)).loss for t in grid]
+        return float(grid[int(np.argmin(losses))])
+
+
+def train(
+    engine: Engine,
+    data: Dataset,
+    split: Split,
+    config: TrainConfig,
+    seed: int,
+    card: PolicyCard | None = None,
+    roles: Roles | None = None,
+    parties: tuple[Party, ...] | None = None,
+) -> Model:
+    """The whole method on one split. `roles` fixes them for a comparison; discovery still runs."""
+    whole = make_parties(data) if parties is None else parties
+    parts = [part_of(data, rows, whole) for rows in (split.train, split.validation)]
+    trainer = Trainer(engine, parts[0], parts[1], data.task, data.outputs, config, seed, card)
+    finding, sketches = trainer.discover(roles)
+    finding, generators = trainer.generate(finding, sketches)
+    penalty, check, energy = trainer.penalties(finding, sketches, generators)
+    guards = trainer._guards(finding.roles, sketches)
+    reach = {k: sum(np.abs(g[k]) * sum(np.abs(h).sum() for h in g.values()) for g in guards) for k in trainer.flat}
+    lam, trials = trainer.fit(penalty, check, energy, reach)
+    temperature = trainer.temperature()
+    return Model(
+        engine, trainer.encoders, trainer.head, data.task, temperature, lam, finding, sketches, generators, trials
+    )
