@@ -25,7 +25,7 @@ class CvaeConfig:
     epochs: int = 200
     rate: float = 0.01
     kl: float = 0.05
-    mmd: float = 1.0
+    mmd: float = 10.0
 
     def __post_init__(self) -> None:
         if min(self.latent, self.hidden, self.epochs) < 1 or self.rate <= 0:
@@ -38,7 +38,9 @@ class _Net(nn.Module):
         self.encode = nn.Sequential(nn.Linear(edited + context + groups, config.hidden), nn.ReLU())
         self.moments = nn.Linear(config.hidden, 2 * config.latent)
         self.decode = nn.Sequential(
-            nn.Linear(config.latent + context + groups, config.hidden), nn.ReLU(), nn.Linear(config.hidden, edited)
+            nn.Linear(config.latent + context + groups, config.hidden),
+            nn.ReLU(),
+            nn.Linear(config.hidden, edited),
         )
 
 
@@ -131,7 +133,9 @@ class Cvae:
         return total / max(len(present), 1)
 
     @torch.no_grad()
-    def edit(self, units: np.ndarray, codes: np.ndarray, target: np.ndarray, scale: float = 1.0) -> np.ndarray:
+    def edit(
+        self, units: np.ndarray, codes: np.ndarray, target: np.ndarray, scale: float = 1.0
+    ) -> np.ndarray:
         """Edited copy: x + scale * (dec(z, s') - dec(z, s)), kept inside the public range."""
         x = torch.tensor(units[:, self.columns], dtype=torch.float32)
         c = torch.tensor(units[:, self.context], dtype=torch.float32)
@@ -140,5 +144,7 @@ class Cvae:
         moved = self._squash(self.net.decode(torch.cat([z, c, other], dim=1)))
         stayed = self._squash(self.net.decode(torch.cat([z, c, s], dim=1)))
         out = units.copy()
-        out[:, self.columns] = np.clip(units[:, self.columns] + scale * (moved - stayed).double().numpy(), 0.0, 1.0)
+        out[:, self.columns] = np.clip(
+            units[:, self.columns] + scale * (moved - stayed).double().numpy(), 0.0, 1.0
+        )
         return out

@@ -39,7 +39,9 @@ class PartyTable:
         if not self.features:
             raise DataError(f"party {self.name!r} has no feature")
         if self.values.ndim != 2 or self.values.shape[1] != len(self.features):
-            raise DataError(f"party {self.name!r}: {self.values.shape} does not fit {len(self.features)} columns")
+            raise DataError(
+                f"party {self.name!r}: {self.values.shape} does not fit {len(self.features)} columns"
+            )
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Protected:
 
 @dataclass(frozen=True)
 class Label:
-    """The label: class codes, or numbers for regression, and who holds it."""
+    """The label and who holds it: class codes, or numbers scaled to 0..1 by their public range."""
 
     holder: str
     values: np.ndarray
@@ -205,9 +207,14 @@ def load_toml(path: Path) -> Dataset:
         return frame[entry["column"]]
 
     entry = spec["label"]
+    wanted = ("low", "high") if spec["task"] == "regression" else ("classes",)
+    lost = [k for k in ("party", "column", *wanted) if k not in entry]
+    if lost:
+        raise DataError(f"{path.name}: the label has no {lost}")
     if spec["task"] == "regression":
         label = Feature(name=entry["column"], kind="number", low=entry["low"], high=entry["high"])
-        target = Label(entry["party"], label.read(column(entry, "label")), (), entry.get("meaning", ""))
+        scaled = (label.read(column(entry, "label")) - label.low) / (label.high - label.low)
+        target = Label(entry["party"], scaled, (), entry.get("meaning", ""))
     else:
         classes = tuple(str(c) for c in entry["classes"])
         codes = _codes(column(entry, "label"), classes, "label")
@@ -221,7 +228,9 @@ def load_toml(path: Path) -> Dataset:
     data = Dataset(spec["name"], spec["task"], ids.to_numpy(str), tuple(tables), target, tuple(protected))
     for feature, values in zip(data.features, data.values.T, strict=True):
         if len(np.unique(values[~np.isnan(values)])) < 2:
-            warnings.warn(f"column {feature.name!r} is constant and carries nothing", DataWarning, stacklevel=2)
+            warnings.warn(
+                f"column {feature.name!r} is constant and carries nothing", DataWarning, stacklevel=2
+            )
     return data
 
 

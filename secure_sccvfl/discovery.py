@@ -147,7 +147,9 @@ def decide(
     if config.rule == "fdr":
         for k in names:
             tests = [
-                independence_p(s.tables[k], s.deviation, config.simulations, stream(seed, "p", s.attribute, k))
+                independence_p(
+                    s.tables[k], s.deviation, config.simulations, stream(seed, "p", s.attribute, k)
+                )
                 for s in sketches
             ]
             p_values[k] = min(1.0, len(tests) * min(tests))

@@ -23,6 +23,9 @@ ConsistencyKind = Literal["squared", "l1"]
 # Bound on the second derivative of the loss in a logit.
 CURVATURE: Mapping[Task, float] = {"binary": 0.25, "multiclass": 0.5, "regression": 1.0}
 
+# Half-width of the smooth sign in the l1 consistency gradient.
+SIGN_WIDTH = 0.02
+
 
 @dataclass(frozen=True)
 class Step:

@@ -49,7 +49,9 @@ def _targets(codes: np.ndarray, usable: np.ndarray, seed: int) -> np.ndarray:
     return np.where(target == codes, -1, target)
 
 
-def _transport(units: np.ndarray, codes: np.ndarray, layout: Layout, columns: np.ndarray, seed: int) -> Verdict:
+def _transport(
+    units: np.ndarray, codes: np.ndarray, layout: Layout, columns: np.ndarray, seed: int
+) -> Verdict:
     usable = np.flatnonzero(np.bincount(codes) >= MIN_GROUP)
     target = _targets(codes, usable, seed)
     weight = np.full(layout.width, np.sqrt(CONTEXT_WEIGHT))
@@ -59,9 +61,7 @@ def _transport(units: np.ndarray, codes: np.ndarray, layout: Layout, columns: np
             weight[block.columns] /= np.sqrt(2.0)
     rng = stream(seed, "judge-rows")
     sources, mates, shares = [], [], []
-    members = {
-        int(g): rng.permutation(np.flatnonzero(codes == g))[:OT_ROWS] for g in np.unique(codes)
-    }
+    members = {int(g): rng.permutation(np.flatnonzero(codes == g))[:OT_ROWS] for g in np.unique(codes)}
     for a in members:
         for b in usable.tolist():
             if a == b or not (target[members[a]] == b).any():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from scipy.special import expit, log_softmax, softmax
 
 from secure_sccvfl.data import Task
-from secure_sccvfl.engine import CURVATURE, Blocks, Held, Measures, Step
+from secure_sccvfl.engine import CURVATURE, SIGN_WIDTH, Blocks, Held, Measures, Step
 from secure_sccvfl.noise import Noise
 
 
@@ -89,10 +90,7 @@ class PlainEngine:
             blocks.append(np.eye(count)[codes])
         one_hot, cuts = np.hstack(blocks), np.cumsum([0, *counts])
         noisy = self.noise.release({k: v.T @ one_hot for k, v in columns.items()}, name, sensitivity)
-        return tuple(
-            {k: v[:, low:high] for k, v in noisy.items()}
-            for low, high in zip(cuts[:-1], cuts[1:], strict=True)
-        )
+        return tuple({k: v[:, low:high] for k, v in noisy.items()} for low, high in pairwise(cuts))
 
     def deviation(self, sensitivity: float) -> float:
         return self.noise.deviation(sensitivity)
@@ -129,9 +127,7 @@ class PlainEngine:
         zero, bias = np.zeros((columns, outputs)), np.zeros(outputs)
         return Head(zero, bias, zero, bias, task)
 
-    def step(
-        self, head: Head, batch: Batch, penalty: Penalty | None, step: Step, curvature: Blocks
-    ) -> Head:
+    def step(self, head: Head, batch: Batch, penalty: Penalty | None, step: Step, curvature: Blocks) -> Head:
         n = len(batch.rows)
         residual = _residual(head(batch.rows), batch.label, head.task)
         gradient = batch.rows.T @ residual / n + batch.ridge[:, None] * head.weight
@@ -155,7 +151,7 @@ class PlainEngine:
     def _consistency(weight: np.ndarray, penalty: Penalty, step: Step) -> np.ndarray:
         if step.kind == "squared":
             return penalty.gram @ weight
-        parts = [d.T @ np.tanh(d @ weight / 0.02) / len(d) for d in penalty.draws]
+        parts = [d.T @ np.tanh(d @ weight / SIGN_WIDTH) / len(d) for d in penalty.draws]
         return np.asarray(sum(parts) / len(parts))
 
     def measure(

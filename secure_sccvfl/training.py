@@ -24,7 +24,7 @@ from secure_sccvfl.discovery import (
     residual_scores,
 )
 from secure_sccvfl.encoders import Encoder, EncoderKind, fit_encoder
-from secure_sccvfl.engine import CURVATURE, Blocks, ConsistencyKind, Engine, Measures, Step
+from secure_sccvfl.engine import CURVATURE, SIGN_WIDTH, Blocks, ConsistencyKind, Engine, Measures, Step
 from secure_sccvfl.generators import (
     GeneratorConfig,
     TableGenerator,
@@ -49,10 +49,10 @@ class TrainConfig:
 
     encoder: EncoderKind = "plain"
     consistency: ConsistencyKind = "squared"
-    lambdas: tuple[float, ...] = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
-    gap_target: float = 0.05
-    guard: float = 1.0
-    ridge: float = 3e-3
+    lambdas: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+    gap_target: float = 0.015
+    guard: float = 0.2
+    ridge: float = 5e-3
     refreshes: int = 4
     warmup: int = 60
     steps: int = 120
@@ -69,7 +69,9 @@ class TrainConfig:
         if self.gap_target <= 0 or self.guard < 0 or self.ridge <= 0:
             raise ValueError(f"bad gap_target {self.gap_target}, guard {self.guard} or ridge {self.ridge}")
         if min(self.warmup, self.steps, self.check_every, self.patience) < 1 or self.refreshes < 0:
-            raise ValueError("warmup, steps, check_every and patience must be at least 1, refreshes at least 0")
+            raise ValueError(
+                "warmup, steps, check_every and patience must be at least 1, refreshes at least 0"
+            )
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ class Part:
 
 
 def part_of(data: Dataset, rows: np.ndarray, parties: tuple[Party, ...] | None = None) -> Part:
-    """The harness hands out one part of the split. Regression labels are scaled to the train part later."""
+    """The harness hands out one part of the split."""
     whole = make_parties(data) if parties is None else parties
     chosen = data.take(rows)
     return Part(tuple(p.take(rows) for p in whole), chosen.label.values, chosen.protected)
@@ -195,9 +197,7 @@ class Trainer:
     ) -> None:
         self.engine, self.train, self.validation = engine, train, validation
         self.task, self.outputs, self.config, self.seed, self.card = task, outputs, config, seed, card
-        self.encoders = {
-            p.rank: fit_encoder(p.layout, p.units, config.encoder, seed) for p in train.parties
-        }
+        self.encoders = {p.rank: fit_encoder(p.layout, p.units, config.encoder, seed) for p in train.parties}
         columns = sum(e.columns for e in self.encoders.values())
         self.batch = self._bind(train)
         self.check = self._bind(validation)
@@ -222,7 +222,9 @@ class Trainer:
             residual = residual_scores(self.engine, self.train.parties, self.train.protected, self.seed)
         rounds = config.refreshes + 1
         for refresh in range(rounds):
-            fresh = release_sketches(self.engine, self.train.parties, self.train.protected, f"sketch-{refresh}")
+            fresh = release_sketches(
+                self.engine, self.train.parties, self.train.protected, f"sketch-{refresh}"
+            )
             sketches = tuple(a.merged(b) for a, b in zip(sketches, fresh, strict=True)) if sketches else fresh
             previous = finding.roles if finding is not None else None
             finding = decide(sketches, config.discovery, self.seed, previous, self.card, residual)
@@ -255,16 +257,17 @@ class Trainer:
         fixed: dict[str, float] = {}
         edited: dict[str, float] = {}
         for attribute in self.train.protected:
-            a, b = _movement(
-                self.train, generators[attribute.name], finding.roles, len(attribute.groups)
-            )
+            a, b = _movement(self.train, generators[attribute.name], finding.roles, len(attribute.groups))
             fixed = {k: max(fixed.get(k, 0.0), v) for k, v in a.items()}
             edited = {k: max(edited.get(k, 0.0), v) for k, v in b.items()}
         checked = interventional_check(finding, fixed, edited)
         return checked, build(checked.roles)
 
     def penalties(
-        self, finding: Finding, sketches: Sequence[Sketch], generators: Mapping[str, Mapping[int, TableGenerator]]
+        self,
+        finding: Finding,
+        sketches: Sequence[Sketch],
+        generators: Mapping[str, Mapping[int, TableGenerator]],
     ) -> tuple[Any, Any, Blocks]:
         """Consistency of train and validation, and each owner's curvature bound of it."""
         energy = {p.rank: np.zeros(self.encoders[p.rank].columns) for p in self.train.parties}
@@ -279,12 +282,12 @@ class Trainer:
                 edits.append(self.engine.edits(made, attribute.codes))
                 if part is self.train:
                     energy = {k: np.maximum(v, made.energy[k]) for k, v in energy.items()}
-            joined.append(self.engine.join(edits, self._guards(finding.roles, sketches)))
+            joined.append(self.engine.join(edits, self.guards(finding.roles, sketches)))
         return joined[0], joined[1], energy
 
-    def _guards(self, roles: Roles, sketches: Sequence[Sketch]) -> list[Blocks]:
+    def guards(self, roles: Roles, sketches: Sequence[Sketch]) -> list[Blocks]:
         """Directions along which the proxies give s away, one per protected attribute."""
-        guards = []
+        guards: list[Blocks] = []
         for sketch in sketches:
             blocks = {}
             for party in self.train.parties:
@@ -294,12 +297,19 @@ class Trainer:
             guards.append(blocks)
         return guards
 
-    def fit(self, penalty: Any, check: Any, energy: Blocks, guards: Blocks) -> tuple[float, tuple[Trial, ...]]:
+    def fit(
+        self, penalty: Any, check: Any, energy: Blocks, guards: Sequence[Blocks]
+    ) -> tuple[float, tuple[Trial, ...]]:
         """Train along the grid of lambda, each from the last head, until the rule is met."""
+        reach = {k: np.zeros(len(v)) for k, v in self.flat.items()}
+        for guard in guards:
+            length = sum(float(np.abs(block).sum()) for block in guard.values())
+            reach = {k: v + np.abs(guard[k]) * length for k, v in reach.items()}
+        steep = 1.0 if self.config.consistency == "squared" else 1.0 / SIGN_WIDTH
         trials: list[Trial] = []
         for lam in self.config.lambdas:
             weight = self.config.guard * max(lam, 0.0)
-            bound = {k: self.flat[k] + lam * energy[k] + weight * guards[k] for k in self.flat}
+            bound = {k: self.flat[k] + lam * steep * energy[k] + weight * reach[k] for k in self.flat}
             step = Step(self.config.rate, self.config.momentum, lam, self.config.consistency, weight)
             measures, taken = self._descend(penalty, check, step, bound)
             trials.append(Trial(lam, measures, taken))
@@ -308,7 +318,7 @@ class Trainer:
         return trials[-1].lam, tuple(trials)
 
     def _descend(self, penalty: Any, check: Any, step: Step, bound: Blocks) -> tuple[Measures, int]:
-        """Steps at one lambda; stops when the validation objective has not improved `patience` checks long."""
+        """Steps at one lambda; stops after `patience` checks without a better validation objective."""
         best, best_head, waited = np.inf, self.head, 0
         measures = self.engine.measure(self.head, self.check, check)
         for taken in range(1, self.config.steps + 1):
@@ -355,10 +365,17 @@ def train(
     finding, sketches = trainer.discover(roles)
     finding, generators = trainer.generate(finding, sketches)
     penalty, check, energy = trainer.penalties(finding, sketches, generators)
-    guards = trainer._guards(finding.roles, sketches)
-    reach = {k: sum(np.abs(g[k]) * sum(np.abs(h).sum() for h in g.values()) for g in guards) for k in trainer.flat}
-    lam, trials = trainer.fit(penalty, check, energy, reach)
+    lam, trials = trainer.fit(penalty, check, energy, trainer.guards(finding.roles, sketches))
     temperature = trainer.temperature()
     return Model(
-        engine, trainer.encoders, trainer.head, data.task, temperature, lam, finding, sketches, generators, trials
+        engine,
+        trainer.encoders,
+        trainer.head,
+        data.task,
+        temperature,
+        lam,
+        finding,
+        sketches,
+        generators,
+        trials,
     )
