@@ -50,8 +50,8 @@ class TrainConfig:
     encoder: EncoderKind = "plain"
     consistency: ConsistencyKind = "squared"
     lambdas: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
-    gap_target: float = 0.015
-    guard: float = 0.2
+    gap_target: float = 0.02
+    guard: float = 0.05
     ridge: float = 5e-3
     refreshes: int = 4
     warmup: int = 60

@@ -172,7 +172,8 @@ def test_a_column_that_contains_the_label_is_warned_about(tmp_path):
 def test_the_duplicated_heart_table_is_seen_through(tmp_path):
     table = pd.read_csv(reference("heart_kaggle1025.csv"))
     columns = [c for c in table if c not in ("id", "s", "y")]
-    text = 'name = "trap"\ntask = "binary"\nid = "id"\n[label]\nparty = "a"\ncolumn = "y"\nclasses = ["0", "1"]\n'
+    text = 'name = "trap"\ntask = "binary"\nid = "id"\n'
+    text += '[label]\nparty = "a"\ncolumn = "y"\nclasses = ["0", "1"]\n'
     text += '[[protected]]\nparty = "a"\ncolumn = "s"\ngroups = ["0", "1"]\n'
     for party, part in (("a", columns[:6]), ("b", columns[6:])):
         text += f'[parties.{party}]\nfile = "t.csv"\nfeatures = [\n'
@@ -222,7 +223,8 @@ def pums(n=400):
         "SCHL": rng.integers(1, 25, n), "POBP": rng.integers(1, 550, n), "AGEP": rng.integers(17, 90, n),
         "SEX": rng.integers(1, 3, n), "MAR": rng.integers(1, 6, n), "RELP": rng.integers(0, 18, n),
         "RAC1P": rng.integers(1, 10, n), "PINCP": rng.integers(200, 100000, n), "PWGTP": np.ones(n, int),
-        "ESR": rng.integers(1, 7, n), "ESP": rng.integers(1, 9, n), "JWMNP": rng.integers(1, 150, n), "CIT": rng.integers(1, 6, n),
+        "ESR": rng.integers(1, 7, n), "ESP": rng.integers(1, 9, n), "JWMNP": rng.integers(1, 150, n),
+        "CIT": rng.integers(1, 6, n),
         "NATIVITY": rng.integers(1, 3, n), "ANC": rng.integers(1, 5, n), "DIS": rng.integers(1, 3, n),
         "MIL": rng.integers(1, 5, n), "DREM": rng.integers(1, 3, n), "DEAR": rng.integers(1, 3, n),
         "DEYE": rng.integers(1, 3, n), "GCL": rng.integers(1, 3, n), "MIG": rng.integers(1, 4, n),
