@@ -15,6 +15,9 @@ from torch.nn import functional as F
 
 from secure_sccvfl.units import Layout
 
+# The MMD term costs the square of its rows: larger groups are subsampled, anew at every epoch.
+MMD_ROWS = 256
+
 
 @dataclass(frozen=True)
 class CvaeConfig:
@@ -109,7 +112,7 @@ class Cvae:
             kl = -0.5 * (1 + log_var - mean**2 - log_var.exp()).sum(dim=1).mean()
             loss = self._reconstruction(raw, x) + self.config.kl * kl
             if self.config.mmd > 0:
-                loss = loss + self.config.mmd * self._match(x, c, mean, raw, codes, present)
+                loss = loss + self.config.mmd * self._match(x, c, mean, raw, codes, present, generator)
             loss.backward()
             optimiser.step()
         return self
@@ -122,11 +125,17 @@ class Cvae:
         raw: torch.Tensor,
         codes: np.ndarray,
         present: list[int],
+        generator: torch.Generator,
     ) -> torch.Tensor:
+        def few(rows: np.ndarray) -> np.ndarray:
+            if len(rows) <= MMD_ROWS:
+                return rows
+            return rows[torch.randperm(len(rows), generator=generator)[:MMD_ROWS].numpy()]
+
         total = x.new_zeros(())
         own = self._squash(raw)
         for target in present:
-            others, members = np.flatnonzero(codes != target), np.flatnonzero(codes == target)
+            others, members = few(np.flatnonzero(codes != target)), few(np.flatnonzero(codes == target))
             s = self._one_hot(np.full(len(others), target))
             moved = self._squash(self.net.decode(torch.cat([z[others], c[others], s], dim=1)))
             total = total + mmd(x[others] + moved - own[others], x[members])

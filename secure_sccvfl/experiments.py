@@ -25,8 +25,9 @@ from secure_sccvfl.attacks.labels import example_gradients, from_batch_gradient,
 from secure_sccvfl.attacks.pgd import RADII, subspace_pgd
 from secure_sccvfl.attacks.view import Rate, View, WhiteBox
 from secure_sccvfl.baselines import of_config
+from secure_sccvfl.checks import examine
 from secure_sccvfl.data import DataWarning
-from secure_sccvfl.evaluation import Scored, edit_quality, evaluate
+from secure_sccvfl.evaluation import Scored, edit_quality, evaluate, group_table, stability
 from secure_sccvfl.judges import JUDGES, Verdict, judge
 from secure_sccvfl.methods import ABLATIONS, METHODS
 from secure_sccvfl.network import TrainedNetwork
@@ -149,55 +150,88 @@ def run_job(job: Job) -> dict[str, Any]:
         return _run(job)
 
 
+@dataclass(frozen=True)
+class Court:
+    """What all methods of a seed are judged with: held-out rows, judges, and the first judge for other s."""
+
+    units: np.ndarray
+    label: np.ndarray
+    codes: np.ndarray
+    verdicts: Mapping[str, Verdict]
+    proxies: Verdict | None
+    others: Mapping[str, Verdict]
+
+    def score(self, ready: Prepared, fitted: Fitted) -> list[Scored]:
+        verdicts = dict(self.verdicts)
+        if fitted.own is not None and "own" in verdicts:
+            verdicts["own"] = replace(verdicts["own"], units=fitted.own(ready.split.test))
+        task = ready.data.task
+        scored = evaluate(fitted.predict, self.units, self.label, self.codes, task, verdicts, self.proxies)
+        for name, verdict in self.others.items():
+            for s in stability(fitted.predict, self.units, verdict, task, verdict.judge):
+                scored.append(replace(s, metric=f"{s.metric}_{name}"))
+        return scored
+
+
+def convene(ready: Prepared) -> Court:
+    """Fit the judges of one seed on its held-out part."""
+    data, split, seed = ready.data, ready.split, ready.seed
+    held_out, used = data.take(split.test), data.ids[np.concatenate([split.train, split.validation])]
+    edited, proxies = ready.roles.named("M"), ready.roles.named("P")
+    verdicts: dict[str, Verdict] = {}
+    others: dict[str, Verdict] = {}
+    if edited:
+        verdicts.update({kind: judge(kind, held_out, used, edited, seed) for kind in JUDGES})
+        units, target = own_rows(ready)
+        verdicts["own"] = Verdict("own", np.arange(len(units)), units, np.ones(len(units)), target)
+        for at, attribute in enumerate(data.protected[1:], start=1):
+            others[attribute.name] = judge("ot", held_out, used, edited, seed, at)
+    proxy = judge("ot", held_out, used, proxies, seed) if proxies else None
+    codes = held_out.protected[0].codes
+    return Court(ready.units[split.test], held_out.label.values, codes, verdicts, proxy, others)
+
+
+def _edit_scores(ready: Prepared, court: Court) -> list[dict[str, Any]]:
+    rows, columns = ready.split.train, ready.columns(ready.roles.named("M"))
+    known = ready.data.protected[0].codes[rows]
+    scores = []
+    for name, verdict in court.verdicts.items():
+        quality = edit_quality(ready.units[rows], known, court.units, court.codes, verdict, columns)
+        scores += [{"method": "(edits)", "judge": name, "metric": k, "value": v} for k, v in quality.items()]
+    return scores
+
+
 def _run(job: Job) -> dict[str, Any]:
     started = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         data = load_any(job.dataset)
-    split = make_split(data, job.split, job.seed)
-    ready = prepare(data, split, job.seed)
-    default_seconds = time.perf_counter() - started
-    held_out, used = data.take(split.test), data.ids[np.concatenate([split.train, split.validation])]
-    edited, proxies = ready.roles.named("M"), ready.roles.named("P")
-    verdicts: dict[str, Verdict] = {kind: judge(kind, held_out, used, edited, job.seed) for kind in JUDGES}
-    own_units, own_target = own_rows(ready)
-    rows = np.arange(len(own_units))
-    verdicts["own"] = Verdict("own", rows, own_units, np.ones(len(rows)), own_target)
-    proxy = judge("ot", held_out, used, proxies, job.seed) if proxies else None
-    codes = held_out.protected[0].codes
-    units = ready.units[split.test]
-    scores: list[dict[str, Any]] = []
-    for name, verdict in verdicts.items():
-        quality = edit_quality(
-            ready.units[split.train],
-            data.protected[0].codes[split.train],
-            units,
-            codes,
-            verdict,
-            ready.columns(edited),
-        )
-        scores += [{"method": "(edits)", "judge": name, "metric": k, "value": v} for k, v in quality.items()]
+        report = examine(data)
+    clock = time.perf_counter()
+    ready = prepare(data, make_split(data, job.split, job.seed), job.seed)
+    default_seconds = time.perf_counter() - clock
+    court = convene(ready)
+    scores = _edit_scores(ready, court)
+    groups: dict[str, Any] = {}
     for name, method in methods_of(job.experiment).items():
         clock = time.perf_counter()
         fitted = method(ready)
-        seconds = time.perf_counter() - clock
-        if fitted.own is not None:
-            verdicts["own"] = replace(verdicts["own"], units=fitted.own(split.test))
-        else:
-            verdicts["own"] = replace(verdicts["own"], units=own_units)
-        scored = evaluate(fitted.predict, units, held_out.label.values, codes, data.task, verdicts, proxy)
+        seconds = default_seconds if name == "scc" else time.perf_counter() - clock
+        scored = court.score(ready, fitted)
         if job.experiment in ("main", "attacks"):
             scored += attack_scores(ready, fitted, job.experiment)
-        if name == "scc":
-            seconds = default_seconds
         scored.append(Scored(None, "seconds", seconds))
         scored += [Scored(None, k, v) for k, v in (fitted.notes or {}).items()]
         scores += [{"method": name, **asdict(s)} for s in scored]
+        if data.task != "regression":
+            groups[name] = group_table(fitted.predict(court.units), court.label, court.codes, data.task)
     return {
         "job": asdict(job),
+        "data": {**asdict(report), "repeated": report.repeated},
         "roles": dict(ready.roles.of),
         "log": list(ready.model.finding.log),
-        "budget": [asdict(c) for c in ready.model.engine.noise.charges],  # type: ignore[attr-defined]
+        "budget": [asdict(c) for c in ready.charges],
+        "groups": groups,
         "scores": scores,
         "seconds": time.perf_counter() - started,
     }

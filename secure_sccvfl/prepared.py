@@ -11,7 +11,7 @@ from secure_sccvfl.attacks.view import TorchLogits
 from secure_sccvfl.data import Dataset
 from secure_sccvfl.evaluation import Predictor
 from secure_sccvfl.generators import GeneratorConfig, make_generator, public_targets
-from secure_sccvfl.noise import Budget, GaussianNoise
+from secure_sccvfl.noise import Budget, Charge, GaussianNoise
 from secure_sccvfl.parties import Party, make_parties
 from secure_sccvfl.plain_engine import PlainEngine
 from secure_sccvfl.policy import PolicyCard, Roles
@@ -30,6 +30,7 @@ class Prepared:
     budget: Budget
     config: TrainConfig
     model: Model
+    charges: tuple[Charge, ...]
 
     @property
     def roles(self) -> Roles:
@@ -73,9 +74,9 @@ def prepare(
     config = TrainConfig() if config is None else config
     budget = Budget(releases=config.refreshes + 1) if budget is None else budget
     parties = make_parties(data)
-    engine = PlainEngine(GaussianNoise(budget, seed))
-    model = train(engine, data, split, config, seed, card, parties=parties)
-    return Prepared(data, split, parties, seed, budget, config, model)
+    noise = GaussianNoise(budget, seed)
+    model = train(PlainEngine(noise), data, split, config, seed, card, parties=parties)
+    return Prepared(data, split, parties, seed, budget, config, model, tuple(noise.charges))
 
 
 def edited_rows(
