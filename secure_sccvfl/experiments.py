@@ -12,6 +12,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -65,8 +66,8 @@ class Job:
         """Name of the finished seed's file; changes with the defaults, so old results are not mixed in."""
         settings = f"{TrainConfig()}{Budget()}".encode()
         digest = hashlib.sha256(settings).hexdigest()[:8]
-        name = self.dataset.replace("/", "_").replace("\\", "_")
-        return f"{self.experiment}-{name}-{self.split}-{digest}-{self.seed}"
+        where = hashlib.sha256(self.dataset.encode()).hexdigest()[:4]
+        return f"{self.experiment}-{short_name(self.dataset)}-{where}-{self.split}-{digest}-{self.seed}"
 
 
 def _sweep() -> dict[str, Method]:
@@ -250,6 +251,14 @@ def interval(values: np.ndarray, bounded: bool) -> tuple[float, float, float]:
 RATES = ("acc", "fr", "positive_rate", "dp_gap", "eo_gap", "pgd", "aia", "labels")
 
 
+def short_name(dataset: str) -> str:
+    """A data set without its path: `acs-income:dir/file.csv` is acs-income, `dir/loans.toml` is loans."""
+    for mark in (":", "@"):
+        if dataset.startswith("acs-") and mark in dataset:
+            return dataset.split(mark)[0]
+    return Path(dataset).stem
+
+
 def summarise(finished: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows over seeds. `aia_logits` and `aia_z` are the attacker that is strongest on average."""
     values: dict[tuple[str, str, str, str | None, str], dict[int, float]] = defaultdict(dict)
@@ -257,7 +266,7 @@ def summarise(finished: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         job = result["job"]
         for s in result["scores"]:
             if s["value"] is not None and np.isfinite(s["value"]):
-                key = (job["dataset"], job["split"], s["method"], s["judge"], s["metric"])
+                key = (short_name(job["dataset"]), job["split"], s["method"], s["judge"], s["metric"])
                 values[key][job["seed"]] = s["value"]
     rows: list[dict[str, Any]] = []
     for (dataset, split, method, by, metric), seeds in values.items():

@@ -35,7 +35,7 @@ def trade_off(rows: Sequence[Row], experiment: str, path: Path) -> None:
             if paper[0] is not None and paper[1] is not None:
                 axis.plot(100 * paper[0], paper[1], "D", mfc="none", color=colour)
             axis.plot([], [], "o", color=colour, label=method)
-        axis.set(xlabel="flip rate, %", ylabel="accuracy", title=f"{Path(dataset).name} {split}")
+        axis.set(xlabel="flip rate, %", ylabel="accuracy", title=f"{dataset} {split}")
         axis.legend(fontsize=6)
     figure.suptitle("circle: OT judge, square: cVAE judge, cross: own generator, hollow: paper", fontsize=8)
     figure.tight_layout()

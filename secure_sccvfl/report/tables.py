@@ -13,6 +13,7 @@ COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
     "main": (
         (None, "acc"),
         (None, "logloss"),
+        (None, "rmse"),
         ("ot", "fr"),
         ("cvae", "fr"),
         ("own", "fr"),
@@ -24,6 +25,7 @@ COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
         (None, "dp_gap"),
         (None, "eo_gap"),
         ("ot", "scg_p_only"),
+        ("ot", "fr_p_only"),
     ),
     "attacks": (
         (None, "pgd_sr_0.02"),
@@ -65,10 +67,11 @@ def cell(row: Row | None) -> str:
 
 
 def paper_value(experiment: str, dataset: str, split: str, method: str, metric: str) -> float | None:
-    short = dataset.split(":")[0].split("@")[0]
+    """The paper's figure for this cell; its SCC-VFL stands beside ours and beside our run of its letter."""
+    method = "scc" if method == "paper" else method
     for figure in paper_figures():
         same = (figure["experiment"], figure["dataset"], figure["split"], figure["method"], figure["metric"])
-        if same == (experiment, short, split, method, metric):
+        if same == (experiment, dataset, split, method, metric):
             return float(figure["value"])
     return None
 
@@ -83,7 +86,7 @@ def markdown(experiment: str, rows: Sequence[Row]) -> str:
         seeds = max(r["seeds"] for r in here)
         index = {(r["method"], r["judge"], r["metric"]): r for r in here}
         used = [c for c in columns if any((r["judge"], r["metric"]) == c for r in here)]
-        out += [f"## {dataset.split('/')[-1]}, {split}, {seeds} seeds", ""]
+        out += [f"## {dataset}, {split}, {seeds} seeds", ""]
         names = [f"{metric} [{judge}]" if judge else metric for judge, metric in used]
         names += [f"paper {m}" for m in ("acc", "fr", "scg")]
         out += ["| method | " + " | ".join(names) + " |", "|" + "---|" * (len(names) + 1)]
