@@ -99,18 +99,28 @@ def erm(ready: Prepared) -> Fitted:
     return _sealed(ready, replace(ready.config, lambdas=(0.0,)))
 
 
-def drop_m(ready: Prepared) -> Fitted:
-    """ERM without the mediators: the trivial way to flip nothing."""
+def _without_m(ready: Prepared, config: TrainConfig, roles: Roles) -> Fitted:
+    """Train on columns with the mediators blanked, and blank them in every record that is scored."""
     keep = np.ones(ready.units.shape[1])
     keep[ready.columns(ready.roles.named("M"))] = 0.0
     parties, at = [], 0
     for p in ready.parties:
         parties.append(replace(p, units=p.units * keep[at : at + p.layout.width]))
         at += p.layout.width
-    masked = replace(ready, parties=tuple(parties))
-    fitted = _sealed(masked, replace(ready.config, lambdas=(0.0,)))
+    fitted = _sealed(replace(ready, parties=tuple(parties)), config, roles)
     mask = torch.tensor(keep)
     return Fitted(lambda units: fitted.predict(units * keep), lambda x: fitted.white_box(x * mask))
+
+
+def drop_m(ready: Prepared) -> Fitted:
+    """ERM without the mediators: the trivial way to flip nothing."""
+    return _without_m(ready, replace(ready.config, lambdas=(0.0,)), ready.roles)
+
+
+def drop_m_guard(ready: Prepared) -> Fitted:
+    """The same with the proxies guarded as in the default run: what remains when consistency is trivial."""
+    roles = ready.roles.with_role("N", ready.roles.named("M"))
+    return _without_m(ready, replace(ready.config, lambdas=(ready.model.lam,)), roles)
 
 
 def _linear(weight: np.ndarray, bias: np.ndarray) -> Fitted:
@@ -155,10 +165,15 @@ def moments(ready: Prepared) -> Fitted:
     return _sealed(ready, replace(ready.config, generator=replace(ready.config.generator, kind="moments")))
 
 
+def cvae(ready: Prepared) -> Fitted:
+    """The `cvae` generator (trained on pseudo groups) instead of `quantile`."""
+    return _sealed(ready, replace(ready.config, generator=replace(ready.config.generator, kind="cvae")))
+
+
 def l1(ready: Prepared) -> Fitted:
-    """L1 consistency instead of squared; its own grid, since the weight has another unit."""
-    grid = (0.3, 0.6, 1.2, 2.4, 4.8)
-    return _sealed(ready, replace(ready.config, consistency="l1", lambdas=grid))
+    """L1 consistency instead of squared: another unit, so another grid and ten times the guard."""
+    config = replace(ready.config, consistency="l1", lambdas=(0.3, 0.6, 1.2, 2.4, 4.8))
+    return _sealed(ready, replace(config, guard=10 * ready.config.guard))
 
 
 def of_config(config: TrainConfig, budget: Budget | None = None) -> Callable[[Prepared], Fitted]:

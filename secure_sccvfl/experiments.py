@@ -33,7 +33,7 @@ from secure_sccvfl.judges import JUDGES, Verdict, judge
 from secure_sccvfl.methods import ABLATIONS, METHODS
 from secure_sccvfl.network import TrainedNetwork
 from secure_sccvfl.noise import Budget
-from secure_sccvfl.prepared import Fitted, Prepared, own_rows, prepare
+from secure_sccvfl.prepared import Fitted, Prepared, cycle_error, own_rows, prepare
 from secure_sccvfl.splits import SplitKind, make_split
 from secure_sccvfl.streams import torch_seed
 from secure_sccvfl.training import TrainConfig
@@ -41,7 +41,7 @@ from secure_sccvfl.training import TrainConfig
 Experiment = Literal["main", "ablation", "attacks", "sensitivity", "folktables", "runtime"]
 EXPERIMENTS: tuple[Experiment, ...] = ("main", "ablation", "attacks", "sensitivity", "folktables", "runtime")
 ATTACKED = ("erm", "adv_nomask", "uniform_cf", "policy_blind", "server_consistency_repaired", "paper", "scc")
-LARGE = ("majority", "logreg", "drop_m", "erm", "scc")
+LARGE = ("majority", "logreg", "drop_m", "drop_m_guard", "erm", "scc")
 LABEL_ROWS = 256
 Method = Callable[[Prepared], Fitted]
 
@@ -198,6 +198,8 @@ def _edit_scores(ready: Prepared, court: Court) -> list[dict[str, Any]]:
     scores = []
     for name, verdict in court.verdicts.items():
         quality = edit_quality(ready.units[rows], known, court.units, court.codes, verdict, columns)
+        if name == "own":
+            quality["edit_cycle_error"] = cycle_error(ready)
         scores += [{"method": "(edits)", "judge": name, "metric": k, "value": v} for k, v in quality.items()]
     return scores
 
@@ -239,13 +241,13 @@ def _run(job: Job) -> dict[str, Any]:
 
 
 def interval(values: np.ndarray, bounded: bool) -> tuple[float, float, float]:
-    """Mean and 95 % t-interval over seeds; rates stay between 0 and 1."""
+    """Mean and 95 % t-interval over seeds. Nothing reported is negative, and rates stay below 1."""
     mean = float(values.mean())
     if len(values) < 2:
         return mean, mean, mean
     half = float(stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
-    low, high = mean - half, mean + half
-    return (mean, max(low, 0.0), min(high, 1.0)) if bounded else (mean, low, high)
+    high = mean + half
+    return mean, max(mean - half, 0.0), min(high, 1.0) if bounded else high
 
 
 RATES = ("acc", "fr", "positive_rate", "dp_gap", "eo_gap", "pgd", "aia", "labels")

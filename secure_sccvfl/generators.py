@@ -2,7 +2,7 @@
 
 A party never holds s per record. It computes the edit for every hypothesised pair (from, to) from the
 noisy tables that were opened to it; which one applies is selected inside the engine. `moments` shifts and
-scales by group moments, `quantile` maps between the noisy histograms.
+scales by group moments, `quantile` maps between the noisy histograms, `cvae` is in cvae_generator.py.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from secure_sccvfl.cvae_generator import fit_cvae_generator
 from secure_sccvfl.policy import Roles
 from secure_sccvfl.scores import probabilities
 from secure_sccvfl.streams import stream
@@ -156,11 +157,12 @@ def make_generator(
     roles: Roles,
     config: GeneratorConfig,
     seed: int,
-) -> TableGenerator:
-    """Party step, local: a generator over this party's mediators."""
-    if config.kind == "cvae":
-        raise ValueError("the cvae generator needs s per record; it exists in the paper's method only")
+    units: np.ndarray,
+) -> Generator:
+    """Party step, local: a generator over this party's mediators. `units` are its own training rows."""
     edited = frozenset(n for n in layout.names if roles.of[n] == "M")
+    if config.kind == "cvae":
+        return fit_cvae_generator(layout, units, tables, edited, config.scale, seed)
     return TableGenerator(layout, tables, deviation, edited, config, seed)
 
 

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from secure_sccvfl.baselines import drop_m, erm, l1, logistic, majority, moments, no_guard, no_masks, scc
+from secure_sccvfl.baselines import (
+    cvae,
+    drop_m,
+    drop_m_guard,
+    erm,
+    l1,
+    logistic,
+    majority,
+    moments,
+    no_guard,
+    no_masks,
+    scc,
+)
 from secure_sccvfl.network_baselines import (
     adv_nomask,
     network_erm,
@@ -21,6 +33,7 @@ METHODS: Mapping[str, Callable[[Prepared], Fitted]] = {
     "majority": majority,
     "logreg": logistic,
     "drop_m": drop_m,
+    "drop_m_guard": drop_m_guard,
     "erm": erm,
     "erm_network": network_erm,
     "adv_nomask": adv_nomask,
@@ -39,6 +52,8 @@ ABLATIONS: Mapping[str, Callable[[Prepared], Fitted]] = {
     "no_consistency": erm,
     "no_guard": no_guard,
     "moments": moments,
+    "cvae": cvae,
     "l1": l1,
     "drop_m": drop_m,
+    "drop_m_guard": drop_m_guard,
 }

@@ -10,7 +10,7 @@ import numpy as np
 from secure_sccvfl.attacks.view import TorchLogits
 from secure_sccvfl.data import Dataset
 from secure_sccvfl.evaluation import Predictor
-from secure_sccvfl.generators import GeneratorConfig, make_generator, public_targets
+from secure_sccvfl.generators import Generator, GeneratorConfig, make_generator, public_targets
 from secure_sccvfl.noise import Budget, Charge, GaussianNoise
 from secure_sccvfl.parties import Party, make_parties
 from secure_sccvfl.plain_engine import PlainEngine
@@ -91,14 +91,43 @@ def edited_rows(
     targets = public_targets(len(rows), len(attribute.groups), ready.seed, draw)
     pieces = []
     for party in ready.parties:
-        make = make_generator(party.layout, sketch.tables, sketch.deviation, roles, config, ready.seed)
-        units = party.units[rows]
-        out = units.copy()
-        for source in np.unique(codes):
-            chosen = np.flatnonzero(codes == source)
-            out[chosen] = make(units, int(source), targets[:, source], draw)[chosen]
-        pieces.append(out)
+        known = party.units[ready.split.train]
+        make = make_generator(party.layout, sketch.tables, sketch.deviation, roles, config, ready.seed, known)
+        pieces.append(_by_true_group(make, party.units[rows], codes, targets, draw))
     return np.hstack(pieces), targets[np.arange(len(rows)), codes]
+
+
+def _by_true_group(
+    make: Generator, units: np.ndarray, codes: np.ndarray, targets: np.ndarray, draw: int
+) -> np.ndarray:
+    out = units.copy()
+    for source in np.unique(codes):
+        chosen = np.flatnonzero(codes == source)
+        out[chosen] = make(units, int(source), targets[:, source], draw)[chosen]
+    return out
+
+
+def cycle_error(ready: Prepared) -> float:
+    """Edit the test rows to another group and back with the run's generator: what is left, per edit size."""
+    attribute, rows = ready.data.protected[0], ready.split.test
+    sketch = ready.model.sketches[0]
+    config = replace(ready.config.generator, thinning=0.0)
+    codes = attribute.codes[rows]
+    targets = public_targets(len(rows), len(attribute.groups), ready.seed, 0)
+    there = targets[np.arange(len(rows)), codes]
+    back = np.tile(codes[:, None], (1, len(attribute.groups)))
+    moved = left = 0.0
+    for party in ready.parties:
+        known = party.units[ready.split.train]
+        make = make_generator(
+            party.layout, sketch.tables, sketch.deviation, ready.roles, config, ready.seed, known
+        )
+        units = party.units[rows]
+        edited = _by_true_group(make, units, codes, targets, 0)
+        returned = _by_true_group(make, edited, there, back, 1)
+        moved += float(np.abs(edited - units).sum())
+        left += float(np.abs(returned - units).sum())
+    return left / moved if moved > 0 else 0.0
 
 
 def own_rows(ready: Prepared) -> tuple[np.ndarray, np.ndarray]:

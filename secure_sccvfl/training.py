@@ -26,8 +26,8 @@ from secure_sccvfl.discovery import (
 from secure_sccvfl.encoders import Encoder, EncoderKind, fit_encoder
 from secure_sccvfl.engine import CURVATURE, SIGN_WIDTH, Blocks, ConsistencyKind, Engine, Measures, Step
 from secure_sccvfl.generators import (
+    Generator,
     GeneratorConfig,
-    TableGenerator,
     make_generator,
     public_targets,
     shift_direction,
@@ -95,7 +95,7 @@ class Model:
     lam: float
     finding: Finding
     sketches: tuple[Sketch, ...]
-    generators: Mapping[str, Mapping[int, TableGenerator]]
+    generators: Mapping[str, Mapping[int, Generator]]
     trials: tuple[Trial, ...]
 
     @property
@@ -136,7 +136,7 @@ class _Displacements:
         self,
         part: Part,
         groups: int,
-        generators: Mapping[int, TableGenerator],
+        generators: Mapping[int, Generator],
         encoders: Mapping[int, Encoder],
         draws: int,
         seed: int,
@@ -164,7 +164,7 @@ class _Displacements:
 
 
 def _movement(
-    part: Part, generators: Mapping[int, TableGenerator], roles: Roles, groups: int
+    part: Part, generators: Mapping[int, Generator], roles: Roles, groups: int
 ) -> tuple[dict[str, float], dict[str, float]]:
     """A trial edit of every source group: how far each N or P and each M moved. Party-local."""
     fixed: dict[str, float] = {}
@@ -239,14 +239,20 @@ class Trainer:
 
     def generate(
         self, finding: Finding, sketches: Sequence[Sketch]
-    ) -> tuple[Finding, dict[str, dict[int, TableGenerator]]]:
+    ) -> tuple[Finding, dict[str, dict[int, Generator]]]:
         """Local generators of every party for every protected attribute, after the interventional check."""
 
-        def build(roles: Roles) -> dict[str, dict[int, TableGenerator]]:
+        def build(roles: Roles) -> dict[str, dict[int, Generator]]:
             return {
                 sketch.attribute: {
                     p.rank: make_generator(
-                        p.layout, sketch.tables, sketch.deviation, roles, self.config.generator, self.seed
+                        p.layout,
+                        sketch.tables,
+                        sketch.deviation,
+                        roles,
+                        self.config.generator,
+                        self.seed,
+                        p.units,
                     )
                     for p in self.train.parties
                 }
@@ -267,7 +273,7 @@ class Trainer:
         self,
         finding: Finding,
         sketches: Sequence[Sketch],
-        generators: Mapping[str, Mapping[int, TableGenerator]],
+        generators: Mapping[str, Mapping[int, Generator]],
     ) -> tuple[Any, Any, Blocks]:
         """Consistency of train and validation, and each owner's curvature bound of it."""
         energy = {p.rank: np.zeros(self.encoders[p.rank].columns) for p in self.train.parties}

@@ -115,9 +115,10 @@ def _edit_lines(rows: Sequence[Row]) -> list[str]:
         if (judge, "edit_auc") in index:
             get = {m: index[(judge, m)]["mean"] for (j, m) in index if j == judge}
             ratio = get.get("edit_mmd_ratio", float("nan"))
+            cycle = f", cycle error {get['edit_cycle_error']:.2f}" if "edit_cycle_error" in get else ""
             lines.append(
                 f"- edits of `{judge}`: AUC of the target group {get['edit_auc']:.2f} "
                 f"(unedited {get['edit_auc_unedited']:.2f}), MMD ratio {ratio:.2f}, "
-                f"size {get['edit_size']:.2f}"
+                f"size {get['edit_size']:.2f}{cycle}"
             )
     return lines

@@ -97,6 +97,15 @@ def test_order_of_rows_in_a_file_means_nothing(tmp_path):
     ).all()
 
 
+def test_a_party_may_bring_parquet(tmp_path):
+    pytest.importorskip("pyarrow")
+    plain = load_toml(write(tmp_path))
+    pd.read_csv(tmp_path / "bank.csv").to_parquet(tmp_path / "bank.parquet")
+    path = tmp_path / "loans.toml"
+    path.write_text(path.read_text().replace("bank.csv", "bank.parquet"))
+    assert (load_toml(path).values == plain.values).all()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

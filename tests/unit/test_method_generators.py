@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secure_sccvfl.cvae import Cvae, CvaeConfig
+from secure_sccvfl.cvae_generator import pseudo_groups
 from secure_sccvfl.data import load
 from secure_sccvfl.discovery import release_sketches
 from secure_sccvfl.encoders import fit_encoder
@@ -51,9 +52,8 @@ def test_n_and_p_are_bit_equal_and_edits_stay_in_the_public_range(
     noisy = {k: v + rng.normal(0, noise, v.shape) for k, v in TABLES.items()}
     targets = public_targets(DATA.n, GROUPS, seed, 0)
     for party in PARTIES:
-        make = make_generator(
-            party.layout, noisy, noise, roles, GeneratorConfig(kind, 2, thinning, scale), seed
-        )
+        config = GeneratorConfig(kind, 2, thinning, scale)
+        make = make_generator(party.layout, noisy, noise, roles, config, seed, party.units)
         edited = make(party.units, source, targets[:, source], 1)
         assert edited.min() >= 0.0 and edited.max() <= 1.0 and np.isfinite(edited).all()
         for block in party.layout.blocks:
@@ -87,7 +87,7 @@ def test_quantile_edits_reach_the_target_groups_distribution():
     tables = release_sketches(PlainEngine(NoNoise()), parties, data.protected, "s")[0].tables
     roles = Roles(dict.fromkeys((f.name for f in data.features), "M"))
     party = parties[1]
-    make = make_generator(party.layout, tables, 0.0, roles, GeneratorConfig(thinning=0), 0)
+    make = make_generator(party.layout, tables, 0.0, roles, GeneratorConfig(thinning=0), 0, party.units)
     edited = make(party.units, 1, np.zeros(data.n, int), 0)[codes == 1]
     for block in party.layout.blocks:
         got = party.layout.bin_one_hot(block, edited).mean(axis=0)
@@ -119,6 +119,7 @@ def test_numbers_and_gaps_in_input_space():
         Roles({"x": "M", "c": "N"}),
         GeneratorConfig(thinning=0),
         0,
+        units,
     )
     edited = make(units, 0, np.ones(2, int), 0)
     assert edited[0, 0] > 0.5 and (edited[1] == units[1]).all(), "a gap is not filled in"
@@ -141,5 +142,24 @@ def test_bad_generator_settings_are_refused():
     for bad in ({"kind": "x"}, {"draws": 0}, {"thinning": 2}, {"scale": 0}):
         with pytest.raises(ValueError, match=r"unknown|bad"):
             GeneratorConfig(**bad)
-    with pytest.raises(ValueError, match="needs s per record"):
-        make_generator(PARTIES[0].layout, TABLES, 0.0, roles_from("N" * 11), GeneratorConfig("cvae"), 0)
+
+
+def test_the_sealed_cvae_needs_no_s_and_keeps_the_same_promises():
+    roles = roles_from("NMPNMPNMPNM")
+    for party in PARTIES:
+        make = make_generator(party.layout, TABLES, 0.0, roles, GeneratorConfig("cvae"), 0, party.units)
+        edited = make(party.units, 0, np.ones(DATA.n, int), 0)
+        assert edited.min() >= 0.0 and edited.max() <= 1.0
+        for block in party.layout.blocks:
+            same = (edited[:, block.columns] == party.units[:, block.columns]).all()
+            assert same == (roles.of[block.feature.name] != "M")
+
+
+def test_pseudo_groups_follow_the_tables():
+    data = load("german")
+    parties = make_parties(data)
+    tables = release_sketches(PlainEngine(NoNoise()), parties, data.protected, "s")[0].tables
+    codes = data.protected[0].codes
+    drawn = pseudo_groups(parties[1].layout, parties[1].units, tables, np.random.default_rng(0))
+    assert drawn[codes == 1].mean() > drawn[codes == 0].mean() + 0.15
+    assert abs(drawn.mean() - codes.mean()) < 0.1

@@ -7,6 +7,7 @@ import pytest
 
 from secure_sccvfl.data import Dataset, Label, PartyTable, Protected, load
 from secure_sccvfl.encoders import fit_encoder
+from secure_sccvfl.generators import GeneratorConfig
 from secure_sccvfl.noise import Budget, GaussianNoise
 from secure_sccvfl.parties import make_parties
 from secure_sccvfl.plain_engine import PlainEngine
@@ -126,6 +127,14 @@ def test_every_task_learns_and_becomes_consistent(task):
         assert (logits.argmax(axis=1) == label).mean() > 0.75
     else:
         assert ((logits[:, 0] > 0) == label).mean() > 0.85
+
+
+@pytest.mark.parametrize("kind", ["moments", "cvae"])
+def test_every_generator_kind_trains(kind):
+    config = replace(TrainConfig(), generator=GeneratorConfig(kind))
+    model, split = fit(GERMAN, config=config)
+    assert model.trials[-1].validation.relative_gap <= config.gap_target
+    assert np.isfinite(scores(model, GERMAN, split.test)).all()
 
 
 @pytest.mark.parametrize("consistency", ["squared", "l1"])
