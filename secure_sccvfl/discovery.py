@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
-from secure_sccvfl.data import Protected
-from secure_sccvfl.engine import Engine
+from secure_sccvfl.engine import Engine, Held
 from secure_sccvfl.parties import Party
 from secure_sccvfl.policy import PolicyCard, Role, Roles
 from secure_sccvfl.scores import residual_hsic, table_score
@@ -62,6 +61,28 @@ class Sketch:
         return Sketch(self.attribute, tables, (a + b) ** -0.5, self.releases + newer.releases)
 
 
+class Attribute(Protocol):
+    """A protected attribute as a process sees it: `codes` is None where it is not the holder."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def groups(self) -> tuple[str, ...]: ...
+
+    @property
+    def codes(self) -> Held: ...
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Numbers per feature that go to all: they follow from noisy releases alone."""
+
+    scores: Mapping[str, float]
+    p_values: Mapping[str, float]
+    residual: Mapping[str, float]
+
+
 @dataclass(frozen=True)
 class Finding:
     """Roles with the numbers they rest on."""
@@ -73,14 +94,15 @@ class Finding:
 
 
 def release_sketches(
-    engine: Engine, parties: Sequence[Party], protected: Sequence[Protected], name: str
+    engine: Engine, parties: Sequence[Party], protected: Sequence[Attribute], name: str, features: int
 ) -> tuple[Sketch, ...]:
-    """One release of the tables of all features with all protected attributes.
+    """One release of the tables of all features with all protected attributes; each goes to its owner.
 
     A record touches one cell of each table, so the joint l2 sensitivity is sqrt(features x attributes).
+    `features` counts those of all parties; `parties` are the ones of this process.
     """
     bins = {key: block for party in parties for key, block in party.bins().items()}
-    sensitivity = float(np.sqrt(len(bins) * len(protected)))
+    sensitivity = float(np.sqrt(features * len(protected)))
     counts = [len(a.groups) for a in protected]
     sums = engine.group_sums(bins, [a.codes for a in protected], counts, name, sensitivity)
     scale = engine.deviation(sensitivity)
@@ -88,12 +110,12 @@ def release_sketches(
 
 
 def residual_scores(
-    engine: Engine, parties: Sequence[Party], protected: Sequence[Protected], seed: int
+    engine: Engine, parties: Sequence[Party], protected: Sequence[Attribute], seed: int, features: int
 ) -> dict[str, float]:
-    """Conditional HSIC of every feature: one further release of the same sensitivity as a sketch."""
+    """Conditional HSIC of this process's features: one further release, with the group sizes."""
     columns = {key: block for party in parties for key, block in party.residual_features(seed).items()}
     ones = {"(rows)": np.ones((len(parties[0].units), 1))}
-    sensitivity = float(np.sqrt((len(columns) + 1) * len(protected)))
+    sensitivity = float(np.sqrt((features + 1) * len(protected)))
     counts = [len(a.groups) for a in protected]
     codes = [a.codes for a in protected]
     sums = engine.group_sums({**columns, **ones}, codes, counts, "residuals", sensitivity)
@@ -129,30 +151,38 @@ def _by_fractions(scores: Mapping[str, float], descendants: int, proxies: int) -
     return {k: ("P" if i < proxies else "M" if i < descendants else "N") for i, k in enumerate(ranked)}
 
 
-def decide(
+def weigh(
     sketches: Sequence[Sketch],
     config: DiscoveryConfig,
     seed: int,
-    previous: Roles | None = None,
-    card: PolicyCard | None = None,
     residual: Mapping[str, float] | None = None,
-) -> Finding:
-    """Scores to roles. A feature keeps its previous role unless its score clears the boundary by a margin."""
+) -> Evidence:
+    """Party step, local: scores and p-values of the features whose tables this process holds."""
     names = sorted(sketches[0].tables)
     scores = {k: max(table_score(s.tables[k]) for s in sketches) for k in names}
-    if residual is not None:
-        top = max(residual.values()) or 1.0
-        scores = {k: scores[k] + residual[k] / top * max(scores.values()) for k in names}
     p_values: dict[str, float] = {}
+    for k in names if config.rule == "fdr" else ():
+        tests = [
+            independence_p(s.tables[k], s.deviation, config.simulations, stream(seed, "p", s.attribute, k))
+            for s in sketches
+        ]
+        p_values[k] = min(1.0, len(tests) * min(tests))
+    return Evidence(scores, p_values, residual or {})
+
+
+def decide(
+    evidence: Evidence,
+    config: DiscoveryConfig,
+    previous: Roles | None = None,
+    card: PolicyCard | None = None,
+) -> Finding:
+    """Scores to roles. A feature keeps its previous role unless its score clears the boundary by a margin."""
+    scores, p_values = dict(evidence.scores), evidence.p_values
+    names = sorted(scores)
+    if evidence.residual:
+        unit = max(scores.values()) / (max(evidence.residual.values()) or 1.0)
+        scores = {k: scores[k] + unit * evidence.residual[k] for k in names}
     if config.rule == "fdr":
-        for k in names:
-            tests = [
-                independence_p(
-                    s.tables[k], s.deviation, config.simulations, stream(seed, "p", s.attribute, k)
-                )
-                for s in sketches
-            ]
-            p_values[k] = min(1.0, len(tests) * min(tests))
         found = benjamini_hochberg(p_values, config.fdr)
         boosted = {k: scores[k] + (10.0 if k in found else 0.0) for k in names}
         count = len(found)

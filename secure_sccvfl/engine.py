@@ -85,6 +85,13 @@ class Engine(Protocol):
         """Standard deviation of the noise in `group_sums`, known to all."""
         ...
 
+    def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
+        """Every party announces these named numbers to all (scores, counts); returns those of all parties.
+
+        Only for what is public or follows from a noisy release; it is declared, not charged.
+        """
+        ...
+
     def bind(self, encodings: Blocks, label: Held, ridge: Blocks) -> Any:
         """Take encodings, label and per-column ridge of the owners into a batch."""
         ...

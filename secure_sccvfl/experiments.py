@@ -125,9 +125,9 @@ def attack_scores(ready: Prepared, fitted: Fitted, experiment: Experiment) -> li
         view = View(name, (seen, codes[split.train]), (other, codes[split.test]))
         scored += [Scored(None, f"{name}_{r.attack}", r.rate) for r in attribute_inference(view, seed)]
     if experiment == "attacks" and ready.data.task == "binary" and isinstance(fitted.predict, TrainedNetwork):
-        scored += [
-            Scored(None, r.attack.replace("-", "_"), r.rate) for r in label_rates(ready, fitted.predict)
-        ]
+        rates = label_rates(ready, fitted.predict)
+        scored += [Scored(None, r.attack.replace("-", "_"), r.rate) for r in rates]
+        scored.append(Scored(None, "labels_chance", rates[0].chance))
     return scored
 
 

@@ -13,18 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from secure_sccvfl.data import Dataset, Protected, Task
+from secure_sccvfl.data import Dataset, Task
 from secure_sccvfl.discovery import (
+    Attribute,
     DiscoveryConfig,
+    Evidence,
     Finding,
     Sketch,
     decide,
     interventional_check,
     release_sketches,
     residual_scores,
+    weigh,
 )
 from secure_sccvfl.encoders import Encoder, EncoderKind, fit_encoder
-from secure_sccvfl.engine import CURVATURE, SIGN_WIDTH, Blocks, ConsistencyKind, Engine, Measures, Step
+from secure_sccvfl.engine import CURVATURE, SIGN_WIDTH, Blocks, ConsistencyKind, Engine, Held, Measures, Step
 from secure_sccvfl.generators import (
     Generator,
     GeneratorConfig,
@@ -112,11 +115,15 @@ class Model:
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of one part of the split as the parties and holders hold them."""
+    """One part of the split as this process holds it: its parties; label and s where it is the holder."""
 
     parties: tuple[Party, ...]
-    label: np.ndarray
-    protected: tuple[Protected, ...]
+    label: Held
+    protected: tuple[Attribute, ...]
+
+    @property
+    def rows(self) -> int:
+        return len(self.parties[0].units)
 
 
 def part_of(data: Dataset, rows: np.ndarray, parties: tuple[Party, ...] | None = None) -> Part:
@@ -148,7 +155,7 @@ class _Displacements:
 
     def __iter__(self) -> Iterator[Iterator[Blocks]]:
         for draw in range(self.draws):
-            targets = public_targets(len(self.part.label), self.groups, self.seed, draw)
+            targets = public_targets(self.part.rows, self.groups, self.seed, draw)
             yield self._draw(draw, targets)
 
     def _draw(self, draw: int, targets: np.ndarray) -> Iterator[Blocks]:
@@ -198,10 +205,12 @@ class Trainer:
         self.engine, self.train, self.validation = engine, train, validation
         self.task, self.outputs, self.config, self.seed, self.card = task, outputs, config, seed, card
         self.encoders = {p.rank: fit_encoder(p.layout, p.units, config.encoder, seed) for p in train.parties}
-        columns = sum(e.columns for e in self.encoders.values())
+        widths = engine.publish("columns", {str(k): e.columns for k, e in self.encoders.items()})
+        counts = engine.publish("features", {str(p.rank): len(p.layout.blocks) for p in train.parties})
+        self.features = int(sum(counts.values()))
         self.batch = self._bind(train)
         self.check = self._bind(validation)
-        self.head = engine.head(columns, outputs, task)
+        self.head = engine.head(int(sum(widths.values())), outputs, task)
         self.flat = {
             p.rank: CURVATURE[task] * self.encoders[p.rank](p.units).var(axis=0) + config.ridge
             for p in train.parties
@@ -219,15 +228,17 @@ class Trainer:
         finding: Finding | None = None
         residual: dict[str, float] | None = None
         if config.discovery.conditional:
-            residual = residual_scores(self.engine, self.train.parties, self.train.protected, self.seed)
+            residual = residual_scores(
+                self.engine, self.train.parties, self.train.protected, self.seed, self.features
+            )
         rounds = config.refreshes + 1
         for refresh in range(rounds):
             fresh = release_sketches(
-                self.engine, self.train.parties, self.train.protected, f"sketch-{refresh}"
+                self.engine, self.train.parties, self.train.protected, f"sketch-{refresh}", self.features
             )
             sketches = tuple(a.merged(b) for a, b in zip(sketches, fresh, strict=True)) if sketches else fresh
             previous = finding.roles if finding is not None else None
-            finding = decide(sketches, config.discovery, self.seed, previous, self.card, residual)
+            finding = decide(self._evidence(sketches, residual), config.discovery, previous, self.card)
             for _ in range(config.warmup // rounds):
                 step = Step(config.rate, config.momentum)
                 self.head = self.engine.step(self.head, self.batch, None, step, self.flat)
@@ -236,6 +247,15 @@ class Trainer:
         if fixed is not None:
             finding = replace(finding, roles=fixed)
         return finding, sketches
+
+    def _evidence(self, sketches: Sequence[Sketch], residual: Mapping[str, float] | None) -> Evidence:
+        """Scores of the own tables, then those of all parties."""
+        own = weigh(sketches, self.config.discovery, self.seed, residual)
+        return Evidence(
+            self.engine.publish("scores", own.scores),
+            self.engine.publish("p-values", own.p_values),
+            self.engine.publish("residual-scores", own.residual),
+        )
 
     def generate(
         self, finding: Finding, sketches: Sequence[Sketch]
@@ -266,7 +286,9 @@ class Trainer:
             a, b = _movement(self.train, generators[attribute.name], finding.roles, len(attribute.groups))
             fixed = {k: max(fixed.get(k, 0.0), v) for k, v in a.items()}
             edited = {k: max(edited.get(k, 0.0), v) for k, v in b.items()}
-        checked = interventional_check(finding, fixed, edited)
+        checked = interventional_check(
+            finding, self.engine.publish("moved-fixed", fixed), self.engine.publish("moved-edited", edited)
+        )
         return checked, build(checked.roles)
 
     def penalties(
@@ -281,7 +303,7 @@ class Trainer:
         for part in (self.train, self.validation):
             edits = []
             for attribute in part.protected:
-                draws = int(np.clip(EDITED_ROWS // len(part.label), 2, self.config.generator.draws))
+                draws = int(np.clip(EDITED_ROWS // part.rows, 2, self.config.generator.draws))
                 made = _Displacements(
                     part, len(attribute.groups), generators[attribute.name], self.encoders, draws, self.seed
                 )
@@ -309,7 +331,8 @@ class Trainer:
         """Train along the grid of lambda, each from the last head, until the rule is met."""
         reach = {k: np.zeros(len(v)) for k, v in self.flat.items()}
         for guard in guards:
-            length = sum(float(np.abs(block).sum()) for block in guard.values())
+            lengths = {str(rank): float(np.abs(block).sum()) for rank, block in guard.items()}
+            length = sum(self.engine.publish("guard-length", lengths).values())
             reach = {k: v + np.abs(guard[k]) * length for k, v in reach.items()}
         steep = 1.0 if self.config.consistency == "squared" else 1.0 / SIGN_WIDTH
         trials: list[Trial] = []
@@ -353,6 +376,26 @@ class Trainer:
         losses = [self.engine.measure(self.head, self.check, None, float(t)).loss for t in grid]
         return float(grid[int(np.argmin(losses))])
 
+    def run(self, roles: Roles | None = None) -> Model:
+        """All phases in order. Every process of a run calls this with what it holds."""
+        finding, sketches = self.discover(roles)
+        finding, generators = self.generate(finding, sketches)
+        penalty, check, energy = self.penalties(finding, sketches, generators)
+        lam, trials = self.fit(penalty, check, energy, self.guards(finding.roles, sketches))
+        temperature = self.temperature()
+        return Model(
+            self.engine,
+            self.encoders,
+            self.head,
+            self.task,
+            temperature,
+            lam,
+            finding,
+            sketches,
+            generators,
+            trials,
+        )
+
 
 def train(
     engine: Engine,
@@ -364,24 +407,7 @@ def train(
     roles: Roles | None = None,
     parties: tuple[Party, ...] | None = None,
 ) -> Model:
-    """The whole method on one split. `roles` fixes them for a comparison; discovery still runs."""
+    """The whole method on one split, all parties in this process. `roles` fixes them for a comparison."""
     whole = make_parties(data) if parties is None else parties
     parts = [part_of(data, rows, whole) for rows in (split.train, split.validation)]
-    trainer = Trainer(engine, parts[0], parts[1], data.task, data.outputs, config, seed, card)
-    finding, sketches = trainer.discover(roles)
-    finding, generators = trainer.generate(finding, sketches)
-    penalty, check, energy = trainer.penalties(finding, sketches, generators)
-    lam, trials = trainer.fit(penalty, check, energy, trainer.guards(finding.roles, sketches))
-    temperature = trainer.temperature()
-    return Model(
-        engine,
-        trainer.encoders,
-        trainer.head,
-        data.task,
-        temperature,
-        lam,
-        finding,
-        sketches,
-        generators,
-        trials,
-    )
+    return Trainer(engine, parts[0], parts[1], data.task, data.outputs, config, seed, card).run(roles)

@@ -37,12 +37,16 @@ COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
         (None, "labels_example"),
         (None, "labels_batch"),
         (None, "labels_batch_noise1"),
+        (None, "labels_chance"),
     ),
     "runtime": ((None, "seconds"), (None, "epochs_run"), (None, "best_epoch"), (None, "warmup")),
 }
 IN_PERCENT = ("fr", "pgd", "aia", "labels", "fr_p_only")
-# Which of our columns a figure of the paper stands beside; the paper judges by the own generator.
-PAPER_JUDGE = {"fr": "own", "scg": "own"}
+# The paper's figures that stand beside ours; it judges every method by the method's own generator.
+PAPER_COLUMNS: Mapping[str, Sequence[str]] = {
+    "main": ("acc", "fr", "scg"),
+    "attacks": ("pgd_sr_0.20", "aia_z_mlp80"),
+}
 
 
 @lru_cache(maxsize=1)
@@ -88,12 +92,13 @@ def markdown(experiment: str, rows: Sequence[Row]) -> str:
         used = [c for c in columns if any((r["judge"], r["metric"]) == c for r in here)]
         out += [f"## {dataset}, {split}, {seeds} seeds", ""]
         names = [f"{metric} [{judge}]" if judge else metric for judge, metric in used]
-        names += [f"paper {m}" for m in ("acc", "fr", "scg")]
+        beside = PAPER_COLUMNS.get(experiment, PAPER_COLUMNS["main"])
+        names += [f"paper {m}" for m in beside]
         out += ["| method | " + " | ".join(names) + " |", "|" + "---|" * (len(names) + 1)]
         methods = list(dict.fromkeys(r["method"] for r in here if not r["method"].startswith("(")))
         for method in methods:
             cells = [cell(index.get((method, judge, metric))) for judge, metric in used]
-            for metric in ("acc", "fr", "scg"):
+            for metric in beside:
                 value = paper_value(experiment, dataset, split, method, metric)
                 cells.append("" if value is None else _number(value, metric))
             out.append(f"| {method} | " + " | ".join(cells) + " |")

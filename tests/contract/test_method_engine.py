@@ -131,6 +131,10 @@ def test_group_sums_by_attribute(engine):
     assert np.allclose(second["y"][:, 2], columns["y"][b == 2].sum(axis=0))
 
 
+def test_published_numbers_come_back_from_all(engine):
+    assert engine.publish("scores", {"a": 1.0, "b": 0.5}) == {"a": 1.0, "b": 0.5}
+
+
 def test_what_only_a_holder_has_is_asked_for(engine):
     with pytest.raises(ValueError, match="needs"):
         engine.bind({0: np.zeros((2, 1))}, None, {0: np.ones(1)})

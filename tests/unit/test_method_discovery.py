@@ -17,6 +17,7 @@ from secure_sccvfl.discovery import (
     interventional_check,
     release_sketches,
     residual_scores,
+    weigh,
 )
 from secure_sccvfl.noise import Budget, BudgetError, GaussianNoise, NoNoise
 from secure_sccvfl.parties import make_parties
@@ -36,6 +37,13 @@ def test_scores_of_tables_whose_answer_is_known():
     assert normalised_hsic(np.zeros((2, 2))) == 0.0
 
 
+FEATURES = 19
+
+
+def roles_of(sketches, config, seed=0, residual=None, **more):
+    return decide(weigh(sketches, config, seed, residual), config, **more)
+
+
 def german(rows=None):
     data = load("german")
     data = data if rows is None else data.take(rows)
@@ -44,7 +52,7 @@ def german(rows=None):
 
 def test_the_sketch_equals_a_cross_table_when_there_is_no_noise():
     data, parties = german()
-    sketch = release_sketches(PlainEngine(NoNoise()), parties, data.protected, "s")[0]
+    sketch = release_sketches(PlainEngine(NoNoise()), parties, data.protected, "s", FEATURES)[0]
     codes, values = data.protected[0].codes, data.parties[1].values[:, 3]
     for category in range(3):
         for group in range(2):
@@ -57,11 +65,13 @@ def test_five_refreshes_end_at_the_noise_of_one_release_of_the_whole_budget():
     data, parties = german()
     noise = GaussianNoise(Budget(), 1)
     engine = PlainEngine(noise)
-    merged = release_sketches(engine, parties, data.protected, "0")
+    merged = release_sketches(engine, parties, data.protected, "0", FEATURES)
     for i in range(1, 5):
         merged = tuple(
             a.merged(b)
-            for a, b in zip(merged, release_sketches(engine, parties, data.protected, str(i)), strict=True)
+            for a, b in zip(
+                merged, release_sketches(engine, parties, data.protected, str(i), FEATURES), strict=True
+            )
         )
     once = GaussianNoise(Budget(releases=1), 1).deviation(np.sqrt(19))
     assert merged[0].deviation == pytest.approx(once, rel=0.02) and merged[0].releases == 5
@@ -69,12 +79,12 @@ def test_five_refreshes_end_at_the_noise_of_one_release_of_the_whole_budget():
 
 def test_noisy_scores_keep_the_order_of_the_noise_free_ones():
     data, parties = german()
-    truth = release_sketches(PlainEngine(NoNoise()), parties, data.protected, "s")[0].tables
+    truth = release_sketches(PlainEngine(NoNoise()), parties, data.protected, "s", FEATURES)[0].tables
     names = sorted(truth)
     agreement = []
     for seed in range(20):
         noise = GaussianNoise(Budget(releases=1, copies=1), seed)
-        noisy = release_sketches(PlainEngine(noise), parties, data.protected, "s")[0].tables
+        noisy = release_sketches(PlainEngine(noise), parties, data.protected, "s", FEATURES)[0].tables
         agreement.append(
             spearmanr([table_score(truth[k]) for k in names], [table_score(noisy[k]) for k in names])[0]
         )
@@ -118,16 +128,16 @@ def test_false_discoveries_stay_at_the_level_when_s_is_shuffled():
         shuffled = np.random.default_rng(seed).permutation(data.protected[0].codes)
         fake = (Protected("s", "employer", ("0", "1"), shuffled),)
         noise = GaussianNoise(Budget(releases=1), seed)
-        sketches = release_sketches(PlainEngine(noise), parties, fake, "s")
-        finding = decide(sketches, DiscoveryConfig(rule="fdr", fdr=0.1, simulations=100), seed)
+        sketches = release_sketches(PlainEngine(noise), parties, fake, "s", FEATURES)
+        finding = roles_of(sketches, DiscoveryConfig(rule="fdr", fdr=0.1, simulations=100), seed)
         found.append(any(r != "N" for r in finding.roles.of.values()))
     assert np.mean(found) <= 0.1 + 2 * np.sqrt(0.1 * 0.9 / 12)
 
 
 def test_fdr_finds_what_is_there():
     data, parties = german()
-    sketches = release_sketches(PlainEngine(NoNoise()), parties, data.protected, "s")
-    finding = decide(sketches, DiscoveryConfig(rule="fdr", fdr=0.05, simulations=200), 0)
+    sketches = release_sketches(PlainEngine(NoNoise()), parties, data.protected, "s", FEATURES)
+    finding = roles_of(sketches, DiscoveryConfig(rule="fdr", fdr=0.05, simulations=200), 0)
     assert {"housing", "personal_status_sex", "employment_since"} <= set(finding.roles.named("P"))
     assert finding.roles.of["foreign_worker"] == "N"
 
@@ -151,22 +161,22 @@ def sketch(**scores):
 
 def test_fractions_take_the_top_scores():
     config = DiscoveryConfig(rho_m=0.5, rho_p=0.5)
-    roles = decide(sketch(a=0.9, b=0.5, c=0.2, d=0.1), config, 0).roles
+    roles = roles_of(sketch(a=0.9, b=0.5, c=0.2, d=0.1), config, 0).roles
     assert roles.of == {"a": "P", "b": "M", "c": "N", "d": "N"}
 
 
 def test_hysteresis_keeps_a_role_until_the_score_clears_the_boundary():
     config = DiscoveryConfig(rho_m=0.5, rho_p=0.5, hysteresis=0.2)
     before = Roles({"a": "P", "b": "M", "c": "N", "d": "N"})
-    close = decide(sketch(a=0.9, b=0.40, c=0.41, d=0.1), config, 0, previous=before)
+    close = roles_of(sketch(a=0.9, b=0.40, c=0.41, d=0.1), config, previous=before)
     assert close.roles.of["b"] == "M" and not close.log
-    clear = decide(sketch(a=0.9, b=0.30, c=0.5, d=0.1), config, 0, previous=before)
+    clear = roles_of(sketch(a=0.9, b=0.30, c=0.5, d=0.1), config, previous=before)
     assert clear.roles.of["c"] == "M" and clear.log
 
 
 def test_a_card_has_the_last_word_and_is_logged():
     card = PolicyCard("toy", "1", ("board",), {"a": Decision("N", "given by law")})
-    finding = decide(sketch(a=0.9, b=0.1), DiscoveryConfig(), 0, card=card)
+    finding = roles_of(sketch(a=0.9, b=0.1), DiscoveryConfig(), card=card)
     assert finding.roles.of["a"] == "N" and "given by law" in finding.log[0]
 
 
@@ -182,14 +192,14 @@ def test_conditional_hsic_ranks_what_s_explains_beyond_the_other_columns():
     data, parties = german()
     rows = parties[0].residual_features(0)
     assert all(np.allclose((block**2).sum(axis=1), 1.0) for block in rows.values()), "the stated sensitivity"
-    scores = residual_scores(PlainEngine(NoNoise()), parties, data.protected, 0)
+    scores = residual_scores(PlainEngine(NoNoise()), parties, data.protected, 0, FEATURES)
     shuffled = (
         Protected("s", "employer", ("0", "1"), np.random.default_rng(0).permutation(data.protected[0].codes)),
     )
-    null = residual_scores(PlainEngine(NoNoise()), parties, shuffled, 0)
+    null = residual_scores(PlainEngine(NoNoise()), parties, shuffled, 0, FEATURES)
     assert scores["employment_since"] > 5 * np.median(list(null.values()))
-    finding = decide(
-        release_sketches(PlainEngine(NoNoise()), parties, data.protected, "s"),
+    finding = roles_of(
+        release_sketches(PlainEngine(NoNoise()), parties, data.protected, "s", FEATURES),
         DiscoveryConfig(),
         0,
         residual=scores,
