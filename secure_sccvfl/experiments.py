@@ -124,6 +124,7 @@ def attack_scores(ready: Prepared, fitted: Fitted, experiment: Experiment) -> li
         seen, other = show(units[split.train]), show(units[split.test])
         view = View(name, (seen, codes[split.train]), (other, codes[split.test]))
         scored += [Scored(None, f"{name}_{r.attack}", r.rate) for r in attribute_inference(view, seed)]
+    scored.append(Scored(None, "aia_chance", 1 / len(np.unique(codes[split.test]))))
     if experiment == "attacks" and ready.data.task == "binary" and isinstance(fitted.predict, TrainedNetwork):
         rates = label_rates(ready, fitted.predict)
         scored += [Scored(None, r.attack.replace("-", "_"), r.rate) for r in rates]

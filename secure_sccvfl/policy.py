@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -76,6 +76,15 @@ class PolicyCard:
         if unknown:
             raise PolicyError(f"card for {self.dataset!r} names unknown features {unknown}")
         return Roles({**proposed.of, **{k: d.role for k, d in self.decisions.items()}})
+
+    def logged(
+        self, kind: Literal["appeal", "review", "decision"], date: str, who: str, text: str
+    ) -> PolicyCard:
+        """The card with one more event; roles change only by a new version with its own reasons."""
+        if kind not in ("appeal", "review", "decision") or not text.strip():
+            raise PolicyError(f"an event is an appeal, a review or a decision with a text, got {kind!r}")
+        event = {"kind": kind, "date": date, "who": who, "text": text}
+        return replace(self, events=(*self.events, event))
 
     def diff(self, newer: PolicyCard) -> dict[str, tuple[str | None, str | None]]:
         """Features whose role differs between two versions: (old, new)."""

@@ -72,7 +72,8 @@ def prepare(
 ) -> Prepared:
     """Run the default method; its discovery gives the roles that all methods share."""
     config = TrainConfig() if config is None else config
-    budget = Budget(releases=config.refreshes + 1) if budget is None else budget
+    releases = config.refreshes + 1 + config.discovery.conditional
+    budget = Budget(releases=releases) if budget is None else budget
     parties = make_parties(data)
     noise = GaussianNoise(budget, seed)
     model = train(PlainEngine(noise), data, split, config, seed, card, parties=parties)

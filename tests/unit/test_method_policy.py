@@ -42,6 +42,14 @@ def test_two_versions_are_compared():
     assert card(a="P", b="M").diff(card("2", a="N", b="M", c="P")) == {"a": ("P", "N"), "c": (None, "P")}
 
 
+def test_appeals_and_reviews_are_logged_and_nothing_else_changes():
+    shipped = shipped_card("german")
+    after = shipped.logged("appeal", "2026-03-01", "an applicant", "housing is not a choice")
+    assert after.events[-1]["text"] == "housing is not a choice" and after.decisions == shipped.decisions
+    with pytest.raises(PolicyError, match="an event is"):
+        shipped.logged("appeal", "2026-03-01", "an applicant", " ")
+
+
 def test_a_card_survives_a_round_trip_through_json(tmp_path):
     path = tmp_path / "card.json"
     path.write_text(json.dumps(shipped_card("german").to_json()))
