@@ -56,6 +56,8 @@ def test_flip_rate_under_a_shift_of_the_protected_attribute():
 @pytest.mark.slow
 @pytest.mark.parametrize("dataset", ["heart", "compas"])
 def test_no_number_above_what_unique_rows_can_give(dataset):
-    done = [run_job(Job("main", dataset, "iid", seed)) for seed in range(3)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(experiments, "METHODS", {name: METHODS[name] for name in ("logreg", "erm", "scc")})
+        done = [run_job(Job("main", dataset, "iid", seed)) for seed in range(3)]
     best = max(r["mean"] for r in summarise(done) if r["metric"] == "acc")
     assert best < (0.88 if dataset == "heart" else 0.90)
