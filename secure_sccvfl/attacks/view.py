@@ -1,0 +1,69 @@
+"""What an adversary holds after a run, and what an attack reports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+TorchLogits = Callable[[torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class View:
+    """Per-record values that an adversary holds, for records whose secret it knows and for others.
+
+    `known` is the attacker's training set (values, secret codes); `unknown` is what it is tested on.
+    """
+
+    holder: str
+    known: tuple[np.ndarray, np.ndarray]
+    unknown: tuple[np.ndarray, np.ndarray]
+
+    def __post_init__(self) -> None:
+        for values, codes in (self.known, self.unknown):
+            if values.ndim != 2 or len(values) != len(codes):
+                raise ValueError(f"view of {self.holder!r}: {values.shape} values for {len(codes)} records")
+
+
+@dataclass(frozen=True)
+class WhiteBox:
+    """A model that the adversary can differentiate, and records it may perturb in some columns."""
+
+    holder: str
+    logits: TorchLogits
+    units: np.ndarray
+    columns: np.ndarray
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Success rate of one attack with a 95 % interval and what guessing would give."""
+
+    attack: str
+    view: str
+    rate: float
+    low: float
+    high: float
+    chance: float
+
+    @classmethod
+    def of_counts(cls, attack: str, view: str, hits: int, total: int, chance: float) -> Rate:
+        """Wilson interval of a plain proportion."""
+        z, p = 1.96, hits / total
+        middle = (p + z * z / (2 * total)) / (1 + z * z / total)
+        half = z * math.sqrt(p * (1 - p) / total + z * z / (4 * total**2)) / (1 + z * z / total)
+        return cls(attack, view, p, max(middle - half, 0.0), min(middle + half, 1.0), chance)
+
+    @classmethod
+    def balanced(cls, attack: str, view: str, guess: np.ndarray, truth: np.ndarray) -> Rate:
+        """Mean of the per-group hit rates: the expected rate on a balanced test split."""
+        groups = np.unique(truth)
+        hits = np.array([(guess[truth == g] == g).mean() for g in groups])
+        sizes = np.array([(truth == g).sum() for g in groups])
+        rate = float(hits.mean())
+        half = 1.96 * math.sqrt(float((hits * (1 - hits) / sizes).sum())) / len(groups)
+        return cls(attack, view, rate, max(rate - half, 0.0), min(rate + half, 1.0), 1 / len(groups))

@@ -1,0 +1,220 @@
+"""Selective descendant discovery: noisy tables, scores, p-values, and N / M / P.
+
+Each party's tables are opened to that party alone; only scores and roles go to all. All that follows the
+release is post-processing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+
+from secure_sccvfl.engine import Engine, Held
+from secure_sccvfl.parties import Party
+from secure_sccvfl.policy import PolicyCard, Role, Roles
+from secure_sccvfl.scores import residual_hsic, table_score
+from secure_sccvfl.streams import stream
+
+Rule = Literal["fractions", "fdr"]
+
+
+@dataclass(frozen=True)
+class DiscoveryConfig:
+    """How scores become roles. `rho_m` of all features are descendants, `rho_p` of those proxies."""
+
+    rule: Rule = "fractions"
+    rho_m: float = 0.60
+    rho_p: float = 0.50
+    fdr: float = 0.10
+    hysteresis: float = 0.10
+    conditional: bool = False
+    simulations: int = 400
+
+    def __post_init__(self) -> None:
+        if self.rule not in ("fractions", "fdr"):
+            raise ValueError(f"unknown rule {self.rule!r}; use fractions or fdr")
+        for name in ("rho_m", "rho_p", "fdr"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
+        if self.hysteresis < 0 or self.simulations < 20:
+            raise ValueError(f"bad hysteresis {self.hysteresis} or simulations {self.simulations}")
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """Noisy tables of one protected attribute, averaged over releases, and the noise still in them."""
+
+    attribute: str
+    tables: Mapping[str, np.ndarray]
+    deviation: float
+    releases: int = 1
+
+    def merged(self, newer: Sketch) -> Sketch:
+        """Inverse-variance average of two sketches of the same records."""
+        if self.deviation == 0 or newer.deviation == 0:
+            return newer
+        a, b = self.deviation**-2, newer.deviation**-2
+        tables = {k: (a * t + b * newer.tables[k]) / (a + b) for k, t in self.tables.items()}
+        return Sketch(self.attribute, tables, (a + b) ** -0.5, self.releases + newer.releases)
+
+
+class Attribute(Protocol):
+    """A protected attribute as a process sees it: `codes` is None where it is not the holder."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def groups(self) -> tuple[str, ...]: ...
+
+    @property
+    def codes(self) -> Held: ...
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Numbers per feature that go to all: they follow from noisy releases alone."""
+
+    scores: Mapping[str, float]
+    p_values: Mapping[str, float]
+    residual: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Roles with the numbers they rest on."""
+
+    roles: Roles
+    scores: Mapping[str, float]
+    p_values: Mapping[str, float]
+    log: tuple[str, ...] = field(default_factory=tuple)
+
+
+def release_sketches(
+    engine: Engine, parties: Sequence[Party], protected: Sequence[Attribute], name: str, features: int
+) -> tuple[Sketch, ...]:
+    """One release of the tables of all features with all protected attributes; each goes to its owner.
+
+    A record touches one cell of each table, so the joint l2 sensitivity is sqrt(features x attributes).
+    `features` counts those of all parties; `parties` are the ones of this process.
+    """
+    bins = {key: block for party in parties for key, block in party.bins().items()}
+    sensitivity = float(np.sqrt(features * len(protected)))
+    counts = [len(a.groups) for a in protected]
+    sums = engine.group_sums(bins, [a.codes for a in protected], counts, name, sensitivity)
+    scale = engine.deviation(sensitivity)
+    return tuple(Sketch(a.name, part, scale) for a, part in zip(protected, sums, strict=True))
+
+
+def residual_scores(
+    engine: Engine, parties: Sequence[Party], protected: Sequence[Attribute], seed: int, features: int
+) -> dict[str, float]:
+    """Conditional HSIC of this process's features: one further release, with the group sizes."""
+    columns = {key: block for party in parties for key, block in party.residual_features(seed).items()}
+    ones = {"(rows)": np.ones((len(parties[0].units), 1))}
+    sensitivity = float(np.sqrt((features + 1) * len(protected)))
+    counts = [len(a.groups) for a in protected]
+    codes = [a.codes for a in protected]
+    sums = engine.group_sums({**columns, **ones}, codes, counts, "residuals", sensitivity)
+    return {k: max(residual_hsic(part[k], part["(rows)"][0]) for part in sums) for k in columns}
+
+
+def independence_p(table: np.ndarray, deviation: float, simulations: int, rng: np.random.Generator) -> float:
+    """Monte-Carlo p-value of the table's score if s and the feature were independent, noise included."""
+    counts = np.clip(table, 0.0, None)
+    total = counts.sum()
+    if total <= 0:
+        return 1.0
+    cells = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / total**2
+    observed = table_score(table)
+    draws = rng.multinomial(round(total), cells.ravel() / cells.sum(), size=simulations)
+    noisy = draws.reshape(simulations, *table.shape) + rng.normal(0, deviation, (simulations, *table.shape))
+    beyond = sum(table_score(t) >= observed for t in noisy)
+    return (1 + beyond) / (1 + simulations)
+
+
+def benjamini_hochberg(p_values: Mapping[str, float], level: float) -> set[str]:
+    """Features found at this false-discovery rate."""
+    ordered = sorted(p_values, key=lambda k: (p_values[k], k))
+    passed = 0
+    for rank, name in enumerate(ordered, start=1):
+        if p_values[name] <= level * rank / len(ordered):
+            passed = rank
+    return set(ordered[:passed])
+
+
+def _by_fractions(scores: Mapping[str, float], descendants: int, proxies: int) -> dict[str, Role]:
+    ranked = sorted(scores, key=lambda k: (-scores[k], k))
+    return {k: ("P" if i < proxies else "M" if i < descendants else "N") for i, k in enumerate(ranked)}
+
+
+def weigh(
+    sketches: Sequence[Sketch],
+    config: DiscoveryConfig,
+    seed: int,
+    residual: Mapping[str, float] | None = None,
+) -> Evidence:
+    """Party step, local: scores and p-values of the features whose tables this process holds."""
+    names = sorted(sketches[0].tables)
+    scores = {k: max(table_score(s.tables[k]) for s in sketches) for k in names}
+    p_values: dict[str, float] = {}
+    for k in names if config.rule == "fdr" else ():
+        tests = [
+            independence_p(s.tables[k], s.deviation, config.simulations, stream(seed, "p", s.attribute, k))
+            for s in sketches
+        ]
+        p_values[k] = min(1.0, len(tests) * min(tests))
+    return Evidence(scores, p_values, residual or {})
+
+
+def decide(
+    evidence: Evidence,
+    config: DiscoveryConfig,
+    previous: Roles | None = None,
+    card: PolicyCard | None = None,
+) -> Finding:
+    """Scores to roles. A feature keeps its previous role unless its score clears the boundary by a margin."""
+    scores, p_values = dict(evidence.scores), evidence.p_values
+    names = sorted(scores)
+    if evidence.residual:
+        unit = max(scores.values()) / (max(evidence.residual.values()) or 1.0)
+        scores = {k: scores[k] + unit * evidence.residual[k] for k in names}
+    if config.rule == "fdr":
+        found = benjamini_hochberg(p_values, config.fdr)
+        boosted = {k: scores[k] + (10.0 if k in found else 0.0) for k in names}
+        count = len(found)
+    else:
+        boosted, count = scores, round(config.rho_m * len(names))
+    proposed: dict[str, Role] = _by_fractions(boosted, count, round(config.rho_p * count))
+    log = []
+    if previous is not None:
+        kept = {k: v * (1 + config.hysteresis * _rank(previous.of[k])) for k, v in boosted.items()}
+        proposed = _by_fractions(kept, count, round(config.rho_p * count))
+        log = [f"{k}: {previous.of[k]} -> {proposed[k]}" for k in names if previous.of[k] != proposed[k]]
+    roles = Roles(proposed)
+    if card is not None:
+        overridden = card.apply(roles)
+        for k in names:
+            if overridden.of[k] != roles.of[k]:
+                log.append(f"{k}: {roles.of[k]} -> {overridden.of[k]} by card: {card.decisions[k].reason}")
+        roles = overridden
+    return Finding(roles, scores, p_values, tuple(log))
+
+
+def _rank(role: Role) -> float:
+    return {"N": -0.5, "M": 0.0, "P": 0.5}[role]
+
+
+def interventional_check(
+    finding: Finding, fixed_moved: Mapping[str, float], edited_moved: Mapping[str, float]
+) -> Finding:
+    """After a trial edit: N must not have moved at all, and an M that does not respond becomes N."""
+    broken = sorted(k for k, v in fixed_moved.items() if v != 0.0)
+    if broken:
+        raise RuntimeError(f"a generator changed features that must stay fixed: {broken}")
+    idle = tuple(sorted(k for k, v in edited_moved.items() if v == 0.0))
+    log = finding.log + tuple(f"{k}: M -> N, does not respond to a change of s" for k in idle)
+    return Finding(finding.roles.with_role("N", idle), finding.scores, finding.p_values, log)

@@ -1,0 +1,125 @@
+"""The Engine seam: where values of several parties meet.
+
+Encoders and generators run locally at their party and never see s per record. Everything that joins
+columns of different parties, labels or s goes through an Engine: in plaintext here, in secret later. A
+process passes what its own parties hold (`Blocks` keyed by rank; a `Held` is None where the process is
+not the holder), so the same driver runs as one plaintext process or as one process per party. Batches,
+edits and heads are opaque handles: a secret engine keeps shares in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from secure_sccvfl.data import Task
+
+Blocks = Mapping[int, np.ndarray]
+Held = np.ndarray | None
+ConsistencyKind = Literal["squared", "l1"]
+# Bound on the second derivative of the loss in a logit.
+CURVATURE: Mapping[Task, float] = {"binary": 0.25, "multiclass": 0.5, "regression": 1.0}
+
+# Half-width of the smooth sign in the l1 consistency gradient.
+SIGN_WIDTH = 0.02
+
+
+@dataclass(frozen=True)
+class Step:
+    """One full-batch step: task gradient + lam * consistency + guard, with heavy-ball momentum."""
+
+    rate: float
+    momentum: float
+    lam: float = 0.0
+    kind: ConsistencyKind = "squared"
+    guard: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.rate <= 0 or not 0 <= self.momentum < 1:
+            raise ValueError(f"need rate > 0 and 0 <= momentum < 1, got {self.rate}, {self.momentum}")
+        if self.lam < 0 or self.guard < 0:
+            raise ValueError(f"weights must not be negative, got {self.lam}, {self.guard}")
+        if self.kind not in ("squared", "l1"):
+            raise ValueError(f"unknown consistency {self.kind!r}; use squared or l1")
+
+
+@dataclass(frozen=True)
+class Measures:
+    """The declared scalars of a batch; nothing per record."""
+
+    loss: float
+    accuracy: float
+    spread: float
+    gap: float
+    gap_rms: float
+    flip_rate: float
+
+    @property
+    def relative_gap(self) -> float:
+        """Root-mean-square gap per spread of the logit."""
+        return self.gap_rms / max(self.spread, 1e-9)
+
+
+class Engine(Protocol):
+    """What training and discovery need. `rows` of all blocks agree; `label` and `groups` are held once."""
+
+    def group_sums(
+        self,
+        columns: Mapping[str, np.ndarray],
+        groups: Sequence[Held],
+        counts: Sequence[int],
+        name: str,
+        sensitivity: float,
+    ) -> tuple[dict[str, np.ndarray], ...]:
+        """Noisy sums over records of each column by group, one result per protected attribute.
+
+        Keys are feature names; each result (columns x groups) goes to the owner of that feature alone.
+        All of it is one release; `sensitivity` bounds the l2 norm of what one record adds to all sums.
+        """
+        ...
+
+    def deviation(self, sensitivity: float) -> float:
+        """Standard deviation of the noise in `group_sums`, known to all."""
+        ...
+
+    def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
+        """Every party announces these named numbers to all (scores, counts); returns those of all parties.
+
+        Only for what is public or follows from a noisy release; it is declared, not charged.
+        """
+        ...
+
+    def bind(self, encodings: Blocks, label: Held, ridge: Blocks) -> Any:
+        """Take encodings, label and per-column ridge of the owners into a batch."""
+        ...
+
+    def edits(self, deltas: Iterable[Iterable[Blocks]], groups: Held) -> Any:
+        """Take displacements [draw][hypothesised group] and select by the one-hot of s inside."""
+        ...
+
+    def join(self, edits: Sequence[Any], guards: Sequence[Blocks]) -> Any:
+        """Edits of several protected attributes, and guard directions of proxies, as one penalty."""
+        ...
+
+    def head(self, columns: int, outputs: int, task: Task) -> Any:
+        """A zero head."""
+        ...
+
+    def step(self, head: Any, batch: Any, penalty: Any | None, step: Step, curvature: Blocks) -> Any:
+        """One step; returns the new head.
+
+        `curvature` is each owner's local bound on the second derivative per column; the step divides by
+        it. A secret engine gets the same step when owners scale their columns before sharing them.
+        """
+        ...
+
+    def measure(self, head: Any, batch: Any, penalty: Any | None, temperature: float = 1.0) -> Measures:
+        """Opens the scalars of `Measures`."""
+        ...
+
+    def logits(self, head: Any, encodings: Blocks) -> np.ndarray:
+        """Logits (rows x outputs), opened to the declared receiver of predictions."""
+        ...

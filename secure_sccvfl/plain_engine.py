@@ -1,0 +1,179 @@
+"""The plaintext engine: the reference the secure one is compared with, and the fast way to many seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from scipy.special import expit, log_softmax, softmax
+
+from secure_sccvfl.data import Task
+from secure_sccvfl.engine import CURVATURE, SIGN_WIDTH, Blocks, Held, Measures, Step
+from secure_sccvfl.noise import Noise
+
+
+def _side_by_side(blocks: Blocks) -> np.ndarray:
+    return np.concatenate([blocks[rank] for rank in sorted(blocks)], axis=-1)
+
+
+@dataclass(frozen=True)
+class Batch:
+    rows: np.ndarray
+    label: np.ndarray
+    ridge: np.ndarray
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """Selected displacements per draw (one list per protected attribute), their Gram, the guards' Gram."""
+
+    draws: tuple[np.ndarray, ...]
+    gram: np.ndarray
+    guard: np.ndarray
+
+
+@dataclass(frozen=True)
+class Head:
+    weight: np.ndarray
+    bias: np.ndarray
+    velocity: np.ndarray
+    bias_velocity: np.ndarray
+    task: Task
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        return rows @ self.weight + self.bias
+
+
+def decisions(logits: np.ndarray, task: Task) -> np.ndarray:
+    """Class of each record; a positive logit is class 1 when there are two."""
+    return logits[:, 0] > 0 if task == "binary" else logits.argmax(axis=1)
+
+
+def log_loss(logits: np.ndarray, label: np.ndarray, task: Task) -> float:
+    """Mean cross-entropy, or mean squared error for regression."""
+    if task == "binary":
+        sign = 2.0 * label - 1.0
+        return float(np.logaddexp(0.0, -sign * logits[:, 0]).mean())
+    if task == "multiclass":
+        return float(-log_softmax(logits, axis=1)[np.arange(len(label)), label].mean())
+    return float(((logits[:, 0] - label) ** 2).mean())
+
+
+def _residual(logits: np.ndarray, label: np.ndarray, task: Task) -> np.ndarray:
+    if task == "binary":
+        return expit(logits) - label[:, None]
+    if task == "multiclass":
+        return softmax(logits, axis=1) - np.eye(logits.shape[1])[label]
+    return logits - label[:, None]
+
+
+class PlainEngine:
+    """All parties in one process. Holds no data; noise comes from the object it is given."""
+
+    def __init__(self, noise: Noise) -> None:
+        self.noise = noise
+
+    def group_sums(
+        self,
+        columns: Mapping[str, np.ndarray],
+        groups: Sequence[Held],
+        counts: Sequence[int],
+        name: str,
+        sensitivity: float,
+    ) -> tuple[dict[str, np.ndarray], ...]:
+        blocks = []
+        for codes, count in zip(groups, counts, strict=True):
+            if codes is None:
+                raise ValueError("the plaintext engine needs s")
+            blocks.append(np.eye(count)[codes])
+        one_hot, cuts = np.hstack(blocks), np.cumsum([0, *counts])
+        noisy = self.noise.release({k: v.T @ one_hot for k, v in columns.items()}, name, sensitivity)
+        return tuple({k: v[:, low:high] for k, v in noisy.items()} for low, high in pairwise(cuts))
+
+    def deviation(self, sensitivity: float) -> float:
+        return self.noise.deviation(sensitivity)
+
+    def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
+        return dict(values)
+
+    def bind(self, encodings: Blocks, label: Held, ridge: Blocks) -> Batch:
+        if label is None:
+            raise ValueError("the plaintext engine needs the label")
+        return Batch(_side_by_side(encodings), label, _side_by_side(ridge))
+
+    def edits(self, deltas: Iterable[Iterable[Blocks]], groups: Held) -> Penalty:
+        if groups is None:
+            raise ValueError("the plaintext engine needs s")
+        draws = []
+        for by_group in deltas:
+            chosen: np.ndarray | None = None
+            for group, blocks in enumerate(by_group):
+                whole = _side_by_side(blocks)
+                chosen = np.zeros_like(whole) if chosen is None else chosen
+                chosen[groups == group] = whole[groups == group]
+            if chosen is not None:
+                draws.append(chosen)
+        if not draws:
+            raise ValueError("no draw of counterfactual edits")
+        gram = sum(d.T @ d for d in draws) / (len(draws) * len(groups))
+        return Penalty(tuple(draws), gram, np.zeros_like(gram))
+
+    def join(self, edits: Sequence[Penalty], guards: Sequence[Blocks]) -> Penalty:
+        gram = np.mean([e.gram for e in edits], axis=0)
+        directions = [_side_by_side(g) for g in guards]
+        guard = sum((np.outer(d, d) for d in directions), np.zeros_like(gram))
+        return Penalty(tuple(d for e in edits for d in e.draws), gram, guard)
+
+    def head(self, columns: int, outputs: int, task: Task) -> Head:
+        zero, bias = np.zeros((columns, outputs)), np.zeros(outputs)
+        return Head(zero, bias, zero, bias, task)
+
+    def step(self, head: Head, batch: Batch, penalty: Penalty | None, step: Step, curvature: Blocks) -> Head:
+        n = len(batch.rows)
+        residual = _residual(head(batch.rows), batch.label, head.task)
+        gradient = batch.rows.T @ residual / n + batch.ridge[:, None] * head.weight
+        if penalty is not None and step.lam > 0:
+            gradient = gradient + step.lam * self._consistency(head.weight, penalty, step)
+        if penalty is not None and step.guard > 0:
+            gradient = gradient + step.guard * (penalty.guard @ head.weight)
+        gradient = gradient / _side_by_side(curvature)[:, None]
+        velocity = step.momentum * head.velocity - step.rate * gradient
+        flat = CURVATURE[head.task]
+        bias_velocity = step.momentum * head.bias_velocity - step.rate / flat * residual.mean(axis=0)
+        return replace(
+            head,
+            weight=head.weight + velocity,
+            bias=head.bias + bias_velocity,
+            velocity=velocity,
+            bias_velocity=bias_velocity,
+        )
+
+    @staticmethod
+    def _consistency(weight: np.ndarray, penalty: Penalty, step: Step) -> np.ndarray:
+        if step.kind == "squared":
+            return penalty.gram @ weight
+        parts = [d.T @ np.tanh(d @ weight / SIGN_WIDTH) / len(d) for d in penalty.draws]
+        return np.asarray(sum(parts) / len(parts))
+
+    def measure(
+        self, head: Head, batch: Batch, penalty: Penalty | None, temperature: float = 1.0
+    ) -> Measures:
+        logits = head(batch.rows) / temperature
+        gap = gap_rms = flips = 0.0
+        if penalty is not None:
+            shifts = [d @ head.weight / temperature for d in penalty.draws]
+            gap = float(np.mean([np.abs(s).sum(axis=1).mean() for s in shifts]))
+            gap_rms = float(np.sqrt(np.mean([(s**2).sum(axis=1).mean() for s in shifts])))
+            if head.task != "regression":
+                chosen = decisions(logits, head.task)
+                flips = float(np.mean([(decisions(logits + s, head.task) != chosen).mean() for s in shifts]))
+        hit = 0.0
+        if head.task != "regression":
+            hit = float((decisions(logits, head.task) == batch.label).mean())
+        spread = float(np.sqrt(logits.var(axis=0).sum()))
+        return Measures(log_loss(logits, batch.label, head.task), hit, spread, gap, gap_rms, flips)
+
+    def logits(self, head: Head, encodings: Blocks) -> np.ndarray:
+        return head(_side_by_side(encodings))

@@ -1,0 +1,1 @@
+"""Readers of result data: Markdown tables and plots. Nothing here computes a result."""

@@ -1,0 +1,129 @@
+"""Markdown from result rows: the paper's figure, ours under each judge, side by side with intervals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+Row = Mapping[str, Any]
+COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
+    "main": (
+        (None, "acc"),
+        (None, "logloss"),
+        (None, "rmse"),
+        ("ot", "fr"),
+        ("cvae", "fr"),
+        ("own", "fr"),
+        ("ot", "scg_norm"),
+        ("cvae", "scg"),
+        (None, "pgd_sr"),
+        (None, "aia_logits"),
+        (None, "positive_rate"),
+        (None, "dp_gap"),
+        (None, "eo_gap"),
+        ("ot", "scg_p_only"),
+        ("ot", "fr_p_only"),
+    ),
+    "attacks": (
+        (None, "pgd_sr_0.02"),
+        (None, "pgd_sr_0.05"),
+        (None, "pgd_sr_0.10"),
+        (None, "pgd_sr_0.20"),
+        (None, "aia_logits"),
+        (None, "aia_z"),
+        (None, "labels_example"),
+        (None, "labels_batch"),
+        (None, "labels_batch_noise1"),
+        (None, "labels_chance"),
+    ),
+    "runtime": ((None, "seconds"), (None, "epochs_run"), (None, "best_epoch"), (None, "warmup")),
+}
+IN_PERCENT = ("fr", "pgd", "aia", "labels", "fr_p_only")
+# The paper's figures that stand beside ours; it judges every method by the method's own generator.
+PAPER_COLUMNS: Mapping[str, Sequence[str]] = {
+    "main": ("acc", "fr", "scg"),
+    "attacks": ("pgd_sr_0.20", "aia_z_mlp80"),
+}
+
+
+@lru_cache(maxsize=1)
+def paper_figures() -> tuple[Row, ...]:
+    """The paper's reported means, as data."""
+    text = (resources.files("secure_sccvfl") / "data_files" / "paper_figures.json").read_text("utf-8")
+    return tuple(json.loads(text))
+
+
+def _number(value: float, metric: str) -> str:
+    return f"{100 * value:.2f} %" if metric.startswith(IN_PERCENT) else f"{value:.3f}"
+
+
+def cell(row: Row | None) -> str:
+    """Mean with its interval."""
+    if row is None:
+        return ""
+    if row["seeds"] < 2:
+        return _number(row["mean"], row["metric"])
+    low, high = (_number(row[k], row["metric"]).removesuffix(" %") for k in ("low", "high"))
+    return f"{_number(row['mean'], row['metric'])} ({low}-{high})"
+
+
+def paper_value(experiment: str, dataset: str, split: str, method: str, metric: str) -> float | None:
+    """The paper's figure for this cell; its SCC-VFL stands beside ours and beside our run of its letter."""
+    method = "scc" if method == "paper" else method
+    for figure in paper_figures():
+        same = (figure["experiment"], figure["dataset"], figure["split"], figure["method"], figure["metric"])
+        if same == (experiment, dataset, split, method, metric):
+            return float(figure["value"])
+    return None
+
+
+def markdown(experiment: str, rows: Sequence[Row]) -> str:
+    """One table per data set and split."""
+    columns = COLUMNS.get(experiment, COLUMNS["main"])
+    settings = sorted({(r["dataset"], r["split"]) for r in rows})
+    out = [f"# {experiment}", ""]
+    for dataset, split in settings:
+        here = [r for r in rows if (r["dataset"], r["split"]) == (dataset, split)]
+        seeds = max(r["seeds"] for r in here)
+        index = {(r["method"], r["judge"], r["metric"]): r for r in here}
+        used = [c for c in columns if any((r["judge"], r["metric"]) == c for r in here)]
+        out += [f"## {dataset}, {split}, {seeds} seeds", ""]
+        names = [f"{metric} [{judge}]" if judge else metric for judge, metric in used]
+        beside = PAPER_COLUMNS.get(experiment, PAPER_COLUMNS["main"])
+        names += [f"paper {m}" for m in beside]
+        out += ["| method | " + " | ".join(names) + " |", "|" + "---|" * (len(names) + 1)]
+        methods = list(dict.fromkeys(r["method"] for r in here if not r["method"].startswith("(")))
+        for method in methods:
+            cells = [cell(index.get((method, judge, metric))) for judge, metric in used]
+            for metric in beside:
+                value = paper_value(experiment, dataset, split, method, metric)
+                cells.append("" if value is None else _number(value, metric))
+            out.append(f"| {method} | " + " | ".join(cells) + " |")
+        out += ["", *_edit_lines(here), ""]
+    out.append(
+        "Mean with 95 % t-interval over seeds. `[own]` is judged by the method's own generator and is a"
+    )
+    out.append(
+        "diagnostic only; `[ot]` and `[cvae]` are common judges fitted on held-out records. AIA is the"
+    )
+    out.append("strongest attacker by its mean, balanced over groups: chance is 1 / groups.")
+    return "\n".join(out) + "\n"
+
+
+def _edit_lines(rows: Sequence[Row]) -> list[str]:
+    index = {(r["judge"], r["metric"]): r for r in rows if r["method"] == "(edits)"}
+    lines = []
+    for judge in ("ot", "cvae", "own"):
+        if (judge, "edit_auc") in index:
+            get = {m: index[(judge, m)]["mean"] for (j, m) in index if j == judge}
+            ratio = get.get("edit_mmd_ratio", float("nan"))
+            cycle = f", cycle error {get['edit_cycle_error']:.2f}" if "edit_cycle_error" in get else ""
+            lines.append(
+                f"- edits of `{judge}`: AUC of the target group {get['edit_auc']:.2f} "
+                f"(unedited {get['edit_auc_unedited']:.2f}), MMD ratio {ratio:.2f}, "
+                f"size {get['edit_size']:.2f}{cycle}"
+            )
+    return lines

@@ -1,0 +1,163 @@
+"""The driver as a secure run will use it: one process per party, each with its own columns only.
+
+Threads stand in for processes. Their engine brings together what each of them passes, as a secure engine
+does with shares, and gives each only what is declared for it. The label is with one party, s with another.
+"""
+
+import threading
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from secure_sccvfl.data import load
+from secure_sccvfl.noise import Budget, GaussianNoise
+from secure_sccvfl.parties import make_parties
+from secure_sccvfl.plain_engine import PlainEngine
+from secure_sccvfl.splits import make_split
+from secure_sccvfl.training import Part, TrainConfig, Trainer, train
+
+DATA = load("german")
+SPLIT = make_split(DATA, "iid", 0)
+NAMES = [p.name for p in DATA.parties]
+
+
+def merged(parts):
+    return {k: v for part in parts for k, v in part.items()}
+
+
+def held(values):
+    (only,) = [v for v in values if v is not None]
+    return only
+
+
+class Meeting:
+    """Runs one shared call per round, once every party has come with its part."""
+
+    def __init__(self, parties):
+        self.engine = PlainEngine(GaussianNoise(Budget(), 0))
+        self.barrier = threading.Barrier(parties, timeout=60)
+        self.parts, self.result = {}, None
+
+    def call(self, rank, part, joint):
+        self.parts[rank] = part
+        if self.barrier.wait() == 0:
+            self.result = joint(self.engine, [self.parts[r] for r in sorted(self.parts)])
+        self.barrier.wait()
+        result = self.result
+        self.barrier.wait()
+        return result
+
+
+@dataclass
+class PartyEngine:
+    rank: int
+    meeting: Meeting
+
+    def _call(self, part, joint):
+        return self.meeting.call(self.rank, part, joint)
+
+    def group_sums(self, columns, groups, counts, name, sensitivity):
+        def joint(engine, parts):
+            codes = [held(v) for v in zip(*(p[1] for p in parts), strict=True)]
+            return engine.group_sums(merged([p[0] for p in parts]), codes, counts, name, sensitivity)
+
+        whole = self._call((columns, groups), joint)
+        return tuple({k: v for k, v in part.items() if k in columns} for part in whole)
+
+    def deviation(self, sensitivity):
+        return self.meeting.engine.deviation(sensitivity)
+
+    def publish(self, name, values):
+        return self._call(values, lambda engine, parts: engine.publish(name, merged(parts)))
+
+    def bind(self, encodings, label, ridge):
+        def joint(engine, parts):
+            return engine.bind(
+                merged([p[0] for p in parts]), held([p[1] for p in parts]), merged([p[2] for p in parts])
+            )
+
+        return self._call((encodings, label, ridge), joint)
+
+    def edits(self, deltas, groups):
+        made = [list(draw) for draw in deltas]
+
+        def joint(engine, parts):
+            draws = [
+                [merged(blocks) for blocks in zip(*by_party, strict=True)]
+                for by_party in zip(*(p[0] for p in parts), strict=True)
+            ]
+            return engine.edits(draws, held([p[1] for p in parts]))
+
+        return self._call((made, groups), joint)
+
+    def join(self, edits, guards):
+        def joint(engine, parts):
+            return engine.join(edits, [merged(g) for g in zip(*parts, strict=True)])
+
+        return self._call(guards, joint)
+
+    def head(self, columns, outputs, task):
+        return self.meeting.engine.head(columns, outputs, task)
+
+    def step(self, head, batch, penalty, step, curvature):
+        return self._call(
+            curvature, lambda engine, parts: engine.step(head, batch, penalty, step, merged(parts))
+        )
+
+    def measure(self, head, batch, penalty, temperature=1.0):
+        return self.meeting.engine.measure(head, batch, penalty, temperature)
+
+    def logits(self, head, encodings):
+        return self._call(encodings, lambda engine, parts: engine.logits(head, merged(parts)))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A protected attribute where it is held, and its name elsewhere."""
+
+    name: str
+    groups: tuple[str, ...]
+    codes: np.ndarray | None
+
+
+def part_for(party, rows):
+    chosen = DATA.take(rows)
+    label = chosen.label.values if DATA.label.holder == party.name else None
+    protected = tuple(
+        Seen(a.name, a.groups, a.codes if a.holder == party.name else None) for a in chosen.protected
+    )
+    return Part((party.take(rows),), label, protected)
+
+
+def test_one_process_per_party_gives_the_model_of_the_plaintext_run():
+    config = replace(TrainConfig(), refreshes=2, steps=40, lambdas=(4.0,))
+    parties = make_parties(DATA)
+    plain = train(PlainEngine(GaussianNoise(Budget(), 0)), DATA, SPLIT, config, 0)
+    expected = plain.logits([p.take(SPLIT.test) for p in parties])
+    meeting, found, errors = Meeting(len(parties)), {}, []
+
+    def run(party):
+        try:
+            engine = PartyEngine(party.rank, meeting)
+            parts = [part_for(party, rows) for rows in (SPLIT.train, SPLIT.validation)]
+            model = Trainer(engine, *parts, DATA.task, DATA.outputs, config, 0).run()
+            found[party.rank] = (
+                model.roles.of,
+                model.logits([party.take(SPLIT.test)]),
+                set(model.sketches[0].tables),
+            )
+        except BaseException as error:
+            errors.append(error)
+            meeting.barrier.abort()
+
+    threads = [threading.Thread(target=run, args=(p,), daemon=True) for p in parties]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=100)
+    assert not errors and len(found) == len(parties)
+    for party in parties:
+        roles, logits, tables = found[party.rank]
+        assert roles == plain.roles.of
+        assert np.allclose(logits, expected, atol=1e-8)
+        assert tables == set(party.layout.names), "a party sees the tables of its own features only"

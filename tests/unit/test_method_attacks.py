@@ -1,0 +1,150 @@
+"""Attacks find what is there, find nothing where there is nothing, and agree with others' code."""
+
+import numpy as np
+import pytest
+import torch
+
+from secure_sccvfl.attacks.aia import attribute_inference, strongest
+from secure_sccvfl.attacks.labels import example_gradients, from_batch_gradient, from_example_gradients
+from secure_sccvfl.attacks.pgd import RADII, perturb, subspace_pgd, two_class
+from secure_sccvfl.attacks.view import Rate, View, WhiteBox
+from secure_sccvfl.data import load
+from secure_sccvfl.methods import METHODS
+from secure_sccvfl.prepared import prepare
+from secure_sccvfl.splits import make_split
+
+GERMAN = load("german")
+
+
+@pytest.fixture(scope="module")
+def ready():
+    return prepare(GERMAN, make_split(GERMAN, "iid", 0), 0)
+
+
+def view(leak, n=800, seed=0):
+    rng = np.random.default_rng(seed)
+    s = (rng.random(2 * n) < 0.2).astype(int)
+    values = np.column_stack([rng.normal(size=2 * n) + leak * s, rng.normal(size=2 * n)])
+    return View("test", (values[:n], s[:n]), (values[n:], s[n:]))
+
+
+def test_attribute_inference_finds_a_leak_and_only_a_leak():
+    found = strongest(attribute_inference(view(2.0), 0))
+    best = 0.8413  # the optimal balanced rate for two unit normals two apart
+    assert found.low <= best <= found.high + 0.02 and found.chance == 0.5
+    none = [attribute_inference(view(0.0, seed=seed), seed) for seed in range(5)]
+    rates = np.array([[r.rate for r in rates] for rates in none])
+    error = np.sqrt(0.25 / 160 + 0.25 / 640) / 2 / np.sqrt(5)
+    assert np.abs(rates.mean(axis=0) - 0.5).max() < 4 * error
+    assert {r.attack for r in none[0]} == {"mlp10", "mlp20", "mlp40", "mlp80", "logreg", "boosting"}
+
+
+def test_attribute_inference_agrees_with_another_implementation():
+    from sklearn.metrics import balanced_accuracy_score
+    from sklearn.neural_network import MLPClassifier
+
+    shown = view(1.0, n=1500)
+    ours = {r.attack: r.rate for r in attribute_inference(shown, 0)}["mlp40"]
+    (x, s), (test, truth) = shown.known, shown.unknown
+    rows = np.concatenate([np.flatnonzero(s == 1), np.flatnonzero(s == 0)[: (s == 1).sum()]])
+    net = MLPClassifier((64,), max_iter=400, random_state=0).fit(x[rows], s[rows])
+    assert abs(ours - balanced_accuracy_score(truth, net.predict(test))) < 0.03
+
+
+def linear(weight, bias=0.0):
+    w = torch.tensor(weight, dtype=torch.float64)[:, None]
+    return lambda x: x @ w + bias
+
+
+@pytest.mark.parametrize("radius", RADII)
+def test_pgd_is_exact_on_a_linear_model(radius):
+    rng = np.random.default_rng(1)
+    units, weight = rng.random((400, 6)), rng.normal(size=6)
+    columns = np.array([0, 2, 5])
+    logits = units @ weight - weight.sum() / 2
+    reach = radius * np.abs(weight[columns]).sum()
+    exact = (np.abs(logits) < reach).mean()
+    target = WhiteBox("x", linear(weight, -weight.sum() / 2), units, columns)
+    assert subspace_pgd(target, radius).rate == pytest.approx(exact, abs=1 / 400)
+    moved = perturb(target, radius).numpy() - units
+    assert np.abs(moved).max() <= radius + 1e-12
+    assert (moved[:, [1, 3, 4]] == 0).all()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("method", ["erm", "erm_network", "scc"])
+def test_pgd_agrees_with_the_adversarial_robustness_toolbox(ready, method):
+    pytest.importorskip("art")
+    from art.attacks.evasion import ProjectedGradientDescent
+    from art.estimators.classification import PyTorchClassifier
+
+    fitted = METHODS[method](ready)
+    units = ready.units[ready.split.test]
+    columns = ready.columns(ready.roles.named("M"))
+
+    class Wrapped(torch.nn.Module):
+        def forward(self, x):
+            return two_class(fitted.white_box(x.double())).float()
+
+    classifier = PyTorchClassifier(
+        Wrapped(), torch.nn.CrossEntropyLoss(), (units.shape[1],), 2, clip_values=None, device_type="cpu"
+    )
+    mask = np.zeros(units.shape[1], np.float32)
+    mask[columns] = 1
+    x = units.astype(np.float32)
+    before = classifier.predict(x).argmax(axis=1)
+    for radius in (0.05, 0.20):
+        attack = ProjectedGradientDescent(
+            classifier,
+            np.inf,
+            radius,
+            radius / 5,
+            max_iter=20,
+            num_random_init=0,
+            verbose=False,
+            batch_size=512,
+        )
+        after = classifier.predict(attack.generate(x, mask=mask)).argmax(axis=1)
+        ours = subspace_pgd(WhiteBox("x", fitted.white_box, units, columns), radius).rate
+        assert abs(ours - (before != after).mean()) <= 0.02
+
+
+def test_the_white_box_of_a_sealed_model_is_that_model(ready):
+    fitted = METHODS["scc"](ready)
+    units = ready.units[ready.split.test]
+    assert np.allclose(fitted.white_box(torch.tensor(units)).numpy(), fitted.predict(units), atol=1e-9)
+
+
+def test_gradients_returned_to_a_party_reveal_the_labels_unless_they_are_noised(ready):
+    net = METHODS["erm_network"](ready).predict
+    rows = ready.split.train[:200]
+    units, label = ready.units[rows], GERMAN.label.values[rows]
+    gradients = example_gradients(net, units, label, 0)
+    assert from_example_gradients(gradients, label).rate == 1.0
+    assert from_batch_gradient(net, units, label, 0).rate > 0.95
+    noised = from_batch_gradient(net, units, label, 0, noise=1.0)
+    assert noised.rate < noised.chance + 0.05
+
+
+def test_example_gradients_are_the_ones_that_autograd_gives(ready):
+    net = METHODS["erm_network"](ready).predict
+    rows = ready.split.train[:50]
+    units, label = ready.units[rows], GERMAN.label.values[rows]
+    h = net.net.fuse(net._scaled(units)).detach().requires_grad_()
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(
+        net.net.head(h)[:, 0], torch.tensor(label, dtype=torch.float32), reduction="sum"
+    )
+    loss.backward()
+    assert np.allclose(h.grad[:, 64:128].numpy(), example_gradients(net, units, label, 1), atol=1e-5)
+
+
+def test_rates_carry_an_interval():
+    rate = Rate.of_counts("a", "v", 5, 100, 0.0)
+    assert rate.low < 0.05 < rate.high and rate.low > 0
+    balanced = Rate.balanced("a", "v", np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1]))
+    assert balanced.rate == pytest.approx((1 + 2 / 3) / 2) and balanced.high <= 1
+
+
+def test_a_view_of_the_wrong_shape_is_refused():
+    with pytest.raises(ValueError, match="records"):
+        View("x", (np.zeros((3, 1)), np.zeros(2)), (np.zeros((1, 1)), np.zeros(1)))

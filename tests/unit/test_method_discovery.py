@@ -1,0 +1,213 @@
+"""Scores, p-values, roles, the budget of the sketch."""
+
+import numpy as np
+import pytest
+from dp_accounting import GaussianDpEvent
+from dp_accounting.rdp import RdpAccountant
+from scipy.stats import spearmanr
+
+from secure_sccvfl.data import Protected, load
+from secure_sccvfl.discovery import (
+    DiscoveryConfig,
+    Finding,
+    Sketch,
+    benjamini_hochberg,
+    decide,
+    independence_p,
+    interventional_check,
+    release_sketches,
+    residual_scores,
+    weigh,
+)
+from secure_sccvfl.noise import Budget, BudgetError, GaussianNoise, NoNoise
+from secure_sccvfl.parties import make_parties
+from secure_sccvfl.plain_engine import PlainEngine
+from secure_sccvfl.policy import Decision, PolicyCard, Roles
+from secure_sccvfl.scores import normalised_hsic, table_score, total_variation
+
+
+def test_scores_of_tables_whose_answer_is_known():
+    independent = np.outer([3, 5, 2], [10, 30])
+    assert total_variation(independent) == pytest.approx(0)
+    assert normalised_hsic(independent) == pytest.approx(0)
+    same = np.diag([20.0, 20.0])
+    assert total_variation(same) == pytest.approx(1) and normalised_hsic(same) == pytest.approx(1)
+    three = np.array([[10, 0, 0], [0, 10, 10.0]])
+    assert total_variation(three) == pytest.approx(1), "the largest pairwise gap counts"
+    assert normalised_hsic(np.zeros((2, 2))) == 0.0
+
+
+FEATURES = 19
+
+
+def roles_of(sketches, config, seed=0, residual=None, **more):
+    return decide(weigh(sketches, config, seed, residual), config, **more)
+
+
+def german(rows=None):
+    data = load("german")
+    data = data if rows is None else data.take(rows)
+    return data, make_parties(data)
+
+
+def test_the_sketch_equals_a_cross_table_when_there_is_no_noise():
+    data, parties = german()
+    sketch = release_sketches(PlainEngine(NoNoise()), parties, data.protected, "s", FEATURES)[0]
+    codes, values = data.protected[0].codes, data.parties[1].values[:, 3]
+    for category in range(3):
+        for group in range(2):
+            assert (
+                sketch.tables["housing"][category, group] == ((values == category) & (codes == group)).sum()
+            )
+
+
+def test_five_refreshes_end_at_the_noise_of_one_release_of_the_whole_budget():
+    data, parties = german()
+    noise = GaussianNoise(Budget(), 1)
+    engine = PlainEngine(noise)
+    merged = release_sketches(engine, parties, data.protected, "0", FEATURES)
+    for i in range(1, 5):
+        merged = tuple(
+            a.merged(b)
+            for a, b in zip(
+                merged, release_sketches(engine, parties, data.protected, str(i), FEATURES), strict=True
+            )
+        )
+    once = GaussianNoise(Budget(releases=1), 1).deviation(np.sqrt(19))
+    assert merged[0].deviation == pytest.approx(once, rel=0.02) and merged[0].releases == 5
+
+
+def test_noisy_scores_keep_the_order_of_the_noise_free_ones():
+    data, parties = german()
+    truth = release_sketches(PlainEngine(NoNoise()), parties, data.protected, "s", FEATURES)[0].tables
+    names = sorted(truth)
+    agreement = []
+    for seed in range(20):
+        noise = GaussianNoise(Budget(releases=1, copies=1), seed)
+        noisy = release_sketches(PlainEngine(noise), parties, data.protected, "s", FEATURES)[0].tables
+        agreement.append(
+            spearmanr([table_score(truth[k]) for k in names], [table_score(noisy[k]) for k in names])[0]
+        )
+    assert np.mean(agreement) > 0.85
+
+
+def test_the_budget_is_what_the_accountant_says_and_is_not_exceeded():
+    budget = Budget()
+    accountant = RdpAccountant()
+    accountant.compose(GaussianDpEvent(budget.multiplier), budget.releases)
+    assert accountant.get_epsilon(budget.delta) == pytest.approx(8.0, abs=0.01)
+    noise = GaussianNoise(budget, 0)
+    for i in range(5):
+        noise.release({"a": np.zeros(3)}, str(i), 1.0)
+    with pytest.raises(BudgetError, match="the cap is 8"):
+        noise.release({"a": np.zeros(3)}, "one too many", 1.0)
+    assert len(noise.charges) == 5 and noise.charges[-1].epsilon_after <= 8.01
+
+
+@pytest.mark.parametrize("factor", [1.0, 2 / 3, 3 / 2])
+def test_the_noise_has_the_scale_that_is_charged(factor):
+    noise = GaussianNoise(Budget(), 7)
+    drawn = noise.release({"a": np.zeros(4000)}, "x", 3.0)["a"]
+    expected = factor * 3.0 * noise.budget.multiplier * np.sqrt(2)
+    far = abs(drawn.std() / expected - 1) > 4 / np.sqrt(2 * 4000)
+    assert far == (factor != 1.0)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"epsilon": 0}, {"delta": 0}, {"delta": 1.0}, {"releases": 0}, {"copies": 0}]
+)
+def test_a_bad_budget_is_refused(bad):
+    with pytest.raises(ValueError, match="must"):
+        Budget(**bad)
+
+
+def test_false_discoveries_stay_at_the_level_when_s_is_shuffled():
+    data, parties = german()
+    found = []
+    for seed in range(12):
+        shuffled = np.random.default_rng(seed).permutation(data.protected[0].codes)
+        fake = (Protected("s", "employer", ("0", "1"), shuffled),)
+        noise = GaussianNoise(Budget(releases=1), seed)
+        sketches = release_sketches(PlainEngine(noise), parties, fake, "s", FEATURES)
+        finding = roles_of(sketches, DiscoveryConfig(rule="fdr", fdr=0.1, simulations=100), seed)
+        found.append(any(r != "N" for r in finding.roles.of.values()))
+    assert np.mean(found) <= 0.1 + 2 * np.sqrt(0.1 * 0.9 / 12)
+
+
+def test_fdr_finds_what_is_there():
+    data, parties = german()
+    sketches = release_sketches(PlainEngine(NoNoise()), parties, data.protected, "s", FEATURES)
+    finding = roles_of(sketches, DiscoveryConfig(rule="fdr", fdr=0.05, simulations=200), 0)
+    assert {"housing", "personal_status_sex", "employment_since"} <= set(finding.roles.named("P"))
+    assert finding.roles.of["foreign_worker"] == "N"
+
+
+def test_benjamini_hochberg_on_a_worked_example():
+    p = {"a": 0.001, "b": 0.012, "c": 0.02, "d": 0.2, "e": 0.9}
+    assert benjamini_hochberg(p, 0.05) == {"a", "b", "c"}
+    assert benjamini_hochberg({"a": 0.9}, 0.05) == set()
+
+
+def test_a_p_value_of_an_empty_table_is_one():
+    assert independence_p(np.zeros((3, 2)), 1.0, 50, np.random.default_rng(0)) == 1.0
+
+
+def sketch(**scores):
+    tables = {
+        k: 100 * np.array([[0.5 + v / 2, 0.5 - v / 2], [0.5 - v / 2, 0.5 + v / 2]]) for k, v in scores.items()
+    }
+    return (Sketch("s", tables, 1.0),)
+
+
+def test_fractions_take_the_top_scores():
+    config = DiscoveryConfig(rho_m=0.5, rho_p=0.5)
+    roles = roles_of(sketch(a=0.9, b=0.5, c=0.2, d=0.1), config, 0).roles
+    assert roles.of == {"a": "P", "b": "M", "c": "N", "d": "N"}
+
+
+def test_hysteresis_keeps_a_role_until_the_score_clears_the_boundary():
+    config = DiscoveryConfig(rho_m=0.5, rho_p=0.5, hysteresis=0.2)
+    before = Roles({"a": "P", "b": "M", "c": "N", "d": "N"})
+    close = roles_of(sketch(a=0.9, b=0.40, c=0.41, d=0.1), config, previous=before)
+    assert close.roles.of["b"] == "M" and not close.log
+    clear = roles_of(sketch(a=0.9, b=0.30, c=0.5, d=0.1), config, previous=before)
+    assert clear.roles.of["c"] == "M" and clear.log
+
+
+def test_a_card_has_the_last_word_and_is_logged():
+    card = PolicyCard("toy", "1", ("board",), {"a": Decision("N", "given by law")})
+    finding = roles_of(sketch(a=0.9, b=0.1), DiscoveryConfig(), card=card)
+    assert finding.roles.of["a"] == "N" and "given by law" in finding.log[0]
+
+
+def test_the_interventional_check_demotes_an_idle_mediator_and_refuses_a_changed_n():
+    finding = Finding(Roles({"a": "M", "b": "N"}), {}, {})
+    assert interventional_check(finding, {"b": 0.0}, {"a": 0.0}).roles.of["a"] == "N"
+    assert interventional_check(finding, {"b": 0.0}, {"a": 0.3}).roles.of["a"] == "M"
+    with pytest.raises(RuntimeError, match="must stay fixed"):
+        interventional_check(finding, {"b": 1e-9}, {"a": 0.3})
+
+
+def test_conditional_hsic_ranks_what_s_explains_beyond_the_other_columns():
+    data, parties = german()
+    rows = parties[0].residual_features(0)
+    assert all(np.allclose((block**2).sum(axis=1), 1.0) for block in rows.values()), "the stated sensitivity"
+    scores = residual_scores(PlainEngine(NoNoise()), parties, data.protected, 0, FEATURES)
+    shuffled = (
+        Protected("s", "employer", ("0", "1"), np.random.default_rng(0).permutation(data.protected[0].codes)),
+    )
+    null = residual_scores(PlainEngine(NoNoise()), parties, shuffled, 0, FEATURES)
+    assert scores["employment_since"] > 5 * np.median(list(null.values()))
+    finding = roles_of(
+        release_sketches(PlainEngine(NoNoise()), parties, data.protected, "s", FEATURES),
+        DiscoveryConfig(),
+        0,
+        residual=scores,
+    )
+    assert finding.roles.of["employment_since"] == "P"
+
+
+@pytest.mark.parametrize("bad", [{"rule": "x"}, {"rho_m": 2}, {"fdr": -1}, {"simulations": 1}])
+def test_a_bad_discovery_configuration_is_refused(bad):
+    with pytest.raises(ValueError, match=r"unknown|must|bad"):
+        DiscoveryConfig(**bad)

@@ -1,0 +1,128 @@
+"""reproduce.py: results as data, finished seeds kept, every experiment runs."""
+
+import json
+
+import pytest
+
+from launch import reproduce as program
+from launch.reproduce import main, reproduce
+from secure_sccvfl import experiments
+from secure_sccvfl.experiments import EXPERIMENTS, Job, interval, methods_of, summarise
+from secure_sccvfl.methods import METHODS
+from secure_sccvfl.report.tables import markdown, paper_figures
+
+FAST = {name: METHODS[name] for name in ("majority", "logreg", "erm", "scc")}
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    monkeypatch.setattr(experiments, "METHODS", FAST)
+    monkeypatch.setattr(experiments, "ABLATIONS", FAST)
+    monkeypatch.setattr(experiments, "ATTACKED", ("erm", "scc"))
+    monkeypatch.setattr(experiments, "LARGE", ("erm", "scc"))
+    monkeypatch.setattr(experiments, "_sweep", lambda: {"lambda=4": FAST["scc"]})
+
+
+def test_results_are_data_and_finished_seeds_are_kept(fast, tmp_path, monkeypatch, capsys):
+    arguments = [
+        "main",
+        "--dataset",
+        "heart",
+        "--split",
+        "iid",
+        "--seeds",
+        "2",
+        "--jobs",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
+    assert main(arguments) == 0
+    results = json.loads((tmp_path / "results.json").read_text())
+    row = next(r for r in results["rows"] if (r["method"], r["judge"], r["metric"]) == ("scc", "ot", "fr"))
+    assert set(row) == {"dataset", "split", "method", "judge", "metric", "mean", "low", "high", "seeds"}
+    assert row["low"] <= row["mean"] <= row["high"] and row["seeds"] == 2
+    for r in results["rows"]:
+        if r["metric"].startswith(("acc", "fr", "pgd", "aia", "dp_gap", "eo_gap", "positive_rate")):
+            assert 0 <= r["low"] <= r["mean"] <= r["high"] <= 1
+    metrics = {r["metric"] for r in results["rows"]}
+    assert {"acc", "logloss", "scg", "scg_norm", "fr", "pgd_sr", "aia_logits", "dp_gap", "eo_gap"} <= metrics
+    assert {r["judge"] for r in results["rows"]} == {"ot", "cvae", "own", None}
+    assert (tmp_path / "trade_off.png").stat().st_size > 0
+    assert "| scc |" in capsys.readouterr().out
+    ran = []
+    real = program.run_job
+    monkeypatch.setattr(program, "run_job", lambda job: ran.append(job) or real(job))
+    reproduce("main", ["heart"], ["iid"], 3, 1, tmp_path, "local")
+    assert [job.seed for job in ran] == [2], "only the new seed is run"
+
+
+def test_a_torn_write_is_not_taken_for_a_result(fast, tmp_path):
+    job = Job("main", "heart", "iid", 0)
+    (tmp_path / "seeds").mkdir()
+    (tmp_path / "seeds" / f"{job.key}.part").write_text("{")
+    assert reproduce("main", ["heart"], ["iid"], 1, 1, tmp_path, "local")
+
+
+@pytest.mark.parametrize("experiment", [e for e in EXPERIMENTS if e != "main"])
+def test_every_experiment_runs(fast, tmp_path, experiment):
+    rows = reproduce(experiment, ["heart"], ["shift"], 1, 1, tmp_path, "local")
+    names = {r["metric"] for r in rows}
+    assert {"acc", "seconds"} <= names
+    if experiment == "attacks":
+        assert {"aia_z", "pgd_sr_0.02", "aia_logits_boosting"} <= names
+        assert (tmp_path / "attacks.png").exists()
+
+
+@pytest.mark.slow
+def test_seeds_run_in_processes_and_give_the_same_rows(tmp_path):
+    serial = reproduce("folktables", ["heart"], ["iid"], 2, 1, tmp_path / "a", "local")
+    parallel = reproduce("folktables", ["heart"], ["iid"], 2, 2, tmp_path / "b", "local")
+
+    def stable(rows):
+        return {
+            (r["method"], r["judge"], r["metric"]): round(r["mean"], 9)
+            for r in rows
+            if r["metric"] != "seconds"
+        }
+
+    assert stable(serial) == stable(parallel)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_seeds_run_on_a_local_ray_cluster(tmp_path):
+    pytest.importorskip("ray")
+    rows = reproduce("folktables", ["heart"], ["iid"], 2, 2, tmp_path, "ray")
+    assert {r["seeds"] for r in rows} == {2}
+
+
+def test_methods_of_every_experiment_are_named():
+    assert set(methods_of("main")) >= {
+        "majority", "logreg", "drop_m", "erm", "adv_nomask", "uniform_cf", "policy_blind",
+        "server_consistency", "server_consistency_repaired", "paper", "scc",
+    }  # fmt: skip
+    assert {"no_masks", "no_generator", "no_consistency"} <= set(methods_of("ablation"))
+    assert len(methods_of("sensitivity")) > 20
+
+
+def test_the_paper_stands_beside_ours():
+    assert len(paper_figures()) > 100
+    row = {"dataset": "german", "split": "iid", "method": "scc", "judge": "own", "metric": "fr"}
+    text = markdown("main", [{**row, "mean": 0.004, "low": 0.003, "high": 0.005, "seeds": 10}])
+    assert "0.40 % (0.30-0.50)" in text and "0.09 %" in text
+
+
+def test_intervals():
+    import numpy as np
+
+    assert interval(np.array([0.5]), True) == (0.5, 0.5, 0.5)
+    mean, low, high = interval(np.array([0.0, 0.01]), True)
+    assert mean == 0.005 and low == 0.0 and high > 0.01
+    assert summarise([]) == []
+
+
+@pytest.mark.parametrize("bad", [("nope", "iid"), ("main", "nope")])
+def test_a_bad_job_is_refused(bad):
+    with pytest.raises(ValueError, match="unknown"):
+        Job(bad[0], "german", bad[1], 0)

@@ -1,0 +1,206 @@
+"""The sealed method end to end, on every kind of task it says it handles."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from secure_sccvfl.data import Dataset, Label, PartyTable, Protected, load
+from secure_sccvfl.encoders import fit_encoder
+from secure_sccvfl.generators import GeneratorConfig
+from secure_sccvfl.noise import Budget, GaussianNoise
+from secure_sccvfl.parties import make_parties
+from secure_sccvfl.plain_engine import PlainEngine
+from secure_sccvfl.policy import shipped_card
+from secure_sccvfl.schema import Feature
+from secure_sccvfl.splits import make_split
+from secure_sccvfl.training import TrainConfig, part_of, train
+
+GERMAN = load("german")
+
+
+def fit(data, seed=0, config=None, split=None, **more):
+    config = TrainConfig() if config is None else config
+    split = make_split(data, "iid", seed) if split is None else split
+    budget = Budget(releases=config.refreshes + 1 + config.discovery.conditional)
+    engine = PlainEngine(GaussianNoise(budget, seed))
+    return train(engine, data, split, config, seed, **more), split
+
+
+def scores(model, data, rows):
+    return model.logits(part_of(data, rows).parties)
+
+
+def synthetic(task, n=600, parties=3, attributes=1, seed=0):
+    """A mediator that follows s and the label, noise columns, and a column that depends on nothing."""
+    rng = np.random.default_rng(seed)
+    s = [rng.integers(0, 2 + a, n) for a in range(attributes)]
+    drive = rng.normal(size=n) + 1.5 * (s[0] > 0)
+    other = rng.normal(size=n)
+    signal = drive + other
+    if task == "binary":
+        label = Label("p0", (signal > np.median(signal)).astype(int), ("no", "yes"))
+    elif task == "multiclass":
+        label = Label("p0", np.digitize(signal, np.quantile(signal, [0.33, 0.66])), ("a", "b", "c"))
+    else:
+        label = Label("p0", np.clip(0.5 + signal / 10, 0, 1))
+    columns = [drive, other] + [rng.normal(size=n) for _ in range(max(4, parties))]
+    tables = []
+    for p in range(parties):
+        own = columns[p::parties]
+        features = tuple(Feature(f"x{p}_{j}", "number", -8, 8) for j in range(len(own)))
+        tables.append(PartyTable(f"p{p}", features, np.clip(np.column_stack(own), -8, 8)))
+    protected = tuple(
+        Protected(f"s{a}", "p1", tuple(str(g) for g in range(2 + a)), codes) for a, codes in enumerate(s)
+    )
+    return Dataset("toy", task, np.array([f"{i:05d}" for i in range(n)]), tuple(tables), label, protected)
+
+
+def test_lambda_is_the_smallest_that_meets_the_rule_on_validation():
+    model, _ = fit(GERMAN)
+    target = TrainConfig().gap_target
+    assert model.lam == model.trials[-1].lam
+    assert all(t.validation.relative_gap > target for t in model.trials[:-1])
+    assert model.trials[-1].validation.relative_gap <= target or model.lam == TrainConfig().lambdas[-1]
+
+
+def test_a_larger_lambda_means_a_smaller_gap():
+    configs = [replace(TrainConfig(), lambdas=(lam,)) for lam in (0.0, 1.0, 16.0)]
+    gaps = [fit(GERMAN, config=config)[0].trials[0].validation.relative_gap for config in configs]
+    assert gaps[0] > 3 * gaps[1] > 3 * gaps[2]
+
+
+def test_the_same_seed_gives_the_same_model_and_another_seed_another():
+    a, split = fit(GERMAN, 1)
+    b, _ = fit(GERMAN, 1)
+    assert (scores(a, GERMAN, split.test) == scores(b, GERMAN, split.test)).all()
+    c, _ = fit(GERMAN, 2, split=split)
+    assert not np.allclose(scores(a, GERMAN, split.test), scores(c, GERMAN, split.test))
+
+
+def test_permuting_parties_changes_nothing_but_order():
+    a, split = fit(GERMAN)
+    turned = replace(GERMAN, parties=tuple(reversed(GERMAN.parties)))
+    b, _ = fit(turned, split=split)
+    assert a.roles.of == b.roles.of and a.lam == b.lam
+    assert np.allclose(scores(a, GERMAN, split.test), scores(b, turned, split.test), atol=1e-8)
+
+
+def test_permuting_the_scored_rows_changes_nothing_but_order():
+    model, split = fit(GERMAN)
+    order = np.random.default_rng(0).permutation(split.test)
+    back = np.argsort(np.argsort(order))
+    plain = scores(model, GERMAN, np.sort(order))
+    assert np.allclose(scores(model, GERMAN, order), plain[back])
+
+
+def test_roles_follow_the_policy_card():
+    card = shipped_card("german")
+    model, _ = fit(GERMAN, card=card)
+    assert all(model.roles.of[name] == d.role for name, d in card.decisions.items() if d.role != "M")
+    assert any("by card" in line for line in model.finding.log)
+
+
+def test_the_budget_is_spent_by_the_refreshes_and_by_nothing_else():
+    model, _ = fit(GERMAN)
+    charges = model.engine.noise.charges
+    assert [c.name for c in charges] == [f"sketch-{i}" for i in range(5)]
+    assert charges[-1].epsilon_after == pytest.approx(8.0, abs=0.02)
+    conditional = replace(TrainConfig(), discovery=replace(TrainConfig().discovery, conditional=True))
+    assert fit(GERMAN, config=conditional)[0].engine.noise.charges[0].name == "residuals"
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
+def test_every_task_learns_and_becomes_consistent(task):
+    data = synthetic(task)
+    config = replace(TrainConfig(), discovery=replace(TrainConfig().discovery, rho_p=0.0))
+    plain, split = fit(data, config=replace(config, lambdas=(0.0,)))
+    model, _ = fit(data, config=config, split=split)
+    assert model.roles.of["x0_0"] == "M"
+    assert model.trials[-1].validation.relative_gap < 0.3 * plain.trials[-1].validation.relative_gap
+    label = data.label.values[split.test]
+    logits = scores(plain, data, split.test)
+    assert logits.shape == (len(split.test), 3 if task == "multiclass" else 1)
+    if task == "regression":
+        assert ((logits[:, 0] - label) ** 2).mean() < 0.3 * label.var()
+    elif task == "multiclass":
+        assert (logits.argmax(axis=1) == label).mean() > 0.75
+    else:
+        assert ((logits[:, 0] > 0) == label).mean() > 0.85
+
+
+@pytest.mark.parametrize("kind", ["moments", "cvae"])
+def test_every_generator_kind_trains(kind):
+    config = replace(TrainConfig(), generator=GeneratorConfig(kind))
+    model, split = fit(GERMAN, config=config)
+    assert model.trials[-1].validation.relative_gap <= config.gap_target
+    assert np.isfinite(scores(model, GERMAN, split.test)).all()
+
+
+@pytest.mark.parametrize("consistency", ["squared", "l1"])
+def test_both_consistency_losses_shrink_the_gap(consistency):
+    grid = (8.0,) if consistency == "squared" else (1.2,)
+    loose, _ = fit(GERMAN, config=replace(TrainConfig(), lambdas=(0.0,)))
+    tight, _ = fit(GERMAN, config=replace(TrainConfig(), lambdas=grid, consistency=consistency))
+    assert tight.trials[0].validation.relative_gap < 0.35 * loose.trials[0].validation.relative_gap
+
+
+def test_several_protected_attributes_share_one_release_and_are_all_made_consistent():
+    data = synthetic("binary", attributes=2)
+    model, _ = fit(data)
+    assert {s.attribute for s in model.sketches} == {"s0", "s1"}
+    assert set(model.generators) == {"s0", "s1"}
+    assert len(model.engine.noise.charges) == 5
+    assert model.engine.noise.charges[0].sensitivity == pytest.approx(np.sqrt(len(data.features) * 2))
+
+
+def test_several_groups():
+    data = load("acs12")
+    model, split = fit(data)
+    assert len(data.protected[0].groups) == 4
+    assert scores(model, data, split.test).shape == (len(split.test), 1)
+
+
+@pytest.mark.parametrize("parties", [2, 5])
+def test_two_and_five_parties_even_with_one_feature_each(parties):
+    data = synthetic("binary", parties=parties)
+    assert min(len(p.features) for p in data.parties) == 1 or parties == 2
+    model, split = fit(data)
+    assert np.isfinite(scores(model, data, split.test)).all()
+
+
+@pytest.mark.parametrize("kind", ["plain", "random", "autoencoder"])
+def test_encoders_are_label_free_centred_and_seeded(kind):
+    party = make_parties(GERMAN)[0]
+    a, b = (fit_encoder(party.layout, party.units, kind, 5) for _ in range(2))
+    assert np.allclose(a(party.units), b(party.units))
+    assert np.allclose(a(party.units).mean(axis=0), 0, atol=1e-9)
+    assert a(party.units).shape[1] == a.columns
+
+
+@pytest.mark.parametrize("kind", ["random", "autoencoder"])
+def test_the_method_runs_on_every_encoder(kind):
+    model, split = fit(GERMAN, config=replace(TrainConfig(), encoder=kind))
+    hit = ((scores(model, GERMAN, split.test)[:, 0] > 0) == GERMAN.label.values[split.test]).mean()
+    assert hit > 0.68
+
+
+def test_an_extreme_lambda_neither_diverges_nor_flips():
+    model, _ = fit(GERMAN, config=replace(TrainConfig(), lambdas=(1000.0,)))
+    assert model.trials[0].validation.flip_rate < 0.01
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"lambdas": ()},
+        {"lambdas": (2.0, 1.0)},
+        {"gap_target": 0},
+        {"steps": 0},
+        {"refreshes": -1},
+        {"ridge": 0},
+    ],
+)
+def test_a_bad_configuration_is_refused(bad):
+    with pytest.raises(ValueError, match=r"must|bad"):
+        TrainConfig(**bad)
