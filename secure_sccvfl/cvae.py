@@ -142,9 +142,7 @@ class Cvae:
         return total / max(len(present), 1)
 
     @torch.no_grad()
-    def edit(
-        self, units: np.ndarray, codes: np.ndarray, target: np.ndarray, scale: float = 1.0
-    ) -> np.ndarray:
+    def edit(self, units: np.ndarray, codes: np.ndarray, target: np.ndarray, scale: float = 1.0) -> np.ndarray:
         """Edited copy: x + scale * (dec(z, s') - dec(z, s)), kept inside the public range."""
         x = torch.tensor(units[:, self.columns], dtype=torch.float32)
         c = torch.tensor(units[:, self.context], dtype=torch.float32)
@@ -153,7 +151,5 @@ class Cvae:
         moved = self._squash(self.net.decode(torch.cat([z, c, other], dim=1)))
         stayed = self._squash(self.net.decode(torch.cat([z, c, s], dim=1)))
         out = units.copy()
-        out[:, self.columns] = np.clip(
-            units[:, self.columns] + scale * (moved - stayed).double().numpy(), 0.0, 1.0
-        )
+        out[:, self.columns] = np.clip(units[:, self.columns] + scale * (moved - stayed).double().numpy(), 0.0, 1.0)
         return out

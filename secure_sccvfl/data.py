@@ -39,9 +39,7 @@ class PartyTable:
         if not self.features:
             raise DataError(f"party {self.name!r} has no feature")
         if self.values.ndim != 2 or self.values.shape[1] != len(self.features):
-            raise DataError(
-                f"party {self.name!r}: {self.values.shape} does not fit {len(self.features)} columns"
-            )
+            raise DataError(f"party {self.name!r}: {self.values.shape} does not fit {len(self.features)} columns")
 
 
 @dataclass(frozen=True)
@@ -228,9 +226,7 @@ def load_toml(path: Path) -> Dataset:
     data = Dataset(spec["name"], spec["task"], ids.to_numpy(str), tuple(tables), target, tuple(protected))
     for feature, values in zip(data.features, data.values.T, strict=True):
         if len(np.unique(values[~np.isnan(values)])) < 2:
-            warnings.warn(
-                f"column {feature.name!r} is constant and carries nothing", DataWarning, stacklevel=2
-            )
+            warnings.warn(f"column {feature.name!r} is constant and carries nothing", DataWarning, stacklevel=2)
     return data
 
 

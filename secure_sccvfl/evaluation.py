@@ -38,9 +38,7 @@ def utility(logits: np.ndarray, label: np.ndarray, task: Task) -> list[Scored]:
     return [Scored(None, "acc", hit), Scored(None, "logloss", log_loss(logits, label, task))]
 
 
-def group_table(
-    logits: np.ndarray, label: np.ndarray, codes: np.ndarray, task: Task
-) -> list[dict[str, float]]:
+def group_table(logits: np.ndarray, label: np.ndarray, codes: np.ndarray, task: Task) -> list[dict[str, float]]:
     """Per group: rows, accuracy, positive rate, true and false positive rate (binary)."""
     chosen = decisions(logits, task)
     table = []
@@ -105,9 +103,7 @@ def edit_quality(
     """
     if not len(columns):
         return {}
-    model = LogisticRegression(max_iter=2000, class_weight="balanced").fit(
-        reference[:, columns], reference_codes
-    )
+    model = LogisticRegression(max_iter=2000, class_weight="balanced").fit(reference[:, columns], reference_codes)
     classes = list(model.classes_)
     edited = model.predict_proba(verdict.units[:, columns])
     plain = model.predict_proba(units[verdict.source][:, columns])
@@ -126,8 +122,7 @@ def edit_quality(
         if len(rows) < 5 or len(real) < 5:
             continue
         a, b, c = (
-            torch.tensor(v[:, columns])
-            for v in (verdict.units[rows], units[verdict.source[rows]], units[real])
+            torch.tensor(v[:, columns]) for v in (verdict.units[rows], units[verdict.source[rows]], units[real])
         )
         ratios.append(float(mmd(a, c)) / max(float(mmd(b, c)), 1e-9))
     change = np.abs(verdict.units - units[verdict.source])[:, columns].sum(axis=1)

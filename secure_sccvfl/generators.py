@@ -95,9 +95,7 @@ class TableGenerator:
             out = units + self.config.scale * (out - units)
         return out
 
-    def _edit(
-        self, block: Block, columns: np.ndarray, p: np.ndarray, q: np.ndarray, lot: np.ndarray
-    ) -> np.ndarray:
+    def _edit(self, block: Block, columns: np.ndarray, p: np.ndarray, q: np.ndarray, lot: np.ndarray) -> np.ndarray:
         if self.config.kind == "moments":
             return self._moments(block, columns, p, q)
         if block.one_hot:

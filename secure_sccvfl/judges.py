@@ -49,9 +49,7 @@ def _targets(codes: np.ndarray, usable: np.ndarray, seed: int) -> np.ndarray:
     return np.where(target == codes, -1, target)
 
 
-def _transport(
-    units: np.ndarray, codes: np.ndarray, layout: Layout, columns: np.ndarray, seed: int
-) -> Verdict:
+def _transport(units: np.ndarray, codes: np.ndarray, layout: Layout, columns: np.ndarray, seed: int) -> Verdict:
     usable = np.flatnonzero(np.bincount(codes) >= MIN_GROUP)
     target = _targets(codes, usable, seed)
     weight = np.full(layout.width, np.sqrt(CONTEXT_WEIGHT))

@@ -126,9 +126,7 @@ def adv_nomask(ready: Prepared) -> Fitted:
 
 
 def uniform_cf(ready: Prepared) -> Fitted:
-    edits = table_edits(
-        ready, Roles(dict.fromkeys(ready.roles.of, "M")), GeneratorConfig(kind="moments", thinning=0)
-    )
+    edits = table_edits(ready, Roles(dict.fromkeys(ready.roles.of, "M")), GeneratorConfig(kind="moments", thinning=0))
     return _network(ready, _settings(ready, lam=NETWORK_LAMBDA), edits)
 
 

@@ -157,9 +157,7 @@ class PlainEngine:
         parts = [d.T @ np.tanh(d @ weight / SIGN_WIDTH) / len(d) for d in penalty.draws]
         return np.asarray(sum(parts) / len(parts))
 
-    def measure(
-        self, head: Head, batch: Batch, penalty: Penalty | None, temperature: float = 1.0
-    ) -> Measures:
+    def measure(self, head: Head, batch: Batch, penalty: Penalty | None, temperature: float = 1.0) -> Measures:
         logits = head(batch.rows) / temperature
         gap = gap_rms = flips = 0.0
         if penalty is not None:

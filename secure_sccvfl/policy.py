@@ -77,9 +77,7 @@ class PolicyCard:
             raise PolicyError(f"card for {self.dataset!r} names unknown features {unknown}")
         return Roles({**proposed.of, **{k: d.role for k, d in self.decisions.items()}})
 
-    def logged(
-        self, kind: Literal["appeal", "review", "decision"], date: str, who: str, text: str
-    ) -> PolicyCard:
+    def logged(self, kind: Literal["appeal", "review", "decision"], date: str, who: str, text: str) -> PolicyCard:
         """The card with one more event; roles change only by a new version with its own reasons."""
         if kind not in ("appeal", "review", "decision") or not text.strip():
             raise PolicyError(f"an event is an appeal, a review or a decision with a text, got {kind!r}")
@@ -90,9 +88,7 @@ class PolicyCard:
         """Features whose role differs between two versions: (old, new)."""
         old = {k: d.role for k, d in self.decisions.items()}
         new = {k: d.role for k, d in newer.decisions.items()}
-        return {
-            k: (old.get(k), new.get(k)) for k in sorted(old.keys() | new.keys()) if old.get(k) != new.get(k)
-        }
+        return {k: (old.get(k), new.get(k)) for k in sorted(old.keys() | new.keys()) if old.get(k) != new.get(k)}
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -100,8 +96,7 @@ class PolicyCard:
             "version": self.version,
             "owners": list(self.owners),
             "decisions": {
-                k: {"role": d.role, "reason": d.reason, "evidence": d.evidence}
-                for k, d in self.decisions.items()
+                k: {"role": d.role, "reason": d.reason, "evidence": d.evidence} for k, d in self.decisions.items()
             },
             "events": [dict(e) for e in self.events],
         }
@@ -112,8 +107,7 @@ class PolicyCard:
             if key not in raw:
                 raise PolicyError(f"the card has no {key!r}")
         decisions = {
-            k: Decision(d["role"], d.get("reason", ""), d.get("evidence", ""))
-            for k, d in raw["decisions"].items()
+            k: Decision(d["role"], d.get("reason", ""), d.get("evidence", "")) for k, d in raw["decisions"].items()
         }
         events = tuple(raw.get("events", ()))
         return cls(raw["dataset"], str(raw["version"]), tuple(raw["owners"]), decisions, events)

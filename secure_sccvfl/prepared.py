@@ -120,9 +120,7 @@ def cycle_error(ready: Prepared) -> float:
     moved = left = 0.0
     for party in ready.parties:
         known = party.units[ready.split.train]
-        make = make_generator(
-            party.layout, sketch.tables, sketch.deviation, ready.roles, config, ready.seed, known
-        )
+        make = make_generator(party.layout, sketch.tables, sketch.deviation, ready.roles, config, ready.seed, known)
         units = party.units[rows]
         edited = _by_true_group(make, units, codes, targets, 0)
         returned = _by_true_group(make, edited, there, back, 1)

@@ -53,9 +53,7 @@ class Feature:
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
             raise DataError(f"{self.name}: needs a public range low < high, got {self.low}..{self.high}")
         if self.edges and (
-            list(self.edges) != sorted(set(self.edges))
-            or self.edges[0] != self.low
-            or self.edges[-1] != self.high
+            list(self.edges) != sorted(set(self.edges)) or self.edges[0] != self.low or self.edges[-1] != self.high
         ):
             raise DataError(f"{self.name}: edges must rise from {self.low} to {self.high}, got {self.edges}")
 
@@ -75,9 +73,7 @@ class Feature:
         text = raw.astype("string").str.strip()
         gap = (text.isna() | text.isin(["", "NA", "nan"])).to_numpy(bool)
         if gap.any() and not self.missing:
-            raise DataError(
-                f"{self.name}: {int(gap.sum())} missing values; declare `missing = true` or fill them in"
-            )
+            raise DataError(f"{self.name}: {int(gap.sum())} missing values; declare `missing = true` or fill them in")
         if self.kind == "category":
             text = text.map(_plain_number, na_action="ignore")
             index = {c: float(i) for i, c in enumerate(self.categories)}

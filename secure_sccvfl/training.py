@@ -72,9 +72,7 @@ class TrainConfig:
         if self.gap_target <= 0 or self.guard < 0 or self.ridge <= 0:
             raise ValueError(f"bad gap_target {self.gap_target}, guard {self.guard} or ridge {self.ridge}")
         if min(self.warmup, self.steps, self.check_every, self.patience) < 1 or self.refreshes < 0:
-            raise ValueError(
-                "warmup, steps, check_every and patience must be at least 1, refreshes at least 0"
-            )
+            raise ValueError("warmup, steps, check_every and patience must be at least 1, refreshes at least 0")
 
 
 @dataclass(frozen=True)
@@ -212,8 +210,7 @@ class Trainer:
         self.check = self._bind(validation)
         self.head = engine.head(int(sum(widths.values())), outputs, task)
         self.flat = {
-            p.rank: CURVATURE[task] * self.encoders[p.rank](p.units).var(axis=0) + config.ridge
-            for p in train.parties
+            p.rank: CURVATURE[task] * self.encoders[p.rank](p.units).var(axis=0) + config.ridge for p in train.parties
         }
 
     def _bind(self, part: Part) -> Any:

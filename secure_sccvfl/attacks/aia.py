@@ -50,14 +50,11 @@ def attribute_inference(view: View, seed: int) -> list[Rate]:
     x, codes, test = _standard(view, np.random.default_rng(seed))
     truth = view.unknown[1]
     rates = [
-        Rate.balanced(f"mlp{epoch}", view.holder, guess, truth)
-        for epoch, guess in _mlp(x, codes, test, seed).items()
+        Rate.balanced(f"mlp{epoch}", view.holder, guess, truth) for epoch, guess in _mlp(x, codes, test, seed).items()
     ]
     linear = LogisticRegression(max_iter=2000, class_weight="balanced").fit(x, codes)
     rates.append(Rate.balanced("logreg", view.holder, linear.predict(test), truth))
-    boosted = HistGradientBoostingClassifier(
-        max_iter=40, max_depth=3, class_weight="balanced", random_state=seed
-    )
+    boosted = HistGradientBoostingClassifier(max_iter=40, max_depth=3, class_weight="balanced", random_state=seed)
     rates.append(Rate.balanced("boosting", view.holder, boosted.fit(x, codes).predict(test), truth))
     return rates
 

@@ -51,9 +51,7 @@ def attack_curves(rows: Sequence[Row], path: Path) -> None:
         curves: dict[str, list[tuple[float, float]]] = {}
         for r in rows:
             if r["metric"].startswith(prefix):
-                curves.setdefault(r["method"], []).append(
-                    (float(r["metric"].removeprefix(prefix)), r["mean"])
-                )
+                curves.setdefault(r["method"], []).append((float(r["metric"].removeprefix(prefix)), r["mean"]))
         for method, points in curves.items():
             axis.plot(*zip(*sorted(points), strict=True), marker="o", label=method)
         axis.set(xlabel=name, ylabel="success rate")

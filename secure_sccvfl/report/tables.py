@@ -103,12 +103,8 @@ def markdown(experiment: str, rows: Sequence[Row]) -> str:
                 cells.append("" if value is None else _number(value, metric))
             out.append(f"| {method} | " + " | ".join(cells) + " |")
         out += ["", *_edit_lines(here), ""]
-    out.append(
-        "Mean with 95 % t-interval over seeds. `[own]` is judged by the method's own generator and is a"
-    )
-    out.append(
-        "diagnostic only; `[ot]` and `[cvae]` are common judges fitted on held-out records. AIA is the"
-    )
+    out.append("Mean with 95 % t-interval over seeds. `[own]` is judged by the method's own generator and is a")
+    out.append("diagnostic only; `[ot]` and `[cvae]` are common judges fitted on held-out records. AIA is the")
     out.append("strongest attacker by its mean, balanced over groups: chance is 1 / groups.")
     return "\n".join(out) + "\n"
 

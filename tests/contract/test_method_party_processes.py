@@ -100,9 +100,7 @@ class PartyEngine:
         return self.meeting.engine.head(columns, outputs, task)
 
     def step(self, head, batch, penalty, step, curvature):
-        return self._call(
-            curvature, lambda engine, parts: engine.step(head, batch, penalty, step, merged(parts))
-        )
+        return self._call(curvature, lambda engine, parts: engine.step(head, batch, penalty, step, merged(parts)))
 
     def measure(self, head, batch, penalty, temperature=1.0):
         return self.meeting.engine.measure(head, batch, penalty, temperature)
@@ -123,9 +121,7 @@ class Seen:
 def part_for(party, rows):
     chosen = DATA.take(rows)
     label = chosen.label.values if DATA.label.holder == party.name else None
-    protected = tuple(
-        Seen(a.name, a.groups, a.codes if a.holder == party.name else None) for a in chosen.protected
-    )
+    protected = tuple(Seen(a.name, a.groups, a.codes if a.holder == party.name else None) for a in chosen.protected)
     return Part((party.take(rows),), label, protected)
 
 

@@ -92,9 +92,7 @@ def test_order_of_rows_in_a_file_means_nothing(tmp_path):
     table = pd.read_csv(tmp_path / "office.csv")
     table.iloc[::-1].to_csv(tmp_path / "office.csv", index=False)
     again = load_toml(tmp_path / "loans.toml")
-    assert (plain.values == again.values).all() and (
-        plain.protected[0].codes == again.protected[0].codes
-    ).all()
+    assert (plain.values == again.values).all() and (plain.protected[0].codes == again.protected[0].codes).all()
 
 
 def test_a_party_may_bring_parquet(tmp_path):
@@ -215,9 +213,7 @@ def test_copies_of_a_record_never_straddle_the_split(seed, kind):
 def test_splits_are_stratified_and_come_from_the_seed_alone():
     data = quiet_load("german")
     split, again = make_split(data, "iid", 4), make_split(data, "iid", 4)
-    assert (split.train == again.train).all() and not np.array_equal(
-        split.train, make_split(data, "iid", 5).train
-    )
+    assert (split.train == again.train).all() and not np.array_equal(split.train, make_split(data, "iid", 5).train)
     assert abs(len(split.test) - 300) <= 3 and abs(len(split.validation) - 140) <= 3
     assert abs(data.label.values[split.test].mean() - 0.3) < 0.01
     shifted = make_split(data, "shift", 4)

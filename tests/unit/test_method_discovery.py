@@ -56,9 +56,7 @@ def test_the_sketch_equals_a_cross_table_when_there_is_no_noise():
     codes, values = data.protected[0].codes, data.parties[1].values[:, 3]
     for category in range(3):
         for group in range(2):
-            assert (
-                sketch.tables["housing"][category, group] == ((values == category) & (codes == group)).sum()
-            )
+            assert sketch.tables["housing"][category, group] == ((values == category) & (codes == group)).sum()
 
 
 def test_five_refreshes_end_at_the_noise_of_one_release_of_the_whole_budget():
@@ -69,9 +67,7 @@ def test_five_refreshes_end_at_the_noise_of_one_release_of_the_whole_budget():
     for i in range(1, 5):
         merged = tuple(
             a.merged(b)
-            for a, b in zip(
-                merged, release_sketches(engine, parties, data.protected, str(i), FEATURES), strict=True
-            )
+            for a, b in zip(merged, release_sketches(engine, parties, data.protected, str(i), FEATURES), strict=True)
         )
     once = GaussianNoise(Budget(releases=1), 1).deviation(np.sqrt(19))
     assert merged[0].deviation == pytest.approx(once, rel=0.02) and merged[0].releases == 5
@@ -85,9 +81,7 @@ def test_noisy_scores_keep_the_order_of_the_noise_free_ones():
     for seed in range(20):
         noise = GaussianNoise(Budget(releases=1, copies=1), seed)
         noisy = release_sketches(PlainEngine(noise), parties, data.protected, "s", FEATURES)[0].tables
-        agreement.append(
-            spearmanr([table_score(truth[k]) for k in names], [table_score(noisy[k]) for k in names])[0]
-        )
+        agreement.append(spearmanr([table_score(truth[k]) for k in names], [table_score(noisy[k]) for k in names])[0])
     assert np.mean(agreement) > 0.85
 
 
@@ -113,9 +107,7 @@ def test_the_noise_has_the_scale_that_is_charged(factor):
     assert far == (factor != 1.0)
 
 
-@pytest.mark.parametrize(
-    "bad", [{"epsilon": 0}, {"delta": 0}, {"delta": 1.0}, {"releases": 0}, {"copies": 0}]
-)
+@pytest.mark.parametrize("bad", [{"epsilon": 0}, {"delta": 0}, {"delta": 1.0}, {"releases": 0}, {"copies": 0}])
 def test_a_bad_budget_is_refused(bad):
     with pytest.raises(ValueError, match="must"):
         Budget(**bad)
@@ -153,9 +145,7 @@ def test_a_p_value_of_an_empty_table_is_one():
 
 
 def sketch(**scores):
-    tables = {
-        k: 100 * np.array([[0.5 + v / 2, 0.5 - v / 2], [0.5 - v / 2, 0.5 + v / 2]]) for k, v in scores.items()
-    }
+    tables = {k: 100 * np.array([[0.5 + v / 2, 0.5 - v / 2], [0.5 - v / 2, 0.5 + v / 2]]) for k, v in scores.items()}
     return (Sketch("s", tables, 1.0),)
 
 

@@ -28,9 +28,7 @@ def write(folder, task, n=400):
     signal = visits / 3 + spend / 150 + rng.normal(0, 0.7, n)
     target = {
         "binary": np.where(signal > np.median(signal), "yes", "no"),
-        "multiclass": np.array(["low", "mid", "high"])[
-            np.digitize(signal, np.quantile(signal, [0.33, 0.67]))
-        ],
+        "multiclass": np.array(["low", "mid", "high"])[np.digitize(signal, np.quantile(signal, [0.33, 0.67]))],
         "regression": signal.clip(0, 10).round(3),
     }[task]
     ids = [f"c{i}" for i in range(n)]
@@ -81,9 +79,7 @@ def test_own_data_goes_through_the_whole_harness(tmp_path, monkeypatch, task):
     rows = reproduce("main", [write(tmp_path, task)], ["iid"], 2, 1, tmp_path / "out", "local")
     got = {(r["method"], r["judge"], r["metric"]): r["mean"] for r in rows}
     assert json.loads((tmp_path / "out" / "results.json").read_text())["rows"][0]["dataset"] == "shops"
-    assert {m for (_, _, m) in got} >= {"scg_region", "scg_norm_region"}, (
-        "both protected attributes are judged"
-    )
+    assert {m for (_, _, m) in got} >= {"scg_region", "scg_norm_region"}, "both protected attributes are judged"
     if task == "regression":
         assert got["erm", None, "rmse"] < 0.8 * got["majority", None, "rmse"]
         assert not any(m == "fr" for (_, _, m) in got)

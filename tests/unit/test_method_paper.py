@@ -40,9 +40,7 @@ def runs():
 def test_the_model_that_is_kept_comes_from_inside_the_warm_up(runs):
     # So no consistency loss ever touched it.
     warmup = NetworkConfig().warmup
-    assert all(fitted.notes["best_epoch"] < warmup for fitted, _ in runs), (
-        "no consistency loss ever touched it"
-    )
+    assert all(fitted.notes["best_epoch"] < warmup for fitted, _ in runs), "no consistency loss ever touched it"
     assert np.mean([fitted.notes["epochs_run"] for fitted, _ in runs]) < warmup + 10
 
 

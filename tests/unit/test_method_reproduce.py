@@ -80,11 +80,7 @@ def test_seeds_run_in_processes_and_give_the_same_rows(tmp_path):
     parallel = reproduce("folktables", ["heart"], ["iid"], 2, 2, tmp_path / "b", "local")
 
     def stable(rows):
-        return {
-            (r["method"], r["judge"], r["metric"]): round(r["mean"], 9)
-            for r in rows
-            if r["metric"] != "seconds"
-        }
+        return {(r["method"], r["judge"], r["metric"]): round(r["mean"], 9) for r in rows if r["metric"] != "seconds"}
 
     assert stable(serial) == stable(parallel)
 
