@@ -5,6 +5,7 @@ sccvfl selftest --parties 5
 sccvfl certs certs --parties 3
 sccvfl party --rank 0 --config session.toml --certs certs
 sccvfl dealer --config session.toml --certs certs
+sccvfl reproduce main --dataset german --seeds 10 --out results/german
 sccvfl bench ops
 """
 
@@ -21,6 +22,7 @@ COMMANDS = {
     "party": ("run_party", "start one party, on any host"),
     "dealer": ("run_dealer", "start the dealer, on any host"),
     "certs": ("certs", "make the certificates of a consortium"),
+    "reproduce": ("reproduce", "the method's tables over seeds, on the plaintext engine"),
     "bench": ("bench", "measure beside stock CrypTen and plain torch"),
 }
 

@@ -1,6 +1,11 @@
-"""Run an experiment over seeds: resumable, in parallel, results as JSON, Markdown and plots.
+"""Run an experiment of the method over seeds, on the plaintext engine, judged in common.
 
-python launch/reproduce.py main --dataset german --split iid --seeds 10 --jobs 2 --out results/german
+    python launch/reproduce.py main --dataset german --split iid --seeds 10 --jobs 2 --out results/german
+    python launch/reproduce.py main --dataset german --first-seed 200 --seeds 10 --out results/fresh
+    python launch/reproduce.py main --dataset my-data.toml --out results/mine
+
+Finished seeds are kept in OUT/seeds, so a run that was stopped goes on where it was. OUT gets
+results.json (data), results.md (tables with 95 % intervals) and plots.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from launch.console import EXIT_CODES
 from secure_sccvfl.experiments import EXPERIMENTS, Job, run_job, summarise
 from secure_sccvfl.report.plots import draw
 from secure_sccvfl.report.tables import markdown
@@ -74,7 +80,7 @@ def reproduce(
     experiment: str,
     datasets: Sequence[str],
     splits: Sequence[str],
-    seeds: int,
+    seeds: range,
     workers: int,
     out: Path,
     engine: str,
@@ -86,7 +92,7 @@ def reproduce(
         Job(experiment, dataset, split, seed)  # type: ignore[arg-type]
         for dataset in datasets
         for split in splits
-        for seed in range(seeds)
+        for seed in seeds
     ]
     missing = [job for job in jobs if not (kept / f"{job.key}.json").exists()]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -105,27 +111,30 @@ def reproduce(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Reproduce the paper's tables, judged in common.")
-    parser.add_argument("experiment", choices=EXPERIMENTS)
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("experiment", choices=EXPERIMENTS, help="which table of the paper")
     parser.add_argument(
         "--dataset",
         action="append",
         help="german, heart, compas, mobility, acs12, a TOML path, acs-income:CSV",
     )
-    parser.add_argument("--split", action="append", choices=("iid", "shift"))
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--jobs", type=int, default=max(os.cpu_count() or 1, 1))
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--engine", choices=tuple(RUNNERS), default="local")
+    parser.add_argument("--split", action="append", choices=("iid", "shift"), help="may be given twice; default iid")
+    parser.add_argument("--seeds", type=int, default=10, help="how many (default 10)")
+    parser.add_argument("--first-seed", type=int, default=0, help="the first of them (default 0)")
+    parser.add_argument("--jobs", type=int, default=max(os.cpu_count() or 1, 1), help="processes (default: cores)")
+    parser.add_argument("--out", type=Path, required=True, help="folder for results; finished seeds in it are kept")
+    parser.add_argument("--engine", choices=tuple(RUNNERS), default="local", help="ray: on a Ray cluster")
     options = parser.parse_args(arguments)
-    if options.seeds < 1 or options.jobs < 1:
-        parser.error("--seeds and --jobs must be at least 1")
+    if options.seeds < 1 or options.jobs < 1 or options.first_seed < 0:
+        parser.error("--seeds and --jobs must be at least 1, --first-seed at least 0")
     datasets = options.dataset or (["mobility"] if options.experiment == "folktables" else ["german"])
     reproduce(
         options.experiment,
         datasets,
         options.split or ["iid"],
-        options.seeds,
+        range(options.first_seed, options.first_seed + options.seeds),
         options.jobs,
         options.out,
         options.engine,

@@ -102,7 +102,7 @@ def markdown(experiment: str, rows: Sequence[Row]) -> str:
                 value = paper_value(experiment, dataset, split, method, metric)
                 cells.append("" if value is None else _number(value, metric))
             out.append(f"| {method} | " + " | ".join(cells) + " |")
-        out += ["", *_edit_lines(here), ""]
+        out += ["", *_edit_lines(here), *_majority_lines(index, methods), ""]
     out.append("Mean with 95 % t-interval over seeds. `[own]` is judged by the method's own generator and is a")
     out.append("diagnostic only; `[ot]` and `[cvae]` are common judges fitted on held-out records. AIA is the")
     out.append("strongest attacker by its mean, balanced over groups: chance is 1 / groups.")
@@ -123,3 +123,14 @@ def _edit_lines(rows: Sequence[Row]) -> list[str]:
                 f"size {get['edit_size']:.2f}{cycle}"
             )
     return lines
+
+
+def _majority_lines(index: Mapping[tuple[str, str | None, str], Row], methods: Sequence[str]) -> list[str]:
+    """Warn of methods that are stable because they hardly decide."""
+    accuracy = {method: row["mean"] for method in methods if (row := index.get((method, None, "acc"))) is not None}
+    if "majority" not in accuracy:
+        return []
+    idle = [m for m, value in accuracy.items() if m != "majority" and value <= accuracy["majority"] + 0.005]
+    if not idle:
+        return []
+    return [f"- **no better than the majority rate**, so their flip rates say nothing: {', '.join(idle)}"]

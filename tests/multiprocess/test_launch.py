@@ -97,7 +97,9 @@ def test_mistakes_give_one_line(tmp_path: Path, arguments: tuple[str, ...], mess
     assert len(ran.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("name", ["run_mpc.py", "run_party.py", "run_dealer.py", "certs.py", "bench.py"])
+@pytest.mark.parametrize(
+    "name", ["run_mpc.py", "run_party.py", "run_dealer.py", "certs.py", "bench.py", "reproduce.py"]
+)
 def test_help_teaches(tmp_path: Path, name: str) -> None:
     ran = program(name, "--help", cwd=tmp_path)
     assert ran.returncode == 0 and "python launch/" in ran.stdout and "exit codes" in ran.stdout

@@ -33,6 +33,11 @@ def test_imports_go_one_way(path: Path) -> None:
     assert ours <= ALLOWED[package]
 
 
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_modules_stay_small(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 500
+
+
 def importers(module: str) -> set[str]:
     return {
         str(path.relative_to(ROOT))

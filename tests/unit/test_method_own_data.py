@@ -76,7 +76,7 @@ def test_own_data_goes_through_the_whole_harness(tmp_path, monkeypatch, task):
     monkeypatch.setattr(
         experiments, "METHODS", {k: METHODS[k] for k in ("majority", "logreg", "erm", "drop_m", "scc")}
     )
-    rows = reproduce("main", [write(tmp_path, task)], ["iid"], 2, 1, tmp_path / "out", "local")
+    rows = reproduce("main", [write(tmp_path, task)], ["iid"], range(2), 1, tmp_path / "out", "local")
     got = {(r["method"], r["judge"], r["metric"]): r["mean"] for r in rows}
     assert json.loads((tmp_path / "out" / "results.json").read_text())["rows"][0]["dataset"] == "shops"
     assert {m for (_, _, m) in got} >= {"scg_region", "scg_norm_region"}, "both protected attributes are judged"
