@@ -78,12 +78,16 @@ def test_certificates(tmp_path: Path) -> None:
     [
         (("run_mpc.py", "--parties", "1"), "at least 2"),
         (("run_mpc.py", "--out", "."), "not empty"),
-        (("run_party.py", "--rank", "0", "--config", "absent.toml"), "cannot read the session file"),
-        (("run_party.py", "--rank", "0", "--config", "bad.toml"), "not valid TOML"),
+        (("run_party.py", "--out", "o", "--rank", "0", "--config", "absent.toml"), "cannot read the session file"),
+        (("run_party.py", "--out", "o", "--rank", "0", "--config", "bad.toml"), "not valid TOML"),
         (("run_dealer.py", "--config", "unknown.toml"), "unknown setting 'partys'"),
-        (("run_party.py", "--rank", "7", "--config", "good.toml", "--certs", "."), "no certificate file"),
-        (("run_party.py", "--rank", "0", "--config", "good.toml"), "needs certificates"),
-        (("run_party.py", "--rank", "0", "--config", "nojob.toml"), "no such job: 'dance'"),
+        (
+            ("run_party.py", "--out", "o", "--rank", "7", "--config", "good.toml", "--certs", "."),
+            "no certificate file",
+        ),
+        (("run_party.py", "--out", "o", "--rank", "0", "--config", "good.toml"), "needs certificates"),
+        (("run_party.py", "--out", "o", "--rank", "0", "--config", "nojob.toml"), "no such job: 'dance'"),
+        (("run_party.py", "--out", "old", "--rank", "0", "--config", "good.toml"), "is there already"),
     ],
 )
 def test_mistakes_give_one_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
@@ -91,6 +95,8 @@ def test_mistakes_give_one_line(tmp_path: Path, arguments: tuple[str, ...], mess
     (tmp_path / "unknown.toml").write_text("partys = []")
     (tmp_path / "good.toml").write_text('parties = ["127.0.0.1:1", "127.0.0.1:2"]')
     (tmp_path / "nojob.toml").write_text('parties = ["127.0.0.1:1", "127.0.0.1:2"]\njob = "dance"')
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "releases.jsonl").touch()
     ran = program(*arguments, cwd=tmp_path)
     assert ran.returncode in (1, 2)
     assert message in ran.stderr and "Traceback" not in ran.stderr
