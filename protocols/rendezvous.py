@@ -198,6 +198,10 @@ class Rendezvous:
             log.warning("turned away %s", who)
 
     def _secure(self, raw: socket.socket, context: ssl.SSLContext, seconds: float, *, server: bool) -> ssl.SSLSocket:
+        try:
+            raw.getpeername()
+        except OSError:
+            raise ConnectionResetError("gone before the handshake") from None
         raw.settimeout(seconds)
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

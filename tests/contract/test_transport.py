@@ -15,6 +15,9 @@ from tests.harness import credentials, in_threads, local_config
 
 Work = Callable[[Transport], Any]
 
+# When a peer is gone before the handshake, ssl.wrap_socket leaves its half-made socket to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
+
 
 @pytest.fixture(params=["tls", "gloo"])
 def kind(request: pytest.FixtureRequest) -> str:
