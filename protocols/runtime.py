@@ -230,6 +230,16 @@ class Session:
             words = ring.encode(values) if self.rank == owner else None
             return arithmetic.mask_owned(self.party, owner, words, shape)
 
+    def mask_shared(self, value: Any) -> arithmetic.Masked:
+        """A shared matrix under a mask that is opened once, for many products."""
+        with self._transport.meter.scope("mask"):
+            words = arithmetic.refraction(self.party, words_of(value), bits_of(value), FRACTION_BITS)
+            return arithmetic.mask_shared(self.party, words)
+
+    def forget(self, block: arithmetic.Masked) -> None:
+        """The dealer need not keep this mask any longer; no product with it may follow."""
+        self.party.tuples.forget(block.counter)
+
     def masked_matmul(self, block: arithmetic.Masked, value: Any, *, transposed: bool = False) -> Any:
         """block @ value, or its transpose @ value; two rounds with truncation."""
         with self._transport.meter.scope("masked matmul"):
