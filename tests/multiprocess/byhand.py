@@ -21,14 +21,21 @@ HERE = Path(__file__).parent
 class ByHand:
     """Processes of one session; `endings` waits for them and gives exit code and last line of each."""
 
-    def __init__(self, folder: Path, parties: int = 3, connect: float = CONNECT, repeat: int = 200) -> None:
+    def __init__(
+        self, folder: Path, parties: int = 3, connect: float = CONNECT, repeat: int = 200, size: int = 50
+    ) -> None:
         self.folder = folder
-        options = {"size": 50, "repeat": repeat}
+        options = {"size": size, "repeat": repeat}
         self.config, self._listeners = local_config(parties, connect=connect, options=options)
         self.processes: dict[str, subprocess.Popen[str]] = {}
 
     def start(
-        self, name: str, *, instead: tuple[str, ...] | None = None, config: SessionConfig | None = None
+        self,
+        name: str,
+        *,
+        instead: tuple[str, ...] | None = None,
+        config: SessionConfig | None = None,
+        environment: dict[str, str] | None = None,
     ) -> None:
         """Start 'dealer' or 'party 0'...; `instead` names another script here and its first arguments."""
         file = self.folder / f"{name}.toml"
@@ -53,7 +60,12 @@ class ByHand:
             text=True,
             pass_fds=handles,
             cwd=ROOT,
-            env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1"), "PYTHONPATH": str(ROOT)},
+            env={
+                **os.environ,
+                **dict.fromkeys(THREAD_VARIABLES, "1"),
+                "PYTHONPATH": str(ROOT),
+                **(environment or {}),
+            },
         )
         if name != "dealer":
             listener.close()

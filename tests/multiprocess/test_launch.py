@@ -61,6 +61,20 @@ def test_processes_started_by_hand(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "party-1" / "result.json").read_text())["ok"]
 
 
+def test_hosts_with_other_processors_and_threads(tmp_path: Path) -> None:
+    """Floating point differs between them; what multiplies a share must not."""
+    session = ByHand(tmp_path, repeat=1, size=4000)
+    other = {"OPENBLAS_NUM_THREADS": "2", "OPENBLAS_CORETYPE": "Prescott", "OMP_NUM_THREADS": "2"}
+    try:
+        for name in ("dealer", "party 0", "party 2"):
+            session.start(name)
+        session.start("party 1", environment=other)
+        endings = session.endings()
+    finally:
+        session.close()
+    assert {name: code for name, (code, _) in endings.items()} == dict.fromkeys(endings, 0), endings
+
+
 def test_certificates(tmp_path: Path) -> None:
     made = program("certs.py", "certs", "--parties", "3", cwd=tmp_path)
     assert made.returncode == 0
