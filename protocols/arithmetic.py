@@ -7,6 +7,7 @@
 | mask (owned block) | x at its owner | 1, once | owner: size of x; others: 0 | nothing |
 | masked matmul | a mask, shares of y | 1 | size of y | nothing |
 | divide by a public integer | shares of x | 1 | size of x | nothing |
+| the same, from 2^15 values on | shares of x | 2 | an m-th of it, and a bit for each value | nothing |
 
 Why: all that is opened is a secret minus a uniform tuple value that is used for this secret
 alone. A mask may serve many products of the *same* secret, since it is opened once.
@@ -33,6 +34,8 @@ from protocols.party import Party
 from protocols.ring import Words, unsigned_quotient
 from protocols.transport import Spec
 from protocols.tuples import Request
+
+_SLICED = 1 << 15
 
 
 def bilinear(party: Party, op: str, x: Words, y: Words, **options: Any) -> Words:
@@ -136,14 +139,19 @@ def divide(party: Party, x: Words, divisor: int) -> Words:
     masked = np.add(flat, pair["r"], out=pair["r"])
     if party.rank == 0:
         masked += np.int64(steps * divisor)
-    (opened,) = party.open_masked("truncate", [masked])
+    # One party adds the public quotient, so large arrays are opened in slices, each at one party.
+    if masked.size < _SLICED:
+        (opened,) = party.open_masked("truncate", [masked])
+        negative, mine = opened < 0, slice(0, masked.size if party.rank == 0 else 0)
+        opened = opened[mine]
+    else:
+        mine, opened, negative = party.open_slices("truncate", masked)
     wrap = ((1 << 64) + divisor // 2) // divisor
     # Where the top bit of c is 0, a top bit of r means a wrap.
-    factor = np.where(opened < 0, np.int64(0), np.uint64(wrap % (1 << 64)).view(np.int64))
+    factor = np.where(negative, np.int64(0), np.uint64(wrap % (1 << 64)).view(np.int64))
     factor *= pair["top"]
     result: Words = np.subtract(factor, pair["q"], out=factor)
-    if party.rank == 0:
-        result += unsigned_quotient(opened, divisor) - steps
+    result[mine] += unsigned_quotient(opened, divisor) - steps
     return result.reshape(x.shape)
 
 

@@ -17,6 +17,7 @@ declared release.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -88,6 +89,30 @@ class Party:
             for total, array in zip(totals, arrays, strict=True):
                 join(total, array, out=total)
         return totals
+
+    def open_slices(self, step: str, masked: Words) -> tuple[slice, Words, npt.NDArray[np.bool_]]:
+        """Masked values in m slices, slice k at party k alone, and at every party the sign of all: two rounds.
+
+        For large arrays of which only one party needs the value: an m-th of the bytes of `open_masked`.
+        """
+        bounds = [masked.size * k // self.parties for k in range(self.parties + 1)]
+        slices = [slice(low, high) for low, high in pairwise(bounds)]
+        own = masked[slices[self.rank]].copy()
+        came = self.transport.exchange(
+            step, {k: [masked[slices[k]]] for k in self.others}, {k: [Spec.of(own)] for k in self.others}
+        )
+        for arrays in came.values():
+            own += arrays[0]
+        lengths = [part.stop - part.start for part in slices]
+        signs = np.packbits(own < 0)
+        packed = self.transport.exchange(
+            f"{step} signs",
+            {k: [signs] for k in self.others},
+            {k: [Spec("|u1", ((lengths[k] + 7) // 8,))] for k in self.others},
+        )
+        packed[self.rank] = [signs]
+        negative = np.concatenate([np.unpackbits(packed[k][0], count=lengths[k]) for k in range(self.parties)])
+        return slices[self.rank], own, negative.view(np.bool_)
 
     def publish(self, step: str, owner: int, array: Array | None, spec: Spec) -> Array:
         """A masked array that `owner` alone holds, sent to all others in one round."""
