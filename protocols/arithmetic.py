@@ -42,13 +42,29 @@ def bilinear(party: Party, op: str, x: Words, y: Words, **options: Any) -> Words
     """Shares of op(x, y), not truncated, by Beaver's triple."""
     if x.ndim == y.ndim == 0:
         return bilinear(party, op, x.reshape(1), y.reshape(1)).reshape(())
-    frozen = tuple(sorted((key, _plain(value)) for key, value in options.items()))
-    triple = party.take("bilinear", op, x.shape, y.shape, frozen)
-    a, b, c = triple["a"], triple["b"], triple["c"]
+    triple = party.take("bilinear", op, x.shape, y.shape, _frozen(options))
+    return _beaver(party, op, x, y, triple["a"], triple["b"], triple["c"], options)
+
+
+def scaled_bilinear(party: Party, op: str, x: Words, y: Words, divisor: int, **options: Any) -> Words:
+    """Shares of op(x, y) / divisor, as `bilinear` and `divide` would give them.
+
+    The tuple holds m = op(a, b) + r in place of op(a, b) and r, so the product comes out masked.
+    """
+    if x.ndim == y.ndim == 0:
+        return scaled_bilinear(party, op, x.reshape(1), y.reshape(1), divisor).reshape(())
+    fields = party.take("scaled_bilinear", op, x.shape, y.shape, _frozen(options), divisor)
+    masked = _beaver(party, op, x, y, fields["a"], fields["b"], fields["m"], options)
+    return _unmask_quotient(party, masked, fields["q"], fields["top"], divisor)
+
+
+def _beaver(
+    party: Party, op: str, x: Words, y: Words, a: Words, b: Words, c: Words, options: dict[str, Any]
+) -> Words:
+    """Shares of op(x, y) + (c - op(a, b)); the tuple is used up, and its arrays hold what follows."""
     e, d = party.open_masked(op, [x - a, y - b])
     if party.rank == 0:
         b += d  # e*b + e*d in one product
-    # The tuple is used up: its arrays may hold what follows.
     reuse = x.shape == y.shape and op == "mul"
     c += ring.apply(op, e, b, **options) if not reuse else np.multiply(e, b, out=b)
     c += ring.apply(op, a, d, **options) if not reuse else np.multiply(a, d, out=a)
@@ -135,8 +151,14 @@ def divide(party: Party, x: Words, divisor: int) -> Words:
         raise ProtocolError(f"a divisor must be below 2^62, not {divisor}")
     flat = x.reshape(-1)
     pair = party.take("truncation", flat.shape, divisor)
-    steps = (1 << 62) // divisor
     masked = np.add(flat, pair["r"], out=pair["r"])
+    return _unmask_quotient(party, masked, pair["q"], pair["top"], divisor).reshape(x.shape)
+
+
+def _unmask_quotient(party: Party, product: Words, q: Words, top: Words, divisor: int) -> Words:
+    """From shares of x + r, and of r // divisor and the top bit of r: shares of x / divisor."""
+    steps = (1 << 62) // divisor
+    masked = product.reshape(-1)
     if party.rank == 0:
         masked += np.int64(steps * divisor)
     # One party adds the public quotient, so large arrays are opened in slices, each at one party.
@@ -149,10 +171,10 @@ def divide(party: Party, x: Words, divisor: int) -> Words:
     wrap = ((1 << 64) + divisor // 2) // divisor
     # Where the top bit of c is 0, a top bit of r means a wrap.
     factor = np.where(negative, np.int64(0), np.uint64(wrap % (1 << 64)).view(np.int64))
-    factor *= pair["top"]
-    result: Words = np.subtract(factor, pair["q"], out=factor)
+    factor *= top.reshape(-1)
+    result: Words = np.subtract(factor, q.reshape(-1), out=factor)
     result[mine] += unsigned_quotient(opened, divisor) - steps
-    return result.reshape(x.shape)
+    return result.reshape(product.shape)
 
 
 def truncate(party: Party, x: Words, bits: int) -> Words:
@@ -165,6 +187,10 @@ def refraction(party: Party, x: Words, bits: int, wanted: int) -> Words:
     if bits > wanted:
         return truncate(party, x, bits - wanted)
     return np.left_shift(x, wanted - bits) if bits < wanted else x
+
+
+def _frozen(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted((key, _plain(value)) for key, value in options.items()))
 
 
 def _plain(value: Any) -> Any:

@@ -197,8 +197,11 @@ def _replace_arithmetic(crypten: Any, Shared: Any, current: Callable[[], Session
             with current().measure("product" if op == "mul" else op):
                 whole = 0 in (bits(self), bits(y))
                 left, right = (words(self), words(y)) if whole else (usual_words(self), usual_words(y))
-                product = arithmetic.bilinear(party, op, left, right, **options)
-                return result(target, product, bits(self) + bits(y)) if whole else narrow(target, product)
+                if whole:
+                    product = arithmetic.bilinear(party, op, left, right, **options)
+                    return result(target, product, bits(self) + bits(y))
+                quotient = arithmetic.scaled_bilinear(party, op, left, right, 1 << FRACTION_BITS, **options)
+                return result(target, quotient, FRACTION_BITS)
         if isinstance(y, int) or (torch.is_tensor(y) and not y.is_floating_point()):
             factor = torch.as_tensor(y, dtype=torch.int64).numpy()
             return result(target, scaled(op, words(self), factor, options), bits(self))

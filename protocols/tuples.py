@@ -115,6 +115,20 @@ def bilinear(op: str, shape_a: Shape, shape_b: Shape, options: tuple[tuple[str, 
     )
 
 
+def scaled_bilinear(
+    op: str, shape_a: Shape, shape_b: Shape, options: tuple[tuple[str, Any], ...], divisor: int
+) -> Recipe:
+    """For a product that is divided at once: m = op(a, b) + r, and what `truncation` gives for r."""
+    out = _bilinear_shape(op, shape_a, shape_b, options)
+    divided = truncation(out, divisor)
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        r = free["m"] - ring.apply(op, free["a"], free["b"], **dict(options))
+        return divided.compute({"r": r}, shares, masks)
+
+    return Recipe({"a": Field(shape_a), "b": Field(shape_b), "m": Field(out)}, divided.bound, compute)
+
+
 def square(shape: Shape) -> Recipe:
     """b = a * a."""
     return Recipe({"a": Field(shape)}, {"b": Field(shape)}, lambda free, shares, masks: {"b": free["a"] * free["a"]})
@@ -231,6 +245,7 @@ _KINDS: dict[str, Callable[..., Recipe]] = {
     make.__name__: make
     for make in (
         bilinear,
+        scaled_bilinear,
         square,
         binary,
         bit_and,
