@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,9 +51,6 @@ class Cost:
     received: int = 0
     dealer: int = 0
     """Bytes from and to the dealer, which may come ahead of time."""
-
-    def __sub__(self, other: Cost) -> Cost:
-        return Cost(**{name: value - getattr(other, name) for name, value in asdict(self).items()})
 
 
 class Meter:

@@ -86,11 +86,10 @@ def time_repeats(
 
 
 class OperationsBenchmark:
-    """Options: `repeats` of each operation, `ahead` whether the dealer may work ahead."""
+    """Option: `repeats` of each operation. The dealer works ahead, as it does in training."""
 
     def __init__(self, config: SessionConfig) -> None:
         self.repeats = int(config.options.get("repeats", 10))
-        self.ahead = bool(config.options.get("ahead", True))
         everyone = tuple(range(len(config.parties)))
         self.releases = {
             dimensions: Release(
@@ -126,11 +125,10 @@ class OperationsBenchmark:
             def act(operation: Callable[..., Any] = operation, shared: list[Any] = shared) -> Any:
                 return operation(*shared)
 
-            passes = range(self.repeats + 1)
             result, timing = time_repeats(
                 act,
                 session.communicator.barrier,
-                session.repeat(len(passes)) if self.ahead else passes,
+                session.repeat(self.repeats + 1),
                 lambda: session.total_cost.rounds,
             )
             expected = case.plain(*case.inputs)
