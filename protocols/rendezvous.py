@@ -146,11 +146,9 @@ class Rendezvous:
 
     def _accept(self) -> None:
         listener = self.listener
-        if listener is None:
-            return
-        listener.settimeout(0.1)
-        while not self.stop.is_set():
+        while listener is not None and not self.stop.is_set():
             try:
+                listener.settimeout(0.1)
                 raw, address = listener.accept()
             except TimeoutError:
                 continue
