@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -91,6 +91,15 @@ class Finding:
     scores: Mapping[str, float]
     p_values: Mapping[str, float]
     log: tuple[str, ...] = field(default_factory=tuple)
+
+    def as_record(self) -> dict[str, Any]:
+        """For the audit log."""
+        return {
+            "roles": dict(self.roles.of),
+            "scores": dict(self.scores),
+            "p_values": dict(self.p_values),
+            "changes": list(self.log),
+        }
 
 
 def release_sketches(

@@ -23,6 +23,9 @@ ConsistencyKind = Literal["squared", "l1"]
 # Bound on the second derivative of the loss in a logit.
 CURVATURE: Mapping[Task, float] = {"binary": 0.25, "multiclass": 0.5, "regression": 1.0}
 
+# An objective must fall by this much to count as better.
+MARGIN = 1e-5
+
 # Half-width of the smooth sign in the l1 consistency gradient.
 SIGN_WIDTH = 0.02
 
@@ -48,14 +51,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Measures:
-    """The declared scalars of a batch; nothing per record."""
+    """The declared scalars of a batch; nothing per record.
+
+    Mean loss, root of the summed variance of the logits, root-mean-square gap under the edits.
+    """
 
     loss: float
-    accuracy: float
     spread: float
-    gap: float
     gap_rms: float
-    flip_rate: float
 
     @property
     def relative_gap(self) -> float:
@@ -108,16 +111,31 @@ class Engine(Protocol):
         """A zero head."""
         ...
 
-    def step(self, head: Any, batch: Any, penalty: Any | None, step: Step, curvature: Blocks) -> Any:
-        """One step; returns the new head.
+    def steps(self, head: Any, batch: Any, penalty: Any | None, step: Step, curvature: Blocks, count: int) -> Any:
+        """`count` steps; returns the new head.
 
-        `curvature` is each owner's local bound on the second derivative per column; the step divides by
+        `curvature` is each owner's local bound on the second derivative per column; a step divides by
         it. A secret engine gets the same step when owners scale their columns before sharing them.
         """
         ...
 
-    def measure(self, head: Any, batch: Any, penalty: Any | None, temperature: float = 1.0) -> Measures:
+    def objective(self, head: Any, batch: Any, penalty: Any | None, step: Step) -> Any:
+        """Loss plus weighted consistency of a batch, as a handle for `improves`."""
+        ...
+
+    def improves(self, objective: Any, best: Any) -> bool:
+        """Whether an objective is below another by more than MARGIN; opens this one bit."""
+        ...
+
+    def measure(self, head: Any, batch: Any, penalty: Any | None) -> Measures:
         """Opens the scalars of `Measures`."""
+        ...
+
+    def coolest(self, head: Any, batch: Any, temperatures: Sequence[float]) -> int:
+        """Which temperature of a rising list gives this batch the lowest loss; opens the choice alone.
+
+        The loss is convex in 1 / temperature, so the choice is the first after which it rises.
+        """
         ...
 
     def logits(self, head: Any, encodings: Blocks) -> np.ndarray:

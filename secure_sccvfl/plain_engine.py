@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import expit, log_softmax, softmax
 
 from secure_sccvfl.data import Task
-from secure_sccvfl.engine import CURVATURE, SIGN_WIDTH, Blocks, Held, Measures, Step
+from secure_sccvfl.engine import CURVATURE, MARGIN, SIGN_WIDTH, Blocks, Held, Measures, Step
 from secure_sccvfl.noise import Noise
 
 
@@ -130,7 +130,14 @@ class PlainEngine:
         zero, bias = np.zeros((columns, outputs)), np.zeros(outputs)
         return Head(zero, bias, zero, bias, task)
 
-    def step(self, head: Head, batch: Batch, penalty: Penalty | None, step: Step, curvature: Blocks) -> Head:
+    def steps(
+        self, head: Head, batch: Batch, penalty: Penalty | None, step: Step, curvature: Blocks, count: int
+    ) -> Head:
+        for _ in range(count):
+            head = self._step(head, batch, penalty, step, curvature)
+        return head
+
+    def _step(self, head: Head, batch: Batch, penalty: Penalty | None, step: Step, curvature: Blocks) -> Head:
         n = len(batch.rows)
         residual = _residual(head(batch.rows), batch.label, head.task)
         gradient = batch.rows.T @ residual / n + batch.ridge[:, None] * head.weight
@@ -157,21 +164,33 @@ class PlainEngine:
         parts = [d.T @ np.tanh(d @ weight / SIGN_WIDTH) / len(d) for d in penalty.draws]
         return np.asarray(sum(parts) / len(parts))
 
-    def measure(self, head: Head, batch: Batch, penalty: Penalty | None, temperature: float = 1.0) -> Measures:
-        logits = head(batch.rows) / temperature
-        gap = gap_rms = flips = 0.0
+    def objective(self, head: Head, batch: Batch, penalty: Penalty | None, step: Step) -> float:
+        value = log_loss(head(batch.rows), batch.label, head.task)
+        if penalty is not None and step.lam > 0:
+            shifts = [d @ head.weight for d in penalty.draws]
+            size = [(v**2).sum(axis=1) / 2 if step.kind == "squared" else np.abs(v).sum(axis=1) for v in shifts]
+            value += step.lam * float(np.mean([v.mean() for v in size]))
+        if not np.isfinite(value):
+            raise FloatingPointError(f"training diverged at lambda {step.lam}: lower the rate")
+        return value
+
+    def improves(self, objective: float, best: float) -> bool:
+        return objective < best - MARGIN
+
+    def measure(self, head: Head, batch: Batch, penalty: Penalty | None) -> Measures:
+        logits = head(batch.rows)
+        gap_rms = 0.0
         if penalty is not None:
-            shifts = [d @ head.weight / temperature for d in penalty.draws]
-            gap = float(np.mean([np.abs(s).sum(axis=1).mean() for s in shifts]))
+            shifts = [d @ head.weight for d in penalty.draws]
             gap_rms = float(np.sqrt(np.mean([(s**2).sum(axis=1).mean() for s in shifts])))
-            if head.task != "regression":
-                chosen = decisions(logits, head.task)
-                flips = float(np.mean([(decisions(logits + s, head.task) != chosen).mean() for s in shifts]))
-        hit = 0.0
-        if head.task != "regression":
-            hit = float((decisions(logits, head.task) == batch.label).mean())
         spread = float(np.sqrt(logits.var(axis=0).sum()))
-        return Measures(log_loss(logits, batch.label, head.task), hit, spread, gap, gap_rms, flips)
+        return Measures(log_loss(logits, batch.label, head.task), spread, gap_rms)
+
+    def coolest(self, head: Head, batch: Batch, temperatures: Sequence[float]) -> int:
+        logits = head(batch.rows)
+        losses = [log_loss(logits / t, batch.label, head.task) for t in temperatures]
+        rising = [i for i, (a, b) in enumerate(pairwise(losses)) if b >= a]
+        return rising[0] if rising else len(losses) - 1
 
     def logits(self, head: Head, encodings: Blocks) -> np.ndarray:
         return head(_side_by_side(encodings))

@@ -7,8 +7,8 @@ engine; no per-record value of s, of the label or of a logit passes through it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,20 +26,22 @@ from secure_sccvfl.discovery import (
     residual_scores,
     weigh,
 )
+from secure_sccvfl.displacements import Displacements, movement
 from secure_sccvfl.encoders import Encoder, EncoderKind, fit_encoder
 from secure_sccvfl.engine import CURVATURE, SIGN_WIDTH, Blocks, ConsistencyKind, Engine, Held, Measures, Step
 from secure_sccvfl.generators import (
     Generator,
     GeneratorConfig,
     make_generator,
-    public_targets,
     shift_direction,
 )
+from secure_sccvfl.noise import BudgetError
 from secure_sccvfl.parties import Party, make_parties
 from secure_sccvfl.policy import PolicyCard, Roles
 from secure_sccvfl.splits import Split
 
 EDITED_ROWS = 20_000
+TEMPERATURES = tuple(float(t) for t in np.geomspace(0.5, 3.0, 25))
 
 
 @dataclass(frozen=True)
@@ -131,63 +133,33 @@ def part_of(data: Dataset, rows: np.ndarray, parties: tuple[Party, ...] | None =
     return Part(tuple(p.take(rows) for p in whole), chosen.label.values, chosen.protected)
 
 
-class _Displacements:
-    """Edits of one part: [draw][hypothesised group] -> encoded displacement per party, made on demand.
+@dataclass(frozen=True)
+class State:
+    """Where a run stands. What is not here follows from it, the data and the seed."""
 
-    Keeps, per party, the largest mean square of each column over groups: the owner's curvature bound.
-    """
-
-    def __init__(
-        self,
-        part: Part,
-        groups: int,
-        generators: Mapping[int, Generator],
-        encoders: Mapping[int, Encoder],
-        draws: int,
-        seed: int,
-    ) -> None:
-        self.part, self.groups, self.draws, self.seed = part, groups, draws, seed
-        self.generators, self.encoders = generators, encoders
-        self.base = {p.rank: encoders[p.rank](p.units) for p in part.parties}
-        self.energy = {rank: np.zeros(b.shape[1]) for rank, b in self.base.items()}
-
-    def __iter__(self) -> Iterator[Iterator[Blocks]]:
-        for draw in range(self.draws):
-            targets = public_targets(self.part.rows, self.groups, self.seed, draw)
-            yield self._draw(draw, targets)
-
-    def _draw(self, draw: int, targets: np.ndarray) -> Iterator[Blocks]:
-        for source in range(self.groups):
-            blocks = {}
-            for party in self.part.parties:
-                generator, encoder = self.generators[party.rank], self.encoders[party.rank]
-                edited = generator(party.units, source, targets[:, source], draw)
-                delta = encoder(edited) - self.base[party.rank]
-                self.energy[party.rank] = np.maximum(self.energy[party.rank], (delta**2).mean(axis=0))
-                blocks[party.rank] = delta
-            yield blocks
+    head: Any
+    sketches: tuple[Sketch, ...] = ()
+    refreshes: int = 0
+    finding: Finding | None = None
+    residual: Mapping[str, float] | None = None
+    trials: tuple[Trial, ...] = ()
+    taken: int = 0
+    waited: int = 0
+    best: Any = None
+    best_head: Any = None
 
 
-def _movement(
-    part: Part, generators: Mapping[int, Generator], roles: Roles, groups: int
-) -> tuple[dict[str, float], dict[str, float]]:
-    """A trial edit of every source group: how far each N or P and each M moved. Party-local."""
-    fixed: dict[str, float] = {}
-    edited: dict[str, float] = {}
-    for party in part.parties:
-        for source in range(groups):
-            target = np.full(len(party.units), (source + 1) % groups)
-            moved = np.abs(generators[party.rank](party.units, source, target, 0) - party.units)
-            for block in party.layout.blocks:
-                name = block.feature.name
-                far = float(moved[:, block.columns].max())
-                where = edited if roles.of[name] == "M" else fixed
-                where[name] = max(where.get(name, 0.0), far)
-    return fixed, edited
+@dataclass(frozen=True)
+class Hooks:
+    """What a run tells its surroundings: where it stands, what it decided, and a state worth keeping."""
+
+    progress: Callable[[str, int, int], None] = lambda phase, number, total: None
+    audit: Callable[[str, Mapping[str, Any]], None] = lambda event, numbers: None
+    keep: Callable[[State], None] = lambda state: None
 
 
 class Trainer:
-    """One run on one engine. Fields are the run's public state; methods are its phases, in order."""
+    """One run on one engine. Methods are its phases, in order; `state` is where it stands."""
 
     def __init__(
         self,
@@ -199,16 +171,18 @@ class Trainer:
         config: TrainConfig,
         seed: int,
         card: PolicyCard | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         self.engine, self.train, self.validation = engine, train, validation
         self.task, self.outputs, self.config, self.seed, self.card = task, outputs, config, seed, card
+        self.hooks = Hooks() if hooks is None else hooks
         self.encoders = {p.rank: fit_encoder(p.layout, p.units, config.encoder, seed) for p in train.parties}
         widths = engine.publish("columns", {str(k): e.columns for k, e in self.encoders.items()})
         counts = engine.publish("features", {str(p.rank): len(p.layout.blocks) for p in train.parties})
         self.features = int(sum(counts.values()))
         self.batch = self._bind(train)
         self.check = self._bind(validation)
-        self.head = engine.head(int(sum(widths.values())), outputs, task)
+        self.state = State(engine.head(int(sum(widths.values())), outputs, task))
         self.flat = {
             p.rank: CURVATURE[task] * self.encoders[p.rank](p.units).var(axis=0) + config.ridge for p in train.parties
         }
@@ -218,32 +192,43 @@ class Trainer:
         ridge = {rank: np.full(block.shape[1], self.config.ridge) for rank, block in encodings.items()}
         return self.engine.bind(encodings, part.label, ridge)
 
-    def discover(self, fixed: Roles | None = None) -> tuple[Finding, tuple[Sketch, ...]]:
+    def _go_on(self, **changes: Any) -> None:
+        self.state = replace(self.state, **changes)
+
+    def discover(self) -> None:
         """Sketch, then refreshes spread over the warm-up of the head; tables are averaged, roles damped."""
         config = self.config
-        sketches: tuple[Sketch, ...] = ()
-        finding: Finding | None = None
-        residual: dict[str, float] | None = None
-        if config.discovery.conditional:
-            residual = residual_scores(
-                self.engine, self.train.parties, self.train.protected, self.seed, self.features
-            )
+        if config.discovery.conditional and self.state.residual is None:
+            scores = residual_scores(self.engine, self.train.parties, self.train.protected, self.seed, self.features)
+            self._go_on(residual=scores)
         rounds = config.refreshes + 1
-        for refresh in range(rounds):
+        for refresh in range(self.state.refreshes, rounds):
+            self.hooks.progress("discovery and warm-up", refresh, rounds)
+            self._refresh(refresh)
+            step = Step(config.rate, config.momentum)
+            count = config.warmup // rounds
+            head = self.engine.steps(self.state.head, self.batch, None, step, self.flat, count)
+            self._go_on(head=head, refreshes=refresh + 1)
+            self.hooks.keep(self.state)
+
+    def _refresh(self, refresh: int) -> None:
+        """One more release, averaged with the earlier ones; refused by the budget, the last masks stay."""
+        before = self.state.sketches
+        try:
             fresh = release_sketches(
                 self.engine, self.train.parties, self.train.protected, f"sketch-{refresh}", self.features
             )
-            sketches = tuple(a.merged(b) for a, b in zip(sketches, fresh, strict=True)) if sketches else fresh
-            previous = finding.roles if finding is not None else None
-            finding = decide(self._evidence(sketches, residual), config.discovery, previous, self.card)
-            for _ in range(config.warmup // rounds):
-                step = Step(config.rate, config.momentum)
-                self.head = self.engine.step(self.head, self.batch, None, step, self.flat)
-        if finding is None:
-            raise RuntimeError("no sketch was released")
-        if fixed is not None:
-            finding = replace(finding, roles=fixed)
-        return finding, sketches
+        except BudgetError as error:
+            if self.state.finding is None:
+                raise
+            self.hooks.audit("refresh refused", {"refresh": refresh, "reason": str(error)})
+            return
+        sketches = tuple(a.merged(b) for a, b in zip(before, fresh, strict=True)) if before else fresh
+        previous = self.state.finding.roles if self.state.finding is not None else None
+        evidence = self._evidence(sketches, self.state.residual)
+        finding = decide(evidence, self.config.discovery, previous, self.card)
+        self.hooks.audit("roles", {"refresh": refresh, **finding.as_record()})
+        self._go_on(sketches=sketches, finding=finding)
 
     def _evidence(self, sketches: Sequence[Sketch], residual: Mapping[str, float] | None) -> Evidence:
         """Scores of the own tables, then those of all parties."""
@@ -254,9 +239,7 @@ class Trainer:
             self.engine.publish("residual-scores", own.residual),
         )
 
-    def generate(
-        self, finding: Finding, sketches: Sequence[Sketch]
-    ) -> tuple[Finding, dict[str, dict[int, Generator]]]:
+    def generate(self, finding: Finding) -> tuple[Finding, dict[str, dict[int, Generator]]]:
         """Local generators of every party for every protected attribute, after the interventional check."""
 
         def build(roles: Roles) -> dict[str, dict[int, Generator]]:
@@ -273,47 +256,47 @@ class Trainer:
                     )
                     for p in self.train.parties
                 }
-                for sketch in sketches
+                for sketch in self.state.sketches
             }
 
+        self.hooks.progress("generators", 0, 1)
         generators = build(finding.roles)
         fixed: dict[str, float] = {}
         edited: dict[str, float] = {}
         for attribute in self.train.protected:
-            a, b = _movement(self.train, generators[attribute.name], finding.roles, len(attribute.groups))
-            fixed = {k: max(fixed.get(k, 0.0), v) for k, v in a.items()}
-            edited = {k: max(edited.get(k, 0.0), v) for k, v in b.items()}
+            moved = movement(self.train.parties, generators[attribute.name], finding.roles, len(attribute.groups))
+            for known, seen in zip((fixed, edited), moved, strict=True):
+                known.update({k: max(known.get(k, 0.0), float(v != 0)) for k, v in seen.items()})
         checked = interventional_check(
             finding, self.engine.publish("moved-fixed", fixed), self.engine.publish("moved-edited", edited)
         )
+        self.hooks.audit("interventional check", checked.as_record())
         return checked, build(checked.roles)
 
     def penalties(
-        self,
-        finding: Finding,
-        sketches: Sequence[Sketch],
-        generators: Mapping[str, Mapping[int, Generator]],
+        self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]
     ) -> tuple[Any, Any, Blocks]:
         """Consistency of train and validation, and each owner's curvature bound of it."""
         energy = {p.rank: np.zeros(self.encoders[p.rank].columns) for p in self.train.parties}
         joined = []
-        for part in (self.train, self.validation):
+        for number, part in enumerate((self.train, self.validation)):
+            self.hooks.progress("counterfactuals", number, 2)
             edits = []
             for attribute in part.protected:
                 draws = int(np.clip(EDITED_ROWS // part.rows, 2, self.config.generator.draws))
-                made = _Displacements(
-                    part, len(attribute.groups), generators[attribute.name], self.encoders, draws, self.seed
+                made = Displacements(
+                    part.parties, len(attribute.groups), generators[attribute.name], self.encoders, draws, self.seed
                 )
                 edits.append(self.engine.edits(made, attribute.codes))
                 if part is self.train:
                     energy = {k: np.maximum(v, made.energy[k]) for k, v in energy.items()}
-            joined.append(self.engine.join(edits, self.guards(finding.roles, sketches)))
+            joined.append(self.engine.join(edits, self.guards(finding.roles)))
         return joined[0], joined[1], energy
 
-    def guards(self, roles: Roles, sketches: Sequence[Sketch]) -> list[Blocks]:
+    def guards(self, roles: Roles) -> list[Blocks]:
         """Directions along which the proxies give s away, one per protected attribute."""
         guards: list[Blocks] = []
-        for sketch in sketches:
+        for sketch in self.state.sketches:
             blocks = {}
             for party in self.train.parties:
                 plain = shift_direction(party.layout, sketch.tables, roles.named("P"))
@@ -322,9 +305,7 @@ class Trainer:
             guards.append(blocks)
         return guards
 
-    def fit(
-        self, penalty: Any, check: Any, energy: Blocks, guards: Sequence[Blocks]
-    ) -> tuple[float, tuple[Trial, ...]]:
+    def fit(self, penalty: Any, check: Any, energy: Blocks, guards: Sequence[Blocks]) -> None:
         """Train along the grid of lambda, each from the last head, until the rule is met."""
         reach = {k: np.zeros(len(v)) for k, v in self.flat.items()}
         for guard in guards:
@@ -332,65 +313,76 @@ class Trainer:
             length = sum(self.engine.publish("guard-length", lengths).values())
             reach = {k: v + np.abs(guard[k]) * length for k, v in reach.items()}
         steep = 1.0 if self.config.consistency == "squared" else 1.0 / SIGN_WIDTH
-        trials: list[Trial] = []
-        for lam in self.config.lambdas:
-            weight = self.config.guard * max(lam, 0.0)
+        while not self._chosen():
+            lam = self.config.lambdas[len(self.state.trials)]
+            weight = self.config.guard * lam
             bound = {k: self.flat[k] + lam * steep * energy[k] + weight * reach[k] for k in self.flat}
-            step = Step(self.config.rate, self.config.momentum, lam, self.config.consistency, weight)
-            measures, taken = self._descend(penalty, check, step, bound)
-            trials.append(Trial(lam, measures, taken))
-            if lam > 0 and measures.relative_gap <= self.config.gap_target:
-                break
-        return trials[-1].lam, tuple(trials)
+            self._descend(
+                penalty,
+                check,
+                Step(self.config.rate, self.config.momentum, lam, self.config.consistency, weight),
+                bound,
+            )
+            trial = Trial(lam, self.engine.measure(self.state.head, self.check, check), self.state.taken)
+            self.hooks.audit("lambda tried", asdict(trial))
+            self._go_on(trials=(*self.state.trials, trial), taken=0, waited=0, best=None, best_head=None)
+            self.hooks.keep(self.state)
 
-    def _descend(self, penalty: Any, check: Any, step: Step, bound: Blocks) -> tuple[Measures, int]:
+    def _chosen(self) -> bool:
+        """Whether the last lambda tried meets the rule, or none is left."""
+        trials = self.state.trials
+        if not trials:
+            return False
+        met = trials[-1].lam > 0 and trials[-1].validation.relative_gap <= self.config.gap_target
+        return met or len(trials) == len(self.config.lambdas)
+
+    def _descend(self, penalty: Any, check: Any, step: Step, bound: Blocks) -> None:
         """Steps at one lambda; stops after `patience` checks without a better validation objective."""
-        best, best_head, waited = np.inf, self.head, 0
-        measures = self.engine.measure(self.head, self.check, check)
-        for taken in range(1, self.config.steps + 1):
-            self.head = self.engine.step(self.head, self.batch, penalty, step, bound)
-            if taken % self.config.check_every:
-                continue
-            seen = self.engine.measure(self.head, self.check, check)
-            gap = seen.gap_rms**2 / 2 if step.kind == "squared" else seen.gap
-            objective = seen.loss + step.lam * gap
-            if not np.isfinite(objective):
-                raise FloatingPointError(f"training diverged at lambda {step.lam}: lower the rate")
-            if objective < best - 1e-5:
-                best, best_head, measures, waited = objective, self.head, seen, 0
-                continue
-            waited += 1
-            if waited >= self.config.patience:
-                break
-        self.head = best_head
-        return measures, taken
+        config, engine = self.config, self.engine
+        while self.state.taken < config.steps and self.state.waited < config.patience:
+            self.hooks.progress(f"training at lambda {step.lam:g}", self.state.taken, config.steps)
+            count = min(config.check_every, config.steps - self.state.taken)
+            head = engine.steps(self.state.head, self.batch, penalty, step, bound, count)
+            taken, objective = self.state.taken + count, engine.objective(head, self.check, check, step)
+            if self.state.best is None or engine.improves(objective, self.state.best):
+                self._go_on(head=head, taken=taken, waited=0, best=objective, best_head=head)
+            else:
+                self._go_on(head=head, taken=taken, waited=self.state.waited + 1)
+            self.hooks.keep(self.state)
+        self._go_on(head=self.state.best_head)
 
     def temperature(self) -> float:
         """Temperature with the lowest validation log loss, from a fixed grid."""
         if self.task == "regression":
             return 1.0
-        grid = np.geomspace(0.5, 3.0, 25)
-        losses = [self.engine.measure(self.head, self.check, None, float(t)).loss for t in grid]
-        return float(grid[int(np.argmin(losses))])
+        return TEMPERATURES[self.engine.coolest(self.state.head, self.check, TEMPERATURES)]
 
-    def run(self, roles: Roles | None = None) -> Model:
-        """All phases in order. Every process of a run calls this with what it holds."""
-        finding, sketches = self.discover(roles)
-        finding, generators = self.generate(finding, sketches)
-        penalty, check, energy = self.penalties(finding, sketches, generators)
-        lam, trials = self.fit(penalty, check, energy, self.guards(finding.roles, sketches))
+    def run(self, roles: Roles | None = None, state: State | None = None) -> Model:
+        """All phases in order, or the rest of them from a kept state. `roles` fixes them for a comparison.
+
+        Every process of a run calls this with what it holds.
+        """
+        if state is not None:
+            self.state = state
+        self.discover()
+        found = self.state.finding
+        if found is None:
+            raise RuntimeError("no sketch was released")
+        finding, generators = self.generate(found if roles is None else replace(found, roles=roles))
+        penalty, check, energy = self.penalties(finding, generators)
+        self.fit(penalty, check, energy, self.guards(finding.roles))
         temperature = self.temperature()
         return Model(
             self.engine,
             self.encoders,
-            self.head,
+            self.state.head,
             self.task,
             temperature,
-            lam,
+            self.state.trials[-1].lam,
             finding,
-            sketches,
+            self.state.sketches,
             generators,
-            trials,
+            self.state.trials,
         )
 
 

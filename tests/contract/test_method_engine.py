@@ -55,7 +55,7 @@ def test_two_steps_follow_the_gradient_of_the_stated_objective(engine, task, out
     g, r = (torch.tensor(np.concatenate([v[k] for k in sorted(v)])) for v in (guard, ridge))
     flat = {"binary": 0.25, "multiclass": 0.5, "regression": 1.0}[task]
     for _ in range(2):
-        head = engine.step(head, batch, penalty, step, ones())
+        head = engine.steps(head, batch, penalty, step, ones(), 1)
         w, b = weight.clone().requires_grad_(), bias.clone().requires_grad_()
         logits = rows @ w + b
         if task == "binary":
@@ -86,22 +86,34 @@ def test_the_direction_is_selected_by_s_alone(engine):
         for draw in deltas
     ]
     again = engine.join([engine.edits(other, s)], [guard])
-    head = engine.step(engine.head(5, 1, "binary"), batch, None, Step(0.1, 0.0), ones())
+    head = engine.steps(engine.head(5, 1, "binary"), batch, None, Step(0.1, 0.0), ones(), 1)
     assert engine.measure(head, batch, penalty) == engine.measure(head, batch, again)
 
 
 def test_measures_are_what_they_are_called(engine):
     x, y, s, deltas, _, _, batch, penalty = problem(engine, "binary", 1)
-    head = engine.step(engine.head(5, 1, "binary"), batch, None, Step(0.5, 0.0), ones())
+    head = engine.steps(engine.head(5, 1, "binary"), batch, None, Step(0.5, 0.0), ones(), 1)
     logits = engine.logits(head, x)[:, 0]
     chosen = [{k: x[k] + np.stack([draw[s[i]][k][i] for i in range(N)]) for k in x} for draw in deltas]
     moved = [engine.logits(head, rows)[:, 0] for rows in chosen]
     seen = engine.measure(head, batch, penalty)
-    assert seen.accuracy == ((logits > 0) == y).mean()
-    assert seen.loss == pytest.approx(np.logaddexp(0, -(2 * y - 1) * logits).mean())
-    assert seen.gap == pytest.approx(np.mean([np.abs(m - logits).mean() for m in moved]))
-    assert seen.flip_rate == pytest.approx(np.mean([((m > 0) != (logits > 0)).mean() for m in moved]))
-    assert engine.measure(head, batch, penalty, 2.0).gap == pytest.approx(seen.gap / 2)
+    loss = np.logaddexp(0, -(2 * y - 1) * logits).mean()
+    shifts = np.concatenate([m - logits for m in moved])
+    assert seen.loss == pytest.approx(loss)
+    assert seen.spread == pytest.approx(logits.std())
+    assert seen.gap_rms == pytest.approx(np.sqrt((shifts**2).mean()))
+    for kind, size in (("squared", (shifts**2).mean() / 2), ("l1", np.abs(shifts).mean())):
+        objective = engine.objective(head, batch, penalty, Step(0.1, 0.0, 2.0, kind))
+        assert objective == pytest.approx(loss + 2.0 * size)
+    assert engine.improves(1.0, 2.0) and not engine.improves(1.0, 1.0 + 1e-6)
+
+
+def test_the_coolest_temperature_has_the_lowest_loss(engine):
+    x, y, _, _, _, _, batch, _ = problem(engine, "binary", 1)
+    head = engine.steps(engine.head(5, 1, "binary"), batch, None, Step(1.0, 0.9), ones(), 60)
+    logits, grid = engine.logits(head, x)[:, 0], (0.2, 0.6, 1.0, 1.5, 4.0)
+    losses = [np.logaddexp(0, -(2 * y - 1) * logits / t).mean() for t in grid]
+    assert engine.coolest(head, batch, grid) == int(np.argmin(losses))
 
 
 def test_the_order_of_rows_and_of_parties_changes_nothing_but_order(engine):
@@ -116,9 +128,8 @@ def test_the_order_of_rows_and_of_parties_changes_nothing_but_order(engine):
     edits2 = engine.edits([[turned(b) for b in draw] for draw in deltas], s[order])
     penalty2 = engine.join([edits2], [turned(guard, False)])
     a = b = engine.head(5, 1, "binary")
-    for _ in range(5):
-        a = engine.step(a, batch, penalty, Step(0.1, 0.5, 1.0, guard=0.2), ones())
-        b = engine.step(b, batch2, penalty2, Step(0.1, 0.5, 1.0, guard=0.2), turned(ones(), False))
+    a = engine.steps(a, batch, penalty, Step(0.1, 0.5, 1.0, guard=0.2), ones(), 5)
+    b = engine.steps(b, batch2, penalty2, Step(0.1, 0.5, 1.0, guard=0.2), turned(ones(), False), 5)
     assert np.allclose(engine.logits(a, x)[order], engine.logits(b, turned(x)))
 
 

@@ -99,11 +99,22 @@ class PartyEngine:
     def head(self, columns, outputs, task):
         return self.meeting.engine.head(columns, outputs, task)
 
-    def step(self, head, batch, penalty, step, curvature):
-        return self._call(curvature, lambda engine, parts: engine.step(head, batch, penalty, step, merged(parts)))
+    def steps(self, head, batch, penalty, step, curvature, count):
+        return self._call(
+            curvature, lambda engine, parts: engine.steps(head, batch, penalty, step, merged(parts), count)
+        )
 
-    def measure(self, head, batch, penalty, temperature=1.0):
-        return self.meeting.engine.measure(head, batch, penalty, temperature)
+    def objective(self, head, batch, penalty, step):
+        return self.meeting.engine.objective(head, batch, penalty, step)
+
+    def improves(self, objective, best):
+        return self.meeting.engine.improves(objective, best)
+
+    def measure(self, head, batch, penalty):
+        return self.meeting.engine.measure(head, batch, penalty)
+
+    def coolest(self, head, batch, temperatures):
+        return self.meeting.engine.coolest(head, batch, temperatures)
 
     def logits(self, head, encodings):
         return self._call(encodings, lambda engine, parts: engine.logits(head, merged(parts)))

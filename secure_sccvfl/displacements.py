@@ -1,0 +1,68 @@
+"""What the generators do to records, encoded: made by each party alone, for every group a record may be in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from secure_sccvfl.encoders import Encoder
+from secure_sccvfl.engine import Blocks
+from secure_sccvfl.generators import Generator, public_targets
+from secure_sccvfl.parties import Party
+from secure_sccvfl.policy import Roles
+
+
+class Displacements:
+    """Edits of one part: [draw][hypothesised group] -> encoded displacement per party, made on demand.
+
+    Keeps, per party, the largest mean square of each column over groups: the owner's curvature bound.
+    """
+
+    def __init__(
+        self,
+        parties: Sequence[Party],
+        groups: int,
+        generators: Mapping[int, Generator],
+        encoders: Mapping[int, Encoder],
+        draws: int,
+        seed: int,
+    ) -> None:
+        self.parties, self.groups, self.draws, self.seed = parties, groups, draws, seed
+        self.generators, self.encoders = generators, encoders
+        self.base = {p.rank: encoders[p.rank](p.units) for p in parties}
+        self.energy = {rank: np.zeros(b.shape[1]) for rank, b in self.base.items()}
+
+    def __iter__(self) -> Iterator[Iterator[Blocks]]:
+        for draw in range(self.draws):
+            targets = public_targets(len(self.parties[0].units), self.groups, self.seed, draw)
+            yield self._draw(draw, targets)
+
+    def _draw(self, draw: int, targets: np.ndarray) -> Iterator[Blocks]:
+        for source in range(self.groups):
+            blocks = {}
+            for party in self.parties:
+                generator, encoder = self.generators[party.rank], self.encoders[party.rank]
+                edited = generator(party.units, source, targets[:, source], draw)
+                delta = encoder(edited) - self.base[party.rank]
+                self.energy[party.rank] = np.maximum(self.energy[party.rank], (delta**2).mean(axis=0))
+                blocks[party.rank] = delta
+            yield blocks
+
+
+def movement(
+    parties: Sequence[Party], generators: Mapping[int, Generator], roles: Roles, groups: int
+) -> tuple[dict[str, float], dict[str, float]]:
+    """A trial edit of every source group: how far each N or P and each M moved. Party-local."""
+    fixed: dict[str, float] = {}
+    edited: dict[str, float] = {}
+    for party in parties:
+        for source in range(groups):
+            target = np.full(len(party.units), (source + 1) % groups)
+            moved = np.abs(generators[party.rank](party.units, source, target, 0) - party.units)
+            for block in party.layout.blocks:
+                name = block.feature.name
+                far = float(moved[:, block.columns].max())
+                where = edited if roles.of[name] == "M" else fixed
+                where[name] = max(where.get(name, 0.0), far)
+    return fixed, edited
