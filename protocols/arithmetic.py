@@ -6,7 +6,7 @@
 | square | shares of x | 1 | size of x | nothing |
 | mask (owned block) | x at its owner | 1, once | owner: size of x; others: 0 | nothing |
 | masked matmul | a mask, shares of y | 1 | size of y | nothing |
-| divide by a public integer | shares of x | 1 | size of x | nothing |
+| divide by a public integer (or several, by several) | shares of x | 1 | size of x | nothing |
 | the same, from 2^15 values on | shares of x | 2 | an m-th of it, and a bit for each value | nothing |
 
 Why: all that is opened is a secret minus a uniform tuple value that is used for this secret
@@ -23,10 +23,12 @@ parties. The error is random rounding: unbiased for powers of two.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from protocols import ring
 from protocols.errors import ProtocolError
@@ -155,25 +157,51 @@ def divide(party: Party, x: Words, divisor: int) -> Words:
     return _unmask_quotient(party, masked, pair["q"], pair["top"], divisor).reshape(x.shape)
 
 
+def divide_each(party: Party, work: Sequence[tuple[Words, int]]) -> list[Words]:
+    """Several divisions by public divisors of at least 2, in one round."""
+    pairs = [party.take("truncation", (x.size,), divisor) for x, divisor in work]
+    masked = [
+        _lift(party, x.reshape(-1) + pair["r"], divisor) for (x, divisor), pair in zip(work, pairs, strict=True)
+    ]
+    opened = party.open_masked("truncate", masked)
+    return [
+        _quotient(party, c, pair["q"], pair["top"], divisor).reshape(x.shape)
+        for (x, divisor), pair, c in zip(work, pairs, opened, strict=True)
+    ]
+
+
+def _lift(party: Party, masked: Words, divisor: int) -> Words:
+    """Move a share of a masked value up by the multiple of the divisor near 2^62."""
+    if party.rank == 0:
+        masked += np.int64((1 << 62) // divisor * divisor)
+    return masked
+
+
+def _quotient(party: Party, opened: Words, q: Words, top: Words, divisor: int) -> Words:
+    """Shares of x / divisor once c = x + r is open at every party."""
+    result = _wraps(opened < 0, top, divisor) - q
+    if party.rank == 0:
+        result += unsigned_quotient(opened, divisor) - (1 << 62) // divisor
+    return result
+
+
+def _wraps(negative: npt.NDArray[np.bool_], top: Words, divisor: int) -> Words:
+    """What a wrap around 2^64 adds: where the top bit of c is 0, a top bit of r means one."""
+    wrap = ((1 << 64) + divisor // 2) // divisor
+    return np.where(negative, np.int64(0), np.uint64(wrap % (1 << 64)).view(np.int64)) * top.reshape(-1)
+
+
 def _unmask_quotient(party: Party, product: Words, q: Words, top: Words, divisor: int) -> Words:
     """From shares of x + r, and of r // divisor and the top bit of r: shares of x / divisor."""
-    steps = (1 << 62) // divisor
-    masked = product.reshape(-1)
-    if party.rank == 0:
-        masked += np.int64(steps * divisor)
-    # One party adds the public quotient, so large arrays are opened in slices, each at one party.
+    masked = _lift(party, product.reshape(-1), divisor)
     if masked.size < _SLICED:
         (opened,) = party.open_masked("truncate", [masked])
-        negative, mine = opened < 0, slice(0, masked.size if party.rank == 0 else 0)
-        opened = opened[mine]
-    else:
-        mine, opened, negative = party.open_slices("truncate", masked)
-    wrap = ((1 << 64) + divisor // 2) // divisor
-    # Where the top bit of c is 0, a top bit of r means a wrap.
-    factor = np.where(negative, np.int64(0), np.uint64(wrap % (1 << 64)).view(np.int64))
-    factor *= top.reshape(-1)
+        return _quotient(party, opened, q.reshape(-1), top, divisor).reshape(product.shape)
+    # One party adds the public quotient, so large arrays are opened in slices, each at one party.
+    mine, opened, negative = party.open_slices("truncate", masked)
+    factor = _wraps(negative, top, divisor)
     result: Words = np.subtract(factor, q.reshape(-1), out=factor)
-    result[mine] += unsigned_quotient(opened, divisor) - steps
+    result[mine] += unsigned_quotient(opened, divisor) - (1 << 62) // divisor
     return result.reshape(product.shape)
 
 

@@ -45,6 +45,7 @@ class Dealer:
         self._work: deque[Iterator[tuple[int, Request]]] = deque()
         self._waiting: tuple[int, Request] | None = None
         self._masks: dict[int, Array] = {}
+        self._forgotten: list[int] = []
         self._announced = 0
         self.made = 0
 
@@ -55,6 +56,8 @@ class Dealer:
                 self._waiting = next(self._work[0], None)
                 if self._waiting is None:
                     self._work.popleft()
+            if self._waiting is None:
+                self._forget()
             message = self._transport.receive_message(
                 0, "waiting for requests", wait=0 if self._waiting else self._idle
             )
@@ -73,10 +76,11 @@ class Dealer:
             if "cancel" in order:
                 self._work.clear()
                 self._waiting = None
+                self._forget()
                 for rank in range(self._transport.parties):
                     self._transport.exchange(_CANCELLED, {rank: []}, {})
             elif "forget" in order:
-                self._masks.pop(int(order["forget"]), None)
+                self._forgotten.append(int(order["forget"]))
             else:
                 requests, times = [Request.from_json(item) for item in order["make"]], int(order["times"])
                 repeated = itertools.chain.from_iterable(itertools.repeat(requests, times))
@@ -85,6 +89,12 @@ class Dealer:
         except (ValueError, KeyError, TypeError, IndexError):
             raise PeerError("party 0", "request for tuples", "sent a request that cannot be read") from None
         return True
+
+    def _forget(self) -> None:
+        """Drop masks, once nothing that was asked for before can still need them."""
+        for counter in self._forgotten:
+            self._masks.pop(counter, None)
+        self._forgotten.clear()
 
     def _make(self, counter: int, request: Request) -> None:
         wanted = recipe(request)
@@ -148,26 +158,33 @@ class TupleSource:
             fields.update((name, field.expand(draw, rank)) for name, field in wanted.bound.items())
         return counter, fields
 
-    def repeat(self, times: int) -> Iterator[int]:
+    def repeat(self, times: int, known: list[Request] | None = None) -> Iterator[int]:
         """Count passes of a loop; from the second pass on the dealer works ahead.
 
         A loop left early leaves tuples over: what asks for the same next takes them, anything else
-        cancels them. A loop inside another is part of its passes.
+        cancels them. A loop inside another is part of its passes. `known` is a list that keeps what a
+        pass asks for: given again, the dealer works ahead from the first pass on.
         """
-        if self._looping or times < 2:
+        if self._looping or (times < 2 and not known):
             yield from range(times)
             return
         if self._ahead.left:
             self._cancel()
-        self._looping, self._recording = True, []
+        self._looping = True
         try:
-            yield 0
-            requests, self._recording = self._recording, None
-            # Products with a mask made inside the pass name another mask in every pass.
-            if requests and not any(request.kind == "mask" for request in requests):
-                self._ask(requests, times - 1)
-                self._ahead = _Ahead(requests, len(requests) * (times - 1))
-            yield from range(1, times)
+            first = 0
+            if not known:
+                self._recording = []
+                yield 0
+                first, requests, self._recording = 1, self._recording, None
+                # Products with a mask made inside the pass name another mask in every pass.
+                usable = not any(request.kind == "mask" for request in requests)
+                known = known if known is not None else []
+                known.extend(requests if usable else [])
+            if known:
+                self._ask(known, times - first)
+                self._ahead = _Ahead(list(known), len(known) * (times - first))
+            yield from range(first, times)
         finally:  # also when an exception passes: nothing may be sent here
             self._looping, self._recording = False, None
 

@@ -18,10 +18,11 @@ never opens a session.
 
 from __future__ import annotations
 
+import json
 import sys
 import types
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from pathlib import Path
@@ -37,7 +38,8 @@ from protocols.errors import LedgerError, PeerError, ProtocolError, RangeError, 
 from protocols.party import How, Party, agree_on_keys
 from protocols.releases import Release, ReleaseDesk, ReleasePlan
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
-from protocols.transport import Cost, Spec, Transport
+from protocols.transport import Array, Cost, Spec, Transport
+from protocols.tuples import Request
 
 
 def _import_crypten() -> Any:
@@ -68,6 +70,7 @@ _Arithmetic = crypten.mpc.primitives.ArithmeticSharedTensor
 _Binary = crypten.mpc.primitives.BinarySharedTensor
 MPCTensor = crypten.mpc.MPCTensor
 
+_LONGEST_ANNOUNCEMENT = 1 << 20
 _CURRENT: ContextVar[Session | None] = ContextVar("session", default=None)
 _installed = False
 
@@ -189,6 +192,39 @@ class Session:
         plain = total if bits == 0 else ring.decode(total, bits)
         return torch.from_numpy(plain.reshape(words.shape))
 
+    def announce(self, values: Mapping[str, float], release: Release) -> dict[str, float]:
+        """Every party tells all others these plain numbers of its own; returns those of all. Two rounds.
+
+        For what is public or follows from an earlier release: it is declared and recorded like one.
+        """
+        if set(release.receivers) != set(range(self.parties)):
+            raise UndeclaredRelease(f"release {release.name!r} is announced, so it must go to every party")
+        with self._transport.meter.scope("announce"):
+            own = np.frombuffer(json.dumps(dict(values), allow_nan=False).encode(), np.uint8)
+            sizes = self._swap(release.name, [np.array([own.size, len(values)])], [Spec("<i8", (2,))] * self.parties)
+            if any(not 0 <= int(size[0]) <= _LONGEST_ANNOUNCEMENT for size in sizes):
+                raise ProtocolError(f"release {release.name!r}: an announcement is too long")
+            self._desk.admit(release, (int(sum(size[1] for size in sizes)),))
+            texts = self._swap(release.name, [own], [Spec("|u1", (int(size[0]),)) for size in sizes])
+        told: dict[str, float] = {}
+        for rank, text in enumerate(texts):
+            try:
+                part = {str(key): float(value) for key, value in json.loads(text.tobytes()).items()}
+            except (ValueError, AttributeError, TypeError):
+                raise PeerError(f"party {rank}", release.name, "announced what cannot be read") from None
+            if told.keys() & part.keys():
+                raise PeerError(f"party {rank}", release.name, "announced what another party had announced")
+            told.update(part)
+        return told
+
+    def _swap(self, step: str, own: list[Array], specs: Sequence[Spec]) -> list[Array]:
+        """One plain array of every party, in order of rank."""
+        others = [rank for rank in range(self.parties) if rank != self.rank]
+        came = self._transport.exchange(
+            step, {rank: own for rank in others}, {rank: [specs[rank]] for rank in others}
+        )
+        return [own[0] if rank == self.rank else came[rank][0] for rank in range(self.parties)]
+
     # operations of our own
 
     def sigmoid(self, value: Any, bound: float | None = None) -> Any:
@@ -249,9 +285,12 @@ class Session:
 
     # running
 
-    def repeat(self, times: int) -> Iterator[int]:
-        """Count the passes of a loop in which every pass asks for the same; the dealer works ahead."""
-        return self.party.tuples.repeat(times)
+    def repeat(self, times: int, known: list[Request] | None = None) -> Iterator[int]:
+        """Count the passes of a loop in which every pass asks for the same; the dealer works ahead.
+
+        `known`, a list that is empty at first, remembers what a pass asks for until the next such loop.
+        """
+        return self.party.tuples.repeat(times, known)
 
     @contextmanager
     def deadline(self, seconds: float) -> Iterator[None]:

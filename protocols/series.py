@@ -1,16 +1,18 @@
-"""Sigmoid and tanh of a bounded shared value in one round, by a Fourier series.
+"""Sigmoid, tanh and softplus of a bounded shared value in one round, by a Fourier series.
 
 Before: shares of x with |x| <= bound, which the caller has made sure of. After: shares of
-f(x) with 32 fractional bits. Nobody learns anything.
+f(x) with the fraction asked for. Nobody learns anything. x may have a longer fraction than 16
+bits, as a product before truncation has: the round that would truncate it is saved.
 
 The sum of sigmoids that alternate in sign at every half period P/2 has the series
 1/2 + sum over odd k of b_k sin(2 pi k x / P), b_k = (4 pi / P) / sinh(2 pi^2 k / P), and
 differs from one sigmoid by exp(|x| - P/2) at most. With P = 64 and 16 terms the error is
-below 1e-4 for |x| <= 22. The dealer shares, for t uniform over one period, the sines and
-cosines of k w t. The parties open c = x + t modulo the period (1 round, 4 bytes a value: c is
-uniform), and
+below 1e-4 for |x| <= 22. Its integral, x/2 + c - sum of b_k / (2 pi k / P) cos(2 pi k x / P), is
+log(1 + exp(x)), with c such that it is log 2 at 0. The dealer shares, for t uniform over one period, the sines and
+cosines of k w t. The parties open c = x + t modulo the period (1 round, 4 bytes a value, or 8 for
+long fractions: c is uniform), and
     sin(k w x) = sin(k w c) cos(k w t) - cos(k w c) sin(k w t)
-is linear in the shared sines and cosines. (The trick is the one of SHAFT, NDSS 2025.)
+is linear in the shared sines and cosines, and so is the cosine of k w x. (The trick is the one of SHAFT, NDSS 2025.)
 
 Every party multiplies its share, a random word, by sin(k w c) and cos(k w c), so these must be
 equal at all parties to the last bit: they are computed with integers alone, from tables made
@@ -34,14 +36,16 @@ from protocols.errors import RangeError
 from protocols.party import Party
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 
-Name = Literal["sigmoid", "tanh"]
+Name = Literal["sigmoid", "tanh", "softplus"]
 
 _WAVE_BITS = 14
 """Fraction of the dealer's sines and cosines."""
-_PUBLIC_BITS = WIDE_BITS - _WAVE_BITS
-"""Fraction of what a share is multiplied by."""
 _TABLE_BITS = 30
 """Fraction of the tables."""
+_COEFFICIENT_BITS = 28
+"""Fraction of the coefficients, which are below 16."""
+_ANGLE_BITS = 24
+"""Of an opened angle with a longer fraction, these highest bits are looked up."""
 _HIGH_BITS = 11
 """An angle is looked up as its highest bits plus the rest."""
 
@@ -53,46 +57,66 @@ _PI = decimal.Decimal("3.1415926535897932384626433832795028841971693993751058209
 
 @dataclass(frozen=True)
 class Series:
-    """Period as a power of two in units of the ring, coefficients times 2^30, and the constant."""
+    """Period as a power of two, coefficients of sines or cosines, f = constant + slope x + the series."""
 
-    period_bits: int
+    period_log2: int
     coefficients: tuple[int, ...]
-    constant: float
+    even: bool
+    constant: decimal.Decimal
+    slope: int
 
 
 @cache
 def series(name: Name, bound: float) -> Series:
-    """The shortest series that serves a bound. tanh(x) = 2 sigmoid(2 x) - 1."""
-    steepness = 1 if name == "sigmoid" else 2
+    """The shortest series that serves a bound. tanh(x) = 2 sigmoid(2 x) - 1. The slope is in halves."""
+    steepness = 2 if name == "tanh" else 1
     for largest, period, terms in _SERIES:
         if 0 < bound * steepness <= largest:
             with decimal.localcontext(prec=50):
-                scale = steepness * 4 * _PI / period * (1 << _TABLE_BITS)
-                powers = [(2 * _PI * _PI * k / period).exp() for k in range(1, 2 * terms, 2)]
-                coefficients = tuple(int((2 * scale / (p - 1 / p)).to_integral_value()) for p in powers)
-            bits = FRACTION_BITS + (period // steepness).bit_length() - 1
-            return Series(bits, coefficients, 1 - steepness / 2)
+                odd = range(1, 2 * terms, 2)
+                powers = [(2 * _PI * _PI * k / period).exp() for k in odd]
+                waves = [steepness * 8 * _PI / period / (p - 1 / p) for p in powers]
+                constant, slope = decimal.Decimal(1) - decimal.Decimal(steepness) / 2, 0
+                if name == "softplus":
+                    waves = [-wave * period / (2 * _PI * k) for wave, k in zip(waves, odd, strict=True)]
+                    constant, slope = decimal.Decimal(2).ln() - sum(waves), 1
+                scale = 1 << _COEFFICIENT_BITS
+                coefficients = tuple(int((scale * wave).to_integral_value()) for wave in waves)
+            log2 = (period // steepness).bit_length() - 1
+            return Series(log2, coefficients, name == "softplus", constant, slope)
     raise RangeError(f"a bound of {name} must be positive and at most {_SERIES[-1][0] / steepness:g}, not {bound:g}")
 
 
-def evaluate(party: Party, name: Name, x: Words, bound: float) -> Words:
-    """Shares of f(x) with WIDE_BITS fractional bits; x has FRACTION_BITS."""
+def evaluate(
+    party: Party, name: Name, x: Words, bound: float, bits: int = FRACTION_BITS, wanted: int = WIDE_BITS
+) -> Words:
+    """Shares of f(x) with `wanted` fractional bits; x has `bits`."""
     chosen = series(name, float(bound))
+    period_bits, public_bits = chosen.period_log2 + bits, wanted - _WAVE_BITS
+    if period_bits > 62 or not 0 < public_bits <= 18 or (chosen.slope and wanted <= bits):
+        raise RangeError(f"{name} cannot take {bits} fractional bits and give {wanted}")
     flat = x.reshape(-1)
-    waves = party.take("trig", flat.size, chosen.period_bits, len(chosen.coefficients), _WAVE_BITS)
-    modulus = (1 << chosen.period_bits) - 1
-    masked = ((flat + waves["t"]) & modulus).astype(np.uint32)
+    waves = party.take("trig", flat.size, period_bits, len(chosen.coefficients), _WAVE_BITS)
+    modulus = (1 << period_bits) - 1
+    masked = ((flat + waves["t"]) & modulus).astype(np.uint32 if period_bits <= 32 else np.int64)
     (opened,) = party.open_masked(name, [masked])
-    cosine, sine = turn(opened.astype(np.int64) & modulus, chosen.period_bits)
+    angle_bits = min(period_bits, _ANGLE_BITS)
+    angle = (opened.astype(np.int64) & modulus) >> (period_bits - angle_bits)
+    cosine, sine = turn(angle, angle_bits)
     double = _rotate(cosine, sine, cosine, sine)
     result: Words = np.zeros(flat.shape, np.int64)
     if party.rank == 0:
-        result += np.int64(round(chosen.constant * 2**WIDE_BITS))
+        result += np.int64(int((chosen.constant * (1 << wanted)).to_integral_value()))
+    if chosen.slope:
+        result += flat << (wanted - bits - 1)
+    drop = _COEFFICIENT_BITS + _TABLE_BITS - public_bits
     for term, coefficient in enumerate(chosen.coefficients):
         if term:
             cosine, sine = _rotate(cosine, sine, *double)
-        result += _shift(coefficient * sine, 2 * _TABLE_BITS - _PUBLIC_BITS) * waves["cos"][term]
-        result -= _shift(coefficient * cosine, 2 * _TABLE_BITS - _PUBLIC_BITS) * waves["sin"][term]
+        by_cosine = _shift(coefficient * (cosine if chosen.even else sine), drop)
+        by_sine = _shift(coefficient * (sine if chosen.even else -cosine), drop)
+        result += by_cosine * waves["cos"][term]
+        result += by_sine * waves["sin"][term]
     return result.reshape(x.shape)
 
 

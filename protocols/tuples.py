@@ -31,6 +31,8 @@ from protocols.randomness import Draw
 from protocols.transport import Array, Spec
 
 Shape = tuple[int, ...]
+Band = tuple[int, tuple[tuple[int, int], ...]]
+"""Rows, and of each block its mask's number and its columns."""
 Shares = list[dict[str, Array]]
 """Field values of every party, by rank: what only the dealer holds."""
 
@@ -241,6 +243,51 @@ def masked_matmul(mask_counter: int, shape_a: Shape, shape_b: Shape, transposed:
     return Recipe({"b": Field(shape_b)}, {"c": Field((left[0], *shape_b[1:]))}, compute)
 
 
+def band_matmul(bands: tuple[Band, ...], columns: int, shape_b: Shape, transposed: bool) -> Recipe:
+    """Products of a tall matrix, kept as bands of rows, each of blocks side by side under kept masks.
+
+    c = A @ b, bands below each other; or A_i^T @ b_i of every band i apart, which the parties may
+    have to truncate before they add.
+    """
+    outputs = shape_b[1]
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        b, parts, at = free["b"], [], 0
+        for rows, blocks in bands:
+            part, left = np.zeros((columns if transposed else rows, outputs), np.int64), 0
+            for counter, width in blocks:
+                if transposed:
+                    part[left : left + width] = ring.matmul(masks[counter].T, b[at : at + rows])
+                else:
+                    part += ring.matmul(masks[counter], b[left : left + width])
+                left += width
+            parts.append(part)
+            at += rows
+        return {"c": np.stack(parts) if transposed else np.concatenate(parts)}
+
+    rows = sum(rows for rows, _ in bands)
+    shape = (len(bands), columns, outputs) if transposed else (rows, outputs)
+    return Recipe({"b": Field(shape_b)}, {"c": Field(shape)}, compute)
+
+
+def mask_gram(counter: int, columns: int) -> Recipe:
+    """c = A^T @ A for a kept mask."""
+    return Recipe(
+        {},
+        {"c": Field((columns, columns))},
+        lambda free, shares, masks: {"c": ring.matmul(masks[counter].T, masks[counter])},
+    )
+
+
+def selection(rows: int, groups: int, columns: int, owner: int, holder: int) -> Recipe:
+    """c = sum over groups of b[:, g] * a[:, g]; `owner` knows a, `holder` knows b."""
+    return Recipe(
+        {"a": Field((rows, groups, columns), owner=owner), "b": Field((rows, groups), owner=holder)},
+        {"c": Field((rows, columns))},
+        lambda free, shares, masks: {"c": np.einsum("ng,ngc->nc", free["b"], free["a"])},
+    )
+
+
 _KINDS: dict[str, Callable[..., Recipe]] = {
     make.__name__: make
     for make in (
@@ -256,6 +303,9 @@ _KINDS: dict[str, Callable[..., Recipe]] = {
         trig,
         mask,
         masked_matmul,
+        band_matmul,
+        mask_gram,
+        selection,
     )
 }
 

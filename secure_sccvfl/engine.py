@@ -95,20 +95,23 @@ class Engine(Protocol):
         """
         ...
 
-    def bind(self, encodings: Blocks, label: Held, ridge: Blocks) -> Any:
-        """Take encodings, label and per-column ridge of the owners into a batch."""
+    def bind(self, encodings: Blocks, label: Held, ridge: Blocks, outputs: int = 1) -> Any:
+        """Take encodings, label and per-column ridge of the owners into a batch for this many logits."""
         ...
 
-    def edits(self, deltas: Iterable[Iterable[Blocks]], groups: Held) -> Any:
-        """Take displacements [draw][hypothesised group] and select by the one-hot of s inside."""
+    def edits(self, deltas: Iterable[Iterable[Blocks]], groups: Held, attribute: int = 0) -> Any:
+        """Take displacements [draw][hypothesised group] and select by the one-hot of s inside.
+
+        `attribute` numbers the protected attribute whose groups these are.
+        """
         ...
 
     def join(self, edits: Sequence[Any], guards: Sequence[Blocks]) -> Any:
         """Edits of several protected attributes, and guard directions of proxies, as one penalty."""
         ...
 
-    def head(self, columns: int, outputs: int, task: Task) -> Any:
-        """A zero head."""
+    def head(self, batch: Any, outputs: int, task: Task) -> Any:
+        """A zero head for the columns of a batch."""
         ...
 
     def steps(self, head: Any, batch: Any, penalty: Any | None, step: Step, curvature: Blocks, count: int) -> Any:
@@ -123,8 +126,11 @@ class Engine(Protocol):
         """Loss plus weighted consistency of a batch, as a handle for `improves`."""
         ...
 
-    def improves(self, objective: Any, best: Any) -> bool:
-        """Whether an objective is below another by more than MARGIN; opens this one bit."""
+    def improves(self, objective: Any, best: Any | None) -> bool:
+        """Whether an objective is below the best so far by more than MARGIN; opens this one bit.
+
+        A secret engine looks at the same time whether logits are in the range of its sigmoid, and raises.
+        """
         ...
 
     def measure(self, head: Any, batch: Any, penalty: Any | None) -> Measures:

@@ -98,12 +98,12 @@ class PlainEngine:
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
         return dict(values)
 
-    def bind(self, encodings: Blocks, label: Held, ridge: Blocks) -> Batch:
+    def bind(self, encodings: Blocks, label: Held, ridge: Blocks, outputs: int = 1) -> Batch:
         if label is None:
             raise ValueError("the plaintext engine needs the label")
         return Batch(_side_by_side(encodings), label, _side_by_side(ridge))
 
-    def edits(self, deltas: Iterable[Iterable[Blocks]], groups: Held) -> Penalty:
+    def edits(self, deltas: Iterable[Iterable[Blocks]], groups: Held, attribute: int = 0) -> Penalty:
         if groups is None:
             raise ValueError("the plaintext engine needs s")
         draws = []
@@ -126,8 +126,8 @@ class PlainEngine:
         guard = sum((np.outer(d, d) for d in directions), np.zeros_like(gram))
         return Penalty(tuple(d for e in edits for d in e.draws), gram, guard)
 
-    def head(self, columns: int, outputs: int, task: Task) -> Head:
-        zero, bias = np.zeros((columns, outputs)), np.zeros(outputs)
+    def head(self, batch: Batch, outputs: int, task: Task) -> Head:
+        zero, bias = np.zeros((batch.rows.shape[1], outputs)), np.zeros(outputs)
         return Head(zero, bias, zero, bias, task)
 
     def steps(
@@ -174,8 +174,8 @@ class PlainEngine:
             raise FloatingPointError(f"training diverged at lambda {step.lam}: lower the rate")
         return value
 
-    def improves(self, objective: float, best: float) -> bool:
-        return objective < best - MARGIN
+    def improves(self, objective: float, best: float | None) -> bool:
+        return best is None or objective < best - MARGIN
 
     def measure(self, head: Head, batch: Batch, penalty: Penalty | None) -> Measures:
         logits = head(batch.rows)

@@ -177,12 +177,11 @@ class Trainer:
         self.task, self.outputs, self.config, self.seed, self.card = task, outputs, config, seed, card
         self.hooks = Hooks() if hooks is None else hooks
         self.encoders = {p.rank: fit_encoder(p.layout, p.units, config.encoder, seed) for p in train.parties}
-        widths = engine.publish("columns", {str(k): e.columns for k, e in self.encoders.items()})
         counts = engine.publish("features", {str(p.rank): len(p.layout.blocks) for p in train.parties})
         self.features = int(sum(counts.values()))
         self.batch = self._bind(train)
         self.check = self._bind(validation)
-        self.state = State(engine.head(int(sum(widths.values())), outputs, task))
+        self.state = State(engine.head(self.batch, outputs, task))
         self.flat = {
             p.rank: CURVATURE[task] * self.encoders[p.rank](p.units).var(axis=0) + config.ridge for p in train.parties
         }
@@ -190,7 +189,7 @@ class Trainer:
     def _bind(self, part: Part) -> Any:
         encodings = {p.rank: self.encoders[p.rank](p.units) for p in part.parties}
         ridge = {rank: np.full(block.shape[1], self.config.ridge) for rank, block in encodings.items()}
-        return self.engine.bind(encodings, part.label, ridge)
+        return self.engine.bind(encodings, part.label, ridge, self.outputs)
 
     def _go_on(self, **changes: Any) -> None:
         self.state = replace(self.state, **changes)
@@ -282,12 +281,12 @@ class Trainer:
         for number, part in enumerate((self.train, self.validation)):
             self.hooks.progress("counterfactuals", number, 2)
             edits = []
-            for attribute in part.protected:
+            for place, attribute in enumerate(part.protected):
                 draws = int(np.clip(EDITED_ROWS // part.rows, 2, self.config.generator.draws))
                 made = Displacements(
                     part.parties, len(attribute.groups), generators[attribute.name], self.encoders, draws, self.seed
                 )
-                edits.append(self.engine.edits(made, attribute.codes))
+                edits.append(self.engine.edits(made, attribute.codes, place))
                 if part is self.train:
                     energy = {k: np.maximum(v, made.energy[k]) for k, v in energy.items()}
             joined.append(self.engine.join(edits, self.guards(finding.roles)))
@@ -344,7 +343,7 @@ class Trainer:
             count = min(config.check_every, config.steps - self.state.taken)
             head = engine.steps(self.state.head, self.batch, penalty, step, bound, count)
             taken, objective = self.state.taken + count, engine.objective(head, self.check, check, step)
-            if self.state.best is None or engine.improves(objective, self.state.best):
+            if engine.improves(objective, self.state.best):
                 self._go_on(head=head, taken=taken, waited=0, best=objective, best_head=head)
             else:
                 self._go_on(head=head, taken=taken, waited=self.state.waited + 1)

@@ -36,7 +36,7 @@ def problem(engine, task, outputs, seed=0):
     deltas = [[blocks(rng) for _ in range(GROUPS)] for _ in range(2)]
     guard = {rank: rng.normal(size=width) for rank, width in enumerate(WIDTHS)}
     ridge = {rank: rng.uniform(0.1, 1, width) for rank, width in enumerate(WIDTHS)}
-    batch = engine.bind(x, y, ridge)
+    batch = engine.bind(x, y, ridge, outputs)
     penalty = engine.join([engine.edits(deltas, s)], [guard])
     return x, y, s, deltas, guard, ridge, batch, penalty
 
@@ -46,7 +46,7 @@ def problem(engine, task, outputs, seed=0):
 def test_two_steps_follow_the_gradient_of_the_stated_objective(engine, task, outputs, kind):
     x, y, s, deltas, guard, ridge, batch, penalty = problem(engine, task, outputs)
     step = Step(rate=0.05, momentum=0.5, lam=0.7, kind=kind, guard=0.3)
-    head = engine.head(sum(WIDTHS), outputs, task)
+    head = engine.head(batch, outputs, task)
     weight = torch.zeros(sum(WIDTHS), outputs, dtype=torch.float64)
     velocity = torch.zeros_like(weight)
     bias, bias_velocity = torch.zeros(outputs, dtype=torch.float64), torch.zeros(outputs, dtype=torch.float64)
@@ -86,13 +86,13 @@ def test_the_direction_is_selected_by_s_alone(engine):
         for draw in deltas
     ]
     again = engine.join([engine.edits(other, s)], [guard])
-    head = engine.steps(engine.head(5, 1, "binary"), batch, None, Step(0.1, 0.0), ones(), 1)
+    head = engine.steps(engine.head(batch, 1, "binary"), batch, None, Step(0.1, 0.0), ones(), 1)
     assert engine.measure(head, batch, penalty) == engine.measure(head, batch, again)
 
 
 def test_measures_are_what_they_are_called(engine):
     x, y, s, deltas, _, _, batch, penalty = problem(engine, "binary", 1)
-    head = engine.steps(engine.head(5, 1, "binary"), batch, None, Step(0.5, 0.0), ones(), 1)
+    head = engine.steps(engine.head(batch, 1, "binary"), batch, None, Step(0.5, 0.0), ones(), 1)
     logits = engine.logits(head, x)[:, 0]
     chosen = [{k: x[k] + np.stack([draw[s[i]][k][i] for i in range(N)]) for k in x} for draw in deltas]
     moved = [engine.logits(head, rows)[:, 0] for rows in chosen]
@@ -110,7 +110,7 @@ def test_measures_are_what_they_are_called(engine):
 
 def test_the_coolest_temperature_has_the_lowest_loss(engine):
     x, y, _, _, _, _, batch, _ = problem(engine, "binary", 1)
-    head = engine.steps(engine.head(5, 1, "binary"), batch, None, Step(1.0, 0.9), ones(), 60)
+    head = engine.steps(engine.head(batch, 1, "binary"), batch, None, Step(1.0, 0.9), ones(), 60)
     logits, grid = engine.logits(head, x)[:, 0], (0.2, 0.6, 1.0, 1.5, 4.0)
     losses = [np.logaddexp(0, -(2 * y - 1) * logits / t).mean() for t in grid]
     assert engine.coolest(head, batch, grid) == int(np.argmin(losses))
@@ -127,7 +127,7 @@ def test_the_order_of_rows_and_of_parties_changes_nothing_but_order(engine):
     batch2 = engine.bind(turned(x), y[order], turned(ridge, False))
     edits2 = engine.edits([[turned(b) for b in draw] for draw in deltas], s[order])
     penalty2 = engine.join([edits2], [turned(guard, False)])
-    a = b = engine.head(5, 1, "binary")
+    a = b = engine.head(batch, 1, "binary")
     a = engine.steps(a, batch, penalty, Step(0.1, 0.5, 1.0, guard=0.2), ones(), 5)
     b = engine.steps(b, batch2, penalty2, Step(0.1, 0.5, 1.0, guard=0.2), turned(ones(), False), 5)
     assert np.allclose(engine.logits(a, x)[order], engine.logits(b, turned(x)))

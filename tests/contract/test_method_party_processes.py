@@ -70,7 +70,7 @@ class PartyEngine:
     def publish(self, name, values):
         return self._call(values, lambda engine, parts: engine.publish(name, merged(parts)))
 
-    def bind(self, encodings, label, ridge):
+    def bind(self, encodings, label, ridge, outputs=1):
         def joint(engine, parts):
             return engine.bind(
                 merged([p[0] for p in parts]), held([p[1] for p in parts]), merged([p[2] for p in parts])
@@ -78,7 +78,7 @@ class PartyEngine:
 
         return self._call((encodings, label, ridge), joint)
 
-    def edits(self, deltas, groups):
+    def edits(self, deltas, groups, attribute=0):
         made = [list(draw) for draw in deltas]
 
         def joint(engine, parts):
@@ -96,8 +96,8 @@ class PartyEngine:
 
         return self._call(guards, joint)
 
-    def head(self, columns, outputs, task):
-        return self.meeting.engine.head(columns, outputs, task)
+    def head(self, batch, outputs, task):
+        return self.meeting.engine.head(batch, outputs, task)
 
     def steps(self, head, batch, penalty, step, curvature, count):
         return self._call(

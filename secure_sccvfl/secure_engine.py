@@ -1,0 +1,478 @@
+"""The Engine in secret: the same training code, on shares. One instance per party process.
+
+Each party passes its own blocks and gets back handles that hold shares. Encodings go under masks
+of their owner once per scaling of the columns (protocols/head.py); owners scale their own columns by
+the root of the curvature, which makes the plain step the preconditioned one. The penalty is one secret
+matrix H per lambda: consistency (a Gram matrix of edits, selected by the secret one-hot of s), guards
+and ridge. Per check one bit and the number of logits out of range are opened, per lambda three scalars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from protocols import arithmetic, comparison, head, ring, series
+from protocols.errors import RangeError
+from protocols.head import HEAD_BITS, LOGIT_BITS, LOGIT_BOUND, RESIDUAL_BITS, Pace, Tall, Weights
+from protocols.releases import Release
+from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
+from protocols.runtime import Session, words_of
+from protocols.tuples import Request
+from secure_sccvfl.data import Task
+from secure_sccvfl.engine import CURVATURE, MARGIN, SIGN_WIDTH, Blocks, Held, Measures, Step
+from secure_sccvfl.statistics_engine import Statistics
+
+_SCALE_BITS = 20
+_ROOT_BITS = 18
+_GRAM_BITS = 28
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Own encodings and ridge in the clear; shares of the label (one column per output)."""
+
+    own: np.ndarray
+    ridge: np.ndarray
+    label: Words
+    made: dict[str, Tall] = field(default_factory=dict, repr=False)
+
+    @property
+    def rows(self) -> int:
+        return len(self.own)
+
+
+@dataclass(frozen=True)
+class Edits:
+    """Shares of the selected displacements of every draw, and of their mean Gram matrix."""
+
+    draws: tuple[Words, ...]
+    gram: Words
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """Edits of all attributes; own parts of the guard directions."""
+
+    draws: tuple[Words, ...]
+    gram: Words
+    guards: tuple[np.ndarray, ...]
+    made: dict[str, Tall] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Head:
+    """Shares of the head in scaled columns; `scale` is what the own columns were multiplied with."""
+
+    weights: Weights
+    scale: np.ndarray
+    task: Task
+    made: dict[str, Words] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Shares of the objective (WIDE_BITS), and of the rooms that logits have left."""
+
+    value: Words
+    rooms: Words
+
+
+@dataclass
+class _Descent:
+    """What steps at one lambda share: scaled encodings and penalty under masks, and what a step asks for."""
+
+    key: tuple[object, ...]
+    scale: np.ndarray
+    rows: Tall
+    both: Tall
+    edits: Tall | None
+    scale_shares: Words
+    pattern: list[Request] = field(default_factory=list)
+    logits: Words | None = None
+
+
+class SecureEngine:
+    """One party's end of the secret engine."""
+
+    def __init__(
+        self,
+        session: Session,
+        statistics: Statistics,
+        label_holder: int,
+        group_holders: Sequence[int],
+        releases: Mapping[str, Release],
+    ) -> None:
+        self.session, self.statistics = session, statistics
+        self.label_holder, self.group_holders, self.releases = label_holder, tuple(group_holders), releases
+        self.widths: tuple[int, ...] = ()
+        self._descent: _Descent | None = None
+
+    # statistics of s
+
+    def group_sums(
+        self,
+        columns: Mapping[str, np.ndarray],
+        groups: Sequence[Held],
+        counts: Sequence[int],
+        name: str,
+        sensitivity: float,
+    ) -> tuple[dict[str, np.ndarray], ...]:
+        return self.statistics.group_sums(columns, groups, counts, name, sensitivity)
+
+    def deviation(self, sensitivity: float) -> float:
+        return self.statistics.deviation(sensitivity)
+
+    def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
+        return self.session.announce(values, self.releases[name])
+
+    # inputs
+
+    def bind(self, encodings: Blocks, label: Held, ridge: Blocks, outputs: int = 1) -> Batch:
+        rank = self.session.rank
+        own = encodings[rank]
+        widths = self.publish("columns", {str(rank): own.shape[1]}) if not self.widths else None
+        if widths is not None:
+            self.widths = tuple(int(widths[str(r)]) for r in range(self.session.parties))
+        if own.shape[1] != self.widths[rank]:
+            raise ValueError(f"encodings have {own.shape[1]} columns, earlier ones {self.widths[rank]}")
+        plain = None
+        if rank == self.label_holder:
+            if label is None:
+                raise ValueError("the holder of the label needs it")
+            plain = np.eye(outputs)[label] if outputs > 1 else np.asarray(label, float)[:, None]
+        return Batch(own, ridge[rank], self._held(plain, self.label_holder, (len(own), outputs), RESIDUAL_BITS))
+
+    def edits(self, deltas: Iterable[Iterable[Blocks]], groups: Held, attribute: int = 0) -> Edits:
+        holder, rank = self.group_holders[attribute], self.session.rank
+        draws: list[Words] = []
+        total = 0
+        for by_group in deltas:
+            choices = np.stack([ring.encode(blocks[rank]) for blocks in by_group], axis=1)
+            rows, count, _ = choices.shape
+            one_hot = None
+            if rank == holder:
+                if groups is None:
+                    raise ValueError("the holder of s needs it")
+                one_hot = np.eye(count, dtype=np.int64)[groups]
+            with self.session.measure("select edits"):
+                pieces = [
+                    head.select(
+                        self.session.party,
+                        owner,
+                        holder,
+                        choices if owner == rank else None,
+                        one_hot,
+                        (rows, count, width),
+                    )
+                    for owner, width in enumerate(self.widths)
+                ]
+            draws.append(np.concatenate(pieces, axis=1))
+            total += rows
+        if not draws:
+            raise ValueError("no draw of counterfactual edits")
+        with self.session.measure("gram of edits"):
+            raw = np.sum([head.gram(self.session.party, chosen) for chosen in draws], axis=0)
+            mean = arithmetic.divide(self.session.party, raw, total << (2 * FRACTION_BITS - _GRAM_BITS))
+        return Edits(tuple(draws), mean)
+
+    def join(self, edits: Sequence[Edits], guards: Sequence[Blocks]) -> Penalty:
+        gram = np.sum([e.gram for e in edits], axis=0)
+        if len(edits) > 1:
+            gram = arithmetic.divide(self.session.party, gram, len(edits))
+        own = tuple(g[self.session.rank] for g in guards)
+        return Penalty(tuple(d for e in edits for d in e.draws), gram, own)
+
+    def head(self, batch: Batch, outputs: int, task: Task) -> Head:
+        columns = sum(self.widths)
+        zero, bias = np.zeros((columns, outputs), np.int64), np.zeros(outputs, np.int64)
+        return Head(Weights(zero, bias, zero, bias), np.ones(self.widths[self.session.rank]), task)
+
+    # training
+
+    def steps(
+        self, start: Head, batch: Batch, penalty: Penalty | None, step: Step, curvature: Blocks, count: int
+    ) -> Head:
+        descent = self._prepare(batch, penalty, step, curvature)
+        weights = self._scaled(start, descent)
+        pace = Pace(step.rate, step.momentum, CURVATURE[start.task])
+        with self.session.measure("training step"):
+            for _ in self.session.repeat(count, descent.pattern):
+                weights = self._step(weights, batch, penalty, step, pace, descent, start.task)
+        return Head(weights, descent.scale, start.task)
+
+    def _step(
+        self,
+        weights: Weights,
+        batch: Batch,
+        penalty: Penalty | None,
+        step: Step,
+        pace: Pace,
+        descent: _Descent,
+        task: Task,
+    ) -> Weights:
+        party = self.session.party
+        both = head.product(party, descent.both, weights.weight)
+        logits = head.logits_of(party, weights, both[: batch.rows])
+        pull = both[batch.rows :]
+        descent.logits = logits
+        residual = self._residual(logits, batch.label, task)
+        gradients = head.transposed_products(party, descent.rows, residual)
+        if descent.edits is not None and penalty is not None:
+            pull = pull + self._smooth_sign_pull(weights, descent, step)
+        return head.descend(party, weights, gradients, pull, residual, pace)
+
+    def _residual(self, logits: Words, label: Words, task: Task) -> Words:
+        party = self.session.party
+        if task == "binary":
+            return head.residual_of_sigmoid(party, logits, label)
+        if task == "regression":
+            return arithmetic.truncate(party, logits, LOGIT_BITS - RESIDUAL_BITS) - label
+        usual = arithmetic.truncate(party, logits, LOGIT_BITS - FRACTION_BITS)
+        chances = words_of(self.session.wrap(usual, FRACTION_BITS).softmax(dim=1))
+        return np.left_shift(chances, RESIDUAL_BITS - FRACTION_BITS) - label
+
+    def _smooth_sign_pull(self, weights: Weights, descent: _Descent, step: Step) -> Words:
+        """The l1 consistency gradient in scaled columns, 2 HEAD_BITS: D^T tanh(D w / width) / rows."""
+        party = self.session.party
+        if descent.edits is None:
+            raise ValueError("no edits under a mask")
+        plain = self._times(weights.weight, descent.scale_shares, _SCALE_BITS)
+        shift = arithmetic.truncate(party, head.product(party, descent.edits, plain), LOGIT_BITS - FRACTION_BITS)
+        steep = self.session.wrap(shift * round(1 / SIGN_WIDTH), FRACTION_BITS)
+        sign = words_of(self.session.tanh(steep))
+        narrow = arithmetic.truncate(party, sign, WIDE_BITS - RESIDUAL_BITS)
+        pulls = head.transposed_products(party, descent.edits, narrow)
+        unit = round(descent.edits.rows * 2 ** (FRACTION_BITS + RESIDUAL_BITS - HEAD_BITS) / step.lam)
+        mean = arithmetic.divide(party, pulls, unit).sum(axis=0)
+        return np.left_shift(self._times(mean, descent.scale_shares, _SCALE_BITS), HEAD_BITS)
+
+    def _prepare(self, batch: Batch, penalty: Penalty | None, step: Step, curvature: Blocks) -> _Descent:
+        """Scale and mask for one lambda; every process asks with the same objects at the same time."""
+        known = self._descent
+        if known is not None and all(
+            a is b for a, b in zip(known.key, (batch, penalty, step, curvature), strict=True)
+        ):
+            return known
+        party, rank = self.session.party, self.session.rank
+        if known is not None:
+            for number in {*known.rows.numbers(), *known.both.numbers()}:
+                party.tuples.forget(number)
+            self._descent = None
+        scale = 1.0 / np.sqrt(curvature[rank])
+        with self.session.measure("mask encodings"):
+            rows = head.mask_columns(party, ring.encode(batch.own * scale), self.widths)
+        with self.session.measure("mask penalty"):
+            square = head.mask_square(party, self._pull(batch, penalty, step, scale))
+        edits = None
+        if penalty is not None and step.kind == "l1" and step.lam > 0:
+            edits = self._edited_rows(penalty)
+        shares = self._side_by_side(scale, _SCALE_BITS)
+        key = (batch, penalty, step, curvature)
+        self._descent = _Descent(key, scale, rows, rows.and_below(square), edits, shares)
+        return self._descent
+
+    def _pull(self, batch: Batch, penalty: Penalty | None, step: Step, scale: np.ndarray) -> Words:
+        """Shares of H in scaled columns, HEAD_BITS: ridge, guards, and squared consistency."""
+        party = self.session.party
+        pull = np.diag(self._side_by_side(batch.ridge * scale**2, HEAD_BITS))
+        if penalty is None:
+            return pull
+        if step.guard > 0:
+            for guard in penalty.guards:
+                direction = self._side_by_side(guard * scale * np.sqrt(step.guard), _SCALE_BITS)
+                pull = pull + arithmetic.scaled_bilinear(
+                    party, "mul", direction[:, None], direction[None, :], 1 << (2 * _SCALE_BITS - HEAD_BITS)
+                )
+        if step.lam > 0 and step.kind == "squared":
+            root = self._side_by_side(scale * np.sqrt(step.lam), _ROOT_BITS)
+            half = arithmetic.scaled_bilinear(party, "mul", penalty.gram, root[:, None], 1 << _ROOT_BITS)
+            pull = pull + arithmetic.scaled_bilinear(
+                party, "mul", half, root[None, :], 1 << (_GRAM_BITS + _ROOT_BITS - HEAD_BITS)
+            )
+        return pull
+
+    def _scaled(self, start: Head, descent: _Descent) -> Weights:
+        """The head in the columns of this descent."""
+        if start.scale is descent.scale:
+            return start.weights
+        ratio = self._side_by_side(start.scale / descent.scale, _SCALE_BITS)
+        both = np.concatenate([start.weights.weight, start.weights.velocity], axis=1)
+        weight, velocity = np.split(self._times(both, ratio, _SCALE_BITS), 2, axis=1)
+        return Weights(weight, start.weights.bias, velocity, start.weights.bias_velocity)
+
+    # what is opened
+
+    def objective(self, trained: Head, batch: Batch, penalty: Penalty | None, step: Step) -> Objective:
+        with self.session.measure("validation"):
+            logits = self._logits(trained, batch)
+            value = self._loss(logits, batch, trained.task)
+            if penalty is not None and step.lam > 0:
+                squared = step.kind == "squared"
+                size = self._gap_squared(trained, penalty) if squared else self._gap(trained, penalty)
+                scaled = size * round(step.lam * 2**FRACTION_BITS)
+                unit = 1 << (FRACTION_BITS + 1 if squared else FRACTION_BITS)
+                value = value + arithmetic.divide(self.session.party, scaled, unit)
+            rooms = [self._rooms(logits, FRACTION_BITS, trained.task)]
+            if self._descent is not None and self._descent.logits is not None:
+                rooms.append(self._rooms(self._descent.logits, LOGIT_BITS, trained.task))
+        return Objective(value, np.concatenate(rooms))
+
+    def improves(self, objective: Objective, best: Objective | None) -> bool:
+        change = np.zeros(1, np.int64) if best is None else objective.value - best.value
+        if self.session.rank == 0:
+            change = change + np.int64(-1 if best is None else round(MARGIN * 2**WIDE_BITS))
+        with self.session.measure("validation"):
+            bits = comparison.negative(self.session.party, np.concatenate([objective.rooms, change]))
+            seen = np.array([bits[:-1].sum(), bits[-1]])
+            opened = self.session.open(self.session.wrap(seen, 0), self.releases["validation check"])
+        if opened is None or int(opened[0]) != 0:
+            raise RangeError(
+                f"logits left the range of the sigmoid (magnitude {LOGIT_BOUND:g}): lower the rate or raise the ridge"
+            )
+        return bool(opened[1])
+
+    def measure(self, trained: Head, batch: Batch, penalty: Penalty | None) -> Measures:
+        with self.session.measure("validation"):
+            logits = self._logits(trained, batch)
+            gap = np.zeros(1, np.int64) if penalty is None else self._gap_squared(trained, penalty)
+            loss, spread = self._loss(logits, batch, trained.task), self._variance(logits)
+            seen = np.concatenate([loss, spread, gap])
+            opened = self.session.open(self.session.wrap(seen, WIDE_BITS), self.releases["validation summary"])
+        if opened is None:
+            raise RangeError("the validation summary must go to every party")
+        loss_, variance, square = (float(v) for v in opened)
+        return Measures(loss_, max(variance, 0.0) ** 0.5, max(square, 0.0) ** 0.5)
+
+    def coolest(self, trained: Head, batch: Batch, temperatures: Sequence[float]) -> int:
+        party, count = self.session.party, len(temperatures)
+        with self.session.measure("temperature"):
+            logits = self._logits(trained, batch)
+            inverse = np.array([round(2**FRACTION_BITS / t) for t in temperatures], np.int64)
+            cooled = arithmetic.truncate(party, inverse[:, None, None] * logits, FRACTION_BITS)
+            losses = np.concatenate([self._loss_sum(u, batch, trained.task, 2 * LOGIT_BOUND) for u in cooled])
+            rising = comparison.negative(party, losses[:-1] - losses[1:])
+            opened = self.session.open(self.session.wrap(rising, 0), self.releases["temperature choice"])
+        if opened is None:
+            raise RangeError("the choice of temperature must go to every party")
+        found = np.flatnonzero(np.asarray(opened))
+        return int(found[0]) if len(found) else count - 1
+
+    def logits(self, trained: Head, encodings: Blocks) -> np.ndarray:
+        """Logits at the receivers of predictions; elsewhere an empty array."""
+        logits = self.shared_logits(trained, encodings)
+        opened = self.session.open(self.session.wrap(logits, FRACTION_BITS), self.releases["predictions"])
+        return np.zeros((0, logits.shape[1])) if opened is None else np.asarray(opened)
+
+    def shared_logits(self, trained: Head, encodings: Blocks) -> Words:
+        """Shares of the logits of these records, FRACTION_BITS."""
+        own = encodings[self.session.rank]
+        batch = Batch(own, np.zeros(0), np.zeros((0, 0), np.int64))
+        with self.session.measure("prediction"):
+            logits = self._logits(trained, batch)
+            for number in batch.made["rows"].numbers():
+                self.session.party.tuples.forget(number)
+        return logits
+
+    # parts
+
+    def _logits(self, trained: Head, batch: Batch) -> Words:
+        """Shares of the logits, FRACTION_BITS; the batch is masked once, unscaled."""
+        party = self.session.party
+        if "rows" not in batch.made:
+            batch.made["rows"] = head.mask_columns(party, ring.encode(batch.own), self.widths)
+        words = head.product(party, batch.made["rows"], self._plain_weight(trained))
+        wide = head.logits_of(party, trained.weights, words)
+        return arithmetic.truncate(party, wide, LOGIT_BITS - FRACTION_BITS)
+
+    def _plain_weight(self, trained: Head) -> Words:
+        if "plain" not in trained.made:
+            scale = self._side_by_side(trained.scale, _SCALE_BITS)
+            trained.made["plain"] = self._times(trained.weights.weight, scale, _SCALE_BITS)
+        return trained.made["plain"]
+
+    def _loss(self, logits: Words, batch: Batch, task: Task) -> Words:
+        """Mean loss, WIDE_BITS."""
+        return arithmetic.divide(self.session.party, self._loss_sum(logits, batch, task, LOGIT_BOUND), batch.rows)
+
+    def _loss_sum(self, logits: Words, batch: Batch, task: Task, bound: float) -> Words:
+        """Summed loss, WIDE_BITS, of logits with FRACTION_BITS."""
+        party = self.session.party
+        if task == "regression":
+            target = arithmetic.truncate(party, batch.label, RESIDUAL_BITS - FRACTION_BITS)
+            return _total(arithmetic.square(party, logits - target))
+        wide = RESIDUAL_BITS + FRACTION_BITS - WIDE_BITS
+        hits = arithmetic.scaled_bilinear(party, "mul", batch.label, logits, 1 << wide)
+        if task == "binary":
+            return _total(series.evaluate(party, "softplus", logits, bound) - hits)
+        chances = words_of(self.session.wrap(logits, FRACTION_BITS).log_softmax(dim=1))
+        true = arithmetic.scaled_bilinear(party, "mul", batch.label, chances, 1 << wide)
+        return -_total(true)
+
+    def _variance(self, logits: Words) -> Words:
+        party, rows = self.session.party, len(logits)
+        middle = arithmetic.divide(party, logits.sum(axis=0), rows)
+        return arithmetic.divide(party, _total(arithmetic.square(party, logits - middle)), rows)
+
+    def _gap_squared(self, trained: Head, penalty: Penalty) -> Words:
+        """Mean squared shift of the logits under the edits, WIDE_BITS: w^T G w."""
+        party = self.session.party
+        if "gram" not in penalty.made:
+            penalty.made["gram"] = head.mask_square(party, penalty.gram)
+        weight = self._plain_weight(trained)
+        pulled = arithmetic.truncate(party, head.product(party, penalty.made["gram"], weight), _GRAM_BITS)
+        whole = arithmetic.scaled_bilinear(party, "mul", pulled, weight, 1 << (2 * HEAD_BITS - WIDE_BITS))
+        return _total(whole)
+
+    def _gap(self, trained: Head, penalty: Penalty) -> Words:
+        """Mean absolute shift of the logits under the edits, WIDE_BITS."""
+        party, edits = self.session.party, self._edited_rows(penalty)
+        shift = head.product(party, edits, self._plain_weight(trained))
+        narrow = arithmetic.truncate(party, shift, LOGIT_BITS - FRACTION_BITS)
+        below = comparison.negative(party, narrow)
+        total = _total(narrow - 2 * arithmetic.bilinear(party, "mul", below, narrow))
+        return arithmetic.divide(party, total << (WIDE_BITS - FRACTION_BITS), edits.rows)
+
+    def _edited_rows(self, penalty: Penalty) -> Tall:
+        """All selected displacements under one mask."""
+        if "rows" not in penalty.made:
+            party = self.session.party
+            whole = np.concatenate(penalty.draws)
+            bands = [
+                head.mask_square(party, whole[start : start + head.BAND_ROWS])
+                for start in range(0, len(whole), head.BAND_ROWS)
+            ]
+            tall = bands[0]
+            for band in bands[1:]:
+                tall = tall.and_below(band)
+            penalty.made["rows"] = tall
+        return penalty.made["rows"]
+
+    def _rooms(self, logits: Words, bits: int, task: Task) -> Words:
+        return head.rooms(self.session.party, logits, bits) if task == "binary" else np.zeros(0, np.int64)
+
+    def _times(self, values: Words, factors: Words, bits: int) -> Words:
+        """Columns of shares times a shared vector with `bits` fractional bits."""
+        return arithmetic.scaled_bilinear(self.session.party, "mul", values, factors[:, None], 1 << bits)
+
+    def _side_by_side(self, own: np.ndarray, bits: int) -> Words:
+        """Shares of a vector over all columns of which each party knows its own part. No communication."""
+        at = sum(self.widths[: self.session.rank])
+        shares = self.session.party.zero_share((sum(self.widths),))
+        shares[at : at + len(own)] += ring.encode(own, bits)
+        return shares
+
+    def _held(self, values: np.ndarray | None, owner: int, shape: tuple[int, ...], bits: int) -> Words:
+        """Shares of what one party holds."""
+        shares = self.session.party.zero_share(shape)
+        if self.session.rank == owner:
+            shares += ring.encode(np.asarray(values), bits)
+        return shares
+
+
+def _total(words: Words) -> Words:
+    """The sum as an array of one: scalars of numpy warn where the ring wraps."""
+    total: Words = words.reshape(-1).sum(keepdims=True)
+    return total

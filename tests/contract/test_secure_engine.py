@@ -1,0 +1,108 @@
+"""The secret engine against the plaintext one: the same calls, with each party giving its own part."""
+
+import numpy as np
+import pytest
+
+from protocols.releases import ANY, Release, ReleasePlan
+from secure_sccvfl.engine import Step
+from secure_sccvfl.noise import NoNoise
+from secure_sccvfl.plain_engine import PlainEngine
+from secure_sccvfl.secure_engine import SecureEngine
+from tests.harness import run_session
+
+N, GROUPS = 40, 3
+TEMPERATURES = (0.4, 0.7, 1.0, 1.6, 3.0)
+
+
+def releases(parties):
+    everyone = tuple(range(parties))
+    shapes = {
+        "columns": (ANY,),
+        "validation check": (2,),
+        "validation summary": (3,),
+        "temperature choice": (len(TEMPERATURES) - 1,),
+        "predictions": (ANY, ANY),
+    }
+    return {name: Release(name, everyone, shape, "test", times=50) for name, shape in shapes.items()}
+
+
+class Problem:
+    """One random problem for any number of parties; party 0 holds the label, the last one holds s."""
+
+    def __init__(self, widths, task="binary", outputs=1, rows=N, seed=0, size=1.0):
+        rng = np.random.default_rng(seed)
+        self.widths, self.task, self.outputs, self.rows = widths, task, outputs, rows
+
+        def blocks():
+            return {rank: rng.uniform(-size, size, (rows, width)) for rank, width in enumerate(widths)}
+
+        self.x, self.s = blocks(), rng.integers(0, GROUPS, rows)
+        self.y = rng.uniform(0, 1, rows) if task == "regression" else rng.integers(0, max(outputs, 2), rows)
+        self.deltas = [[blocks() for _ in range(GROUPS)] for _ in range(2)]
+        self.guard = {rank: rng.normal(size=width) for rank, width in enumerate(widths)}
+        self.ridge = {rank: rng.uniform(0.01, 0.1, width) for rank, width in enumerate(widths)}
+        self.curvature = {rank: rng.uniform(0.05, 1, width) for rank, width in enumerate(widths)}
+
+    def script(self, engine, step, steps=6):
+        """What a run does, on any engine."""
+        batch = engine.bind(self.x, self.y, self.ridge, self.outputs)
+        penalty = engine.join([engine.edits(self.deltas, self.s)], [self.guard])
+        head = engine.head(batch, self.outputs, self.task)
+        warm = {k: 2 * v for k, v in self.curvature.items()}
+        head = engine.steps(head, batch, None, Step(0.1, 0.5), warm, 3)
+        first = engine.objective(head, batch, penalty, step)
+        assert engine.improves(first, None)
+        head = engine.steps(head, batch, penalty, step, self.curvature, steps)
+        second = engine.objective(head, batch, penalty, step)
+        found = {
+            "better": engine.improves(second, first),
+            "worse": engine.improves(first, second),
+            "measures": engine.measure(head, batch, penalty),
+            "logits": engine.logits(head, self.x),
+        }
+        if self.task != "regression":
+            found["coolest"] = engine.coolest(head, batch, TEMPERATURES)
+        return found
+
+    def of(self, rank, parties):
+        """What one party passes: its own blocks; label and s at their holders."""
+        own = object.__new__(Problem)
+        own.__dict__.update(self.__dict__)
+        for name in ("x", "guard", "ridge", "curvature"):
+            setattr(own, name, {rank: getattr(self, name)[rank]})
+        own.deltas = [[{rank: blocks[rank]} for blocks in draw] for draw in self.deltas]
+        own.y = self.y if rank == 0 else None
+        own.s = self.s if rank == parties - 1 else None
+        return own
+
+
+def both(problem, step, parties=None, steps=6):
+    parties = parties or len(problem.widths)
+    declared = releases(parties)
+
+    def job(session):
+        engine = SecureEngine(session, None, 0, [parties - 1], declared)
+        return problem.of(session.rank, parties).script(engine, step, steps)
+
+    secret = run_session(job, parties, ReleasePlan(declared.values()))
+    return problem.script(PlainEngine(NoNoise()), step, steps), secret
+
+
+def compare(plain, secret, tolerance):
+    for seen in secret:
+        assert (seen["better"], seen["worse"]) == (plain["better"], plain["worse"])
+        for name in ("loss", "spread", "gap_rms"):
+            assert getattr(seen["measures"], name) == pytest.approx(
+                getattr(plain["measures"], name), abs=tolerance
+            ), name
+        assert np.abs(seen["logits"] - plain["logits"]).max() < tolerance
+        assert seen.get("coolest") == plain.get("coolest")
+
+
+@pytest.mark.parametrize("kind", ["squared", "l1"])
+@pytest.mark.parametrize(
+    ("task", "outputs", "tolerance"), [("binary", 1, 2e-3), ("multiclass", 3, 0.05), ("regression", 1, 2e-3)]
+)
+def test_the_secret_engine_follows_the_plain_one(task, outputs, tolerance, kind):
+    problem = Problem((3, 2, 4), task, outputs)
+    compare(*both(problem, Step(0.1, 0.5, 0.7, kind, 0.3)), tolerance)
