@@ -1,0 +1,72 @@
+"""Every accountant keeps the same promises."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+from accounting.accountant import LossDistributionAccountant, OpacusAccountant, RenyiAccountant
+from accounting.events import Event
+
+DELTA = 1e-5
+KINDS = pytest.mark.parametrize("kind", [RenyiAccountant, LossDistributionAccountant, OpacusAccountant])
+
+
+def event(multiplier, count=1, sampling=1.0):
+    return Event("x", 2.0, 2.0 * multiplier, "records", count=count, sampling=sampling)
+
+
+def read(kind, events):
+    accountant = kind()
+    for one in events:
+        accountant.compose(one)
+    return accountant.epsilon(DELTA)
+
+
+def analytic_epsilon(multiplier, delta):
+    """Exact epsilon of one Gaussian release (Balle and Wang 2018, Theorem 8), by root finding."""
+
+    def gap(epsilon):
+        a, b = 1 / (2 * multiplier), epsilon * multiplier
+        return norm.cdf(a - b) - math.exp(epsilon + norm.logcdf(-a - b)) - delta
+
+    return brentq(gap, 0, 2 / multiplier**2 + 40 / multiplier)
+
+
+@KINDS
+def test_nothing_costs_nothing(kind):
+    assert read(kind, []) == 0.0
+
+
+@KINDS
+@pytest.mark.parametrize("multiplier", [0.2, 0.5, 1, 2, 5, 20])
+def test_never_below_the_analytic_value(kind, multiplier):
+    found, exact = read(kind, [event(multiplier)]), analytic_epsilon(multiplier, DELTA)
+    assert exact <= found <= 1.15 * exact
+
+
+@KINDS
+def test_a_count_is_that_many_releases(kind):
+    assert read(kind, [event(3.0, count=4)]) == read(kind, [event(3.0)] * 4)
+
+
+@KINDS
+def test_sampling_makes_it_cheaper(kind):
+    sampled = read(kind, [event(1.0, count=20, sampling=0.02)])
+    assert 0 < sampled < 0.25 * read(kind, [event(1.0, count=20)])
+
+
+PRICES = st.tuples(st.floats(0.8, 30), st.integers(1, 20), st.sampled_from([1.0, 1.0, 1.0, 0.05]))
+
+
+@KINDS
+@settings(max_examples=12, deadline=None)
+@given(data=st.data(), prices=st.lists(PRICES, min_size=1, max_size=5))
+def test_order_does_not_matter_and_more_never_costs_less(kind, data, prices):
+    events = [event(*price) for price in prices]
+    whole = read(kind, events)
+    assert read(kind, data.draw(st.permutations(events))) == whole, "to the last bit"
+    assert read(kind, events[:-1]) <= whole + 1e-12

@@ -1,0 +1,225 @@
+"""Events, prices beside the analytic value and the paper's, calibration, and replay by dp_accounting alone."""
+
+import json
+import math
+from dataclasses import asdict, replace
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from scipy.stats import spearmanr
+
+from accounting.accountant import epsilon_of, epsilons
+from accounting.budget import Budget, BudgetError, Terms
+from accounting.calibration import MOST_RELEASES, check_target, noise_multiplier, releases_left
+from accounting.events import Event
+from accounting.paper import claim, paper_event, proposition_1, scaled_sensitivity
+from secure_sccvfl import noise
+from secure_sccvfl.data import load
+from secure_sccvfl.discovery import release_sketches
+from secure_sccvfl.parties import make_parties
+from secure_sccvfl.plain_engine import PlainEngine
+from secure_sccvfl.scores import table_score
+from tests.contract.test_accountants import analytic_epsilon
+
+DELTA = 1e-5
+ONE = Event("x", 1.0, 1.0, "records")
+
+
+@pytest.mark.parametrize("sigma", [0.5, 1, 2, 5])
+def test_the_tight_figure_is_the_analytic_one_and_renyi_is_above(sigma):
+    exact, found = analytic_epsilon(sigma, DELTA), epsilons([replace(ONE, sigma=sigma)], DELTA)
+    assert found.pld == pytest.approx(exact, rel=0.01) and found.pld >= exact
+    assert found.renyi >= exact
+
+
+@pytest.mark.parametrize(
+    ("sigma", "stated", "too_small"), [(0.2, 24.2, 1), (0.5, 9.69, 1), (1, 4.84, 0), (2, 2.42, 0)]
+)
+def test_the_papers_formula_is_marked_where_it_is_too_small(sigma, stated, too_small):
+    found = claim(sigma, DELTA, tables=1, releases=1)
+    assert found.stated == pytest.approx(stated, rel=0.01)
+    assert found.too_small == bool(too_small) == (stated < analytic_epsilon(sigma, DELTA))
+
+
+def test_nineteen_features_and_five_refreshes_cost_88_not_5():
+    found = epsilons([paper_event("sketch", 19, 1.0, "records", refresh=i) for i in range(5)], DELTA)
+    assert found.pld == pytest.approx(88, rel=0.02) and found.renyi == pytest.approx(92, rel=0.02)
+    assert found.opacus == pytest.approx(found.renyi, rel=1e-6)
+    assert proposition_1(1.0, DELTA) < 5
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"sensitivity": 0.0},
+        {"sensitivity": math.inf},
+        {"sigma": 0.0},
+        {"sigma": -1.0},
+        {"sigma": math.nan},
+        {"sampling": 0.0},
+        {"sampling": 1.5},
+        {"count": 0},
+        {"refresh": -1},
+        {"name": ""},
+        {"records": ""},
+        {"mechanism": "laplace"},
+    ],
+)
+def test_an_event_that_means_nothing_cannot_be_built(bad):
+    with pytest.raises(ValueError, match=r"must|need|unknown"):
+        replace(ONE, **bad)
+
+
+def test_an_event_is_the_same_after_a_journey_as_json():
+    event = Event("x", np.float64(2), 3, "r", refresh=1, count=np.int64(4), sampling=0.5, mechanism="paper")
+    assert Event.from_dict(json.loads(json.dumps(event.to_dict()))) == event
+    with pytest.raises(ValueError, match="not an event"):
+        Event.from_dict({**event.to_dict(), "discount": 1})
+
+
+@pytest.mark.parametrize("bad", [(0, 1e-5), (-1, 1e-5), (math.nan, 1e-5), (math.inf, 1e-5), (1, 0), (1, 1), (1, 1.5)])
+def test_a_cap_that_promises_nothing_is_refused(bad):
+    with pytest.raises(ValueError, match="must"):
+        Terms("records", *bad)
+    with pytest.raises(ValueError, match="must"):
+        noise_multiplier(*bad, 1)
+
+
+def test_a_delta_above_one_in_n_is_refused(tmp_path):
+    check_target(8, 1e-3, 1000)
+    with pytest.raises(ValueError, match=r"at most 1/n = 0\.001"):
+        Budget.open(tmp_path / "ledger.jsonl", "records", 8, 1.1e-3, n=1000)
+    assert not list(tmp_path.iterdir()), "nothing is written"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    epsilon=st.floats(0.05, 50),
+    delta=st.floats(1e-9, 1e-3),
+    releases=st.integers(1, 40),
+    sensitivity=st.floats(1e-3, 1e3),
+)
+def test_planned_releases_fit_exactly_and_no_other(epsilon, delta, releases, sensitivity):
+    multiplier = noise_multiplier(epsilon, delta, releases)
+    event = Event("x", sensitivity, multiplier * sensitivity, "records")
+    assert releases_left([], event, epsilon, delta) == releases
+    assert releases_left([event] * (releases - 1), event, epsilon, delta) == 1
+    cheaper = replace(event, sigma=event.sigma * (1 - 1e-3))
+    assert releases_left([], cheaper, epsilon, delta) < releases, "a thousandth less noise does not fit"
+
+
+def test_noise_that_costs_next_to_nothing_has_many_releases_left():
+    assert releases_left([], replace(ONE, sigma=1e9), 8, DELTA) == MOST_RELEASES
+
+
+COUNTS = st.lists(st.integers(0, 40), min_size=2, max_size=12)
+
+
+def scaled(table, scale):
+    size = np.linalg.norm(table)
+    return table * min(1.0, scale / size) if size > 0 else table
+
+
+@settings(max_examples=400, deadline=None)
+@given(counts=COUNTS, scale=st.floats(0.01, 60), data=st.data())
+@example(counts=[0, 0], scale=0.5, data=None)
+@example(counts=[0, 0], scale=3.0, data=None)
+def test_no_record_moves_a_scaled_table_further_than_the_bound(counts, scale, data):
+    table = np.array(counts, float)
+    cell = 0 if data is None else data.draw(st.integers(0, len(counts) - 1))
+    more = table.copy()
+    more[cell] += 1
+    moved = np.linalg.norm(scaled(more, scale) - scaled(table, scale))
+    bound = scaled_sensitivity(1.0, scale)
+    assert moved <= bound * (1 + 1e-9)
+    if not any(counts):
+        assert moved == pytest.approx(bound), "and from an empty table it is reached"
+
+
+@settings(max_examples=200, deadline=None)
+@given(records=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), max_size=12), scale=st.floats(0.05, 20))
+def test_the_bound_holds_for_tables_with_two_protected_attributes(records, scale):
+    def table(rows):
+        return np.concatenate([np.bincount([r[k] for r in rows], minlength=n) for k, n in ((0, 3), (1, 4))]).astype(
+            float
+        )
+
+    rows = [*records, (0, 0)]
+    moved = np.linalg.norm(scaled(table(rows), scale) - scaled(table(records), scale))
+    assert moved <= scaled_sensitivity(math.sqrt(2), scale) * (1 + 1e-9)
+    assert moved <= min(math.sqrt(2), scale) * (1 + 1e-9)
+
+
+def agreement(truth, make_noise):
+    data = load("german")
+    parties, names, found = make_parties(data), sorted(truth), []
+    for seed in range(12):
+        noisy = release_sketches(PlainEngine(make_noise(seed)), parties, data.protected, "s", len(names))[0].tables
+        found.append(spearmanr([table_score(truth[k]) for k in names], [table_score(noisy[k]) for k in names])[0])
+    return float(np.mean(found))
+
+
+def test_the_papers_mechanism_finds_nothing_at_a_budget_where_ours_does():
+    data = load("german")
+    truth = release_sketches(PlainEngine(noise.NoNoise()), make_parties(data), data.protected, "s", 19)[0].tables
+    budget = noise.Budget(releases=1, copies=1)
+    assert agreement(truth, lambda seed: noise.GaussianNoise(budget, seed)) > 0.85
+    for scale in (0.5, 1.0, 5.0):
+        paper = agreement(truth, lambda seed, scale=scale: noise.GaussianNoise(budget, seed, "paper", scale))
+        assert abs(paper) < 0.25
+
+
+def test_the_papers_mechanism_is_charged_for_what_it_draws():
+    made = noise.GaussianNoise(noise.Budget(releases=1, copies=1), 0, "paper", 0.5)
+    table = np.full((40, 50), 7.0)
+    noisy = made.release({"a": table}, "sketch", 2.0)["a"]
+    (event,) = made.account.events
+    assert event.mechanism == "paper" and event.sensitivity == 1.0 and made.charges[0].epsilon_after <= 8
+    rest = noisy - table * 0.5 / np.linalg.norm(table)
+    assert rest.std() == pytest.approx(event.sigma, rel=4 / math.sqrt(2 * table.size))
+    with pytest.raises(ValueError, match="tables of counts"):
+        made.release({"a": table - 0.5}, "again", 2.0)
+    with pytest.raises(BudgetError):
+        made.release({"a": table}, "again", 2.0)
+
+
+def test_the_plaintext_engine_pays_for_a_name_that_comes_twice():
+    made = noise.GaussianNoise(noise.Budget(releases=2), 0)
+    for _ in range(2):
+        made.release({"a": np.zeros(2)}, "same", 1.0)
+    assert len(made.account.events) == 2
+    with pytest.raises(BudgetError, match="the cap is 8"):
+        made.release({"a": np.zeros(2)}, "same", 1.0)
+    assert [asdict(c)["name"] for c in made.charges] == ["same", "same"]
+
+
+def replay(text):
+    """A ledger priced by dp_accounting alone, line by line."""
+    first, *rest = [json.loads(line) for line in text.splitlines()]
+    renyi, pld = RdpAccountant(), PLDAccountant()
+    for line in rest:
+        told = line["event"]
+        event = dp_accounting.GaussianDpEvent(told["sigma"] / told["sensitivity"])
+        if told["sampling"] < 1:
+            event = dp_accounting.PoissonSampledDpEvent(told["sampling"], event)
+        for accountant in (renyi, pld):
+            accountant.compose(event, told["count"])
+    return renyi.get_epsilon(first["delta"]), pld.get_epsilon(first["delta"])
+
+
+def test_a_ledger_replayed_by_dp_accounting_alone_costs_the_same(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    budget = Budget.open(path, "records", 8, DELTA)
+    multiplier = noise_multiplier(6, DELTA, 5)
+    for i in range(5):
+        budget.charge(Event(f"sketch-{i}", 19**0.5, 19**0.5 * multiplier, "records", refresh=i), f"run/{i}")
+    budget.charge(Event("training", 1.0, 4.0, "records", count=30, sampling=0.05), "run/training")
+    renyi, pld = replay(path.read_text())
+    assert budget.spent.renyi == pytest.approx(renyi, rel=1e-9)
+    assert budget.spent.pld == pytest.approx(pld, rel=1e-3)
+    assert epsilon_of(budget.events, DELTA) == budget.spent.renyi <= 8
