@@ -1,0 +1,62 @@
+"""From a budget to noise, and from noise to what is left of a budget; always by the Rényi accountant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from decimal import ROUND_CEILING, Context
+from functools import lru_cache
+
+from dp_accounting import GaussianDpEvent, calibrate_dp_mechanism
+from dp_accounting.rdp import RdpAccountant
+
+from accounting.accountant import epsilon_of
+from accounting.events import Event
+
+UPWARDS = Context(prec=7, rounding=ROUND_CEILING)
+"""Multipliers are rounded up to seven digits: the planned releases always fit, and all hosts find the same."""
+MOST_RELEASES = 2**20
+
+
+def check_target(epsilon: float, delta: float, records: int | None = None) -> None:
+    """Refuse a cap that promises nothing. A delta above 1/n would allow publishing a record outright."""
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise ValueError(f"epsilon must be finite and positive, got {epsilon}")
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must lie between 0 and 1, got {delta}")
+    if records is not None and delta * records > 1:
+        raise ValueError(f"delta must be at most 1/n = {1 / records:.2g} for {records} records, got {delta}")
+
+
+@lru_cache(maxsize=256)
+def noise_multiplier(epsilon: float, delta: float, releases: int) -> float:
+    """Deviation over sensitivity at which this many equal releases just fit the cap, never more."""
+    check_target(epsilon, delta)
+    if releases < 1:
+        raise ValueError(f"releases must be at least 1, got {releases}")
+
+    def together(multiplier: float) -> GaussianDpEvent:
+        return GaussianDpEvent(multiplier / math.sqrt(releases))
+
+    return float(
+        UPWARDS.create_decimal_from_float(calibrate_dp_mechanism(RdpAccountant, together, epsilon, delta, tol=1e-9))
+    )
+
+
+def releases_left(spent: Iterable[Event], event: Event, cap: float, delta: float) -> int:
+    """How many more releases like this one fit; MOST_RELEASES means that many or more."""
+    listed = list(spent)
+
+    def fits(count: int) -> bool:
+        return epsilon_of([*listed, replace(event, count=count * event.count)], delta) <= cap
+
+    low, high = 0, 1
+    while high <= MOST_RELEASES and fits(high):
+        low, high = high, 2 * high
+    if low == MOST_RELEASES:
+        return low
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -1,0 +1,195 @@
+"""The book of charges: hash-chained lines that belong to the data, not to a run; on disk or in memory.
+
+Each line is JSON with `index`, `previous` and `hash`; the hash covers the line without itself. Beside
+`ledger.jsonl` lies `ledger.jsonl.head`: the number of lines and the last hash. To append, under an exclusive
+lock: (1) write all lines to a new file, fsync, rename it over the ledger; (2) the same for the head; only then
+does `append` return, and only then may a release follow. A crash can therefore leave
+  - a half-written new file: ignored and overwritten, nothing was charged and nothing released;
+  - a ledger one line ahead of its head: the line is complete, so it counts, and the head is moved up.
+No crash tears a line, drops a charge that `append` returned from, or leaves a book that stays refused.
+Everything else was done by someone or by a failing disk, and is refused: a torn, edited, dropped, swapped or
+repeated line, lines cut off the end, a missing ledger or head.
+
+Not noticed here: ledger and head both set back to an earlier state, deleted, or rewritten with new hashes (no
+key is involved). Every party has its own book with the same lines, and the release logs name each event, so
+comparing heads between the parties shows it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+Entry = dict[str, Any]
+START = hashlib.sha256(b"sccvfl privacy ledger").hexdigest()
+WHAT_TO_DO = (
+    "nothing was charged; do not delete it, bring back the last good copy of the ledger and its .head "
+    "(another party's has the same lines)"
+)
+
+
+class LedgerError(RuntimeError):
+    """The book of charges is damaged, so nothing may be released on its account."""
+
+
+class Book(Protocol):
+    """An open, locked ledger."""
+
+    @property
+    def entries(self) -> Sequence[Entry]: ...
+
+    def append(self, content: Entry) -> None:
+        """Durable when it returns."""
+        ...
+
+
+class Ledger(Protocol):
+    """Where a book is kept."""
+
+    def locked(self) -> Any:
+        """Context manager: a Book as it stands now, with nobody else at it."""
+        ...
+
+
+def digest_of(entries: Sequence[Entry]) -> str:
+    """The last hash, which stands for all lines."""
+    return str(entries[-1]["hash"]) if entries else START
+
+
+def chained(entries: Sequence[Entry], content: Entry) -> Entry:
+    """The line that continues the chain with this content."""
+    entry = {"index": len(entries), "previous": digest_of(entries), **content}
+    return {**entry, "hash": _hash(entry)}
+
+
+def read_lines(text: str, name: str) -> list[Entry]:
+    """All lines of a ledger, or LedgerError naming the first bad one."""
+    entries: list[Entry] = []
+    for number, line in enumerate(text.split("\n")[:-1], start=1):
+        try:
+            entry = json.loads(line)
+            content = {k: v for k, v in entry.items() if k not in ("index", "previous", "hash")}
+            intact = entry == chained(entries, content)
+        except (ValueError, AttributeError):
+            intact = False
+        if not intact:
+            raise LedgerError(f"{name}: line {number} does not continue the chain; {WHAT_TO_DO}")
+        entries.append(entry)
+    if text and not text.endswith("\n"):
+        raise LedgerError(f"{name}: the last line is torn; {WHAT_TO_DO}")
+    return entries
+
+
+def _hash(entry: Entry) -> str:
+    return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()
+
+
+class MemoryLedger:
+    """A book that ends with the process: for simulations on public data."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def locked(self) -> Iterator[Book]:
+        with self._lock:
+            yield self
+
+    def append(self, content: Entry) -> None:
+        self.entries.append(chained(self.entries, content))
+
+
+class FileLedger:
+    """A book on disk. The lock is that of the operating system, so it ends with its process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._head = path.with_name(path.name + ".head")
+        self._guard = path.with_name(path.name + ".lock")
+
+    @contextmanager
+    def locked(self) -> Iterator[Book]:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self._guard, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield _FileBook(self.path, self._head)
+        finally:
+            os.close(handle)
+
+
+class _FileBook:
+    """The two files of a ledger while they are locked."""
+
+    def __init__(self, path: Path, head: Path) -> None:
+        self._path, self._head = path, head
+        self.entries = read_lines(_text(path), path.name)
+        self._settle()
+
+    def append(self, content: Entry) -> None:
+        entries = [*self.entries, chained(self.entries, content)]
+        _replace(self._path, "".join(json.dumps(e) + "\n" for e in entries))
+        self.entries = entries
+        self._write_head()
+
+    def _settle(self) -> None:
+        """Compare with the head; one line ahead of it is what a crash leaves."""
+        known, last = read_head(self._head)
+        if known > len(self.entries):
+            raise LedgerError(
+                f"{self._path.name}: {known - len(self.entries)} lines are missing at the end; {WHAT_TO_DO}"
+            )
+        if digest_of(self.entries[:known]) != last:
+            raise LedgerError(f"{self._path.name}: is not the ledger its head was written for; {WHAT_TO_DO}")
+        if len(self.entries) > known + 1:
+            raise LedgerError(f"{self._path.name}: the head is missing or too old; {WHAT_TO_DO}")
+        if len(self.entries) == known + 1:
+            self._write_head()
+
+    def _write_head(self) -> None:
+        _replace(self._head, json.dumps({"count": len(self.entries), "digest": digest_of(self.entries)}) + "\n")
+
+
+def read_head(path: Path) -> tuple[int, str]:
+    """Number of lines and last hash that the head vouches for; a missing one vouches for an empty book."""
+    text = _text(path)
+    if not text:
+        return 0, START
+    try:
+        head = json.loads(text)
+        return int(head["count"]), str(head["digest"])
+    except (ValueError, KeyError, TypeError):
+        raise LedgerError(f"{path.name}: is not readable; {WHAT_TO_DO}") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()
+    except FileNotFoundError:
+        return ""
+    except UnicodeDecodeError:
+        raise LedgerError(f"{path.name}: is not text; {WHAT_TO_DO}") from None
+
+
+def _replace(path: Path, text: str) -> None:
+    """Atomic and durable: after a crash the file holds the old text or the new one."""
+    fresh = path.with_name(path.name + ".new")
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(fresh, path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
