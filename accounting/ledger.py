@@ -23,7 +23,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -53,7 +53,7 @@ class Book(Protocol):
 class Ledger(Protocol):
     """Where a book is kept."""
 
-    def locked(self) -> Any:
+    def locked(self) -> AbstractContextManager[Book]:
         """Context manager: a Book as it stands now, with nobody else at it."""
         ...
 
@@ -111,13 +111,13 @@ class FileLedger:
     """A book on disk. The lock is that of the operating system, so it ends with its process."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path = path.resolve()  # a link would be replaced by a second ledger
         self._head = path.with_name(path.name + ".head")
         self._guard = path.with_name(path.name + ".lock")
 
     @contextmanager
     def locked(self) -> Iterator[Book]:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(self.path.parent)
         handle = os.open(self._guard, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -188,8 +188,20 @@ def _replace(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(fresh, path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    _sync_folder(path.parent)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make it and what is missing above it, durably."""
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(folder)
+        os.fsync(handle)
     finally:
-        os.close(folder)
+        os.close(handle)

@@ -1,25 +1,27 @@
 """Noise on statistics of s: the interface, and the plaintext engine's Gaussian.
 
-What is charged and what is drawn come from one object. The neighbouring relation is adding or removing
-one record. Issue C puts exact discrete noise, made in secret, behind the same interface.
+What is charged and what is drawn come from one object; prices, calibration and the refusal beyond the cap are
+those of `accounting`. The neighbouring relation is adding or removing one record.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
-from dp_accounting import GaussianDpEvent, calibrate_dp_mechanism
-from dp_accounting.rdp import RdpAccountant
 
+from accounting.budget import Budget as Account
+from accounting.budget import BudgetError
+from accounting.calibration import check_target, noise_multiplier
+from accounting.events import Event, Mechanism
+from accounting.paper import scaled_sensitivity
 from secure_sccvfl.streams import stream
 
+__all__ = ["Budget", "BudgetError", "Charge", "GaussianNoise", "NoNoise", "Noise"]
 
-class BudgetError(RuntimeError):
-    """A release would cost more than the cap; nothing was released and nothing charged."""
+SIMULATION = "benchmark records of a plaintext run"
 
 
 @dataclass(frozen=True)
@@ -36,25 +38,14 @@ class Budget:
     copies: int = 2
 
     def __post_init__(self) -> None:
-        if not self.epsilon > 0:
-            raise ValueError(f"epsilon must be positive, got {self.epsilon}")
-        if not 0 < self.delta < 1:
-            raise ValueError(f"delta must lie between 0 and 1, got {self.delta}")
+        check_target(self.epsilon, self.delta)
         if self.releases < 1 or self.copies < 1:
             raise ValueError(f"releases and copies must be at least 1, got {self.releases}, {self.copies}")
 
     @property
     def multiplier(self) -> float:
         """Noise deviation over sensitivity of one release."""
-        return _calibrate(self.epsilon, self.delta, self.releases)
-
-
-@lru_cache(maxsize=64)
-def _calibrate(epsilon: float, delta: float, releases: int) -> float:
-    def event(multiplier: float) -> GaussianDpEvent:
-        return GaussianDpEvent(multiplier / math.sqrt(releases))
-
-    return float(calibrate_dp_mechanism(RdpAccountant, event, epsilon, delta, tol=1e-4))
+        return noise_multiplier(self.epsilon, self.delta, self.releases)
 
 
 @dataclass(frozen=True)
@@ -81,26 +72,46 @@ class Noise(Protocol):
 
 @dataclass
 class GaussianNoise:
-    """Plaintext engine: seeded Gaussian noise at the calibrated scale, refused beyond the cap."""
+    """Plaintext engine: seeded Gaussian noise at the calibrated scale, refused beyond the cap.
+
+    mechanism "paper": every table is scaled to norm `scale` first, as the paper does, and the noise is
+    calibrated to what that leaves of the sensitivity. Same budget, correctly priced; for comparison.
+    """
 
     budget: Budget
     seed: int
+    mechanism: Mechanism = "gaussian"
+    scale: float = 1.0
     charges: list[Charge] = field(default_factory=list)
+    account: Account = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.account = Account.in_memory(SIMULATION, self.budget.epsilon, self.budget.delta)
 
     def deviation(self, sensitivity: float) -> float:
-        return sensitivity * self.budget.multiplier * math.sqrt(self.budget.copies)
+        return self._event("deviation", sensitivity).sigma * math.sqrt(self.budget.copies)
 
     def release(self, sums: dict[str, np.ndarray], name: str, sensitivity: float) -> dict[str, np.ndarray]:
-        spent = RdpAccountant()
-        for charge in self.charges:
-            spent.compose(GaussianDpEvent(charge.multiplier))
-        spent.compose(GaussianDpEvent(self.budget.multiplier))
-        epsilon = float(spent.get_epsilon(self.budget.delta))
-        if epsilon > self.budget.epsilon * (1 + 1e-3):
-            raise BudgetError(f"{name}: epsilon would be {epsilon:.3f}, the cap is {self.budget.epsilon}")
-        self.charges.append(Charge(name, sensitivity, self.budget.multiplier, epsilon))
-        scale = self.deviation(sensitivity)
-        return {k: v + stream(self.seed, "noise", name, k).normal(0, scale, v.shape) for k, v in sums.items()}
+        exact = {k: self._scaled(v) for k, v in sums.items()}
+        event = self._event(name, sensitivity)
+        quote = self.account.charge(event, key=f"{len(self.charges)} {name}")
+        self.charges.append(Charge(name, event.sensitivity, event.multiplier, quote.after))
+        deviation = self.deviation(sensitivity)
+        return {k: v + stream(self.seed, "noise", name, k).normal(0, deviation, v.shape) for k, v in exact.items()}
+
+    def _event(self, name: str, sensitivity: float) -> Event:
+        if self.mechanism == "paper":
+            sensitivity = scaled_sensitivity(sensitivity, self.scale)
+        sigma = sensitivity * self.budget.multiplier
+        return Event(name, sensitivity, sigma, SIMULATION, refresh=len(self.charges), mechanism=self.mechanism)
+
+    def _scaled(self, table: np.ndarray) -> np.ndarray:
+        if self.mechanism != "paper":
+            return table
+        if (table < 0).any() or (table != np.round(table)).any():
+            raise ValueError("the paper's mechanism is for tables of counts")
+        norm = float(np.linalg.norm(table))
+        return table * min(1.0, self.scale / norm) if norm > 0 else table
 
 
 class NoNoise:

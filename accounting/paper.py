@@ -1,0 +1,77 @@
+"""The paper's mechanism, priced as what it is: all features and all refreshes together.
+
+The paper scales a table of counts c to c * min(1, S / |c|) and adds noise of deviation sigma * S. Its
+Proposition 1 gives epsilon = sqrt(2 ln(1.25 / delta)) / sigma for one table and one release, a formula that
+holds below epsilon = 1 only.
+
+How far one record moves a scaled table. A record adds a vector u of zeros and ones, a of them ones (one per
+protected attribute whose counts are in the table), so c' = c + u with |u| = sqrt(a). Then the scaled tables
+are at most min(sqrt(a), S) apart:
+  - Scaling is the projection onto a ball, which brings no two points further apart: at most sqrt(a).
+  - If c = 0, they are min(sqrt(a), S) apart. Otherwise every attribute has a count, so |c|^2 >= a; with
+    p = |c|^2 and q = c.u >= 0, cos^2 of the angle is (p + q)^2 / (p (p + 2q + a)) >= p / (p + a) >= 1/2. The
+    angle is at most 45 degrees and norms only grow from c to c'. Both outside the ball: the chord is at most
+    2 S sin(22.5 deg) < S. c inside, c' outside: |c|^2 + S^2 - 2 |c| S cos <= S^2 since |c| <= S <= 2 S cos.
+    Both inside: the distance is sqrt(a) = |u| <= |c'| <= S.
+The bound is reached from an empty data set. Over d features it is sqrt(d) min(sqrt(a), S), which is at most
+the joint sensitivity sqrt(d a) of the unscaled tables times min(1, S): `scaled_sensitivity`. So the scaling
+saves nothing in privacy (noise and sensitivity shrink alike for S <= 1) while the counts are divided by |c| / S.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from accounting.accountant import LossDistributionAccountant
+from accounting.calibration import check_target
+from accounting.events import Event
+
+
+def proposition_1(sigma: float, delta: float) -> float:
+    """The epsilon that the paper states for one table and one release."""
+    return math.sqrt(2 * math.log(1.25 / delta)) / sigma
+
+
+def scaled_sensitivity(joint: float, scale: float) -> float:
+    """Joint sensitivity of tables after scaling each to norm `scale` at most; `joint` is the one before."""
+    if not (math.isfinite(scale) and scale > 0):
+        raise ValueError(f"the norm to scale to must be finite and positive, got {scale}")
+    return joint * min(1.0, scale)
+
+
+def paper_event(
+    name: str, tables: int, sigma: float, records: str, scale: float = 1.0, refresh: int = 0, count: int = 1
+) -> Event:
+    """One release of the paper's sketch: this many tables at once, noise sigma * scale on each count."""
+    sensitivity = scaled_sensitivity(math.sqrt(tables), scale)
+    return Event(name, sensitivity, sigma * scale, records, refresh, count, mechanism="paper")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The paper's epsilon beside the tight one: of one table, and of all tables and releases."""
+
+    sigma: float
+    stated: float
+    one_table: float
+    everything: float
+
+    @property
+    def too_small(self) -> bool:
+        """Whether the statement is wrong even for the single table that it is about."""
+        return self.stated < self.one_table
+
+
+def claim(sigma: float, delta: float, tables: int, releases: int) -> Claim:
+    """What the paper states at this sigma (S = 1), what holds for one table, and for all that it releases."""
+    check_target(1.0, delta)
+    return Claim(
+        sigma, proposition_1(sigma, delta), _tight(sigma, delta, 1, 1), _tight(sigma, delta, tables, releases)
+    )
+
+
+def _tight(sigma: float, delta: float, tables: int, releases: int) -> float:
+    accountant = LossDistributionAccountant()
+    accountant.compose(paper_event("sketch", tables, sigma, "any", count=releases))
+    return accountant.epsilon(delta)
