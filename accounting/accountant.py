@@ -21,8 +21,8 @@ from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS, RdpAcco
 
 from accounting.events import Event
 
-FINEST_GRID = 1e-4
-GRID_PER_EPSILON = 1e-5
+GRID = 1e-4
+"""Steps of a loss distribution, as a share of epsilon; absolute, if smaller, where many are convolved."""
 
 
 class Accountant(Protocol):
@@ -64,10 +64,10 @@ class RenyiAccountant(_Tally):
 
 
 class LossDistributionAccountant(_Tally):
-    """dp_accounting's privacy loss distributions, rounded up: within a thousandth of the exact value.
+    """dp_accounting's privacy loss distributions, rounded up: tight to a thousandth and better.
 
-    Unsampled Gaussian releases are one Gaussian release (their inverse variances add), which is exact and
-    keeps the grid small; the grid grows with epsilon so that a large budget does not need a large memory.
+    Unsampled Gaussian releases are one Gaussian release (their inverse variances add), which is exact. Grid
+    steps grow with epsilon, so that a large one does not need a large memory.
     """
 
     def epsilon(self, delta: float) -> float:
@@ -76,8 +76,12 @@ class LossDistributionAccountant(_Tally):
             return 0.0
         rough = RenyiAccountant()
         rough._counts = self._counts
-        grid = max(FINEST_GRID, GRID_PER_EPSILON * rough.epsilon(delta))
-        accountant = PLDAccountant(value_discretization_interval=grid)
+        share = (
+            rough.epsilon(delta) if all(sampling == 1 for _, sampling, _ in lines) else min(1.0, rough.epsilon(delta))
+        )
+        if share == 0:
+            return 0.0
+        accountant = PLDAccountant(value_discretization_interval=GRID * share)
         plain = math.fsum(count / multiplier**2 for multiplier, sampling, count in lines if sampling == 1)
         if plain > 0:
             accountant.compose(GaussianDpEvent(1 / math.sqrt(plain)))

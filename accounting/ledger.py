@@ -69,7 +69,7 @@ def chained(entries: Sequence[Entry], content: Entry) -> Entry:
     return {**entry, "hash": _hash(entry)}
 
 
-def read_lines(text: str, name: str) -> list[Entry]:
+def _read_lines(text: str, name: str) -> list[Entry]:
     """All lines of a ledger, or LedgerError naming the first bad one."""
     entries: list[Entry] = []
     for number, line in enumerate(text.split("\n")[:-1], start=1):
@@ -112,7 +112,7 @@ class FileLedger:
 
     def __init__(self, path: Path) -> None:
         self.path = path = path.resolve()  # a link would be replaced by a second ledger
-        self._head = path.with_name(path.name + ".head")
+        self._head = _head_of(path)
         self._guard = path.with_name(path.name + ".lock")
 
     @contextmanager
@@ -131,8 +131,10 @@ class _FileBook:
 
     def __init__(self, path: Path, head: Path) -> None:
         self._path, self._head = path, head
-        self.entries = read_lines(_text(path), path.name)
-        self._settle()
+        self.entries = _read_lines(_text(path), path.name)
+        known = _check_head(self.entries, head, path.name)
+        if known < len(self.entries):
+            self._write_head()
 
     def append(self, content: Entry) -> None:
         entries = [*self.entries, chained(self.entries, content)]
@@ -140,34 +142,41 @@ class _FileBook:
         self.entries = entries
         self._write_head()
 
-    def _settle(self) -> None:
-        """Compare with the head; one line ahead of it is what a crash leaves."""
-        known, last = read_head(self._head)
-        if known > len(self.entries):
-            raise LedgerError(
-                f"{self._path.name}: {known - len(self.entries)} lines are missing at the end; {WHAT_TO_DO}"
-            )
-        if digest_of(self.entries[:known]) != last:
-            raise LedgerError(f"{self._path.name}: is not the ledger its head was written for; {WHAT_TO_DO}")
-        if len(self.entries) > known + 1:
-            raise LedgerError(f"{self._path.name}: the head is missing or too old; {WHAT_TO_DO}")
-        if len(self.entries) == known + 1:
-            self._write_head()
-
     def _write_head(self) -> None:
         _replace(self._head, json.dumps({"count": len(self.entries), "digest": digest_of(self.entries)}) + "\n")
 
 
-def read_head(path: Path) -> tuple[int, str]:
-    """Number of lines and last hash that the head vouches for; a missing one vouches for an empty book."""
-    text = _text(path)
-    if not text:
-        return 0, START
-    try:
-        head = json.loads(text)
-        return int(head["count"]), str(head["digest"])
-    except (ValueError, KeyError, TypeError):
-        raise LedgerError(f"{path.name}: is not readable; {WHAT_TO_DO}") from None
+def read_ledger(path: Path) -> tuple[list[Entry], bool]:
+    """All lines of a ledger, for reading only, and whether a head beside it vouches for its end."""
+    if not path.is_file():
+        raise LedgerError(f"{path}: there is no ledger")
+    entries, head = _read_lines(_text(path), path.name), _head_of(path)
+    if not head.exists():
+        return entries, False
+    _check_head(entries, head, path.name)
+    return entries, True
+
+
+def _head_of(path: Path) -> Path:
+    return path.with_name(path.name + ".head")
+
+
+def _check_head(entries: Sequence[Entry], head: Path, name: str) -> int:
+    """How many lines the head vouches for: all, or all but the last, which is what a crash leaves."""
+    text, known, last = _text(head), 0, START
+    if text:
+        try:
+            content = json.loads(text)
+            known, last = int(content["count"]), str(content["digest"])
+        except (ValueError, KeyError, TypeError):
+            raise LedgerError(f"{head.name}: is not readable; {WHAT_TO_DO}") from None
+    if known > len(entries):
+        raise LedgerError(f"{name}: {known - len(entries)} lines are missing at the end; {WHAT_TO_DO}")
+    if digest_of(entries[:known]) != last:
+        raise LedgerError(f"{name}: is not the ledger its head was written for; {WHAT_TO_DO}")
+    if len(entries) > known + 1:
+        raise LedgerError(f"{name}: the head is missing or too old; {WHAT_TO_DO}")
+    return known
 
 
 def _text(path: Path) -> str:

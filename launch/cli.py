@@ -6,6 +6,7 @@ sccvfl certs certs --parties 3
 sccvfl party --rank 0 --config session.toml --certs certs
 sccvfl dealer --config session.toml --certs certs
 sccvfl reproduce main --dataset german --seeds 10 --out results/german
+sccvfl privacy runs/2026-01-01
 sccvfl bench ops
 """
 
@@ -23,6 +24,7 @@ COMMANDS = {
     "dealer": ("run_dealer", "start the dealer, on any host"),
     "certs": ("certs", "make the certificates of a consortium"),
     "reproduce": ("reproduce", "the method's tables over seeds, on the plaintext engine"),
+    "privacy": ("privacy_report", "what was released about the records, and what it cost"),
     "bench": ("bench", "measure beside stock CrypTen and plain torch"),
 }
 

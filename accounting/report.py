@@ -1,0 +1,173 @@
+"""The privacy report of a ledger: as data, as text, and as one page with plots.
+
+It says what was released, what each release cost, what is left, and in plain words what the guarantee covers
+and what it does not. Everything is computed from the ledger's events; notes of a run add what a ledger cannot
+know: who made the noise, and which values were released without a charge.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from accounting.accountant import epsilons
+from accounting.budget import Charge, Terms
+from accounting.calibration import noise_multiplier, releases_left
+from accounting.events import Event
+from accounting.paper import claim
+from accounting.plots import cost_plot, left_plot, running_plot
+
+WHAT_IF_CAPS = (2.0, 4.0, 8.0)
+PAPER_SIGMAS = (0.2, 0.5, 1.0, 2.0, 5.0)
+NOISE = {
+    "dealer+holder": "Noise was added twice at full scale, by the dealer and by the holder of the protected "
+    "attribute; one copy is counted. The guarantee holds against any parties together (they lack the dealer's "
+    "noise) and against a dealer who reads what was released (it lacks the holder's), not against the dealer and "
+    "the holder together.",
+    "dealer": "Noise was added once, by the dealer. The guarantee holds against any parties together; what was "
+    "released must be kept from the dealer, who could take its noise off again.",
+    "all-parties": "Every party added noise at full scale; one copy is counted. The guarantee holds as long as one "
+    "party keeps its noise to itself.",
+}
+COVERS = (
+    "The released statistics that are listed here, all of them together, and what is computed from them alone "
+    "(scores, roles).",
+    "The training records that the ledger belongs to: adding or removing any one record changes the odds of any "
+    "outcome of these releases by a factor of at most e^epsilon, except with probability delta.",
+)
+COVERS_NOT = (
+    "The trained model and its predictions: they depend on the records through more than these statistics.",
+    "Values that were released without a charge: those listed as uncharged, if any.",
+    "Which records take part and how many: the parties know it, since they align their records.",
+    "A person with several records, or with records in other data sets: each record is counted on its own.",
+    "Facts about groups: what is true of many records is what the statistics are meant to show.",
+)
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What a run knows beyond its ledger. noise: who made it. uncharged: name and purpose of other releases."""
+
+    noise: str | None = None
+    uncharged: tuple[Mapping[str, str], ...] = ()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Notes:
+        """From the "privacy" part of a run's report.json."""
+        listed = [{"name": str(u["name"]), "purpose": str(u["purpose"])} for u in data.get("uncharged", ())]
+        return cls(data.get("noise"), tuple(listed))
+
+
+def build_report(terms: Terms, charges: Sequence[Charge], notes: Notes | None = None) -> dict[str, Any]:
+    """All figures of the report as data."""
+    notes = Notes() if notes is None else notes
+    events = [charge.event for charge in charges]
+    running = [epsilons(events[:count], terms.delta) for count in range(len(events) + 1)]
+    total = running[-1]
+    releases = [
+        {
+            **{k: v for k, v in event.to_dict().items() if k != "records"},
+            "multiplier": event.multiplier,
+            "cost": after.renyi - before.renyi,
+            "epsilon_after": after.renyi,
+            "epsilon_pld_after": after.pld,
+        }
+        for event, before, after in zip(events, running, running[1:], strict=False)
+    ]
+    return {
+        "epsilon_rdp": total.renyi,
+        "epsilon_pld": total.pld,
+        "epsilon_opacus": total.opacus,
+        "delta": terms.delta,
+        "cap": terms.epsilon,
+        "remaining": max(0.0, terms.epsilon - total.renyi),
+        "records": terms.records,
+        "neighbours": "add or remove one record",
+        "releases": releases,
+        "what_if": _what_if(terms, events),
+        "paper": _paper(terms, events),
+        "noise": NOISE.get(notes.noise or "", notes.noise or "Who made the noise is not stated."),
+        "covers": list(COVERS),
+        "covers_not": list(COVERS_NOT),
+        "uncharged": [dict(u) for u in notes.uncharged],
+    }
+
+
+def _what_if(terms: Terms, events: Sequence[Event]) -> dict[str, Any] | None:
+    """More releases like the last one, and what other caps would buy."""
+    if not events:
+        return None
+    like, made = events[-1], sum(event.count for event in events)
+    caps = []
+    for cap in WHAT_IF_CAPS:
+        multiplier = noise_multiplier(cap, terms.delta, made)
+        caps.append(
+            {
+                "cap": cap,
+                "releases_at_this_noise": releases_left([], like, cap, terms.delta),
+                "multiplier_for_as_many": multiplier,
+                "noise_for_as_many": multiplier / like.multiplier,
+            }
+        )
+    return {
+        "like": like.name,
+        "more_at_this_noise": releases_left(events, like, terms.epsilon, terms.delta),
+        "made": made,
+        "caps": caps,
+    }
+
+
+def _paper(terms: Terms, events: Sequence[Event]) -> dict[str, Any] | None:
+    """The paper's statement beside what holds, for as many tables and releases as were made here.
+
+    Counts of d tables have sensitivity sqrt(d), which gives the number of tables; other releases have none.
+    """
+    squares = [event.sensitivity**2 for event in events]
+    tables = max((round(square) for square in squares if abs(square - round(square)) < 1e-9), default=0)
+    if tables < 1:
+        return None
+    made = sum(event.count for event in events)
+    claims = [claim(sigma, terms.delta, tables, made) for sigma in PAPER_SIGMAS]
+    return {
+        "tables": tables,
+        "releases": made,
+        "claims": [{**asdict(c), "too_small": c.too_small} for c in claims],
+    }
+
+
+def to_markdown(report: Mapping[str, Any]) -> str:
+    return _templates(html=False).get_template("privacy_budget.md").render(r=report)
+
+
+def to_html(report: dict[str, Any]) -> str:
+    """One page that needs nothing else."""
+    plots = {"cost": cost_plot(report), "running": running_plot(report), "left": left_plot(report)}
+    page = _templates(html=True).get_template("privacy_budget.html")
+    return page.render(r=report, plots={name: Markup(svg) for name, svg in plots.items()})
+
+
+def write_report(folder: Path, report: dict[str, Any]) -> tuple[Path, ...]:
+    """privacy_budget.json, .md and .html in this folder."""
+    texts = {"json": json.dumps(report, indent=2) + "\n", "md": to_markdown(report), "html": to_html(report)}
+    paths = []
+    for ending, text in texts.items():
+        paths.append(folder / f"privacy_budget.{ending}")
+        paths[-1].write_text(text, encoding="utf-8")
+    return tuple(paths)
+
+
+def _templates(html: bool) -> Environment:
+    return Environment(
+        loader=PackageLoader("accounting"),
+        autoescape=html,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
