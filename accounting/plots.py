@@ -118,6 +118,6 @@ def _legend(keys: Sequence[tuple[str, str]]) -> str:
 def _svg(title: str, body: str, height: int = HEIGHT) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
-        f'aria-label="{escape(title)}" style="width:100%;max-width:40rem;height:auto" font-family="system-ui, sans-serif" font-size="11" '
-        f'fill="currentColor"><title>{escape(title)}</title>{body}</svg>'
+        f'aria-label="{escape(title)}" style="width:100%;max-width:40rem;height:auto" fill="currentColor" '
+        f'font-family="system-ui, sans-serif" font-size="11"><title>{escape(title)}</title>{body}</svg>'
     )
