@@ -46,7 +46,14 @@ Rows = Callable[[slice], Array]
 
 
 def group_table(
-    party: Party, rows: int, widths: Sequence[int], block: Rows, holder: int, groups: int, one_hot: Rows | None, wide: bool
+    party: Party,
+    rows: int,
+    widths: Sequence[int],
+    block: Rows,
+    holder: int,
+    groups: int,
+    one_hot: Rows | None,
+    wide: bool,
 ) -> Array:
     """Shares of X^T S, columns in order of rank; 64-bit words if `wide`, else modulo 2^32."""
     if (one_hot is None) == (party.rank == holder):
@@ -80,10 +87,9 @@ def group_table(
                 table[bounds[rank] : bounds[rank + 1]] += ring.cross(came[rank][0], fields["b"])
         elif sent[party.rank]:
             masked = own - fields[f"a{party.rank}"]
-            (d,) = party.transport.exchange("group table", {holder: [masked]}, {holder: [Spec(dtype, (size, groups))]})[
-                holder
-            ]
-            mine += ring.cross(own, d)
+            spec = Spec(dtype, (size, groups))
+            came = party.transport.exchange("group table", {holder: [masked]}, {holder: [spec]})
+            mine += ring.cross(own, came[holder][0])
         others = np.concatenate([np.arange(bounds[r], bounds[r + 1]) for r, width in enumerate(sent) if width])
         table[others] += fields["c"]
     return table

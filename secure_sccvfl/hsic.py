@@ -20,8 +20,8 @@ N (C - C') = (phi - m) e_g^T - phi q^T + phi e_g^T / N, and H' - H = -2 <C, C - 
   sum q_h |mu_h - m|^2 <= 1). With k = sum q^2 that is sqrt(sum q^3 - (sum q^2)^2) <= sqrt(27/256) < .3248.
 - |C e_g| <= 1/2 for the term in 1/N, and |C - C'| <= (sqrt(5) + 1/N) / N.
 Together |H - H'| <= 1.949 / N + (1 + (sqrt(5) + 1/N)^2) / N^2.
-*Rounding.* Division is off by at most 2 units in each of K G entries: |error of C| <= r = 2 t sqrt(K G), so H moves by
-at most 2 |C| r + r^2 <= 1.5 r for r < .05 on either side; 3 r is added.
+*Rounding.* Division is off by at most 2 units in each of K G entries: |error of C| <= r = 2 t sqrt(K G), so H moves
+by at most 2 |C| r + r^2 <= 1.5 r (r < .05, |C| < .71) on either side; 3 r is added.
 
 *What is left of it.* For d features the joint sensitivity is sqrt(d) times that. At N = 560, 19 features and a
 noise multiplier of 2 the deviation is .03 (.04 with two copies), while strong features have H of about .01: useless.

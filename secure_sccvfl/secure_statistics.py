@@ -23,7 +23,7 @@ import numpy as np
 from accounting.events import Event
 from protocols import noise, statistics
 from protocols.aggregation import announce
-from protocols.errors import ProtocolError, RangeError
+from protocols.errors import RangeError
 from protocols.noise import NoiseKind
 from protocols.releases import ANY, Release
 from protocols.ring import Words
@@ -163,7 +163,7 @@ class SecureStatistics:
             return {rank: dict(own) for rank, own in self._columns.items()}
         return {rank: {k: widths[k] for k in own if k in widths} for rank, own in self._columns.items()}
 
-    def _own(self, layout: Mapping[int, Mapping[str, int]], columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _own(self, layout: Columns, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Own columns in the agreed order. Names and widths are public: a difference is a programming error."""
         agreed = layout[self._session.rank]
         if {k: v.shape[1] for k, v in columns.items()} != dict(agreed):
@@ -177,7 +177,7 @@ class SecureStatistics:
     def _table(
         self,
         name: str,
-        layout: Mapping[int, Mapping[str, int]],
+        layout: Columns,
         own: Mapping[str, np.ndarray],
         groups: Sequence[Held],
         counts: Sequence[int],
@@ -210,7 +210,7 @@ class SecureStatistics:
 
     def _multiply(
         self,
-        layout: Mapping[int, Mapping[str, int]],
+        layout: Columns,
         own: Mapping[str, np.ndarray],
         codes: Mapping[int, np.ndarray],
         counts: Sequence[int],
@@ -248,7 +248,7 @@ class SecureStatistics:
         """Noise of the event's sigma, counted in `unit`s."""
         return noise.noise_share(self._session.party, self._noise, event.sigma / unit, rows, holders)
 
-    def _open(self, name: str, layout: Mapping[int, Mapping[str, int]], words: Words) -> np.ndarray | None:
+    def _open(self, name: str, layout: Columns, words: Words) -> np.ndarray | None:
         """Each owner's rows to that owner alone; None for a party without any."""
         found, low = None, 0
         for rank, own in layout.items():
