@@ -31,6 +31,7 @@ At 30,000 records it is 6e-4, at a million 2e-5. The tables are the better stati
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,6 +76,10 @@ class Grid:
         n = self.rows
         exact = 1.949 / n + (1 + (math.sqrt(5) + 1 / n) ** 2) / n**2
         return exact + 3 * 2 * self.unit * math.sqrt(width * groups)
+
+    def joint_sensitivity(self, width: int, counts: Sequence[int], features: int) -> float:
+        """l2 norm of the change of H of all features with attributes of these numbers of groups."""
+        return math.sqrt(features * sum(self.sensitivity(width, count) ** 2 for count in counts))
 
 
 def dependence(whole: np.ndarray, one_hot: np.ndarray, grid: Grid) -> float:

@@ -134,8 +134,7 @@ class SecureStatistics:
         layout = self._layout({k: width for own in self._columns.values() for k in own})
         own = self._own(layout, columns)
         features = sum(len(part) for part in layout.values())
-        single = max(grid.sensitivity(width, count) for count in counts)
-        sensitivity = single * float(np.sqrt(features * len(counts)))
+        sensitivity = grid.joint_sensitivity(width, counts, features)
         scale = grid.unit**2
         if 12 * self.deviation(sensitivity) / scale >= 2**61:
             raise RangeError(f"{name}: so few records need noise beyond the ring; leave this statistic out")
