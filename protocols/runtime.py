@@ -283,6 +283,17 @@ class Session:
             words = arithmetic.masked_matmul(self.party, block, usual, transposed=transposed)
             return self.wrap(arithmetic.truncate(self.party, words, FRACTION_BITS), FRACTION_BITS)
 
+    def tell_all(self, step: str, flag: int) -> list[int]:
+        """One public number below 256 from each party to all, by rank: for agreeing on what comes next."""
+        came = self._to_all(step, np.array([flag], np.uint8))
+        return [flag if rank == self.rank else int(came[rank][0]) for rank in range(self.parties)]
+
+    def declared(self, name: str) -> Release:
+        """The release of this name in the plan."""
+        if name not in self._plan.releases:
+            raise UndeclaredRelease(f"release {name!r} is not in the run plan")
+        return self._plan.releases[name]
+
     # running
 
     def repeat(self, times: int, known: list[Request] | None = None) -> Iterator[int]:
@@ -340,16 +351,19 @@ class Session:
         return room
 
     def _compare(self, step: str, digest: bytes, reason: str, error: type[Exception] | None = None) -> None:
-        own = np.frombuffer(digest, dtype=np.uint8)
+        for rank, theirs in self._to_all(step, np.frombuffer(digest, dtype=np.uint8)).items():
+            if theirs.tobytes() != digest:
+                if error is not None:
+                    raise error(f"party {rank}: {reason} (step: {step})")
+                raise PeerError(f"party {rank}", step, reason)
+
+    def _to_all(self, step: str, own: Array) -> dict[int, Array]:
+        """What each other party says, where all say something public of the same shape."""
         others = [rank for rank in range(self.parties) if rank != self.rank]
         came = self._transport.exchange(
             step, {rank: [own] for rank in others}, {rank: [Spec.of(own)] for rank in others}
         )
-        for rank in others:
-            if came[rank][0].tobytes() != digest:
-                if error is not None:
-                    raise error(f"party {rank}: {reason} (step: {step})")
-                raise PeerError(f"party {rank}", step, reason)
+        return {rank: came[rank][0] for rank in others}
 
 
 def words_of(value: Any) -> Words:

@@ -27,6 +27,7 @@ import numpy as np
 
 from protocols import ring
 from protocols.errors import ProtocolError
+from protocols.gaussian import discrete_gaussian
 from protocols.randomness import Draw
 from protocols.transport import Array, Spec
 
@@ -60,6 +61,8 @@ class Field:
 
     def total(self, shares: Sequence[Array]) -> Array:
         """The value that shares stand for."""
+        if self.owner is not None:
+            return shares[self.owner]
         return reduce(np.add if self.how == "add" else np.bitwise_xor, shares)
 
     def correction(self, value: Array, others: Sequence[Array]) -> Array:
@@ -288,6 +291,28 @@ def selection(rows: int, groups: int, columns: int, owner: int, holder: int) -> 
     )
 
 
+def cross(rows: int, widths: Shape, groups: int, holder: int, dtype: str) -> Recipe:
+    """c = [a0 | a1 | ...]^T @ b: masks of each owner's block and of the holder's, each known to it alone.
+
+    The holder's own block needs no mask, so the width at its rank must be 0.
+    """
+    if dtype not in ("<i4", "<i8") or not 0 <= holder < len(widths) or widths[holder] != 0:
+        raise ProtocolError("a cross product needs words of 32 or 64 bits and no columns of the holder")
+    free = {f"a{rank}": Field((rows, width), dtype, owner=rank) for rank, width in enumerate(widths) if width}
+    free["b"] = Field((rows, groups), dtype, owner=holder)
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        blocks = [ring.cross(free[f"a{rank}"], free["b"]) for rank, width in enumerate(widths) if width]
+        return {"c": np.concatenate(blocks)}
+
+    return Recipe(free, {"c": Field((sum(widths), groups), dtype)}, compute)
+
+
+def noise(shape: Shape, sigma: float) -> Recipe:
+    """e = discrete Gaussian noise that no party knows."""
+    return Recipe({}, {"e": Field(shape)}, lambda free, shares, masks: {"e": discrete_gaussian(sigma, shape)})
+
+
 _KINDS: dict[str, Callable[..., Recipe]] = {
     make.__name__: make
     for make in (
@@ -306,6 +331,8 @@ _KINDS: dict[str, Callable[..., Recipe]] = {
         band_matmul,
         mask_gram,
         selection,
+        cross,
+        noise,
     )
 }
 

@@ -6,24 +6,30 @@ release is post-processing of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from accounting.budget import BudgetError
 from secure_sccvfl.engine import Engine, Held
-from secure_sccvfl.parties import Party
+from secure_sccvfl.parties import MOMENT_GRID, MOMENTS, Party
 from secure_sccvfl.policy import PolicyCard, Role, Roles
-from secure_sccvfl.scores import residual_hsic, table_score
+from secure_sccvfl.scores import table_score
 from secure_sccvfl.streams import stream
 
 Rule = Literal["fractions", "fdr"]
+Audit = Callable[[str, Mapping[str, Any]], None]
+"""Takes every decision with the numbers that it rests on."""
 
 
 @dataclass(frozen=True)
 class DiscoveryConfig:
-    """How scores become roles. `rho_m` of all features are descendants, `rho_p` of those proxies."""
+    """How scores become roles. `rho_m` of all features are descendants, `rho_p` of those proxies.
+
+    `decay` is the weight that older tables keep when the records have changed since.
+    """
 
     rule: Rule = "fractions"
     rho_m: float = 0.60
@@ -32,11 +38,12 @@ class DiscoveryConfig:
     hysteresis: float = 0.10
     conditional: bool = False
     simulations: int = 400
+    decay: float = 0.5
 
     def __post_init__(self) -> None:
         if self.rule not in ("fractions", "fdr"):
             raise ValueError(f"unknown rule {self.rule!r}; use fractions or fdr")
-        for name in ("rho_m", "rho_p", "fdr"):
+        for name in ("rho_m", "rho_p", "fdr", "decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
         if self.hysteresis < 0 or self.simulations < 20:
@@ -45,20 +52,35 @@ class DiscoveryConfig:
 
 @dataclass(frozen=True)
 class Sketch:
-    """Noisy tables of one protected attribute, averaged over releases, and the noise still in them."""
+    """Noisy tables of one protected attribute, averaged over releases, and the noise still in them.
+
+    `records` names the records they are about.
+    """
 
     attribute: str
     tables: Mapping[str, np.ndarray]
     deviation: float
     releases: int = 1
+    records: str = ""
 
-    def merged(self, newer: Sketch) -> Sketch:
-        """Inverse-variance average of two sketches of the same records."""
+    def merged(self, newer: Sketch, decay: float = 1.0) -> Sketch:
+        """Inverse-variance average; older tables of other records count `decay` times as much."""
         if self.deviation == 0 or newer.deviation == 0:
             return newer
-        a, b = self.deviation**-2, newer.deviation**-2
+        weight = 1.0 if self.records == newer.records else decay
+        a, b = weight * self.deviation**-2, newer.deviation**-2
         tables = {k: (a * t + b * newer.tables[k]) / (a + b) for k, t in self.tables.items()}
-        return Sketch(self.attribute, tables, (a + b) ** -0.5, self.releases + newer.releases)
+        deviation = np.hypot(a * self.deviation, b * newer.deviation) / (a + b)
+        return Sketch(self.attribute, tables, float(deviation), self.releases + newer.releases, newer.records)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Noisy sums of count, u and u^2 by group of the numbers among the mediators, in real units."""
+
+    attribute: str
+    sums: Mapping[str, np.ndarray]
+    deviation: float
 
 
 class Attribute(Protocol):
@@ -103,7 +125,12 @@ class Finding:
 
 
 def release_sketches(
-    engine: Engine, parties: Sequence[Party], protected: Sequence[Attribute], name: str, features: int
+    engine: Engine,
+    parties: Sequence[Party],
+    protected: Sequence[Attribute],
+    name: str,
+    features: int,
+    records: str = "",
 ) -> tuple[Sketch, ...]:
     """One release of the tables of all features with all protected attributes; each goes to its owner.
 
@@ -115,20 +142,40 @@ def release_sketches(
     counts = [len(a.groups) for a in protected]
     sums = engine.group_sums(bins, [a.codes for a in protected], counts, name, sensitivity)
     scale = engine.deviation(sensitivity)
-    return tuple(Sketch(a.name, part, scale) for a, part in zip(protected, sums, strict=True))
+    return tuple(Sketch(a.name, part, scale, records=records) for a, part in zip(protected, sums, strict=True))
+
+
+def release_moments(
+    engine: Engine, parties: Sequence[Party], protected: Sequence[Attribute], names: Sequence[str]
+) -> tuple[Moments, ...]:
+    """One release of bounded sums of these numbers (of all parties); each goes to its owner.
+
+    On the grid of `Party.moments` a record adds a row of norm MOMENT_GRID sqrt(3) at most for each.
+    """
+    columns = {key: block for party in parties for key, block in party.moments(names).items()}
+    sensitivity = MOMENT_GRID * float(np.sqrt(MOMENTS * len(names) * len(protected)))
+    counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
+    sums = engine.group_sums(columns, codes, counts, "moments", sensitivity, dict.fromkeys(names, MOMENTS))
+    scale = engine.deviation(sensitivity) / MOMENT_GRID
+    return tuple(
+        Moments(a.name, {k: v / MOMENT_GRID for k, v in part.items()}, scale)
+        for a, part in zip(protected, sums, strict=True)
+    )
 
 
 def residual_scores(
-    engine: Engine, parties: Sequence[Party], protected: Sequence[Attribute], seed: int, features: int
+    engine: Engine, parties: Sequence[Party], others: Sequence[Party], protected: Sequence[Attribute], seed: int
 ) -> dict[str, float]:
-    """Conditional HSIC of this process's features: one further release, with the group sizes."""
-    columns = {key: block for party in parties for key, block in party.residual_features(seed).items()}
-    ones = {"(rows)": np.ones((len(parties[0].units), 1))}
-    sensitivity = float(np.sqrt((features + 1) * len(protected)))
-    counts = [len(a.groups) for a in protected]
-    codes = [a.codes for a in protected]
-    sums = engine.group_sums({**columns, **ones}, codes, counts, "residuals", sensitivity)
-    return {k: max(residual_hsic(part[k], part["(rows)"][0]) for part in sums) for k in columns}
+    """Conditional HSIC of this process's features, the largest over attributes: one further release.
+
+    `others` holds the same columns of other records, on which the residuals are fitted.
+    """
+    columns: dict[str, np.ndarray] = {}
+    for party, other in zip(parties, others, strict=True):
+        columns.update(party.residual_features(seed, other.units))
+    counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
+    found = engine.residual_dependence(columns, codes, counts, "residuals")
+    return {k: max(0.0, *(part[k] for part in found)) for k in columns}
 
 
 def independence_p(table: np.ndarray, deviation: float, simulations: int, rng: np.random.Generator) -> float:
@@ -227,3 +274,69 @@ def interventional_check(
     idle = tuple(sorted(k for k, v in edited_moved.items() if v == 0.0))
     log = finding.log + tuple(f"{k}: M -> N, does not respond to a change of s" for k in idle)
     return Finding(finding.roles.with_role("N", idle), finding.scores, finding.p_values, log)
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """Discovery of one run: what stays the same from refresh to refresh. Every process runs the same steps."""
+
+    engine: Engine
+    parties: Sequence[Party]
+    protected: Sequence[Attribute]
+    features: int
+    config: DiscoveryConfig
+    seed: int
+    card: PolicyCard | None = None
+    audit: Audit = lambda event, numbers: None
+    records: str = ""
+
+    def residual(self, others: Sequence[Party]) -> dict[str, float]:
+        """Conditional scores of own features, fitted on records that the statistic is not about."""
+        return residual_scores(self.engine, self.parties, others, self.protected, self.seed)
+
+    def refresh(
+        self,
+        number: int,
+        sketches: tuple[Sketch, ...] = (),
+        finding: Finding | None = None,
+        residual: Mapping[str, float] | None = None,
+    ) -> tuple[tuple[Sketch, ...], Finding]:
+        """One more release, averaged with the earlier ones; refused by the budget, the last masks stay."""
+        name = f"sketch-{number}"
+        try:
+            fresh = release_sketches(self.engine, self.parties, self.protected, name, self.features, self.records)
+        except BudgetError as error:
+            if finding is None:
+                raise
+            self.audit("refresh refused", {"refresh": number, "reason": str(error)})
+            return sketches, finding
+        if sketches:
+            fresh = tuple(a.merged(b, self.config.decay) for a, b in zip(sketches, fresh, strict=True))
+        sketches = fresh
+        evidence = self._evidence(sketches, residual)
+        decided = decide(evidence, self.config, finding.roles if finding is not None else None, self.card)
+        numbers = {"refresh": number, "releases": sketches[0].releases, "deviation": sketches[0].deviation}
+        rests_on = {"residual": dict(evidence.residual), "settings": asdict(self.config)}
+        self.audit("roles", {**numbers, **decided.as_record(), **rests_on})
+        return sketches, decided
+
+    def moments(self, roles: Roles) -> tuple[Moments, ...]:
+        """Group moments of the mediators that are numbers, or nothing if there is none or no budget is left."""
+        own = {b.feature.name: 1.0 for p in self.parties for b in p.layout.blocks if not b.one_hot}
+        names = sorted(set(self.engine.publish("numbers", own)) & set(roles.named("M")))
+        if not names:
+            return ()
+        try:
+            return release_moments(self.engine, self.parties, self.protected, names)
+        except BudgetError as error:
+            self.audit("moments refused", {"reason": str(error)})
+            return ()
+
+    def _evidence(self, sketches: Sequence[Sketch], residual: Mapping[str, float] | None) -> Evidence:
+        """Scores of the own tables, then those of all parties."""
+        own = weigh(sketches, self.config, self.seed, residual)
+        return Evidence(
+            self.engine.publish("scores", own.scores),
+            self.engine.publish("p-values", own.p_values),
+            self.engine.publish("residual-scores", own.residual),
+        )

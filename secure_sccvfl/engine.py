@@ -76,11 +76,23 @@ class Engine(Protocol):
         counts: Sequence[int],
         name: str,
         sensitivity: float,
+        widths: Mapping[str, int] | None = None,
     ) -> tuple[dict[str, np.ndarray], ...]:
         """Noisy sums over records of each column by group, one result per protected attribute.
 
-        Keys are feature names; each result (columns x groups) goes to the owner of that feature alone.
-        All of it is one release; `sensitivity` bounds the l2 norm of what one record adds to all sums.
+        Columns are whole numbers. Keys are feature names; each result (columns x groups) goes to the owner of
+        that feature alone. All of it is one release; `sensitivity` bounds the l2 norm of what one record adds
+        to all sums, an equal part of its square for each feature and attribute. `widths`: public columns of the
+        features of all parties that take part, where they are not the bins of all features.
+        """
+        ...
+
+    def residual_dependence(
+        self, columns: Mapping[str, np.ndarray], groups: Sequence[Held], counts: Sequence[int], name: str
+    ) -> tuple[dict[str, float], ...]:
+        """Noisy HSIC of each feature's kernel features (rows of norm at most 1) with each attribute.
+
+        One number per feature, to its owner alone; all of it is one release (`secure_sccvfl.hsic`).
         """
         ...
 

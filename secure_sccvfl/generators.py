@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from secure_sccvfl.cvae_generator import fit_cvae_generator
+from secure_sccvfl.discovery import Moments
 from secure_sccvfl.policy import Roles
 from secure_sccvfl.scores import probabilities
 from secure_sccvfl.streams import stream
@@ -21,20 +22,25 @@ from secure_sccvfl.units import Block, Layout, unit_cuts
 
 GeneratorKind = Literal["moments", "quantile", "cvae"]
 FLOOR = 0.5
+LEAST_VARIANCE = 1e-4
 
 
 @dataclass(frozen=True)
 class GeneratorConfig:
     """`thinning` is the share of the table's counts that a redrawn table keeps: the wider the tables are
     redrawn (known release noise, then sampling noise of a sample that much smaller), the more plausible
-    edits the consistency loss covers. 0 uses the tables as released."""
+    edits the consistency loss covers. 0 uses the tables as released. `source`: what the `moments` generator
+    reads numbers from, the tables (free) or a further release of group moments."""
 
     kind: GeneratorKind = "quantile"
     draws: int = 8
     thinning: float = 0.5
     scale: float = 1.0
+    source: Literal["tables", "moments"] = "tables"
 
     def __post_init__(self) -> None:
+        if self.source not in ("tables", "moments") or (self.source == "moments" and self.kind != "moments"):
+            raise ValueError(f"source {self.source!r} does not fit generator {self.kind!r}; use tables")
         if self.kind not in ("moments", "quantile", "cvae"):
             raise ValueError(f"unknown generator {self.kind!r}; use moments, quantile or cvae")
         if self.draws < 1 or not 0 <= self.thinning <= 1 or not 0 < self.scale <= 1:
@@ -69,6 +75,7 @@ class TableGenerator:
     edited: frozenset[str]
     config: GeneratorConfig
     seed: int
+    moments: Moments | None = None
 
     def _table(self, block: Block, draw: int) -> np.ndarray:
         name = block.feature.name
@@ -86,11 +93,16 @@ class TableGenerator:
             if block.feature.name not in self.edited:
                 continue
             table = self._table(block, draw)
+            known = self._released_moments(block, draw)
             lot = stream(self.seed, "lot", block.feature.name, draw, source).random(len(units))
             for group in np.unique(target):
                 rows = np.flatnonzero(target == group)
                 p, q = table[:, source], table[:, group]
-                out[rows, block.columns] = self._edit(block, units[rows, block.columns], p, q, lot[rows])
+                columns = units[rows, block.columns]
+                if known is not None:
+                    out[rows, block.columns] = _shifted(columns, known[:, source], known[:, group])
+                else:
+                    out[rows, block.columns] = self._edit(block, columns, p, q, lot[rows])
         if self.config.scale < 1:
             out = units + self.config.scale * (out - units)
         return out
@@ -116,16 +128,32 @@ class TableGenerator:
             return np.clip(columns + q - p, 0.0, 1.0)
         cuts = unit_cuts(block.feature)
         middle = (cuts[:-1] + cuts[1:]) / 2
-        mean, spread = [], []
+        found = []
         for v in (p, q):
             inner = v[: len(middle)] / max(v[: len(middle)].sum(), 1e-12)
-            mean.append(inner @ middle)
-            spread.append(np.sqrt(inner @ (middle - mean[-1]) ** 2))
-        known = columns[:, 1] < 0.5 if block.width > 1 else np.ones(len(columns), bool)
-        out = columns.copy()
-        ratio = spread[1] / max(spread[0], 1e-3)
-        out[known, 0] = np.clip(mean[1] + (columns[known, 0] - mean[0]) * ratio, 0.0, 1.0)
-        return out
+            mean = inner @ middle
+            found.append(np.array([mean, np.sqrt(inner @ (middle - mean) ** 2)]))
+        return _shifted(columns, *found)
+
+    def _released_moments(self, block: Block, draw: int) -> np.ndarray | None:
+        """Mean and deviation (2 x groups) of a number from its noisy sums, redrawn within the known noise."""
+        if self.moments is None or block.feature.name not in self.moments.sums:
+            return None
+        name = block.feature.name
+        sums = self.moments.sums[name]
+        if self.config.thinning > 0:
+            sums = sums + stream(self.seed, "moments", name, draw).normal(0, self.moments.deviation, sums.shape)
+        mean, square = np.clip(sums[1:] / np.maximum(sums[0], 1.0), 0.0, 1.0)
+        return np.stack([mean, np.sqrt(np.clip(square - mean**2, LEAST_VARIANCE, 0.25))])
+
+
+def _shifted(columns: np.ndarray, old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """A number moved from one mean and deviation to another; gaps stay."""
+    known = columns[:, 1] < 0.5 if columns.shape[1] > 1 else np.ones(len(columns), bool)
+    out = columns.copy()
+    ratio = new[1] / max(old[1], 1e-3)
+    out[known, 0] = np.clip(new[0] + (columns[known, 0] - old[0]) * ratio, 0.0, 1.0)
+    return out
 
 
 def shift_direction(layout: Layout, tables: Mapping[str, np.ndarray], names: Sequence[str]) -> np.ndarray:
@@ -156,12 +184,13 @@ def make_generator(
     config: GeneratorConfig,
     seed: int,
     units: np.ndarray,
+    moments: Moments | None = None,
 ) -> Generator:
     """Party step, local: a generator over this party's mediators. `units` are its own training rows."""
     edited = frozenset(n for n in layout.names if roles.of[n] == "M")
     if config.kind == "cvae":
         return fit_cvae_generator(layout, units, tables, edited, config.scale, seed)
-    return TableGenerator(layout, tables, deviation, edited, config, seed)
+    return TableGenerator(layout, tables, deviation, edited, config, seed, moments)
 
 
 def public_targets(rows: int, groups: int, seed: int, draw: int) -> np.ndarray:

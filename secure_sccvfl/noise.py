@@ -69,6 +69,10 @@ class Noise(Protocol):
         """Standard deviation of what `release` adds, known to all."""
         ...
 
+    def check(self, rows: int) -> None:
+        """Refuse a cap that promises nothing for this many records."""
+        ...
+
 
 @dataclass
 class GaussianNoise:
@@ -87,6 +91,9 @@ class GaussianNoise:
 
     def __post_init__(self) -> None:
         self.account = Account.in_memory(SIMULATION, self.budget.epsilon, self.budget.delta)
+
+    def check(self, rows: int) -> None:
+        check_target(self.budget.epsilon, self.budget.delta, rows)
 
     def deviation(self, sensitivity: float) -> float:
         return self._event("deviation", sensitivity).sigma * math.sqrt(self.budget.copies)
@@ -116,6 +123,9 @@ class GaussianNoise:
 
 class NoNoise:
     """For comparison with noise-free scores only; no configuration of a run reaches it."""
+
+    def check(self, rows: int) -> None:
+        pass
 
     def deviation(self, sensitivity: float) -> float:
         return 0.0

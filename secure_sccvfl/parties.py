@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 
 from secure_sccvfl.data import Dataset
 from secure_sccvfl.streams import stream
-from secure_sccvfl.units import Layout
+from secure_sccvfl.units import Block, Layout
 
 KERNEL_FEATURES = 8
+MOMENTS = 3
+MOMENT_GRID = 1024
 
 
 @dataclass(frozen=True)
@@ -29,23 +32,44 @@ class Party:
         """Party step, local: one-hot public bins of each feature. Each row of a block has norm 1."""
         return {b.feature.name: self.layout.bin_one_hot(b, self.units) for b in self.layout.blocks}
 
-    def residual_features(self, seed: int) -> dict[str, np.ndarray]:
-        """Party step, local: bounded kernel features of x_j after a ridge fit on the other columns.
+    def moments(self, names: Collection[str]) -> dict[str, np.ndarray]:
+        """Party step, local: per record count, u and u^2 of numbers (u in 0..1 by the public range).
 
-        Random Fourier features of the residual, scaled so that every row has norm 1.
+        In whole steps of 1/MOMENT_GRID; a gap counts nowhere. A row has norm at most MOMENT_GRID sqrt(3).
         """
         out = {}
         for block in self.layout.blocks:
-            own = self.units[:, block.columns]
-            own = own[:, :1] if not block.one_hot else own @ np.arange(block.width)[:, None] / block.width
-            rest = np.delete(self.units, np.arange(block.start, block.stop), axis=1)
-            rest = np.hstack([np.ones((len(rest), 1)), rest])
-            fit = np.linalg.solve(rest.T @ rest + np.eye(rest.shape[1]), rest.T @ own)
-            residual = own - rest @ fit
+            if block.feature.name in names and not block.one_hot:
+                u = self.units[:, block.start]
+                known = self.units[:, block.start + 1] < 0.5 if block.width > 1 else np.ones(len(u), bool)
+                out[block.feature.name] = known[:, None] * np.rint(MOMENT_GRID * np.stack([u**0, u, u**2], axis=1))
+        return out
+
+    def residual_features(self, seed: int, fit: np.ndarray) -> dict[str, np.ndarray]:
+        """Party step, local: bounded kernel features of x_j minus a ridge prediction from the other columns.
+
+        The prediction is fitted on `fit`, rows of *other* records: so a record moves its own features
+        alone, which is what the sensitivity of the statistic counts. Random Fourier features of the
+        residual, scaled so that every row has norm 1.
+        """
+        out = {}
+        for block in self.layout.blocks:
+            others, target = self._regression(block, fit)
+            weights = np.linalg.solve(others.T @ others + np.eye(others.shape[1]), others.T @ target)
+            rest, own = self._regression(block, self.units)
+            residual = own - rest @ weights
             rng = stream(seed, "kernel", block.feature.name)
             angle = residual @ rng.normal(0, 3.0, (1, KERNEL_FEATURES // 2))
             out[block.feature.name] = np.hstack([np.cos(angle), np.sin(angle)]) / (KERNEL_FEATURES / 2) ** 0.5
         return out
+
+    @staticmethod
+    def _regression(block: Block, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The other columns with a constant, and one number for the feature."""
+        own = units[:, block.columns]
+        own = own[:, :1] if not block.one_hot else own @ np.arange(block.width)[:, None] / block.width
+        rest = np.delete(units, np.arange(block.start, block.stop), axis=1)
+        return np.hstack([np.ones((len(rest), 1)), rest]), own
 
 
 def make_parties(data: Dataset) -> tuple[Party, ...]:

@@ -11,7 +11,9 @@ from scipy.special import expit, log_softmax, softmax
 
 from secure_sccvfl.data import Task
 from secure_sccvfl.engine import CURVATURE, MARGIN, SIGN_WIDTH, Blocks, Held, Measures, Step
+from secure_sccvfl.hsic import Grid, dependence
 from secure_sccvfl.noise import Noise
+from secure_sccvfl.statistics_input import check_columns, check_groups, one_hot, row_bound
 
 
 def _side_by_side(blocks: Blocks) -> np.ndarray:
@@ -82,15 +84,35 @@ class PlainEngine:
         counts: Sequence[int],
         name: str,
         sensitivity: float,
+        widths: Mapping[str, int] | None = None,
     ) -> tuple[dict[str, np.ndarray], ...]:
-        blocks = []
-        for codes, count in zip(groups, counts, strict=True):
-            if codes is None:
-                raise ValueError("the plaintext engine needs s")
-            blocks.append(np.eye(count)[codes])
-        one_hot, cuts = np.hstack(blocks), np.cumsum([0, *counts])
-        noisy = self.noise.release({k: v.T @ one_hot for k, v in columns.items()}, name, sensitivity)
-        return tuple({k: v[:, low:high] for k, v in noisy.items()} for low, high in pairwise(cuts))
+        chosen = self._indicators(groups, counts)
+        check_columns(columns, len(chosen), row_bound(sensitivity, len(columns), len(counts)))
+        noisy = self.noise.release({k: v.T @ chosen for k, v in columns.items()}, name, sensitivity)
+        cuts = pairwise(np.cumsum([0, *counts]))
+        return tuple({k: v[:, low:high] for k, v in noisy.items()} for low, high in cuts)
+
+    def residual_dependence(
+        self, columns: Mapping[str, np.ndarray], groups: Sequence[Held], counts: Sequence[int], name: str
+    ) -> tuple[dict[str, float], ...]:
+        chosen = self._indicators(groups, counts)
+        check_columns(columns, len(chosen), 1.0, whole=False)
+        grid = Grid(len(chosen))
+        cuts = list(pairwise(np.cumsum([0, *counts])))
+        exact = {
+            k: np.array([dependence(grid.features(v), chosen[:, low:high], grid) for low, high in cuts])
+            for k, v in columns.items()
+        }
+        width = max(v.shape[1] for v in columns.values())
+        noisy = self.noise.release(exact, name, grid.joint_sensitivity(width, counts, len(columns)))
+        return tuple({k: float(v[j]) for k, v in noisy.items()} for j in range(len(counts)))
+
+    def _indicators(self, groups: Sequence[Held], counts: Sequence[int]) -> np.ndarray:
+        """One-hot of all protected attributes, after the checks that come before any charge."""
+        rows = len(groups[0]) if groups and groups[0] is not None else 0
+        codes = [check_groups(values, count, rows) for values, count in zip(groups, counts, strict=True)]
+        self.noise.check(rows)
+        return one_hot(codes, counts, slice(0, rows)).astype(float)
 
     def deviation(self, sensitivity: float) -> float:
         return self.noise.deviation(sensitivity)

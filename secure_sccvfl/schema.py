@@ -113,6 +113,11 @@ class Feature:
             raise DataError(f"feature {row.get('name')!r}: unknown keys {sorted(extra)}")
         fields = dict(row)
         if "edges" in fields:
+            if isinstance(fields["edges"], str) or not all(isinstance(v, (int, float)) for v in fields["edges"]):
+                raise DataError(
+                    f"{row.get('name')}: edges must be public numbers, agreed before any record is read, "
+                    f"not {fields['edges']!r}"
+                )
             fields["edges"] = tuple(float(v) for v in fields["edges"])
             fields.setdefault("low", fields["edges"][0])
             fields.setdefault("high", fields["edges"][-1])

@@ -38,16 +38,3 @@ def normalised_hsic(table: np.ndarray) -> float:
 def table_score(table: np.ndarray) -> float:
     """The default score: total variation plus normalised HSIC."""
     return total_variation(table) + normalised_hsic(table)
-
-
-def residual_hsic(sums: np.ndarray, counts: np.ndarray) -> float:
-    """Conditional HSIC from noisy group sums (kernel features x groups) of residuals.
-
-    The rows of `sums` are bounded kernel features of a local residual; the squared norm of their centred
-    cross-covariance with s, over what full dependence of s would give.
-    """
-    n = max(float(counts.sum()), 1.0)
-    q = np.clip(counts, 0, None) / n
-    cross = sums / n - np.outer(sums.sum(axis=1) / n, q)
-    own = float(np.sqrt(((np.diag(q) - np.outer(q, q)) ** 2).sum()))
-    return float((cross**2).sum()) / max(own, 1e-12)

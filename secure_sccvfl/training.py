@@ -16,15 +16,12 @@ import numpy as np
 from secure_sccvfl.data import Dataset, Task
 from secure_sccvfl.discovery import (
     Attribute,
+    Discovery,
     DiscoveryConfig,
-    Evidence,
     Finding,
+    Moments,
     Sketch,
-    decide,
     interventional_check,
-    release_sketches,
-    residual_scores,
-    weigh,
 )
 from secure_sccvfl.displacements import Displacements, movement
 from secure_sccvfl.encoders import Encoder, EncoderKind, fit_encoder
@@ -35,7 +32,6 @@ from secure_sccvfl.generators import (
     make_generator,
     shift_direction,
 )
-from secure_sccvfl.noise import BudgetError
 from secure_sccvfl.parties import Party, make_parties
 from secure_sccvfl.policy import PolicyCard, Roles
 from secure_sccvfl.splits import Split
@@ -142,6 +138,7 @@ class State:
     refreshes: int = 0
     finding: Finding | None = None
     residual: Mapping[str, float] | None = None
+    moments: tuple[Moments, ...] | None = None
     trials: tuple[Trial, ...] = ()
     taken: int = 0
     waited: int = 0
@@ -178,7 +175,10 @@ class Trainer:
         self.hooks = Hooks() if hooks is None else hooks
         self.encoders = {p.rank: fit_encoder(p.layout, p.units, config.encoder, seed) for p in train.parties}
         counts = engine.publish("features", {str(p.rank): len(p.layout.blocks) for p in train.parties})
-        self.features = int(sum(counts.values()))
+        features = int(sum(counts.values()))
+        self.discovery = Discovery(
+            engine, train.parties, train.protected, features, config.discovery, seed, card, self.hooks.audit
+        )
         self.batch = self._bind(train)
         self.check = self._bind(validation)
         self.state = State(engine.head(self.batch, outputs, task))
@@ -198,45 +198,18 @@ class Trainer:
         """Sketch, then refreshes spread over the warm-up of the head; tables are averaged, roles damped."""
         config = self.config
         if config.discovery.conditional and self.state.residual is None:
-            scores = residual_scores(self.engine, self.train.parties, self.train.protected, self.seed, self.features)
-            self._go_on(residual=scores)
+            self._go_on(residual=self.discovery.residual(self.validation.parties))
         rounds = config.refreshes + 1
         for refresh in range(self.state.refreshes, rounds):
             self.hooks.progress("discovery and warm-up", refresh, rounds)
-            self._refresh(refresh)
+            state = self.state
+            sketches, finding = self.discovery.refresh(refresh, state.sketches, state.finding, state.residual)
+            self._go_on(sketches=sketches, finding=finding)
             step = Step(config.rate, config.momentum)
             count = config.warmup // rounds
             head = self.engine.steps(self.state.head, self.batch, None, step, self.flat, count)
             self._go_on(head=head, refreshes=refresh + 1)
             self.hooks.keep(self.state)
-
-    def _refresh(self, refresh: int) -> None:
-        """One more release, averaged with the earlier ones; refused by the budget, the last masks stay."""
-        before = self.state.sketches
-        try:
-            fresh = release_sketches(
-                self.engine, self.train.parties, self.train.protected, f"sketch-{refresh}", self.features
-            )
-        except BudgetError as error:
-            if self.state.finding is None:
-                raise
-            self.hooks.audit("refresh refused", {"refresh": refresh, "reason": str(error)})
-            return
-        sketches = tuple(a.merged(b) for a, b in zip(before, fresh, strict=True)) if before else fresh
-        previous = self.state.finding.roles if self.state.finding is not None else None
-        evidence = self._evidence(sketches, self.state.residual)
-        finding = decide(evidence, self.config.discovery, previous, self.card)
-        self.hooks.audit("roles", {"refresh": refresh, **finding.as_record()})
-        self._go_on(sketches=sketches, finding=finding)
-
-    def _evidence(self, sketches: Sequence[Sketch], residual: Mapping[str, float] | None) -> Evidence:
-        """Scores of the own tables, then those of all parties."""
-        own = weigh(sketches, self.config.discovery, self.seed, residual)
-        return Evidence(
-            self.engine.publish("scores", own.scores),
-            self.engine.publish("p-values", own.p_values),
-            self.engine.publish("residual-scores", own.residual),
-        )
 
     def generate(self, finding: Finding) -> tuple[Finding, dict[str, dict[int, Generator]]]:
         """Local generators of every party for every protected attribute, after the interventional check."""
@@ -252,6 +225,7 @@ class Trainer:
                         self.config.generator,
                         self.seed,
                         p.units,
+                        moments.get(sketch.attribute),
                     )
                     for p in self.train.parties
                 }
@@ -259,6 +233,10 @@ class Trainer:
             }
 
         self.hooks.progress("generators", 0, 1)
+        if self.config.generator.source == "moments" and self.state.moments is None:
+            self._go_on(moments=self.discovery.moments(finding.roles))
+            self.hooks.keep(self.state)
+        moments = {m.attribute: m for m in self.state.moments or ()}
         generators = build(finding.roles)
         fixed: dict[str, float] = {}
         edited: dict[str, float] = {}

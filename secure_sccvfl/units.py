@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from secure_sccvfl.schema import Feature
+from secure_sccvfl.schema import DataError, Feature
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ class Layout:
         out = np.zeros((len(values), self.width))
         for block, column in zip(self.blocks, values.T, strict=True):
             feature = block.feature
+            _check_range(feature, column)
             if block.one_hot:
                 out[np.arange(len(values)), block.start + feature.bin_index(column)] = 1.0
                 continue
@@ -92,6 +93,16 @@ class Layout:
         out = np.zeros((len(units), feature.bins))
         out[np.arange(len(units)), inner] = 1.0
         return out
+
+
+def _check_range(feature: Feature, column: np.ndarray) -> None:
+    """Nothing outside the public dictionary may reach a statistic: it would be counted in some bin."""
+    gap = np.isnan(column)
+    if gap.any() and not feature.missing:
+        raise DataError(f"{feature.name}: {int(gap.sum())} values are NaN; declare `missing = true` or fill them in")
+    low, high = (0, len(feature.categories) - 1) if feature.kind == "category" else (feature.low, feature.high)
+    if ((column[~gap] < low) | (column[~gap] > high)).any():
+        raise DataError(f"{feature.name}: a record lies outside the public range {low:g}..{high:g}")
 
 
 def unit_cuts(feature: Feature) -> np.ndarray:

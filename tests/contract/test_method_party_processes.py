@@ -56,7 +56,7 @@ class PartyEngine:
     def _call(self, part, joint):
         return self.meeting.call(self.rank, part, joint)
 
-    def group_sums(self, columns, groups, counts, name, sensitivity):
+    def group_sums(self, columns, groups, counts, name, sensitivity, widths=None):
         def joint(engine, parts):
             codes = [held(v) for v in zip(*(p[1] for p in parts), strict=True)]
             return engine.group_sums(merged([p[0] for p in parts]), codes, counts, name, sensitivity)

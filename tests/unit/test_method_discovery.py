@@ -180,13 +180,14 @@ def test_the_interventional_check_demotes_an_idle_mediator_and_refuses_a_changed
 
 def test_conditional_hsic_ranks_what_s_explains_beyond_the_other_columns():
     data, parties = german()
-    rows = parties[0].residual_features(0)
+    others = [p.take(np.arange(0, data.n, 3)) for p in parties]
+    rows = parties[0].residual_features(0, others[0].units)
     assert all(np.allclose((block**2).sum(axis=1), 1.0) for block in rows.values()), "the stated sensitivity"
-    scores = residual_scores(PlainEngine(NoNoise()), parties, data.protected, 0, FEATURES)
+    scores = residual_scores(PlainEngine(NoNoise()), parties, others, data.protected, 0)
     shuffled = (
         Protected("s", "employer", ("0", "1"), np.random.default_rng(0).permutation(data.protected[0].codes)),
     )
-    null = residual_scores(PlainEngine(NoNoise()), parties, shuffled, 0, FEATURES)
+    null = residual_scores(PlainEngine(NoNoise()), parties, others, shuffled, 0)
     assert scores["employment_since"] > 5 * np.median(list(null.values()))
     finding = roles_of(
         release_sketches(PlainEngine(NoNoise()), parties, data.protected, "s", FEATURES),

@@ -1,0 +1,59 @@
+"""Noise on a shared statistic, made in secret. Every function is run by all parties together.
+
+Before: shares of an integer statistic whose columns each have a holder (of the protected attribute
+that they are about). After: shares of the same plus independent discrete Gaussian noise, at *full scale*
+from each who adds some. One copy is what a differential-privacy event counts; further copies only add to it.
+
+| kind | who adds | the guarantee of the event holds against |
+|---|---|---|
+| `dealer+holder` | the dealer, the holder | all parties together; the dealer, should it read what was opened |
+| `dealer` | the dealer | all parties together, as long as the dealer never sees what was opened |
+| `all-parties` | every party | any m-1 parties together; the dealer, should it read what was opened |
+
+Not against the dealer and a holder (or party) that put their views together: the dealer works with
+nobody, as everywhere in this package. Who adds noise knows it; nobody learns anything else. The dealer
+learns sigma and the shape. Rounds: none; bytes: one share of the dealer's copy, to one party. A party
+adds its own copy to its share: shares are made fresh before they are opened, so that hides it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import numpy as np
+
+from protocols.errors import ProtocolError
+from protocols.gaussian import discrete_gaussian
+from protocols.party import Party
+from protocols.ring import Words
+
+NoiseKind = Literal["dealer+holder", "dealer", "all-parties"]
+
+
+def copies(kind: NoiseKind, parties: int) -> int:
+    """How many full-scale copies of noise a released value carries."""
+    if kind not in get_args(NoiseKind):
+        raise ProtocolError(f"unknown noise {kind!r}; use {', '.join(get_args(NoiseKind))}")
+    return {"dealer+holder": 2, "dealer": 1, "all-parties": parties}[kind]
+
+
+def deviation(kind: NoiseKind, sigma: float, parties: int) -> float:
+    """Standard deviation of all copies together: public, for scores and p-values."""
+    return sigma * math.sqrt(copies(kind, parties))
+
+
+def noise_share(party: Party, kind: NoiseKind, sigma: float, rows: int, holders: Sequence[int]) -> Words:
+    """This party's share of the noise for `rows` x len(holders) values; column j belongs to holders[j]."""
+    shape = (rows, len(holders))
+    copies(kind, party.parties)
+    share = np.zeros(shape, np.int64)
+    if kind != "all-parties":
+        share += party.take("noise", shape, sigma)["e"]
+    if kind == "all-parties":
+        share += discrete_gaussian(sigma, shape)
+    elif kind == "dealer+holder" and party.rank in holders:
+        own = np.flatnonzero(np.array(holders) == party.rank)
+        share[:, own] += discrete_gaussian(sigma, (rows, len(own)))
+    return share

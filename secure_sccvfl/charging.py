@@ -1,0 +1,52 @@
+"""Where a release in secret meets its price: one object makes the event, charges it, and sets the noise.
+
+Every party keeps a ledger of its own. Before a release each asks its own; in one exchange they tell each other
+yes or no. If all say yes, each charges (on disk) and goes on to draw noise of the event's sigma and to open; a
+value is opened only from the shares of all, so it is out only after every party has charged. If one says
+no, all raise BudgetError together: nothing is charged or opened, and the run may go on without the release.
+"""
+
+from __future__ import annotations
+
+from accounting.budget import Budget, BudgetError
+from accounting.calibration import check_target
+from accounting.events import Event
+from protocols.errors import ProtocolError
+from protocols.runtime import Session
+
+
+class Charger:
+    """This party's ledger and the noise of every release of a run.
+
+    multiplier: deviation of one copy of noise over sensitivity. run: names the run in the ledger; a run that
+    resumes keeps its name and must not make a release again whose value it has (`accounting.budget`).
+    """
+
+    def __init__(self, session: Session, budget: Budget, multiplier: float, run: str) -> None:
+        if not multiplier > 0:
+            raise ValueError(f"the noise multiplier must be positive, got {multiplier}")
+        self._session, self.budget, self.multiplier, self._run = session, budget, multiplier, run
+
+    def check(self, rows: int) -> None:
+        """Refuse a cap that promises nothing for this many records."""
+        check_target(self.budget.terms.epsilon, self.budget.terms.delta, rows)
+
+    def sigma(self, sensitivity: float) -> float:
+        """Deviation of one copy of noise."""
+        return self.multiplier * sensitivity
+
+    def charge(self, name: str, sensitivity: float) -> Event:
+        """Run by all parties together, before the release: the event that is paid for."""
+        tail = name.rpartition("-")[2]
+        refresh = int(tail) if tail.isdigit() else 0
+        event = Event(name, sensitivity, self.sigma(sensitivity), self.budget.terms.records, refresh)
+        quote = self.budget.ask(event)
+        refused = [rank for rank, yes in enumerate(self._session.tell_all("budget", int(quote.allowed))) if not yes]
+        if refused:
+            own = f"; epsilon would be {quote.after:.4f} of {quote.cap:g} here" if not quote.allowed else ""
+            raise BudgetError(f"{name}: refused by the ledger of party {refused[0]}{own}; nothing was charged")
+        try:
+            self.budget.charge(event, f"{self._run} {name}")
+        except BudgetError as error:  # another process was faster; the others have charged, so all must stop
+            raise ProtocolError(f"{name}: the ledger changed while the release was agreed on") from error
+        return event
