@@ -288,6 +288,11 @@ class Session:
         came = self._to_all(step, np.array([flag], np.uint8))
         return [flag if rank == self.rank else int(came[rank][0]) for rank in range(self.parties)]
 
+    def swap_bytes(self, step: str, own: bytes) -> list[bytes]:
+        """Public bytes of every party, as many from each, by rank."""
+        came = self._to_all(step, np.frombuffer(own, np.uint8))
+        return [own if rank == self.rank else came[rank].tobytes() for rank in range(self.parties)]
+
     def declared(self, name: str) -> Release:
         """The release of this name in the plan."""
         if name not in self._plan.releases:
