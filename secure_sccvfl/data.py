@@ -175,59 +175,103 @@ def _same_ids(reference: pd.Index, other: pd.Index, who: str) -> None:
     raise DataError(f"ids of {who} do not match the first party's: {count} differ, such as {odd}")
 
 
-def load_toml(path: Path) -> Dataset:
-    """Read a data set from its description; relative files are looked for beside it."""
-    with open(path, "rb") as handle:
-        spec: dict[str, Any] = tomllib.load(handle)
+def read_description(path: Path) -> dict[str, Any]:
+    """The public part of a data set: everything in its TOML file."""
+    try:
+        with open(path, "rb") as handle:
+            spec: dict[str, Any] = tomllib.load(handle)
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(f"{path.name} is not a valid TOML file: {error}") from None
     for key in ("name", "task", "id", "label", "protected", "parties"):
         if key not in spec:
             raise DataError(f"{path.name}: no {key!r}")
-    files = _Files(path.parent, spec["id"])
-    tables: list[PartyTable] = []
-    ids: pd.Index | None = None
-    for name, party in spec["parties"].items():
-        features = tuple(Feature.of(row) for row in party["features"])
-        frame = files.get(party["file"], [f.name for f in features], name)
-        ids = frame.index if ids is None else ids
-        _same_ids(ids, frame.index, name)
-        tables.append(PartyTable(name, features, np.column_stack([f.read(frame[f.name]) for f in features])))
-    if ids is None:
-        raise DataError(f"{path.name}: no party")
-
-    def column(entry: dict[str, Any], what: str) -> pd.Series:
+    wanted = ("low", "high") if spec["task"] == "regression" else ("classes",)
+    lost = [k for k in ("party", "column", *wanted) if k not in spec["label"]]
+    if lost:
+        raise DataError(f"{path.name}: the label has no {lost}")
+    for entry, what in [
+        (spec["label"], "label"),
+        *((e, f"protected attribute {e['column']!r}") for e in spec["protected"]),
+    ]:
         if entry["party"] not in spec["parties"]:
             raise DataError(f"{what} is held by {entry['party']!r}, which is no party")
-        file = entry.get("file", spec["parties"][entry["party"]]["file"])
-        frame = files.get(file, [entry["column"]], what)
-        _same_ids(ids, frame.index, what)
-        if entry["column"] in {f.name for t in tables for f in t.features}:
+    return spec
+
+
+class Reader:
+    """Reads what single parties hold, file by file, and checks that ids match among what was read."""
+
+    def __init__(self, path: Path) -> None:
+        self.spec = read_description(path)
+        self.files = _Files(path.parent, self.spec["id"])
+        self.features = {
+            name: tuple(Feature.of(row) for row in party["features"]) for name, party in self.spec["parties"].items()
+        }
+        self.ids: pd.Index | None = None
+
+    def table(self, name: str) -> PartyTable:
+        features = self.features[name]
+        frame = self.files.get(self.spec["parties"][name]["file"], [f.name for f in features], name)
+        self._same_ids(frame.index, name)
+        return PartyTable(name, features, np.column_stack([f.read(frame[f.name]) for f in features]))
+
+    def label(self) -> Label:
+        entry = self.spec["label"]
+        if self.spec["task"] == "regression":
+            label = Feature(name=entry["column"], kind="number", low=entry["low"], high=entry["high"])
+            scaled = (label.read(self._column(entry, "label")) - label.low) / (label.high - label.low)
+            return Label(entry["party"], scaled, (), entry.get("meaning", ""))
+        codes = _codes(self._column(entry, "label"), self.classes, "label")
+        return Label(entry["party"], codes, self.classes, entry.get("meaning", ""))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(str(c) for c in self.spec["label"].get("classes", ()))
+
+    def protected(self, entry: dict[str, Any]) -> Protected:
+        groups = tuple(str(g) for g in entry["groups"])
+        what = f"protected attribute {entry['column']!r}"
+        codes = _codes(self._column(entry, what), groups, what)
+        return Protected(entry["column"], entry["party"], groups, codes, entry.get("meaning", ""))
+
+    def _column(self, entry: dict[str, Any], what: str) -> pd.Series:
+        file = entry.get("file", self.spec["parties"][entry["party"]]["file"])
+        frame = self.files.get(file, [entry["column"]], what)
+        self._same_ids(frame.index, what)
+        if entry["column"] in {f.name for features in self.features.values() for f in features}:
             raise DataError(f"{what}: column {entry['column']!r} is also listed as a feature")
         return frame[entry["column"]]
 
-    entry = spec["label"]
-    wanted = ("low", "high") if spec["task"] == "regression" else ("classes",)
-    lost = [k for k in ("party", "column", *wanted) if k not in entry]
-    if lost:
-        raise DataError(f"{path.name}: the label has no {lost}")
-    if spec["task"] == "regression":
-        label = Feature(name=entry["column"], kind="number", low=entry["low"], high=entry["high"])
-        scaled = (label.read(column(entry, "label")) - label.low) / (label.high - label.low)
-        target = Label(entry["party"], scaled, (), entry.get("meaning", ""))
-    else:
-        classes = tuple(str(c) for c in entry["classes"])
-        codes = _codes(column(entry, "label"), classes, "label")
-        target = Label(entry["party"], codes, classes, entry.get("meaning", ""))
-    protected = []
-    for entry in spec["protected"]:
-        groups = tuple(str(g) for g in entry["groups"])
-        what = f"protected attribute {entry['column']!r}"
-        codes = _codes(column(entry, what), groups, what)
-        protected.append(Protected(entry["column"], entry["party"], groups, codes, entry.get("meaning", "")))
-    data = Dataset(spec["name"], spec["task"], ids.to_numpy(str), tuple(tables), target, tuple(protected))
-    for feature, values in zip(data.features, data.values.T, strict=True):
-        if len(np.unique(values[~np.isnan(values)])) < 2:
-            warnings.warn(f"column {feature.name!r} is constant and carries nothing", DataWarning, stacklevel=2)
+    def _same_ids(self, index: pd.Index, who: str) -> None:
+        if self.ids is None:
+            self.ids = index
+        _same_ids(self.ids, index, who)
+
+    @property
+    def known_ids(self) -> np.ndarray:
+        return np.zeros(0, str) if self.ids is None else self.ids.to_numpy(str)
+
+
+def load_toml(path: Path) -> Dataset:
+    """Read a whole data set from its description; relative files are looked for beside it."""
+    reader = Reader(path)
+    spec = reader.spec
+    tables = tuple(reader.table(name) for name in spec["parties"])
+    if not tables:
+        raise DataError(f"{path.name}: no party")
+    label = reader.label()
+    protected = tuple(reader.protected(entry) for entry in spec["protected"])
+    data = Dataset(spec["name"], spec["task"], reader.known_ids, tables, label, protected)
+    for table in data.parties:
+        warn_constant(table)
     return data
+
+
+def warn_constant(table: PartyTable) -> None:
+    """Say which columns carry nothing."""
+    for feature, values in zip(table.features, table.values.T, strict=True):
+        if len(np.unique(values[~np.isnan(values)])) < 2:
+            warnings.warn(f"column {feature.name!r} is constant and carries nothing", DataWarning, stacklevel=3)
 
 
 def load(name_or_path: str) -> Dataset:
