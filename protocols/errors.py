@@ -28,7 +28,11 @@ class CounterReuse(ProtocolError):
     """A stream was asked for the same random words twice."""
 
 
-class RangeError(ProtocolError, ValueError):
+class LocalError(ProtocolError):
+    """Speaks about a party's own data or ledger: for the people at this party; peers hear the type alone."""
+
+
+class RangeError(LocalError, ValueError):
     """A value does not fit the fixed-point range, or the bound that its caller promised."""
 
 
@@ -39,7 +43,7 @@ class LedgerError(ProtocolError):
 def reason_for_peers(error: BaseException | None) -> str:
     """What peers are told when this process stops: our own errors whole, of others the type alone.
 
-    A RangeError speaks about a party's own inputs, so of that the type alone too.
+    A LocalError speaks about a party's own inputs, so of that the type alone too.
     """
-    told = isinstance(error, ProtocolError) and not isinstance(error, RangeError)
+    told = isinstance(error, ProtocolError) and not isinstance(error, LocalError)
     return str(error) if told else type(error).__name__

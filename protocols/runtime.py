@@ -36,6 +36,7 @@ from protocols import arithmetic, binding, comparison, ring, series
 from protocols.communicator import Communicator
 from protocols.errors import LedgerError, PeerError, ProtocolError, RangeError, UndeclaredRelease, reason_for_peers
 from protocols.party import How, Party, agree_on_keys
+from protocols.randomness import fresh_key
 from protocols.releases import Release, ReleaseDesk, ReleasePlan
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.transport import Array, Cost, Spec, Transport
@@ -98,6 +99,8 @@ class Session:
         self._transport, self._config = transport, config
         self._desk = ReleaseDesk(plan, transport.parties, log)
         self._plan = plan
+        self.folder = log.parent if log is not None else None
+        """Where this party keeps what the run leaves behind."""
         self._token: Token[Session | None] | None = None
         self._party: Party | None = None
         self.rank, self.parties = transport.node, transport.parties
@@ -292,6 +295,11 @@ class Session:
         """Public bytes of every party, as many from each, by rank."""
         came = self._to_all(step, np.frombuffer(own, np.uint8))
         return [own if rank == self.rank else came[rank].tobytes() for rank in range(self.parties)]
+
+    def agree_on_name(self) -> str:
+        """A public name that no other run has: the sum of random words of all parties."""
+        own = np.frombuffer(fresh_key(), np.uint8)
+        return bytes(sum(self._to_all("name of the run", own).values(), own)).hex()
 
     def declared(self, name: str) -> Release:
         """The release of this name in the plan."""

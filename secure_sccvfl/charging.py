@@ -8,18 +8,39 @@ no, all raise BudgetError together: nothing is charged or opened, and the run ma
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
 from accounting.budget import Budget, BudgetError
 from accounting.calibration import check_target
 from accounting.events import Event
-from protocols.errors import ProtocolError
+from accounting.ledger import LedgerError
+from protocols.errors import LocalError, ProtocolError
 from protocols.runtime import Session
+from secure_sccvfl.schema import DataError
+
+
+def records_digest(ids: Iterable[str]) -> str:
+    """Names a set of records by their ids, whatever their order: what a budget belongs to."""
+    return hashlib.sha256("\n".join(sorted(map(str, ids))).encode()).hexdigest()
+
+
+@contextmanager
+def refusals_in_one_line() -> Iterator[None]:
+    """What data or budget refuse ends a program with one line for the people here."""
+    try:
+        yield
+    except (BudgetError, DataError, LedgerError) as error:
+        raise LocalError(str(error)) from error
 
 
 class Charger:
     """This party's ledger and the noise of every release of a run.
 
-    multiplier: deviation of one copy of noise over sensitivity. run: names the run in the ledger; a run that
-    resumes keeps its name and must not make a release again whose value it has (`accounting.budget`).
+    multiplier: deviation of one copy of noise over sensitivity. run: names the run in the ledger, unlike
+    any other (`Session.agree_on_name`), since charging a name again is free; a run that resumes keeps its name
+    and must not noise again what it has released (`accounting.budget`).
     """
 
     def __init__(self, session: Session, budget: Budget, multiplier: float, run: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from accounting.budget import BudgetError
-from secure_sccvfl.engine import Engine, Held
+from secure_sccvfl.engine import Held, Statistics
 from secure_sccvfl.parties import MOMENT_GRID, MOMENTS, Party
 from secure_sccvfl.policy import PolicyCard, Role, Roles
 from secure_sccvfl.scores import table_score
@@ -125,7 +125,7 @@ class Finding:
 
 
 def release_sketches(
-    engine: Engine,
+    engine: Statistics,
     parties: Sequence[Party],
     protected: Sequence[Attribute],
     name: str,
@@ -146,7 +146,7 @@ def release_sketches(
 
 
 def release_moments(
-    engine: Engine, parties: Sequence[Party], protected: Sequence[Attribute], names: Sequence[str]
+    engine: Statistics, parties: Sequence[Party], protected: Sequence[Attribute], names: Sequence[str]
 ) -> tuple[Moments, ...]:
     """One release of bounded sums of these numbers (of all parties); each goes to its owner.
 
@@ -164,7 +164,7 @@ def release_moments(
 
 
 def residual_scores(
-    engine: Engine, parties: Sequence[Party], others: Sequence[Party], protected: Sequence[Attribute], seed: int
+    engine: Statistics, parties: Sequence[Party], others: Sequence[Party], protected: Sequence[Attribute], seed: int
 ) -> dict[str, float]:
     """Conditional HSIC of this process's features, the largest over attributes: one further release.
 
@@ -280,7 +280,7 @@ def interventional_check(
 class Discovery:
     """Discovery of one run: what stays the same from refresh to refresh. Every process runs the same steps."""
 
-    engine: Engine
+    engine: Statistics
     parties: Sequence[Party]
     protected: Sequence[Attribute]
     features: int
@@ -335,8 +335,9 @@ class Discovery:
     def _evidence(self, sketches: Sequence[Sketch], residual: Mapping[str, float] | None) -> Evidence:
         """Scores of the own tables, then those of all parties."""
         own = weigh(sketches, self.config, self.seed, residual)
+        publish = self.engine.publish
         return Evidence(
-            self.engine.publish("scores", own.scores),
-            self.engine.publish("p-values", own.p_values),
-            self.engine.publish("residual-scores", own.residual),
+            publish("scores", own.scores),
+            publish("p-values", own.p_values) if self.config.rule == "fdr" else {},
+            publish("residual-scores", own.residual) if residual is not None else {},
         )

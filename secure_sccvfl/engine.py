@@ -66,8 +66,8 @@ class Measures:
         return self.gap_rms / max(self.spread, 1e-9)
 
 
-class Engine(Protocol):
-    """What training and discovery need. `rows` of all blocks agree; `label` and `groups` are held once."""
+class Statistics(Protocol):
+    """What discovery needs: noisy, charged statistics of s, and scores told to all."""
 
     def group_sums(
         self,
@@ -106,6 +106,10 @@ class Engine(Protocol):
         Only for what is public or follows from a noisy release; it is declared, not charged.
         """
         ...
+
+
+class Engine(Statistics, Protocol):
+    """What training needs too. `rows` of all blocks agree; `label` and `groups` are held once."""
 
     def bind(self, encodings: Blocks, label: Held, ridge: Blocks, outputs: int = 1) -> Any:
         """Take encodings, label and per-column ridge of the owners into a batch for this many logits."""

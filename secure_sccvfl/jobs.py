@@ -29,9 +29,14 @@ class Job(Protocol):
 def make_job(config: SessionConfig) -> Job:
     """The job that a session file names."""
     from secure_sccvfl.benchmark import OperationsBenchmark
+    from secure_sccvfl.discovery_job import DiscoveryJob
     from secure_sccvfl.selftest import SelfTest
 
-    makers: dict[str, Callable[[SessionConfig], Job]] = {"bench-ops": OperationsBenchmark, "selftest": SelfTest}
+    makers: dict[str, Callable[[SessionConfig], Job]] = {
+        "bench-ops": OperationsBenchmark,
+        "discovery": DiscoveryJob,
+        "selftest": SelfTest,
+    }
     if config.job not in makers:
         raise ConfigError(f"no such job: {config.job!r}; there is {', '.join(sorted(makers))}")
     return makers[config.job](config)

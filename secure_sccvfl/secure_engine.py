@@ -22,8 +22,7 @@ from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.runtime import Session, words_of
 from protocols.tuples import Request
 from secure_sccvfl.data import Task
-from secure_sccvfl.engine import CURVATURE, MARGIN, SIGN_WIDTH, Blocks, Held, Measures, Step
-from secure_sccvfl.statistics_engine import Statistics
+from secure_sccvfl.engine import CURVATURE, MARGIN, SIGN_WIDTH, Blocks, Held, Measures, Statistics, Step
 
 _SCALE_BITS = 20
 _ROOT_BITS = 18

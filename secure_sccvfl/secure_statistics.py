@@ -15,6 +15,7 @@ is drawn (`Charger`), and what is charged is what is drawn: both read the event.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 
@@ -153,9 +154,12 @@ class SecureStatistics:
             return tuple({} for _ in counts)
         return tuple(dict(zip(own, (opened[:, j] * scale).tolist(), strict=True)) for j in range(len(counts)))
 
-    def publish(self, release: Release, values: Mapping[str, float]) -> dict[str, float]:
-        """Scores of own features to all, and those of all: `release` is one of `announcements`."""
-        return announce(self._session, {rank: list(own) for rank, own in self._columns.items()}, values, release)
+    def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
+        """Numbers about own features to all, and those of all; one of `announcements`. A gap stays a gap."""
+        names = {rank: list(own) for rank, own in self._columns.items()}
+        told = {key: values.get(key, math.nan) for key in names[self._session.rank]}
+        everything = announce(self._session, names, told, self._session.declared(name))
+        return {key: value for key, value in everything.items() if not math.isnan(value)}
 
     def _layout(self, widths: Mapping[str, int] | None) -> dict[int, dict[str, int]]:
         if widths is None:
