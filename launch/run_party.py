@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     log = logging.getLogger("party")
     torch.set_num_threads(options.threads)
     config = SessionConfig.load(options.config)
-    job = make_job(config)
+    job = make_job(config, options.rank)
     credentials = None
     if options.certs is not None:
         credentials = Credentials.of(options.certs, node_folder(options.rank, config.dealer))

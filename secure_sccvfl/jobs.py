@@ -26,17 +26,19 @@ class Job(Protocol):
         ...
 
 
-def make_job(config: SessionConfig) -> Job:
-    """The job that a session file names."""
+def make_job(config: SessionConfig, rank: int) -> Job:
+    """The job that a session file names, as the process at `rank` runs it."""
     from secure_sccvfl.benchmark import OperationsBenchmark
     from secure_sccvfl.discovery_job import DiscoveryJob
     from secure_sccvfl.selftest import SelfTest
+    from secure_sccvfl.train_job import TrainJob
 
-    makers: dict[str, Callable[[SessionConfig], Job]] = {
-        "bench-ops": OperationsBenchmark,
-        "discovery": DiscoveryJob,
-        "selftest": SelfTest,
+    makers: dict[str, Callable[[], Job]] = {
+        "bench-ops": lambda: OperationsBenchmark(config),
+        "discovery": lambda: DiscoveryJob(config),
+        "selftest": lambda: SelfTest(config),
+        "train": lambda: TrainJob(config, rank),
     }
     if config.job not in makers:
         raise ConfigError(f"no such job: {config.job!r}; there is {', '.join(sorted(makers))}")
-    return makers[config.job](config)
+    return makers[config.job]()

@@ -17,7 +17,7 @@ import numpy as np
 from protocols import arithmetic, comparison, head, ring, series
 from protocols.errors import RangeError
 from protocols.head import HEAD_BITS, LOGIT_BITS, LOGIT_BOUND, RESIDUAL_BITS, Pace, Tall, Weights
-from protocols.releases import Release
+from protocols.releases import ANY, Release
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.runtime import Session, words_of
 from protocols.tuples import Request
@@ -93,6 +93,42 @@ class _Descent:
     logits: Words | None = None
 
 
+def training_releases(parties: int, features: int, checks: int, lambdas: int, temperatures: int) -> list[Release]:
+    """What the engine may open while it trains, to every party, for the plan.
+
+    Announcements are no openings: a party says them of itself, and all of them are public or follow
+    from noisy tables that were paid for.
+    """
+    everyone = tuple(range(parties))
+    follows = "follows from noisy tables that were charged"
+    return [
+        Release(
+            "columns", everyone, (parties,), "announced: encoded columns of each party, by the public dictionary"
+        ),
+        Release("features", everyone, (parties,), "announced: features of each party, by the public dictionary"),
+        Release("moved-fixed", everyone, (ANY,), f"announced: 1 if an edit moved a fixed feature; {follows}"),
+        Release("moved-edited", everyone, (ANY,), f"announced: 1 if an edit moved a mediator; {follows}"),
+        Release(
+            "guard-length", everyone, (parties,), f"announced: sizes of the guard directions; {follows}", times=8
+        ),
+        Release(
+            "validation check",
+            everyone,
+            (2,),
+            "one bit to stop early by, and the number of logits out of range (which must be 0)",
+            times=checks,
+        ),
+        Release(
+            "validation summary",
+            everyone,
+            (3,),
+            "mean loss, variance of the logit and mean squared gap of the validation part, once for each lambda",
+            times=lambdas,
+        ),
+        Release("temperature choice", everyone, (temperatures - 1,), "bits that give the calibration temperature"),
+    ]
+
+
 class SecureEngine:
     """One party's end of the secret engine."""
 
@@ -102,10 +138,9 @@ class SecureEngine:
         statistics: Statistics,
         label_holder: int,
         group_holders: Sequence[int],
-        releases: Mapping[str, Release],
     ) -> None:
         self.session, self.statistics = session, statistics
-        self.label_holder, self.group_holders, self.releases = label_holder, tuple(group_holders), releases
+        self.label_holder, self.group_holders = label_holder, tuple(group_holders)
         self.widths: tuple[int, ...] = ()
         self._descent: _Descent | None = None
 
@@ -118,14 +153,20 @@ class SecureEngine:
         counts: Sequence[int],
         name: str,
         sensitivity: float,
+        widths: Mapping[str, int] | None = None,
     ) -> tuple[dict[str, np.ndarray], ...]:
-        return self.statistics.group_sums(columns, groups, counts, name, sensitivity)
+        return self.statistics.group_sums(columns, groups, counts, name, sensitivity, widths)
+
+    def residual_dependence(
+        self, columns: Mapping[str, np.ndarray], groups: Sequence[Held], counts: Sequence[int], name: str
+    ) -> tuple[dict[str, float], ...]:
+        return self.statistics.residual_dependence(columns, groups, counts, name)
 
     def deviation(self, sensitivity: float) -> float:
         return self.statistics.deviation(sensitivity)
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
-        return self.session.announce(values, self.releases[name])
+        return self.session.announce(values, self.session.declared(name))
 
     # inputs
 
@@ -326,7 +367,7 @@ class SecureEngine:
         with self.session.measure("validation"):
             bits = comparison.negative(self.session.party, np.concatenate([objective.rooms, change]))
             seen = np.array([bits[:-1].sum(), bits[-1]])
-            opened = self.session.open(self.session.wrap(seen, 0), self.releases["validation check"])
+            opened = self.session.open(self.session.wrap(seen, 0), self.session.declared("validation check"))
         if opened is None or int(opened[0]) != 0:
             raise RangeError(
                 f"logits left the range of the sigmoid (magnitude {LOGIT_BOUND:g}): lower the rate or raise the ridge"
@@ -339,7 +380,9 @@ class SecureEngine:
             gap = np.zeros(1, np.int64) if penalty is None else self._gap_squared(trained, penalty)
             loss, spread = self._loss(logits, batch, trained.task), self._variance(logits)
             seen = np.concatenate([loss, spread, gap])
-            opened = self.session.open(self.session.wrap(seen, WIDE_BITS), self.releases["validation summary"])
+            opened = self.session.open(
+                self.session.wrap(seen, WIDE_BITS), self.session.declared("validation summary")
+            )
         if opened is None:
             raise RangeError("the validation summary must go to every party")
         loss_, variance, square = (float(v) for v in opened)
@@ -353,7 +396,7 @@ class SecureEngine:
             cooled = arithmetic.truncate(party, inverse[:, None, None] * logits, FRACTION_BITS)
             losses = np.concatenate([self._loss_sum(u, batch, trained.task, 2 * LOGIT_BOUND) for u in cooled])
             rising = comparison.negative(party, losses[:-1] - losses[1:])
-            opened = self.session.open(self.session.wrap(rising, 0), self.releases["temperature choice"])
+            opened = self.session.open(self.session.wrap(rising, 0), self.session.declared("temperature choice"))
         if opened is None:
             raise RangeError("the choice of temperature must go to every party")
         found = np.flatnonzero(np.asarray(opened))
@@ -362,8 +405,18 @@ class SecureEngine:
     def logits(self, trained: Head, encodings: Blocks) -> np.ndarray:
         """Logits at the receivers of predictions; elsewhere an empty array."""
         logits = self.shared_logits(trained, encodings)
-        opened = self.session.open(self.session.wrap(logits, FRACTION_BITS), self.releases["predictions"])
+        opened = self.session.open(self.session.wrap(logits, FRACTION_BITS), self.session.declared("predictions"))
         return np.zeros((0, logits.shape[1])) if opened is None else np.asarray(opened)
+
+    def unscaled(self, trained: Head) -> tuple[Words, Words]:
+        """Shares of the head for columns as they are, HEAD_BITS, and of its bias."""
+        return self._plain_weight(trained), trained.weights.bias
+
+    def restored(self, weight: Words, bias: Words, task: Task, widths: Sequence[int]) -> Head:
+        """A head from the shares of `unscaled`, kept on disk meanwhile."""
+        self.widths = tuple(widths)
+        still, flat = np.zeros_like(weight), np.zeros_like(bias)
+        return Head(Weights(weight, bias, still, flat), np.ones(self.widths[self.session.rank]), task)
 
     def shared_logits(self, trained: Head, encodings: Blocks) -> Words:
         """Shares of the logits of these records, FRACTION_BITS."""

@@ -8,6 +8,7 @@ engine; no per-record value of s, of the label or of a logit passes through it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -334,21 +335,29 @@ class Trainer:
             return 1.0
         return TEMPERATURES[self.engine.coolest(self.state.head, self.check, TEMPERATURES)]
 
-    def run(self, roles: Roles | None = None, state: State | None = None) -> Model:
+    def run(
+        self,
+        roles: Roles | None = None,
+        state: State | None = None,
+        phase: Callable[[str], AbstractContextManager[None]] = lambda name: nullcontext(),
+    ) -> Model:
         """All phases in order, or the rest of them from a kept state. `roles` fixes them for a comparison.
 
-        Every process of a run calls this with what it holds.
+        Every process of a run calls this with what it holds; `phase` is entered around each phase.
         """
         if state is not None:
             self.state = state
-        self.discover()
+        with phase("discovery and warm-up"):
+            self.discover()
         found = self.state.finding
         if found is None:
             raise RuntimeError("no sketch was released")
-        finding, generators = self.generate(found if roles is None else replace(found, roles=roles))
-        penalty, check, energy = self.penalties(finding, generators)
-        self.fit(penalty, check, energy, self.guards(finding.roles))
-        temperature = self.temperature()
+        with phase("counterfactuals"):
+            finding, generators = self.generate(found if roles is None else replace(found, roles=roles))
+            penalty, check, energy = self.penalties(finding, generators)
+        with phase("training"):
+            self.fit(penalty, check, energy, self.guards(finding.roles))
+            temperature = self.temperature()
         return Model(
             self.engine,
             self.encoders,

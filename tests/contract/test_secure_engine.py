@@ -81,7 +81,7 @@ def both(problem, step, parties=None, steps=6):
     declared = releases(parties)
 
     def job(session):
-        engine = SecureEngine(session, None, 0, [parties - 1], declared)
+        engine = SecureEngine(session, None, 0, [parties - 1])
         return problem.of(session.rank, parties).script(engine, step, steps)
 
     secret = run_session(job, parties, ReleasePlan(declared.values()))

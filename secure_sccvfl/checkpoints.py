@@ -1,0 +1,138 @@
+"""Where a run stood, kept by each party: its shares of the head, its own noisy tables, the public state.
+
+Every party writes the same numbers; the last two are kept, because a fault can find one party a step ahead
+of another. To resume, the parties tell each other what they have and go on from the last common one. What
+was released stays released: tables in a checkpoint are not released (or charged) again; a table that was
+charged but is in no common checkpoint is charged anew under the new session's name, or refused by the cap.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from protocols.errors import ProtocolError
+from protocols.head import Weights
+from protocols.runtime import Session
+from secure_sccvfl.data import Task
+from secure_sccvfl.discovery import Finding, Moments, Sketch
+from secure_sccvfl.engine import Measures
+from secure_sccvfl.policy import Roles
+from secure_sccvfl.secure_engine import Head, Objective
+from secure_sccvfl.training import State, Trial
+
+KEPT = 2
+_NONE = -1
+
+
+class Checkpoints:
+    """The checkpoints of one party in a folder."""
+
+    def __init__(self, folder: Path, run: str) -> None:
+        self.folder, self.run = folder, run
+        self.number = 0
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def keep(self, state: State) -> None:
+        """Write the next one; it is whole or not there."""
+        self.number += 1
+        arrays: dict[str, Any] = {}
+        for name, head in (("head", state.head), ("best", state.best_head)):
+            if head is not None:
+                arrays |= {f"{name} {f.name}": getattr(head.weights, f.name) for f in fields(Weights)}
+                arrays[f"{name} scale"] = head.scale
+        if state.best is not None:
+            arrays["best objective"] = state.best.value
+        for sketch in state.sketches:
+            arrays |= {f"table {sketch.attribute} {k}": v for k, v in sketch.tables.items()}
+        for moments in state.moments or ():
+            arrays |= {f"moments {moments.attribute} {k}": v for k, v in moments.sums.items()}
+        facts = {
+            "run": self.run,
+            "number": self.number,
+            "refreshes": state.refreshes,
+            "sketches": [_without(s, "tables") | {"tables": list(s.tables)} for s in state.sketches],
+            "moments": None
+            if state.moments is None
+            else [_without(m, "sums") | {"sums": list(m.sums)} for m in state.moments],
+            "finding": None if state.finding is None else state.finding.as_record(),
+            "residual": None if state.residual is None else dict(state.residual),
+            "trials": [asdict(t) for t in state.trials],
+            "taken": state.taken,
+            "waited": state.waited,
+        }
+        target = self.folder / f"{self.number}.npz"
+        part = target.with_suffix(".part")
+        with open(part, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            np.savez(file, facts=np.array(json.dumps(facts)), **arrays)
+        part.replace(target)
+        (self.folder / f"{self.number - KEPT}.npz").unlink(missing_ok=True)
+
+    def resume(self, session: Session, task: Task) -> State:
+        """The state of the last checkpoint that every party has, of one and the same run."""
+        have = sorted(int(path.stem) for path in self.folder.glob("*.npz"))[-KEPT:]
+        runs = {number: self._facts(number)["run"] for number in have}
+        if have:
+            self.run = runs[have[-1]]
+        have = [number for number in have if runs[number] == self.run]
+        padded = np.array([*have, *[_NONE] * (KEPT - len(have))], np.int64)
+        told = session.swap_bytes("checkpoints", padded.tobytes())
+        runs_told = session.swap_bytes("run to resume", bytes.fromhex(self.run))
+        common = set(have).intersection(*(np.frombuffer(text, np.int64).tolist() for text in told)) - {_NONE}
+        if not common:
+            raise ProtocolError("the parties have no checkpoint in common: start the run anew")
+        if len(set(runs_told)) > 1:
+            raise ProtocolError("the parties' checkpoints are of different runs: name the same run at every party")
+        self.number = max(common)
+        return self._state(self.number, task)
+
+    def _facts(self, number: int) -> dict[str, Any]:
+        with np.load(self.folder / f"{number}.npz") as file:
+            return dict(json.loads(str(file["facts"])))
+
+    def _state(self, number: int, task: Task) -> State:
+        with np.load(self.folder / f"{number}.npz") as file:
+            arrays = {name: file[name] for name in file.files}
+        facts = json.loads(str(arrays["facts"]))
+
+        def head(name: str) -> Head | None:
+            if f"{name} scale" not in arrays:
+                return None
+            return Head(
+                Weights(**{f.name: arrays[f"{name} {f.name}"] for f in fields(Weights)}),
+                arrays[f"{name} scale"],
+                task,
+            )
+
+        def filled(entry: Mapping[str, Any], key: str, word: str) -> dict[str, Any]:
+            return {**entry, key: {k: arrays[f"{word} {entry['attribute']} {k}"] for k in entry[key]}}
+
+        found = facts["finding"]
+        best = Objective(arrays["best objective"], np.zeros(0, np.int64)) if "best objective" in arrays else None
+        return State(
+            head=head("head"),
+            sketches=tuple(Sketch(**filled(s, "tables", "table")) for s in facts["sketches"]),
+            refreshes=facts["refreshes"],
+            finding=None
+            if found is None
+            else Finding(Roles(found["roles"]), found["scores"], found["p_values"], tuple(found["changes"])),
+            residual=facts["residual"],
+            moments=None
+            if facts["moments"] is None
+            else tuple(Moments(**filled(m, "sums", "moments")) for m in facts["moments"]),
+            trials=tuple(Trial(t["lam"], Measures(**t["validation"]), t["steps"]) for t in facts["trials"]),
+            taken=facts["taken"],
+            waited=facts["waited"],
+            best=best,
+            best_head=head("best"),
+        )
+
+
+def _without(item: Any, field: str) -> dict[str, Any]:
+    return {f.name: getattr(item, f.name) for f in fields(item) if f.name != field}

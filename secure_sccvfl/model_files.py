@@ -1,0 +1,161 @@
+"""A party's part of a trained model on disk: its encoder and tables in the clear, its share of the head.
+
+`model.json` says what run it belongs to, for which public description, and carries the digest of itself
+and of `model.npz`. A file that was changed, or a share from another run, is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from protocols.ring import Words
+from secure_sccvfl.discovery import Sketch
+from secure_sccvfl.encoders import Encoder, FeatureEncoder, PlainEncoder
+from secure_sccvfl.generators import Generator, GeneratorConfig, make_generator
+from secure_sccvfl.parties import Party
+from secure_sccvfl.policy import Roles
+from secure_sccvfl.units import Layout
+
+
+class ModelError(ValueError):
+    """A model that can not be used; the message says why."""
+
+
+@dataclass(frozen=True)
+class PartyModel:
+    """What one party keeps of a model. `weight` and `bias` are shares of the unscaled head."""
+
+    run: str
+    rank: int
+    parties: int
+    scheme: str
+    task: str
+    temperature: float
+    lam: float
+    roles: Mapping[str, str]
+    generator: GeneratorConfig
+    seed: int
+    encoder: Encoder
+    sketches: tuple[Sketch, ...]
+    weight: Words
+    bias: Words
+
+    def __repr__(self) -> str:
+        return f"<PartyModel of run {self.run[:12]}, party {self.rank} of {self.parties}>"
+
+    def generators(self, party: Party) -> dict[str, Generator]:
+        """The local generator of each protected attribute, made anew from the noisy tables."""
+        roles = Roles(dict(self.roles))  # type: ignore[arg-type]
+        return {
+            s.attribute: make_generator(
+                party.layout, s.tables, s.deviation, roles, self.generator, self.seed, party.units
+            )
+            for s in self.sketches
+        }
+
+
+def save_model(model: PartyModel, folder: Path) -> str:
+    """Write both files; returns the digest."""
+    arrays: dict[str, Any] = {"weight": model.weight, "bias": model.bias}
+    encoder = model.encoder
+    plain = encoder.plain if isinstance(encoder, FeatureEncoder) else encoder
+    if not isinstance(plain, PlainEncoder):
+        raise ModelError(f"an encoder of kind {type(encoder).__name__} cannot be saved")
+    arrays["encoder mean"] = plain.mean
+    if isinstance(encoder, FeatureEncoder):
+        arrays |= {"layer weight": encoder.weight, "layer bias": encoder.bias, "layer mean": encoder.mean}
+    for sketch in model.sketches:
+        arrays |= {f"table {sketch.attribute} {name}": table for name, table in sketch.tables.items()}
+    facts: dict[str, Any] = {
+        "run": model.run,
+        "rank": model.rank,
+        "parties": model.parties,
+        "scheme": model.scheme,
+        "task": model.task,
+        "temperature": model.temperature,
+        "lambda": model.lam,
+        "roles": dict(model.roles),
+        "generator": asdict(model.generator),
+        "seed": model.seed,
+        "sketches": [
+            {"attribute": s.attribute, "deviation": s.deviation, "releases": s.releases, "tables": list(s.tables)}
+            for s in model.sketches
+        ],
+    }
+    facts["digest"] = _digest(facts, arrays)
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "model.npz", "wb") as file:
+        np.savez(file, **arrays)
+    (folder / "model.json").write_text(json.dumps(facts, indent=1) + "\n")
+    (folder / "model.npz").chmod(0o600)
+    return str(facts["digest"])
+
+
+def model_digest(folder: Path) -> str:
+    """The digest of a saved model, checked; ModelError if a file is missing or was changed."""
+    return str(_read(folder)[0]["digest"])
+
+
+def load_model(folder: Path, layout: Layout) -> PartyModel:
+    """A party's part of a model, for the party with this public layout."""
+    facts, arrays = _read(folder)
+    plain = PlainEncoder(layout, arrays["encoder mean"])
+    encoder: Encoder = plain
+    if "layer weight" in arrays:
+        encoder = FeatureEncoder(plain, arrays["layer weight"], arrays["layer bias"], arrays["layer mean"])
+    sketches = tuple(
+        Sketch(
+            s["attribute"],
+            {name: arrays[f"table {s['attribute']} {name}"] for name in s["tables"]},
+            s["deviation"],
+            s["releases"],
+        )
+        for s in facts["sketches"]
+    )
+    return PartyModel(
+        facts["run"],
+        facts["rank"],
+        facts["parties"],
+        facts["scheme"],
+        facts["task"],
+        facts["temperature"],
+        facts["lambda"],
+        facts["roles"],
+        GeneratorConfig(**facts["generator"]),
+        facts["seed"],
+        encoder,
+        sketches,
+        arrays["weight"],
+        arrays["bias"],
+    )
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    try:
+        facts = json.loads((folder / "model.json").read_text())
+        with np.load(folder / "model.npz") as file:
+            arrays = {name: file[name] for name in file.files}
+        told = facts.pop("digest")
+    except FileNotFoundError as error:
+        raise ModelError(f"no {Path(error.filename).name} in {folder.name}: train first, or name the run") from None
+    except (ValueError, KeyError, OSError):
+        raise ModelError(f"the model in {folder.name} cannot be read; train again") from None
+    if _digest(facts, arrays) != told:
+        raise ModelError(f"the model in {folder.name} was changed after training; train again")
+    return {**facts, "digest": told}, arrays
+
+
+def _digest(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name}{array.dtype}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()

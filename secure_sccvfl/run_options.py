@@ -1,0 +1,102 @@
+"""Settings of a secure run as they stand in the session file: public, and the same at every process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from protocols.config import ConfigError
+from protocols.noise import NoiseKind
+from secure_sccvfl.discovery import DiscoveryConfig, Rule
+from secure_sccvfl.encoders import EncoderKind
+from secure_sccvfl.engine import ConsistencyKind
+from secure_sccvfl.generators import GeneratorConfig, GeneratorKind
+from secure_sccvfl.party_data import PartyData, benchmark_part, is_benchmark, own_part, pooled
+from secure_sccvfl.policy import PolicyCard, read_card, shipped_card
+from secure_sccvfl.splits import SplitKind
+from secure_sccvfl.training import TrainConfig
+
+Mode = Literal["sealed", "split", "dp"]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """One field per option. `card` is a path or "shipped"; `ledger` a folder that outlives runs."""
+
+    dataset: str = "german"
+    split: SplitKind = "iid"
+    seed: int = 0
+    pooled: bool = True
+    mode: Mode = "sealed"
+    epsilon: float = 8.0
+    delta: float = 1e-5
+    refreshes: int = 4
+    noise: NoiseKind = "dealer+holder"
+    rule: Rule = "fractions"
+    conditional: bool = False
+    encoder: EncoderKind = "plain"
+    generator: GeneratorKind = "quantile"
+    consistency: ConsistencyKind = "squared"
+    lambdas: tuple[float, ...] = TrainConfig().lambdas
+    warmup: int = TrainConfig().warmup
+    steps: int = TrainConfig().steps
+    card: str = ""
+    ledger: str = ""
+    checkpoints: bool = True
+    resume: bool = False
+    model: str = ""
+    records: str = ""
+    scores: bool = False
+    receiver: int = -1
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> RunOptions:
+        """From a session file; unknown or impossible settings raise ConfigError."""
+        known = {f.name for f in fields(cls)}
+        if unknown := sorted(set(options) - known):
+            raise ConfigError(f"a run has no option {unknown[0]!r}; there is {', '.join(sorted(known))}")
+        given = {**options}
+        dataset = str(given.get("dataset", cls.dataset))
+        given.setdefault("pooled", is_benchmark(dataset))
+        if "lambdas" in given:
+            given["lambdas"] = tuple(float(v) for v in given["lambdas"])
+        made = cls(**given)
+        for name, hint in get_type_hints(cls).items():
+            value = getattr(made, name)
+            if get_origin(hint) is Literal and value not in get_args(hint):
+                raise ConfigError(f"no {name} {value!r}; there is {', '.join(get_args(hint))}")
+        try:
+            made.train_config()
+        except (ValueError, TypeError) as error:
+            raise ConfigError(str(error)) from None
+        return made
+
+    def train_config(self) -> TrainConfig:
+        generator = replace(GeneratorConfig(), kind=self.generator)
+        discovery = replace(DiscoveryConfig(), rule=self.rule, conditional=self.conditional)
+        return TrainConfig(
+            encoder=self.encoder,
+            consistency=self.consistency,
+            lambdas=self.lambdas,
+            refreshes=self.refreshes,
+            warmup=self.warmup,
+            steps=self.steps,
+            discovery=discovery,
+            generator=generator,
+        )
+
+    def policy(self) -> PolicyCard | None:
+        if not self.card:
+            return None
+        return shipped_card(self.dataset) if self.card == "shipped" else read_card(Path(self.card))
+
+    def load(self, rank: int, parties: int) -> PartyData:
+        """What this process holds of the data set."""
+        if self.pooled:
+            return benchmark_part(pooled(self.dataset, parties), rank, self.split, self.seed)
+        data = own_part(Path(self.dataset), rank, self.seed)
+        if len(data.scheme.parties) != parties:
+            raise ConfigError(f"{self.dataset} has {len(data.scheme.parties)} parties, the session {parties}")
+        return data
