@@ -30,12 +30,15 @@ def make_job(config: SessionConfig, rank: int) -> Job:
     """The job that a session file names, as the process at `rank` runs it."""
     from secure_sccvfl.benchmark import OperationsBenchmark
     from secure_sccvfl.discovery_job import DiscoveryJob
+    from secure_sccvfl.score_jobs import EvaluateJob, PredictJob
     from secure_sccvfl.selftest import SelfTest
     from secure_sccvfl.train_job import TrainJob
 
     makers: dict[str, Callable[[], Job]] = {
         "bench-ops": lambda: OperationsBenchmark(config),
         "discovery": lambda: DiscoveryJob(config),
+        "evaluate": lambda: EvaluateJob(config, rank),
+        "predict": lambda: PredictJob(config, rank),
         "selftest": lambda: SelfTest(config),
         "train": lambda: TrainJob(config, rank),
     }

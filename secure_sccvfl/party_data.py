@@ -45,6 +45,7 @@ class Scheme:
     parties: tuple[str, ...]
     label_holder: int
     protected: tuple[Known, ...]
+    id_column: str = "id"
 
     @property
     def outputs(self) -> int:
@@ -121,57 +122,70 @@ def pooled(dataset: str, parties: int) -> Dataset:
     return regrouped(load_any(dataset), parties)
 
 
-def benchmark_part(data: Dataset, rank: int, split: SplitKind, seed: int) -> PartyData:
-    """What the harness hands to one party."""
+def benchmark_scheme(data: Dataset) -> Scheme:
+    """The public part of pooled data."""
     names = [table.name for table in data.parties]
-    table = data.parties[rank]
-    known = tuple(
-        Known(a.name, a.groups, names.index(a.holder), a.codes if a.holder == table.name else None)
-        for a in data.protected
-    )
-    label = data.label.values if data.label.holder == table.name else None
-    scheme = Scheme(
+    return Scheme(
         data.name,
         data.task,
         data.label.classes,
-        tuple(t.features for t in data.parties),
+        tuple(table.features for table in data.parties),
         tuple(names),
         names.index(data.label.holder),
-        tuple(replace(a, codes=None) for a in known),
+        tuple(Known(a.name, a.groups, names.index(a.holder), None) for a in data.protected),
     )
+
+
+def benchmark_part(data: Dataset, rank: int, split: SplitKind, seed: int) -> PartyData:
+    """What the harness hands to one party."""
+    scheme = benchmark_scheme(data)
+    known = tuple(
+        replace(a, codes=full.codes if a.holder == rank else None)
+        for a, full in zip(scheme.protected, data.protected, strict=True)
+    )
+    label = data.label.values if scheme.label_holder == rank else None
     rows = make_split(data, split, seed)
-    return PartyData(scheme, rank, data.ids, _party(rank, table), label, known, rows)
+    return PartyData(scheme, rank, data.ids, _party(rank, data.parties[rank]), label, known, rows)
+
+
+def own_scheme(path: Path) -> Scheme:
+    """The public part of a description; no data file is read."""
+    return _scheme(Reader(path))
 
 
 def own_part(path: Path, rank: int, seed: int) -> PartyData:
     """What one party reads by itself: its own files, and the public description."""
     reader = Reader(path)
-    names = list(reader.spec["parties"])
-    if rank >= len(names):
-        raise DataError(f"{path.name} has {len(names)} parties, so there is no party {rank}")
-    check_disjoint(reader.features)
-    table = reader.table(names[rank])
+    scheme = _scheme(reader)
+    if rank >= len(scheme.parties):
+        raise DataError(f"{path.name} has {len(scheme.parties)} parties, so there is no party {rank}")
+    table = reader.table(scheme.parties[rank])
     warn_constant(table)
-    label = None
-    if reader.spec["label"]["party"] == names[rank]:
-        label = reader.label().values
-    known = []
-    for entry in reader.spec["protected"]:
-        holder = names.index(entry["party"])
-        groups = tuple(str(g) for g in entry["groups"])
-        codes = reader.protected(entry).codes if holder == rank else None
-        known.append(Known(entry["column"], groups, holder, codes))
-    scheme = Scheme(
-        reader.spec["name"],
-        reader.spec["task"],
+    label = reader.label().values if scheme.label_holder == rank else None
+    known = tuple(
+        replace(a, codes=reader.protected(entry).codes if a.holder == rank else None)
+        for a, entry in zip(scheme.protected, reader.spec["protected"], strict=True)
+    )
+    ids = reader.known_ids
+    return PartyData(scheme, rank, ids, _party(rank, table), label, known, public_split(ids, seed))
+
+
+def _scheme(reader: Reader) -> Scheme:
+    names, spec = list(reader.spec["parties"]), reader.spec
+    check_disjoint(reader.features)
+    return Scheme(
+        spec["name"],
+        spec["task"],
         reader.classes,
         tuple(reader.features[name] for name in names),
         tuple(names),
-        names.index(reader.spec["label"]["party"]),
-        tuple(replace(a, codes=None) for a in known),
+        names.index(spec["label"]["party"]),
+        tuple(
+            Known(e["column"], tuple(str(g) for g in e["groups"]), names.index(e["party"]), None)
+            for e in spec["protected"]
+        ),
+        spec["id"],
     )
-    ids = reader.known_ids
-    return PartyData(scheme, rank, ids, _party(rank, table), label, tuple(known), public_split(ids, seed))
 
 
 def public_split(ids: np.ndarray, seed: int) -> Split:

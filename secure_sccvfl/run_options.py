@@ -13,7 +13,16 @@ from secure_sccvfl.discovery import DiscoveryConfig, Rule
 from secure_sccvfl.encoders import EncoderKind
 from secure_sccvfl.engine import ConsistencyKind
 from secure_sccvfl.generators import GeneratorConfig, GeneratorKind
-from secure_sccvfl.party_data import PartyData, benchmark_part, is_benchmark, own_part, pooled
+from secure_sccvfl.party_data import (
+    PartyData,
+    Scheme,
+    benchmark_part,
+    benchmark_scheme,
+    is_benchmark,
+    own_part,
+    own_scheme,
+    pooled,
+)
 from secure_sccvfl.policy import PolicyCard, read_card, shipped_card
 from secure_sccvfl.splits import SplitKind
 from secure_sccvfl.training import TrainConfig
@@ -92,11 +101,16 @@ class RunOptions:
             return None
         return shipped_card(self.dataset) if self.card == "shipped" else read_card(Path(self.card))
 
+    def scheme(self, parties: int) -> Scheme:
+        """The public description of the data set."""
+        made = benchmark_scheme(pooled(self.dataset, parties)) if self.pooled else own_scheme(Path(self.dataset))
+        if len(made.parties) != parties:
+            raise ConfigError(f"{self.dataset} has {len(made.parties)} parties, the session {parties}")
+        return made
+
     def load(self, rank: int, parties: int) -> PartyData:
         """What this process holds of the data set."""
         if self.pooled:
             return benchmark_part(pooled(self.dataset, parties), rank, self.split, self.seed)
-        data = own_part(Path(self.dataset), rank, self.seed)
-        if len(data.scheme.parties) != parties:
-            raise ConfigError(f"{self.dataset} has {len(data.scheme.parties)} parties, the session {parties}")
-        return data
+        self.scheme(parties)
+        return own_part(Path(self.dataset), rank, self.seed)

@@ -135,16 +135,22 @@ class SecureEngine:
     def __init__(
         self,
         session: Session,
-        statistics: Statistics,
+        statistics: Statistics | None,
         label_holder: int,
         group_holders: Sequence[int],
     ) -> None:
-        self.session, self.statistics = session, statistics
+        self.session, self._statistics = session, statistics
         self.label_holder, self.group_holders = label_holder, tuple(group_holders)
         self.widths: tuple[int, ...] = ()
         self._descent: _Descent | None = None
 
     # statistics of s
+
+    @property
+    def statistics(self) -> Statistics:
+        if self._statistics is None:
+            raise ValueError("this engine scores records; it was given no statistics of s")
+        return self._statistics
 
     def group_sums(
         self,
@@ -185,10 +191,10 @@ class SecureEngine:
             plain = np.eye(outputs)[label] if outputs > 1 else np.asarray(label, float)[:, None]
         return Batch(own, ridge[rank], self._held(plain, self.label_holder, (len(own), outputs), RESIDUAL_BITS))
 
-    def edits(self, deltas: Iterable[Iterable[Blocks]], groups: Held, attribute: int = 0) -> Edits:
+    def selected(self, deltas: Iterable[Iterable[Blocks]], groups: Held, attribute: int) -> tuple[Words, ...]:
+        """Shares of the displacement of every record and draw in the direction of its own group."""
         holder, rank = self.group_holders[attribute], self.session.rank
         draws: list[Words] = []
-        total = 0
         for by_group in deltas:
             choices = np.stack([ring.encode(blocks[rank]) for blocks in by_group], axis=1)
             rows, count, _ = choices.shape
@@ -210,13 +216,17 @@ class SecureEngine:
                     for owner, width in enumerate(self.widths)
                 ]
             draws.append(np.concatenate(pieces, axis=1))
-            total += rows
         if not draws:
             raise ValueError("no draw of counterfactual edits")
+        return tuple(draws)
+
+    def edits(self, deltas: Iterable[Iterable[Blocks]], groups: Held, attribute: int = 0) -> Edits:
+        draws = self.selected(deltas, groups, attribute)
+        total = sum(len(chosen) for chosen in draws)
         with self.session.measure("gram of edits"):
             raw = np.sum([head.gram(self.session.party, chosen) for chosen in draws], axis=0)
             mean = arithmetic.divide(self.session.party, raw, total << (2 * FRACTION_BITS - _GRAM_BITS))
-        return Edits(tuple(draws), mean)
+        return Edits(draws, mean)
 
     def join(self, edits: Sequence[Edits], guards: Sequence[Blocks]) -> Penalty:
         gram = np.sum([e.gram for e in edits], axis=0)
@@ -427,6 +437,12 @@ class SecureEngine:
             for number in batch.made["rows"].numbers():
                 self.session.party.tuples.forget(number)
         return logits
+
+    def shared_shift(self, trained: Head, displacement: Words) -> Words:
+        """Shares of what a displacement does to the logits, FRACTION_BITS."""
+        party, weight = self.session.party, self._plain_weight(trained)
+        wide = arithmetic.bilinear(party, "matmul", displacement, weight)
+        return arithmetic.truncate(party, wide, LOGIT_BITS - FRACTION_BITS)
 
     # parts
 
