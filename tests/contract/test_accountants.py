@@ -63,7 +63,7 @@ PRICES = st.tuples(st.floats(0.8, 30), st.integers(1, 20), st.sampled_from([1.0,
 
 
 @KINDS
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(data=st.data(), prices=st.lists(PRICES, min_size=1, max_size=5))
 def test_order_does_not_matter_and_more_never_costs_less(kind, data, prices):
     events = [event(*price) for price in prices]
