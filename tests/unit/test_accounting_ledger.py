@@ -1,6 +1,8 @@
 """The book of charges: what damage it notices, what a crash leaves, and what a budget refuses."""
 
 import json
+import resource
+import signal
 import threading
 
 import pytest
@@ -196,6 +198,29 @@ def test_a_link_leads_to_the_same_ledger_not_to_a_second_one(ledger, tmp_path):
     link.symlink_to(ledger)
     open_budget(link).charge(event(3), "run/3")
     assert link.is_symlink() and len(open_budget(ledger).events) == 4
+
+
+def test_a_place_that_cannot_be_written_is_said_in_one_line(ledger):
+    for path in (ledger / "ledger.jsonl", ledger.parent):
+        with pytest.raises(LedgerError, match="release nothing until it can be read and written"):
+            open_budget(path)
+
+
+@pytest.mark.parametrize("limit", [64, 700, 1500])
+def test_a_full_disk_charges_nothing_or_all_of_it(ledger, limit):
+    """The operating system refuses to let any file grow beyond a limit, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before, budget = ledger.read_bytes(), open_budget(ledger)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        with pytest.raises(LedgerError, match="release nothing"):
+            budget.charge(event(3), "run/3")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert ledger.read_bytes() == before
+    assert budget.charge(event(3), "run/3").allowed, "and it goes on when there is room"
 
 
 def test_files_are_for_their_owner_alone(ledger):
