@@ -85,6 +85,7 @@ def build_report(terms: Terms, charges: Sequence[Charge], notes: Notes | None = 
         "epsilon_rdp": total.renyi,
         "epsilon_pld": total.pld,
         "epsilon_opacus": total.opacus,
+        "accountants_agree": total.agree,
         "delta": terms.delta,
         "cap": terms.epsilon,
         "remaining": max(0.0, terms.epsilon - total.renyi),

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from accounting.accountant import OpacusAccountant
 from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
 from accounting.events import Event
@@ -162,6 +163,14 @@ def test_a_damaged_ledger_stops_the_report(run, capsys):
     path.write_text(path.read_text().replace('"sketch-2"', '"sketch-9"'))
     assert main([str(run)]) == 3
     assert "line 4 does not continue the chain" in capsys.readouterr().err
+
+
+def test_accountants_that_disagree_fail_the_report(run, monkeypatch, capsys):
+    """Opacus' code made wrong on purpose: half the price."""
+    right = OpacusAccountant.epsilon
+    monkeypatch.setattr(OpacusAccountant, "epsilon", lambda self, delta: right(self, delta) / 2)
+    assert main([str(run), "--quiet"]) == 3
+    assert "the accountants disagree" in capsys.readouterr().err
 
 
 def test_wrong_use_is_said_in_one_line(run, tmp_path, capsys):
