@@ -13,6 +13,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from dp_accounting import DpEvent, GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
@@ -23,6 +24,9 @@ from accounting.events import Event
 
 GRID = 1e-4
 """Steps of a loss distribution, as a share of epsilon; absolute, if smaller, where many are convolved."""
+
+Lines = tuple[tuple[float, float, int], ...]
+"""Multiplier, sampling and count of each price, in a fixed order."""
 
 
 class Accountant(Protocol):
@@ -42,11 +46,12 @@ class _Tally:
     def compose(self, event: Event) -> None:
         self._counts[event.multiplier, event.sampling] += event.count
 
-    def _lines(self) -> list[tuple[float, float, int]]:
-        return sorted((multiplier, sampling, count) for (multiplier, sampling), count in self._counts.items())
+    def _lines(self) -> Lines:
+        return tuple(sorted((multiplier, sampling, count) for (multiplier, sampling), count in self._counts.items()))
 
 
 def _priced(multiplier: float, sampling: float, count: int) -> DpEvent:
+    """One line in the words of dp_accounting."""
     event: DpEvent = GaussianDpEvent(multiplier)
     if sampling < 1:
         event = PoissonSampledDpEvent(sampling, event)
@@ -57,10 +62,15 @@ class RenyiAccountant(_Tally):
     """dp_accounting's Rényi accountant: the one that decides."""
 
     def epsilon(self, delta: float) -> float:
-        accountant = RdpAccountant(DEFAULT_RDP_ORDERS)
-        for line in self._lines():
-            accountant.compose(_priced(*line))
-        return float(accountant.get_epsilon(delta))
+        return _renyi(self._lines(), delta)
+
+
+@lru_cache(maxsize=1024)
+def _renyi(lines: Lines, delta: float) -> float:
+    accountant = RdpAccountant(DEFAULT_RDP_ORDERS)
+    for line in lines:
+        accountant.compose(_priced(*line))
+    return float(accountant.get_epsilon(delta))
 
 
 class LossDistributionAccountant(_Tally):
@@ -74,11 +84,9 @@ class LossDistributionAccountant(_Tally):
         lines = self._lines()
         if not lines:
             return 0.0
-        rough = RenyiAccountant()
-        rough._counts = self._counts
-        share = (
-            rough.epsilon(delta) if all(sampling == 1 for _, sampling, _ in lines) else min(1.0, rough.epsilon(delta))
-        )
+        share = _renyi(lines, delta)
+        if any(sampling < 1 for _, sampling, _ in lines):
+            share = min(1.0, share)
         if share == 0:
             return 0.0
         accountant = PLDAccountant(value_discretization_interval=GRID * share)
@@ -101,7 +109,7 @@ class OpacusAccountant(_Tally):
         if not lines:
             return 0.0
         accountant = RDPAccountant()
-        accountant.history = [(multiplier, sampling, count) for multiplier, sampling, count in lines]
+        accountant.history = list(lines)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Optimal order is the")  # a looser bound, not a wrong one
             return max(0.0, float(accountant.get_epsilon(delta, alphas=list(DEFAULT_RDP_ORDERS))))
@@ -114,6 +122,13 @@ class Epsilons:
     renyi: float
     pld: float
     opacus: float
+
+    @property
+    def agree(self) -> bool:
+        """Whether two codes for one bound give one figure (to .01 where next to nothing is spent), and the tight
+        figure is no larger."""
+        slack = max(0.01, 1e-3 * self.renyi)
+        return abs(self.renyi - self.opacus) <= slack and self.pld <= self.renyi + slack
 
 
 def epsilon_of(events: Iterable[Event], delta: float) -> float:

@@ -60,10 +60,6 @@ class Quote:
     def allowed(self) -> bool:
         return self.after <= self.cap
 
-    @property
-    def remaining(self) -> float:
-        return max(0.0, self.cap - self.after)
-
 
 class Budget:
     """The cap of one set of records and the ledger of what was charged to it."""

@@ -10,8 +10,6 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
-from dp_accounting import DpEvent, GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
-
 Mechanism = Literal["gaussian", "paper"]
 
 
@@ -54,13 +52,6 @@ class Event:
     def multiplier(self) -> float:
         """Deviation of the noise over sensitivity: all that the price depends on."""
         return self.sigma / self.sensitivity
-
-    def dp_event(self) -> DpEvent:
-        """The same in the words of dp_accounting."""
-        event: DpEvent = GaussianDpEvent(self.multiplier)
-        if self.sampling < 1:
-            event = PoissonSampledDpEvent(self.sampling, event)
-        return event if self.count == 1 else SelfComposedDpEvent(event, self.count)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

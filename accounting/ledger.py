@@ -12,7 +12,8 @@ repeated line, lines cut off the end, a missing ledger or head.
 
 Not noticed here: ledger and head both set back to an earlier state, deleted, or rewritten with new hashes (no
 key is involved). Every party has its own book with the same lines, and the release logs name each event, so
-comparing heads between the parties shows it.
+comparing heads between the parties shows it. The files must lie on a local disk: locks of network file systems
+do not always hold.
 """
 
 from __future__ import annotations
@@ -117,13 +118,19 @@ class FileLedger:
 
     @contextmanager
     def locked(self) -> Iterator[Book]:
-        _make_folder(self.path.parent)
-        handle = os.open(self._guard, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield _FileBook(self.path, self._head)
-        finally:
-            os.close(handle)
+            _make_folder(self.path.parent)
+            handle = os.open(self._guard, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                yield _FileBook(self.path, self._head)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise LedgerError(
+                f"{self.path.name}: {reason}; release nothing until it can be read and written"
+            ) from None
 
 
 class _FileBook:

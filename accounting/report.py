@@ -45,7 +45,8 @@ COVERS_NOT = (
     "The trained model and its predictions: they depend on the records through more than these statistics.",
     "Values that were released without a charge: those listed as uncharged, if any.",
     "Which records take part and how many: the parties know it, since they align their records.",
-    "A person with several records, or with records in other data sets: each record is counted on its own.",
+    "A person with several records: each is counted on its own. Nor other sets of records, even if they overlap "
+    "with this one: each set has a budget of its own.",
     "Facts about groups: what is true of many records is what the statistics are meant to show.",
 )
 
@@ -84,6 +85,7 @@ def build_report(terms: Terms, charges: Sequence[Charge], notes: Notes | None = 
         "epsilon_rdp": total.renyi,
         "epsilon_pld": total.pld,
         "epsilon_opacus": total.opacus,
+        "accountants_agree": total.agree,
         "delta": terms.delta,
         "cap": terms.epsilon,
         "remaining": max(0.0, terms.epsilon - total.renyi),

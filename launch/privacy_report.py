@@ -61,6 +61,9 @@ def run(options: argparse.Namespace) -> int:
         print("privacy_report: no .head beside the ledger, so lines cut off its end would not show", file=sys.stderr)
     for path in paths:
         print(f"wrote {path}")
+    if not report["accountants_agree"]:
+        print("privacy_report: the accountants disagree; trust none of the figures", file=sys.stderr)
+        return CHECK_FAILED
     return OK
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from accounting.accountant import LossDistributionAccountant, OpacusAccountant, RenyiAccountant
+from accounting.accountant import Epsilons, LossDistributionAccountant, OpacusAccountant, RenyiAccountant, epsilons
 from accounting.events import Event
 
 DELTA = 1e-5
@@ -63,10 +63,22 @@ PRICES = st.tuples(st.floats(0.8, 30), st.integers(1, 20), st.sampled_from([1.0,
 
 
 @KINDS
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(data=st.data(), prices=st.lists(PRICES, min_size=1, max_size=5))
 def test_order_does_not_matter_and_more_never_costs_less(kind, data, prices):
     events = [event(*price) for price in prices]
     whole = read(kind, events)
     assert read(kind, data.draw(st.permutations(events))) == whole, "to the last bit"
     assert read(kind, events[:-1]) <= whole + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("multiplier", "sampling"), [(0.02, 1), (0.3, 1), (1, 1), (10, 1), (1e3, 1), (1e6, 1), (1, 0.02), (1e3, 0.02)]
+)
+def test_the_three_agree_from_the_smallest_noise_to_the_largest(multiplier, sampling):
+    assert epsilons([event(multiplier, count=3, sampling=sampling)], DELTA).agree
+
+
+@pytest.mark.parametrize("wrong", [Epsilons(8, 7, 4), Epsilons(8, 9, 8), Epsilons(8, 7, 8.1)])
+def test_a_disagreement_is_seen(wrong):
+    assert not wrong.agree

@@ -2,7 +2,10 @@
 
 import json
 import math
+import subprocess
+import sys
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import dp_accounting
 import numpy as np
@@ -13,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
+import accounting
 from accounting.accountant import epsilon_of, epsilons
 from accounting.budget import Budget, BudgetError, Terms
 from accounting.calibration import MOST_RELEASES, check_target, noise_multiplier, releases_left
@@ -196,6 +200,14 @@ def test_the_plaintext_engine_pays_for_a_name_that_comes_twice():
     with pytest.raises(BudgetError, match="the cap is 8"):
         made.release({"a": np.zeros(2)}, "same", 1.0)
     assert [asdict(c)["name"] for c in made.charges] == ["same", "same"]
+
+
+def test_the_package_needs_no_torch():
+    modules = sorted(path.stem for path in Path(accounting.__file__).parent.glob("[a-z]*.py"))
+    loaded = "; ".join(f"import accounting.{name}" for name in modules)
+    check = f"import sys; {loaded}; sys.exit(bool({{'torch', 'crypten', 'opacus'}} & set(sys.modules)))"
+    assert len(modules) >= 8
+    assert subprocess.run([sys.executable, "-c", check], timeout=60, check=False).returncode == 0
 
 
 def replay(text):

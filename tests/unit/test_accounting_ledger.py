@@ -1,0 +1,329 @@
+"""The book of charges: what damage it notices, what a crash leaves, and what a budget refuses."""
+
+import json
+import os
+import resource
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accounting.accountant import epsilon_of
+from accounting.budget import Budget, BudgetError, read_account
+from accounting.calibration import noise_multiplier
+from accounting.events import Event
+from accounting.ledger import LedgerError, chained, read_ledger
+
+CAP, DELTA = 8.0, 1e-5
+MULTIPLIER = noise_multiplier(CAP, DELTA, 5)
+
+
+def event(i=0, multiplier=MULTIPLIER, records="records"):
+    return Event(f"sketch-{i}", 3.0, 3.0 * multiplier, records, refresh=i)
+
+
+def open_budget(path):
+    return Budget.open(path, "records", CAP, DELTA)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    path = tmp_path / "data" / "ledger.jsonl"
+    budget = open_budget(path)
+    for i in range(3):
+        budget.charge(event(i), f"run/{i}")
+    return path
+
+
+def test_a_second_run_starts_from_what_is_spent(ledger):
+    again = open_budget(ledger)
+    assert [e.name for e in again.events] == ["sketch-0", "sketch-1", "sketch-2"]
+    for i in (3, 4):
+        again.charge(event(i), f"other run/{i}")
+    before = ledger.read_bytes()
+    with pytest.raises(BudgetError, match=r"epsilon would be 8\.9.*the cap is 8"):
+        again.charge(event(5), "other run/5")
+    assert ledger.read_bytes() == before, "a refusal writes nothing"
+
+
+def test_the_cap_has_no_tolerance():
+    exact = noise_multiplier(CAP, DELTA, 1)
+    for multiplier, fits in ((exact, True), (exact * (1 - 1e-6), False)):
+        budget = Budget.in_memory("records", CAP, DELTA)
+        assert budget.ask(event(multiplier=multiplier)).allowed == fits
+        if not fits:
+            with pytest.raises(BudgetError):
+                budget.charge(event(multiplier=multiplier), "k")
+
+
+def test_asking_writes_nothing_and_says_what_charging_does(ledger):
+    budget, before = open_budget(ledger), ledger.read_bytes()
+    asked = budget.ask(event(3))
+    assert asked.allowed and ledger.read_bytes() == before
+    assert budget.charge(event(3), "run/3") == asked
+    assert not budget.ask(event(9, multiplier=0.3)).allowed
+
+
+def test_a_key_pays_once_and_for_one_release(ledger):
+    budget, before = open_budget(ledger), ledger.read_bytes()
+    assert budget.charge(event(1), "run/1").after == pytest.approx(epsilon_of(budget.events[:2], DELTA))
+    assert ledger.read_bytes() == before
+    with pytest.raises(BudgetError, match="already paid for another release"):
+        budget.charge(event(1, multiplier=9.0), "run/1")
+    with pytest.raises(ValueError, match="needs a key"):
+        budget.charge(event(3), "")
+
+
+def test_other_records_and_another_cap_are_refused(ledger):
+    with pytest.raises(BudgetError, match="other records"):
+        Budget.open(ledger, "other", CAP, DELTA)
+    for epsilon, delta in ((9.0, DELTA), (CAP, 1e-6)):
+        with pytest.raises(BudgetError, match="a cap is set once"):
+            Budget.open(ledger, "records", epsilon, delta)
+    with pytest.raises(BudgetError, match="other records"):
+        open_budget(ledger).charge(event(3, records="other"), "run/3")
+
+
+def test_the_book_in_memory_is_the_book_on_disk(ledger):
+    memory = Budget.in_memory("records", CAP, DELTA)
+    for i in range(3):
+        memory.charge(event(i), f"run/{i}")
+    assert memory.head_digest == open_budget(ledger).head_digest
+    assert memory.charges == open_budget(ledger).charges
+
+
+def test_parties_that_write_numbers_differently_get_the_same_head():
+    heads = set()
+    for kind in (int, float):
+        budget = Budget.in_memory("records", kind(8), DELTA)
+        budget.charge(Event("x", kind(2), kind(20), "records"), "k")
+        heads.add(budget.head_digest)
+    assert len(heads) == 1
+
+
+def lines_of(path):
+    return path.read_text().splitlines(keepends=True)
+
+
+def resealed(text):
+    """One line changed and its own hash made right again, as by someone who knows how."""
+    entry = json.loads(text)
+    entry["event"]["sigma"] *= 10
+    content = {k: v for k, v in entry.items() if k not in ("index", "previous", "hash")}
+    return json.dumps({**chained([{"hash": entry["previous"]}] * entry["index"], content)}) + "\n"
+
+
+DAMAGE = {
+    "torn": lambda text: [*text[:-1], text[-1][:-20]],
+    "torn at the newline": lambda text: [*text[:-1], text[-1][:-1]],
+    "edited": lambda text: [*text[:2], text[2].replace('"sketch-1"', '"sketch-7"'), text[3]],
+    "edited and sealed again": lambda text: [*text[:2], resealed(text[2]), text[3]],
+    "last line edited and sealed again": lambda text: [*text[:3], resealed(text[3])],
+    "dropped": lambda text: [*text[:2], text[3]],
+    "first dropped": lambda text: text[1:],
+    "swapped": lambda text: [text[0], text[2], text[1], text[3]],
+    "duplicated": lambda text: [*text, text[-1]],
+    "cut off": lambda text: text[:-1],
+    "cut off to the terms": lambda text: text[:1],
+    "emptied": lambda text: [],
+    "a line that is no charge": lambda text: [*text, "[]\n"],
+    "an empty line": lambda text: [*text, "\n"],
+    "not text": lambda text: [*text, "\udcff\n"],
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damage_is_noticed_and_refused_until_it_is_mended(ledger, kind):
+    good, budget = ledger.read_bytes(), open_budget(ledger)
+    bad = "".join(DAMAGE[kind](lines_of(ledger))).encode(errors="surrogateescape")
+    assert bad != good
+    ledger.write_bytes(bad)
+    with pytest.raises(LedgerError, match="nothing was charged; do not delete it, bring back the last good copy"):
+        open_budget(ledger)
+    for use in (lambda: budget.charge(event(3), "run/3"), lambda: budget.ask(event(3)), lambda: budget.head_digest):
+        with pytest.raises(LedgerError):
+            use()
+    with pytest.raises(LedgerError):
+        read_ledger(ledger)
+    assert ledger.read_bytes() == bad, "what is damaged is left as evidence"
+    ledger.write_bytes(good)
+    assert budget.charge(event(3), "run/3").allowed
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[]", '{"count": 2}', '{"count": 1, "digest": "00"}'])
+def test_a_head_that_is_missing_or_damaged_is_refused(ledger, content):
+    head = ledger.with_name("ledger.jsonl.head")
+    head.unlink() if content is None else head.write_text(content)
+    with pytest.raises(LedgerError, match="nothing was charged"):
+        open_budget(ledger)
+
+
+def test_a_missing_ledger_beside_its_head_is_no_fresh_start(ledger):
+    ledger.unlink()
+    with pytest.raises(LedgerError, match="4 lines are missing at the end"):
+        open_budget(ledger)
+
+
+def test_a_head_one_line_behind_is_what_a_crash_leaves_and_the_line_counts(ledger):
+    head = ledger.with_name("ledger.jsonl.head")
+    old = head.read_text()
+    open_budget(ledger).charge(event(3), "run/3")
+    new = head.read_text()
+    head.write_text(old)
+    assert [e.name for e in open_budget(ledger).events][-1] == "sketch-3"
+    assert head.read_text() == new, "and the head is moved up"
+    head.write_text(old)
+    open_budget(ledger)
+    open_budget(ledger).charge(event(4), "run/4")
+    head.write_text(old)
+    with pytest.raises(LedgerError, match="too old"):
+        open_budget(ledger)
+
+
+def test_what_is_not_noticed_is_what_the_docstring_says(ledger):
+    """Both files set back together: only another party's ledger shows it."""
+    head = ledger.with_name("ledger.jsonl.head")
+    old = ledger.read_bytes(), head.read_bytes()
+    peer = Budget.in_memory("records", CAP, DELTA)
+    for i in range(3):
+        peer.charge(event(i), f"run/{i}")
+    for budget in (open_budget(ledger), peer):
+        budget.charge(event(3), "run/3")
+    assert open_budget(ledger).head_digest == peer.head_digest
+    ledger.write_bytes(old[0])
+    head.write_bytes(old[1])
+    assert len(open_budget(ledger).events) == 3
+    assert open_budget(ledger).head_digest != peer.head_digest
+
+
+def test_a_half_written_new_file_is_ignored(ledger):
+    ledger.with_name("ledger.jsonl.new").write_text('{"index": 0')
+    ledger.with_name("ledger.jsonl.head.new").write_text("{")
+    assert open_budget(ledger).charge(event(3), "run/3").allowed
+
+
+def test_a_link_leads_to_the_same_ledger_not_to_a_second_one(ledger, tmp_path):
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(ledger)
+    open_budget(link).charge(event(3), "run/3")
+    assert link.is_symlink() and len(open_budget(ledger).events) == 4
+
+
+def test_a_place_that_cannot_be_written_is_said_in_one_line(ledger):
+    for path in (ledger / "ledger.jsonl", ledger.parent):
+        with pytest.raises(LedgerError, match="release nothing until it can be read and written"):
+            open_budget(path)
+
+
+@pytest.mark.parametrize("limit", [64, 700, 1500])
+def test_a_full_disk_charges_nothing_or_all_of_it(ledger, limit):
+    """The operating system refuses to let any file grow beyond a limit, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before, budget = ledger.read_bytes(), open_budget(ledger)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        with pytest.raises(LedgerError, match="release nothing"):
+            budget.charge(event(3), "run/3")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert ledger.read_bytes() == before
+    assert budget.charge(event(3), "run/3").allowed, "and it goes on when there is room"
+
+
+def test_a_charge_is_on_the_disk_before_it_returns(ledger, monkeypatch):
+    """What survives a loss of power: content before its name, ledger before head, folder after each."""
+    calls, fsync, replace = [], os.fsync, os.replace
+
+    def seen_fsync(handle):
+        place = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        calls.append("folder" if place.is_dir() else f"content of {place.name}")
+        fsync(handle)
+
+    def seen_replace(source, target):
+        calls.append(f"name of {target.name}")
+        replace(source, target)
+
+    budget = open_budget(ledger)
+    monkeypatch.setattr(os, "fsync", seen_fsync)
+    monkeypatch.setattr(os, "replace", seen_replace)
+    budget.charge(event(3), "run/3")
+    files = ("ledger.jsonl", "ledger.jsonl.head")
+    assert calls == [c for f in files for c in (f"content of {f}.new", f"name of {f}", "folder")]
+
+
+def test_files_are_for_their_owner_alone(ledger):
+    assert {p.stat().st_mode & 0o777 for p in ledger.parent.iterdir()} == {0o600}
+
+
+def test_a_chain_that_holds_but_makes_no_sense_is_refused():
+    def book(*contents):
+        entries = []
+        for content in contents:
+            entries.append(chained(entries, content))
+        return entries
+
+    terms = {"kind": "terms", "version": 1, "records": "records", "epsilon": 8.0, "delta": DELTA}
+    charge = {"kind": "charge", "key": "k", "event": event().to_dict()}
+    assert len(read_account(book(terms, charge))[1]) == 1
+    for bad in (
+        book(),
+        book(charge),
+        book({**terms, "version": 2}),
+        book({**terms, "epsilon": -1}),
+        book(terms, {"kind": "gift"}),
+        book(terms, terms),
+        book(terms, charge, charge),
+        book(terms, {**charge, "event": event(records="other").to_dict()}),
+        book(terms, {**charge, "event": {**event().to_dict(), "sigma": float("inf")}}),
+    ):
+        with pytest.raises(LedgerError, match="nothing was charged"):
+            read_account(bad)
+
+
+REQUESTS = st.lists(st.tuples(st.floats(0.3, 12), st.integers(1, 6), st.just(1.0)), max_size=14)
+SAMPLED = st.tuples(st.floats(0.8, 3), st.integers(1, 60), st.just(0.1))
+
+
+@settings(max_examples=30, deadline=None)
+@given(requests=REQUESTS, cap=st.floats(0.5, 12), data=st.data())
+def test_no_sequence_of_requests_spends_more_than_the_cap(requests, cap, data):
+    budget, paid = Budget.in_memory("records", cap, DELTA), []
+    requests = [*requests, data.draw(SAMPLED)]
+    for number, (multiplier, count, sampling) in enumerate(requests):
+        key = f"k{data.draw(st.integers(0, number))}"
+        asked = Event("x", 1.0, multiplier, "records", count=count, sampling=sampling)
+        known = key in [c.key for c in budget.charges]
+        try:
+            quote = budget.charge(asked, key)
+            assert quote.allowed
+            paid += [] if known else [asked]
+        except BudgetError:
+            assert known or epsilon_of([*paid, asked], DELTA) > cap, "only what does not fit is refused"
+    assert list(budget.events) == paid
+    assert epsilon_of(paid, DELTA) <= cap
+
+
+def test_threads_that_charge_at_once_never_spend_more_than_the_cap(tmp_path):
+    path, paid, refused = tmp_path / "ledger.jsonl", [], []
+
+    def spend(name):
+        budget = open_budget(path)
+        for i in range(4):
+            try:
+                budget.charge(event(i), f"{name}/{i}")
+                paid.append((name, i))
+            except BudgetError:
+                refused.append((name, i))
+
+    threads = [threading.Thread(target=spend, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(paid) == 5 and len(refused) == 11
+    assert epsilon_of(open_budget(path).events, DELTA) <= CAP

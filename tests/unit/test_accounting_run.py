@@ -1,0 +1,67 @@
+"""German in secret, a sketch and four refreshes: every party's ledger, the report, and dp_accounting's own replay."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from accounting.budget import Budget, BudgetError
+from accounting.calibration import noise_multiplier
+from launch.privacy_report import main
+from protocols.releases import ReleasePlan
+from secure_sccvfl.charging import Charger
+from secure_sccvfl.data import load
+from secure_sccvfl.parties import make_parties
+from secure_sccvfl.secure_statistics import SecureStatistics
+from tests.harness import run_session
+from tests.unit.test_accounting import replay
+
+CAP, DELTA, ROUNDS = 8.0, 1e-5, 5
+GERMAN = load("german")
+PARTIES = make_parties(GERMAN)
+(PROTECTED,) = GERMAN.protected
+HOLDER = [party.name for party in GERMAN.parties].index(PROTECTED.holder)
+COLUMNS = {party.rank: {k: v.shape[1] for k, v in party.bins().items()} for party in PARTIES}
+COUNTS = [len(PROTECTED.groups)]
+NAMES = [f"sketch-{i}" for i in range(ROUNDS + 1)]
+
+
+def spend(folder):
+    """At each party: what it got, release by release, until the budget refuses one, and the refusal."""
+
+    def job(session):
+        ledger = folder / f"party-{session.rank}" / "ledger.jsonl"
+        budget = Budget.open(ledger, "german", CAP, DELTA, len(PROTECTED.codes))
+        charger = Charger(session, budget, noise_multiplier(CAP, DELTA, ROUNDS), "run")
+        statistics = SecureStatistics(session, COLUMNS, [HOLDER], len(PROTECTED.codes), charger)
+        groups = [PROTECTED.codes if session.rank == HOLDER else None]
+        own = PARTIES[session.rank].bins()
+        made = []
+        for name in NAMES:
+            try:
+                (tables,) = statistics.group_sums(own, groups, COUNTS, name, math.sqrt(len(GERMAN.features)))
+                made.append(np.concatenate(list(tables.values())))
+            except BudgetError as error:
+                return made, str(error)
+        return made, None
+
+    plan = ReleasePlan(SecureStatistics.releases(COLUMNS, COUNTS, tables=NAMES))
+    return run_session(job, len(PARTIES), plan, folder=folder)
+
+
+def test_a_run_with_four_refreshes_writes_the_report_that_its_ledger_gives(tmp_path, capsys):
+    for made, refused in spend(tmp_path):
+        assert len(made) == ROUNDS and "sketch-5: refused" in refused, "the sixth is refused at every party"
+        assert not np.array_equal(made[0], made[1]), "every refresh has noise of its own"
+    (tmp_path / "report.json").write_text(json.dumps({"privacy": {"noise": "dealer+holder"}}))
+    assert main([str(tmp_path)]) == 0
+    assert "0 more such releases fit the cap" in capsys.readouterr().out
+    report = json.loads((tmp_path / "privacy_budget.json").read_text())
+    assert [r["name"] for r in report["releases"]] == NAMES[:ROUNDS]
+    assert [r["refresh"] for r in report["releases"]] == list(range(ROUNDS))
+    assert CAP - 1e-4 < report["epsilon_rdp"] <= CAP
+    for rank in range(len(PARTIES)):
+        renyi, pld = replay((tmp_path / f"party-{rank}" / "ledger.jsonl").read_text())
+        assert report["epsilon_rdp"] == pytest.approx(renyi, rel=1e-9)
+        assert report["epsilon_pld"] == pytest.approx(pld, rel=1e-3)
