@@ -100,7 +100,7 @@ class LocalSession:
         config = replace(self._config, parties=addresses)
         if config.transport == "gloo":  # it opens its own ports
             self._close_listeners()
-        (self.folder / "logs").mkdir(parents=True)
+        (self.folder / "logs").mkdir(parents=True, exist_ok=True)  # a run that resumes has one
         session_file = self.folder / "session.toml"
         session_file.write_text(config.to_toml())
         certs = self._certs
@@ -136,7 +136,7 @@ class LocalSession:
 
     def _launch(self, name: str, script: str, arguments: list[str], handles: tuple[int, ...] = ()) -> None:
         log = self.folder / "logs" / f"{name.replace(' ', '-')}.log"
-        with log.open("w") as output:
+        with log.open("a") as output:
             process = subprocess.Popen(
                 [sys.executable, str(_SCRIPTS / script), *arguments],
                 stdin=subprocess.DEVNULL,

@@ -1,13 +1,16 @@
 """Run a whole session on this machine: the dealer and m parties, one process each.
 
-    python launch/run_mpc.py --parties 3
-    python launch/run_mpc.py --parties 5 --selftest --size 2000
-    python launch/run_mpc.py --parties 3 --transport gloo --json
+    python launch/run_mpc.py --parties 3                                   train on German Credit, in secret
+    python launch/run_mpc.py --dataset heart --epsilon 4 --seed 1          another data set, less budget
+    python launch/run_mpc.py --dataset loans.toml --ledger ledgers         your own data
+    python launch/run_mpc.py --resume runs/2026-01-01                      go on where a run was stopped
+    python launch/run_mpc.py predict --model runs/2026-01-01 --records new.csv
+    python launch/run_mpc.py discovery --dataset compas                    noisy statistics and roles only
+    python launch/run_mpc.py selftest --parties 5                          every secret operation, checked
 
-Until training exists this runs the self-test: each kind of secret operation on random inputs
-owned by different parties, checked against the plain computation. Throw-away certificates are
-made for the run and removed as soon as all processes have met. For one process per host see
-run_party.py and run_dealer.py.
+Training opens what SECURITY.md lists and nothing else; results are in the run's folder (report.json,
+privacy_budget.md, one folder per party). Throw-away certificates are made for the run and removed as soon
+as all processes have met. For one process per host see run_party.py and run_dealer.py.
 """
 
 from __future__ import annotations
@@ -17,65 +20,163 @@ import datetime
 import json
 import os
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 from launch.console import EXIT_CODES, OK, guarded
 
+_TRAINING = ("dataset", "split", "seed", "mode", "epsilon", "delta", "refreshes", "noise", "card", "ledger")
+_DISCOVERY = ("epsilon", "delta", "refreshes", "noise", "rule", "ledger")
+_METHOD = ("rule", "encoder", "generator", "consistency", "warmup", "steps", "lambdas")
 
-def main(arguments: list[str] | None = None) -> int:
+
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--parties", type=int, default=3, help="number of parties (default 3)")
-    parser.add_argument("--selftest", action="store_true", help="the self-test (what runs by default for now)")
-    parser.add_argument("--size", type=int, default=400, help="length of the self-test's vectors (default 400)")
-    parser.add_argument("--repeat", type=int, default=1, help="how often the self-test runs (default 1)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the self-test's public inputs (default 0)")
-    parser.add_argument("--transport", choices=("tls", "gloo"), default="tls", help="default tls")
-    parser.add_argument("--deadline", type=float, default=60.0, help="seconds to wait for a peer (default 60)")
-    parser.add_argument("--certs", type=Path, help="certificates made by certs.py, instead of throw-away ones")
-    parser.add_argument("--out", type=Path, help="a new folder for logs and results (default runs/TIME)")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("--debug", action="store_true", help="tracebacks and debug messages in the logs")
-    options = parser.parse_args(arguments)
+    jobs = ("train", "predict", "discovery", "selftest")
+    parser.add_argument("job", nargs="?", default="train", choices=jobs, help="what to do (default train)")
+    parser.add_argument("--parties", type=int, help="number of parties (default 3, or as the data say)")
+    data = parser.add_argument_group("data and privacy")
+    data.add_argument("--dataset", help="embedded name, or a TOML description of your own (default german)")
+    data.add_argument("--split", choices=("iid", "shift"), help="how benchmark data are split (default iid)")
+    data.add_argument("--seed", type=int, help="of split, generators and encoders (default 0)")
+    data.add_argument("--epsilon", type=float, help="cap of the privacy budget (default 8)")
+    data.add_argument("--delta", type=float, help="default 1e-5; must be below 1 / records")
+    data.add_argument("--refreshes", type=int, help="further releases of the sketch (default 4)")
+    data.add_argument("--noise", choices=("dealer+holder", "dealer", "all-parties"), help="default dealer+holder")
+    data.add_argument(
+        "--ledger", help="folder of the budget's ledgers, kept from run to run (default: the run's own)"
+    )
+    data.add_argument("--card", help='policy card (TOML or JSON) that fixes roles, or "shipped"')
+    data.add_argument("--pooled", action="store_true", help="your own data may be pooled here: adds common judges")
+    method = parser.add_argument_group("method")
+    method.add_argument("--mode", choices=("sealed", "split", "dp"), help="gradient mode (default sealed)")
+    method.add_argument("--rule", choices=("fractions", "fdr"), help="how scores become roles (default fractions)")
+    method.add_argument("--conditional", action="store_true", help="score residuals too: one more release")
+    method.add_argument("--encoder", choices=("plain", "random", "autoencoder"), help="default plain")
+    method.add_argument("--generator", choices=("quantile", "moments", "cvae"), help="default quantile")
+    method.add_argument("--consistency", choices=("squared", "l1"), help="default squared")
+    method.add_argument("--lambdas", type=float, nargs="+", help="grid of the consistency weight, rising")
+    method.add_argument("--warmup", type=int, help="steps before consistency (default 60)")
+    method.add_argument("--steps", type=int, help="most steps for each lambda (default 120)")
+    method.add_argument("--no-baselines", action="store_true", help="leave the plaintext baselines out")
+    work = parser.add_argument_group("a model at work")
+    work.add_argument("--model", type=Path, help="predict: the folder of the run")
+    work.add_argument("--records", type=Path, help="predict: a CSV with the id column and the features")
+    work.add_argument("--scores", action="store_true", help="predict: open calibrated logits, not decisions alone")
+    work.add_argument("--receiver", type=int, help="predict: who sees the predictions (default: the label's holder)")
+    work.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run that was stopped")
+    test = parser.add_argument_group("self-test")
+    test.add_argument("--selftest", action="store_true", help="the same as the job selftest")
+    test.add_argument("--size", type=int, default=400, help="length of its vectors (default 400)")
+    test.add_argument("--repeat", type=int, default=1, help="how often it runs (default 1)")
+    running = parser.add_argument_group("running")
+    running.add_argument("--transport", choices=("tls", "gloo"), default="tls", help="default tls")
+    running.add_argument("--deadline", type=float, default=60.0, help="seconds to wait for a peer (default 60)")
+    running.add_argument("--certs", type=Path, help="certificates made by certs.py, instead of throw-away ones")
+    running.add_argument("--out", type=Path, help="a new folder for logs and results (default runs/TIME)")
+    running.add_argument("--json", action="store_true", help="print the result as JSON")
+    running.add_argument("--debug", action="store_true", help="tracebacks and debug messages in the logs")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = make_parser().parse_args(arguments)
+    if options.selftest:
+        options.job = "selftest"
     return guarded("run_mpc", lambda: run(options), debug=options.debug)
 
 
 def run(options: argparse.Namespace) -> int:
-    from launch.processes import LocalSession
-    from protocols.config import ConfigError, SessionConfig
+    from launch.whole_run import WholeRun, run_job, session_config, show_report
+    from protocols.config import ConfigError
 
-    if options.parties < 2:
+    if options.parties is not None and options.parties < 2:
         raise ConfigError(f"--parties must be at least 2, not {options.parties}")
-    folder = options.out or _new_folder()
-    if folder.exists() and any(folder.iterdir()):
+    folder = options.resume or options.out or _new_folder()
+    if options.resume is None and folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} is not empty; choose a new folder for the run")
-    # The real addresses are chosen when the processes start.
-    placeholder = tuple(f"127.0.0.1:{rank + 1}" for rank in range(options.parties))
-    config = SessionConfig(
-        parties=placeholder,
-        name=folder.name,
-        transport=options.transport,
-        deadline=options.deadline,
-        job="selftest",
-        options={"seed": options.seed, "size": options.size, "repeat": options.repeat},
-    )
+    job, parties, settings = _job(options)
+    config = session_config(folder, job, parties, settings, transport=options.transport, deadline=options.deadline)
     with _Progress(quiet=options.json) as progress:
-        with LocalSession(config, folder, options.certs, progress.event, options.debug) as session:
-            ending = session.wait()
-    result_file = folder / "party-0" / "result.json"
-    result = json.loads(result_file.read_text()) if result_file.exists() else None
+        if job == "train":
+            whole = WholeRun(folder, config, options.certs, progress.event, options.debug)
+            ending = whole.train()
+            result = whole.finish(not options.no_baselines) if ending.code == OK else None
+        else:
+            ending = run_job(config, folder, options.certs, progress.event, options.debug)
+            result = _first_result(folder)
     if options.json:
         print(json.dumps({"exit_codes": ending.exit_codes, "failures": ending.failures, "result": result}))
-    else:
-        for line in ending.failures:
-            print(line, file=sys.stderr)
-        if result is not None:
-            _show(result, folder)
-        if ending.code != OK:
-            print(f"logs are in {folder / 'logs'}", file=sys.stderr)
+        return ending.code
+    for line in ending.failures:
+        print(line, file=sys.stderr)
+    if result is not None:
+        if job == "train":
+            show_report(result, folder)
+        else:
+            _show(job, result, folder)
+    if ending.code != OK:
+        print(f"logs are in {folder / 'logs'}", file=sys.stderr)
+        if job == "train" and any(folder.glob("party-*/checkpoints/*.npz")):
+            print(f"to go on from the last checkpoint: run_mpc.py --resume {folder}", file=sys.stderr)
     return ending.code
+
+
+def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
+    """The job, the number of parties, and what goes into the session file."""
+    from protocols.config import ConfigError
+
+    if options.job == "selftest":
+        seed = options.seed or 0
+        return "selftest", options.parties or 3, {"seed": seed, "size": options.size, "repeat": options.repeat}
+    if options.resume is not None:
+        known = _session_of(options.resume)
+        return "train", len(known["parties"]), {**known["options"], "resume": True}
+    if options.job == "predict":
+        if options.model is None or options.records is None:
+            raise ConfigError("predict needs --model RUN and --records FILE")
+        known = _session_of(options.model)
+        settings = {k: v for k, v in known["options"].items() if k in ("dataset", "split", "seed", "pooled")}
+        settings |= {"model": str(options.model.resolve()), "records": str(options.records.resolve())}
+        settings |= {"scores": options.scores}
+        if options.receiver is not None:
+            settings["receiver"] = options.receiver
+        return "predict", len(known["parties"]), settings
+    wanted = (*_TRAINING, *_METHOD) if options.job == "train" else ("dataset", "seed", *_DISCOVERY)
+    settings = {name: getattr(options, name) for name in wanted if getattr(options, name) is not None}
+    for flag in ("conditional", "pooled"):
+        if getattr(options, flag) and (options.job == "train" or flag == "conditional"):
+            settings[flag] = True
+    return options.job, options.parties or _natural_parties(settings.get("dataset", "german")), settings
+
+
+def _session_of(run: Path) -> dict[str, Any]:
+    """The session file of an earlier run."""
+    from protocols.config import ConfigError
+
+    path = run / "session.toml"
+    if not path.exists():
+        raise ConfigError(f"{run} is not the folder of a run: it has no session.toml")
+    return tomllib.loads(path.read_text())
+
+
+def _natural_parties(dataset: str) -> int:
+    """As many parties as the description of the data names."""
+    from secure_sccvfl.acs import load_any
+    from secure_sccvfl.data import EMBEDDED
+    from secure_sccvfl.party_data import own_scheme
+
+    if dataset.endswith(".toml") and dataset not in EMBEDDED:
+        return len(own_scheme(Path(dataset)).parties)
+    return len(load_any(dataset).parties)
+
+
+def _first_result(folder: Path) -> dict[str, Any] | None:
+    path = folder / "party-0" / "result.json"
+    return dict(json.loads(path.read_text())) if path.exists() else None
 
 
 def _new_folder() -> Path:
@@ -109,11 +210,30 @@ class _Progress:
             self._bar.update(self._task, description=event["step"], completed=event["number"], total=event["total"])
 
 
-def _show(result: dict[str, Any], folder: Path) -> None:
+def _show(job: str, result: dict[str, Any], folder: Path) -> None:
+    """What a session other than training found."""
     from rich.console import Console
-    from rich.table import Table
 
     console = Console(width=None if sys.stdout.isatty() else 110)
+    if job == "predict":
+        console.print(
+            f"{result['records']} records scored in secret; {result['receiver']} alone has the predictions: "
+            f"{next(iter(sorted(folder.glob('party-*/predictions.csv'))))}"
+        )
+    elif job == "discovery":
+        for name in sorted(result["scores"], key=lambda k: -result["scores"][k]):
+            console.print(f"{result['roles'][name]}  {result['scores'][name]:.3f}  {name}")
+        privacy = result["privacy"]
+        console.print(
+            f"epsilon {privacy['epsilon_rdp']:.2f} of {privacy['cap']:g} at delta {privacy['delta']:g}; {folder}"
+        )
+    else:
+        _show_selftest(console, result, folder)
+
+
+def _show_selftest(console: Any, result: dict[str, Any], folder: Path) -> None:
+    from rich.table import Table
+
     table = Table(title=f"self-test, {result['parties']} parties, seen from party 0")
     for column in ("operation", "rounds", "kB sent", "kB dealer", "ms", "max error", "allowed", ""):
         table.add_column(column, justify="left" if column in ("operation", "") else "right")

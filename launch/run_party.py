@@ -48,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
     from protocols.node import open_session
     from protocols.rendezvous import listen
     from secure_sccvfl.jobs import make_job
+    from secure_sccvfl.train_job import unused_name
 
     log = logging.getLogger("party")
     torch.set_num_threads(options.threads)
@@ -68,6 +69,8 @@ def run(options: argparse.Namespace) -> int:
             print(json.dumps({"step": step, "number": number, "total": total}), flush=True)
 
     releases = options.out / "releases.jsonl"
+    if config.options.get("resume"):
+        releases = unused_name(releases)
     session = open_session(config, options.rank, credentials, job.plan(), releases, listener)
     with session:
         if options.progress:

@@ -90,7 +90,7 @@ class TrainJob:
         rows = len(data.split.train)
         statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, rows, charger, options.noise)
         engine = SecureEngine(session, statistics, scheme.label_holder, scheme.group_holders)
-        audit = AuditLog(_fresh(folder / "audit.jsonl") if folder is not None else None)
+        audit = AuditLog(unused_name(folder / "audit.jsonl") if folder is not None else None)
         audit("run", {"run": name, "records": records, "options": asdict(options)})
         kept = Checkpoints(folder / "checkpoints", name) if folder is not None and options.checkpoints else None
         hooks = Hooks(progress, audit, kept.keep if kept is not None else lambda state: None)
@@ -120,6 +120,8 @@ class TrainJob:
             "pooled": options.pooled,
             "parties": list(scheme.parties),
             "seed": options.seed,
+            "split": options.split if options.pooled else "by id",
+            "owners": {f.name: scheme.parties[rank] for rank, own in enumerate(scheme.features) for f in own},
             "rows": {k: len(getattr(data.split, k)) for k in ("train", "validation", "test")},
             **model.finding.as_record(),
             "lambda": model.lam,
@@ -159,7 +161,7 @@ class TrainJob:
         return save_model(own, session.folder / "model") if session.folder is not None else ""
 
 
-def _fresh(path: Path) -> Path:
+def unused_name(path: Path) -> Path:
     """The first name of path, path-1, path-2, ... that is not taken: a resumed run adds to what is there."""
     taken = 0
     found = path

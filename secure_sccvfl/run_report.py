@@ -1,0 +1,113 @@
+"""`report.json`: all results of a run as data, put together from what the parties wrote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from protocols.chain import read_chain
+
+VERSION = 1
+
+
+def result_of(folder: Path, rank: int) -> dict[str, Any]:
+    """What a party's job returned."""
+    return dict(json.loads((folder / f"party-{rank}" / "result.json").read_text()))
+
+
+def release_table(folder: Path, rank: int = 0) -> list[dict[str, Any]]:
+    """Each kind of release with its receivers, purpose and how often it was made, from the hash-chained logs."""
+    made: dict[str, dict[str, Any]] = {}
+    for log in sorted((folder / f"party-{rank}").glob("releases*.jsonl")):
+        for entry in read_chain(log):
+            known = made.setdefault(
+                entry["release"],
+                {
+                    "name": entry["release"],
+                    "receivers": entry["receivers"],
+                    "shape": entry["shape"],
+                    "purpose": entry["purpose"],
+                    "event": entry["event"],
+                    "times": 0,
+                },
+            )
+            known["times"] += 1
+    return list(made.values())
+
+
+def build(
+    folder: Path,
+    trained: Mapping[str, Any],
+    evaluated: Mapping[str, Any] | None,
+    baselines: Mapping[str, Mapping[str, float]],
+    models: Mapping[str, str],
+    warnings: list[str],
+) -> dict[str, Any]:
+    """The report of a finished run; paths of this machine are not in it."""
+    releases = release_table(folder)
+    if evaluated is not None:
+        releases += [r for r in release_table(folder / "evaluation") if r["name"] == "evaluation"]
+    cost = {**trained["cost"], **(evaluated["cost"] if evaluated is not None else {})}
+    total = {
+        key: sum(phase[key] for phase in cost.values()) for key in ("seconds", "rounds", "bytes", "dealer_bytes")
+    }
+    return {
+        "version": VERSION,
+        "run": trained["run"],
+        "engine": trained["engine"],
+        "mode": trained["mode"],
+        "parties": len(trained["parties"]),
+        "party_names": trained["parties"],
+        "dataset": trained["dataset"],
+        "pooled": trained["pooled"],
+        "split": trained["split"],
+        "seed": trained["seed"],
+        "rows": trained["rows"],
+        "metrics": evaluated["metrics"] if evaluated is not None else {},
+        "baselines": baselines,
+        "roles": trained["roles"],
+        "owners": trained["owners"],
+        "scores": trained["scores"],
+        "role_changes": trained["changes"],
+        "lambda": trained["lambda"],
+        "temperature": trained["temperature"],
+        "trials": trained["trials"],
+        "privacy": {
+            **trained["privacy"],
+            "uncharged": [
+                {"name": r["name"], "purpose": r["purpose"], "receivers": r["receivers"], "times": r["times"]}
+                for r in releases
+                if r["event"] is None
+            ],
+        },
+        "releases": releases,
+        "models": models,
+        "cost": {**cost, "total": total},
+        "warnings": warnings,
+    }
+
+
+def find_warnings(report: Mapping[str, Any]) -> list[str]:
+    """What a reader must know, in plain words."""
+    found = []
+    metrics, baselines = report["metrics"], report["baselines"]
+    if not report["pooled"]:
+        found.append(
+            "No common judge: data of a consortium cannot be pooled, so flips are under the run's own generator."
+        )
+    if not any(role == "M" for role in report["roles"].values()):
+        found.append("No feature is a mediator, so nothing is edited and no decision can flip.")
+    for name, what in (("majority", "the majority class"), ("drop_m", "leaving the mediators out")):
+        other = baselines.get(name, {}).get("acc")
+        if other is not None and metrics.get("acc", 1.0) <= other:
+            found.append(f"No more accurate than {what} ({metrics['acc']:.3f} against {other:.3f}).")
+    rate = metrics.get("positive_rate")
+    if rate is not None and (rate < 0.01 or rate > 0.99):
+        found.append(f"Nearly every decision is the same (positive rate {rate:.3f}): stability means little here.")
+    if report["privacy"]["noise"] == "dealer":
+        found.append("Noise is the dealer's alone: released values must be kept from the dealer.")
+    if report["mode"] == "split":
+        found.append("Mode split returns gradients of activations: they reveal the labels to every party.")
+    return found
