@@ -39,6 +39,8 @@ WHAT_TO_DO = (
 class LedgerError(RuntimeError):
     """The book of charges is damaged, so nothing may be released on its account."""
 
+    for_operator = True
+
 
 class Book(Protocol):
     """An open, locked ledger."""

@@ -27,6 +27,8 @@ from secure_sccvfl.units import Layout
 class ModelError(ValueError):
     """A model that can not be used; the message says why."""
 
+    for_operator = True
+
 
 @dataclass(frozen=True)
 class PartyModel:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from protocols import arithmetic, comparison, head, ring, series
-from protocols.errors import RangeError
+from protocols.errors import ProtocolError
 from protocols.head import HEAD_BITS, LOGIT_BITS, LOGIT_BOUND, RESIDUAL_BITS, Pace, Tall, Weights
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.runtime import Session, words_of
@@ -277,7 +277,7 @@ class SecureEngine:
             seen = np.array([bits[:-1].sum(), bits[-1]])
             opened = self.session.open(self.session.wrap(seen, 0), self.session.declared("validation check"))
         if opened is None or int(opened[0]) != 0:
-            raise RangeError(
+            raise ProtocolError(
                 f"logits left the range of the sigmoid (magnitude {LOGIT_BOUND:g}): lower the rate or raise the ridge"
             )
         return bool(opened[1])
@@ -292,7 +292,7 @@ class SecureEngine:
                 self.session.wrap(seen, WIDE_BITS), self.session.declared("validation summary")
             )
         if opened is None:
-            raise RangeError("the validation summary must go to every party")
+            raise ProtocolError("the validation summary must go to every party")
         loss_, variance, square = (float(v) for v in opened)
         return Measures(loss_, max(variance, 0.0) ** 0.5, max(square, 0.0) ** 0.5)
 
@@ -306,7 +306,7 @@ class SecureEngine:
             rising = comparison.negative(party, losses[:-1] - losses[1:])
             opened = self.session.open(self.session.wrap(rising, 0), self.session.declared("temperature choice"))
         if opened is None:
-            raise RangeError("the choice of temperature must go to every party")
+            raise ProtocolError("the choice of temperature must go to every party")
         found = np.flatnonzero(np.asarray(opened))
         return int(found[0]) if len(found) else count - 1
 

@@ -20,25 +20,9 @@ from secure_sccvfl.secure_statistics import SecureStatistics
 from secure_sccvfl.splits import make_split
 from secure_sccvfl.train_job import TrainJob
 from secure_sccvfl.training import train
-from tests.harness import local_config, run_session
+from tests.harness import Recorded, local_config, run_session
 
 PARTIES = 3
-
-
-class Recorded:
-    """Noise that gives back what the secure run released."""
-
-    def __init__(self, tables, scale):
-        self.tables, self.scale = tables, scale
-
-    def check(self, rows):
-        pass
-
-    def deviation(self, sensitivity):
-        return self.scale
-
-    def release(self, sums, name, sensitivity):
-        return {key: self.tables[name][key] for key in sums}
 
 
 def run_jobs(make, folder, options):
