@@ -144,7 +144,7 @@ def test_logits_beyond_the_range_of_the_sigmoid_stop_every_party():
     with pytest.raises(ExceptionGroup) as raised:
         both(problem, Step(0.5, 0.9), steps=20)
     errors = [str(e) for e in raised.value.exceptions]
-    assert sum("range of the sigmoid" in e for e in errors) == 3
+    assert sum("range of the sigmoid" in e for e in errors) == 4, "the dealer is told too"
 
 
 def test_encodings_that_do_not_fit_are_refused_before_they_are_masked():
