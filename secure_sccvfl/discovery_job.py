@@ -60,8 +60,10 @@ class DiscoveryJob:
             raise ConfigError(f"discovery has no option {sorted(unknown)[0]!r}")
         self.options = {**DEFAULTS, **config.options}
         try:
-            check_target(self.options["epsilon"], self.options["delta"])
             self.data = load(self.options["dataset"])
+            self.config = DiscoveryConfig(rule=self.options["rule"], conditional=self.options["conditional"])
+            self.about, self.others = self._records()
+            check_target(self.options["epsilon"], self.options["delta"], len(self.about))
         except ValueError as error:
             raise ConfigError(str(error)) from error
         if len(self.data.parties) != len(config.parties):
@@ -69,7 +71,6 @@ class DiscoveryJob:
         copies(self.options["noise"], len(config.parties))
         if self.options["refreshes"] < 0:
             raise ConfigError(f"refreshes must be at least 0, not {self.options['refreshes']}")
-        self.config = DiscoveryConfig(rule=self.options["rule"], conditional=self.options["conditional"])
         self.rounds = self.options["refreshes"] + 1
         self.columns = {r: {f.name: f.bins for f in t.features} for r, t in enumerate(self.data.parties)}
         names = [t.name for t in self.data.parties]
@@ -96,8 +97,7 @@ class DiscoveryJob:
             return self._run(session, progress)
 
     def _run(self, session: Session, progress: Progress) -> dict[str, Any]:
-        options, data = self.options, self.data
-        about, others = self._records()
+        options, data, about = self.options, self.data, self.about
         records = records_digest(data.ids[about])
         place = Path(options["ledger"]) / f"{data.name}-{records[:12]}" / f"party-{session.rank}"
         place.mkdir(parents=True, exist_ok=True)
@@ -122,7 +122,7 @@ class DiscoveryJob:
             audit=audit,
             records=records,
         )
-        residual = discovery.residual([own.take(others)]) if self.config.conditional else None
+        residual = discovery.residual([own.take(self.others)]) if self.config.conditional else None
         sketches: tuple[Sketch, ...] = ()
         finding: Finding | None = None
         for number in range(self.rounds):
@@ -138,6 +138,7 @@ class DiscoveryJob:
             **finding.as_record(),
             "releases": sketches[0].releases,
             "deviation": sketches[0].deviation,
+            "own_tables": {s.attribute: {k: t.tolist() for k, t in s.tables.items()} for s in sketches},
             "noise": options["noise"],
             "privacy": {
                 "epsilon_rdp": epsilon_of(budget.events, options["delta"]),
