@@ -16,7 +16,7 @@ from accounting.budget import BudgetError
 from secure_sccvfl.engine import Held, Statistics
 from secure_sccvfl.parties import MOMENT_GRID, MOMENTS, Party
 from secure_sccvfl.policy import PolicyCard, Role, Roles
-from secure_sccvfl.scores import denoised, table_score
+from secure_sccvfl.scores import denoised, table_score, table_scores
 from secure_sccvfl.streams import stream
 
 Rule = Literal["fractions", "fdr"]
@@ -190,7 +190,7 @@ def independence_p(table: np.ndarray, deviation: float, simulations: int, rng: n
     observed = table_score(table)
     draws = rng.multinomial(round(total), cells.ravel() / cells.sum(), size=simulations)
     noisy = draws.reshape(simulations, *table.shape) + rng.normal(0, deviation, (simulations, *table.shape))
-    beyond = sum(table_score(t) >= observed for t in noisy)
+    beyond = int((table_scores(noisy) >= observed).sum())
     return (1 + beyond) / (1 + simulations)
 
 

@@ -10,36 +10,44 @@ import numpy as np
 def probabilities(table: np.ndarray, floor: float = 0.0) -> np.ndarray:
     """Group-conditional bin probabilities (bins x groups) of a noisy table; negative counts are cut."""
     counts = np.clip(table, floor, None)
-    total = counts.sum(axis=0, keepdims=True)
-    return np.where(total > 0, counts / np.where(total > 0, total, 1.0), 1.0 / len(table))
+    total = counts.sum(axis=-2, keepdims=True)
+    return np.where(total > 0, counts / np.where(total > 0, total, 1.0), 1.0 / table.shape[-2])
 
 
-def total_variation(table: np.ndarray) -> float:
+def total_variation(tables: np.ndarray) -> np.ndarray:
     """Largest gap between two groups' bin probabilities (total variation), 0..1."""
-    p = probabilities(table)
-    groups = p.shape[1]
-    gaps = [0.5 * np.abs(p[:, a] - p[:, b]).sum() for a in range(groups) for b in range(a)]
-    return float(max(gaps))
+    p = probabilities(tables)
+    first, second = np.triu_indices(p.shape[-1], 1)
+    gaps: np.ndarray = 0.5 * np.abs(p[..., first] - p[..., second]).sum(axis=-2)
+    return gaps.max(axis=-1)
 
 
-def normalised_hsic(table: np.ndarray) -> float:
+def normalised_hsic(tables: np.ndarray) -> np.ndarray:
     """HSIC with delta kernels over the product of the two self-HSICs' roots (like a correlation), 0..1."""
-    joint = np.clip(table, 0, None)
-    total = joint.sum()
-    if total <= 0:
-        return 0.0
-    joint = joint / total
-    p, q = joint.sum(axis=1), joint.sum(axis=0)
-    cross = float(((joint - np.outer(p, q)) ** 2).sum())
-    own_p = float(((np.diag(p) - np.outer(p, p)) ** 2).sum())
-    own_q = float(((np.diag(q) - np.outer(q, q)) ** 2).sum())
-    scale = float(np.sqrt(own_p * own_q))
-    return cross / scale if scale > 1e-12 else 0.0
+    joint = np.clip(tables, 0, None)
+    total = joint.sum(axis=(-2, -1), keepdims=True)
+    joint = joint / np.where(total > 0, total, 1.0)
+    p, q = joint.sum(axis=-1), joint.sum(axis=-2)
+    cross = ((joint - p[..., :, None] * q[..., None, :]) ** 2).sum(axis=(-2, -1))
+    scale = np.sqrt(_self_hsic(p) * _self_hsic(q))
+    return np.where(scale > 1e-12, cross / np.where(scale > 1e-12, scale, 1.0), 0.0)
+
+
+def _self_hsic(p: np.ndarray) -> np.ndarray:
+    """Sum of squares of diag(p) - p p^T."""
+    squares = (p**2).sum(axis=-1)
+    found: np.ndarray = squares - 2 * (p**3).sum(axis=-1) + squares**2
+    return found
+
+
+def table_scores(tables: np.ndarray) -> np.ndarray:
+    """The default score of each table (... x bins x groups): total variation plus normalised HSIC."""
+    return total_variation(tables) + normalised_hsic(tables)
 
 
 def table_score(table: np.ndarray) -> float:
-    """The default score: total variation plus normalised HSIC."""
-    return total_variation(table) + normalised_hsic(table)
+    """The score of one table."""
+    return float(table_scores(table))
 
 
 def denoised(tables: Mapping[str, np.ndarray], deviation: float) -> dict[str, np.ndarray]:
