@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +12,17 @@ from dp_accounting import GaussianDpEvent
 from dp_accounting.rdp import RdpAccountant
 
 from accounting.events import Event
+from launch import privacy_report
 from launch.processes import Ending, LocalSession
 from protocols.chain import read_chain
-from protocols.config import SessionConfig
-from protocols.errors import LedgerError
+from protocols.config import ConfigError, SessionConfig
+from protocols.errors import LedgerError, LocalError
+from protocols.runtime import Session
 from secure_sccvfl.audit import read_audit
 from secure_sccvfl.data import load
+from secure_sccvfl.discovery_job import DiscoveryJob
 from tests.discovery import fits
-from tests.multiprocess.byhand import ROOT
+from tests.harness import run_session
 
 PARTIES, CATEGORIES, GROUPS, ROWS = 3, 60, 4, 500
 
@@ -139,21 +139,34 @@ def test_all_parties_decide_alike_and_the_audit_log_has_the_numbers(german: Path
 
 def test_the_report_is_written_from_the_ledgers(german: Path) -> None:
     folder = ledgers(german)[0].parent.parent
-    command = [sys.executable, str(ROOT / "launch" / "privacy_report.py"), str(folder), "--quiet"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
+    assert privacy_report.main([str(folder), "--quiet"]) == 0
     report = json.loads((folder / "privacy_budget.json").read_text())
     assert report["epsilon_rdp"] == pytest.approx(result(german, 0)["privacy"]["epsilon_rdp"])
     assert [r["name"] for r in report["releases"]] == [f"sketch-{i}" for i in range(5)]
 
 
-def test_a_second_run_on_the_same_records_is_refused_by_what_was_spent(german: Path) -> None:
+def test_a_second_run_on_the_same_records_is_refused_by_what_was_spent(german: Path, tmp_path: Path) -> None:
+    """The ledgers that the processes left behind; this run is in threads."""
     before = [path.read_text() for path in ledgers(german)]
-    again = german.parent / "again"
-    ending = discover(again)
-    assert ending.code != 0
-    assert any("refused by the ledger" in line and "nothing was charged" in line for line in ending.failures)
+    addresses = tuple(f"127.0.0.1:{rank + 1}" for rank in range(PARTIES))
+    config = SessionConfig(parties=addresses, options={"ledger": str(german.parent / "ledgers")})
+    jobs = [DiscoveryJob(config, rank) for rank in range(PARTIES)]
+
+    def again(session: Session) -> None:
+        with pytest.raises(LocalError, match=r"refused by the ledger of party 0.*nothing was charged"):
+            jobs[session.rank].run(session, lambda step, number, total: None)
+
+    run_session(again, PARTIES, jobs[0].plan(), folder=tmp_path)
     assert [path.read_text() for path in ledgers(german)] == before
-    assert read_chain(again / "party-0" / "releases.jsonl") == []
+    assert read_chain(tmp_path / "party-0" / "releases.jsonl") == []
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"delta": 0.01}, {"epsilon": 0.0}, {"noise": "none"}, {"rule": "guess"}, {"dataset": "nowhere"}, {"speed": 1}],
+    ids=lambda bad: next(iter(bad)),
+)
+def test_a_setting_that_cannot_work_is_refused_before_a_session_starts(bad: dict[str, Any]) -> None:
+    config = SessionConfig(parties=("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"), options=bad)
+    with pytest.raises(ConfigError):
+        DiscoveryJob(config, 0)
