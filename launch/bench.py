@@ -2,6 +2,7 @@
 
     python launch/bench.py ops --json results/bench-ops.json
     python launch/bench.py ops --repeats 30 --blocks 5
+    python launch/bench.py discovery --json results/bench-discovery.json
 
 Systems: `ours` (dealer process, mutual TLS), `crypten-tfp` and `crypten-ttp` (stock CrypTen over
 gloo without TLS, with its two tuple providers), `plain` (torch, one thread). They run in turn,
@@ -34,7 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("ops",), help="ops: single secret operations")
+    parser.add_argument(
+        "what", choices=("ops", "discovery"), help="ops: single secret operations; discovery: noisy tables of s"
+    )
     parser.add_argument("--json", type=Path, help="write the rows here")
     parser.add_argument("--repeats", type=int, default=10, help="timed runs of an operation in a block (default 10)")
     parser.add_argument("--blocks", type=int, default=3, help="turns of each system (default 3)")
@@ -48,6 +51,8 @@ def run(options: argparse.Namespace) -> int:
 
     if options.repeats < 1 or options.blocks < 1:
         raise ConfigError("--repeats and --blocks must be at least 1")
+    if options.what == "discovery":
+        return run_discovery(options)
     systems = {
         "ours": lambda: run_ours(options.repeats),
         "crypten-tfp": lambda: run_stock("TFP", options.repeats),
@@ -70,6 +75,27 @@ def run(options: argparse.Namespace) -> int:
         text = json.dumps({"command": command, "parties": PARTIES, "rows": rows}, indent=1)
         options.json.write_text(text + "\n")
         options.json.with_suffix(".md").write_text(markdown(rows, command))
+    return OK
+
+
+def run_discovery(options: argparse.Namespace) -> int:
+    from launch import bench_discovery
+
+    command = f"python launch/bench.py discovery --repeats {options.repeats} --blocks {options.blocks}"
+    result = {
+        "command": command,
+        "parties": PARTIES,
+        "scale": bench_discovery.scale_rows(min(options.repeats, 3)),
+        "peers": bench_discovery.peer_rows(
+            lambda provider: run_stock(provider, options.repeats, "discovery"), options.repeats, options.blocks
+        ),
+    }
+    text = bench_discovery.markdown(result)
+    print(text)
+    if options.json is not None:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+        options.json.with_suffix(".md").write_text(text)
     return OK
 
 
@@ -101,13 +127,13 @@ def run_ours(repeats: int) -> list[dict[str, Any]]:
     return rows
 
 
-def run_stock(provider: str, repeats: int) -> list[dict[str, Any]]:
+def run_stock(provider: str, repeats: int, what: str = "ops") -> list[dict[str, Any]]:
     from protocols.errors import ProtocolError
 
     script = Path(__file__).with_name("bench_stock.py")
     with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as folder:
         out = Path(folder) / "rows.json"
-        common = ["--parties", str(PARTIES), "--provider", provider, "--rendezvous", f"{folder}/meet"]
+        common = ["--parties", str(PARTIES), "--provider", provider, "--rendezvous", f"{folder}/meet", "--what", what]
         common += ["--repeats", str(repeats), "--out", str(out)]
         processes = [
             subprocess.Popen(

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from launch.console import EXIT_CODES
 
 
@@ -26,6 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--parties", type=int, required=True, help="number of parties")
     parser.add_argument("--provider", choices=("TFP", "TTP"), required=True, help="CrypTen's tuple provider")
     parser.add_argument("--rendezvous", type=Path, required=True, help="a file that all processes can write")
+    parser.add_argument("--what", choices=("ops", "discovery"), default="ops", help="as in bench.py (default ops)")
     parser.add_argument("--repeats", type=int, default=10, help="how often each operation is timed")
     parser.add_argument("--out", type=Path, required=True, help="where party 0 writes its rows")
     options = parser.parse_args(arguments)
@@ -43,7 +46,6 @@ def run(options: argparse.Namespace) -> int:
     import torch
 
     from protocols.runtime import stock_crypten
-    from secure_sccvfl.benchmark import cases, time_repeats
 
     torch.set_num_threads(1)
     crypten = stock_crypten()
@@ -54,6 +56,43 @@ def run(options: argparse.Namespace) -> int:
     crypten.init()
     crypten.config.cfg.communicator.verbose = True  # counts rounds
     communicator = crypten.communicator.get()
+    measure = time_tables if options.what == "discovery" else time_operations
+    rows = measure(crypten, communicator, options)
+    if options.rank == 0:
+        options.out.write_text(json.dumps(rows))
+    crypten.uninit()
+    return 0
+
+
+def time_tables(crypten: Any, communicator: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Every party shares its one-hot bins, the holder its groups; one product; all opened."""
+    import torch
+
+    from launch.bench_discovery import BINS, FEATURES, PEER_ROWS
+    from secure_sccvfl.benchmark import time_repeats
+    from secure_sccvfl.discovery_benchmark import HOLDER, layout, synthetic
+
+    columns = layout(FEATURES, BINS, options.parties)
+    made, codes = synthetic(columns, PEER_ROWS, 2)
+    blocks = [torch.from_numpy(np.hstack([made[k] for k in own])).float() for own in columns.values()]
+    groups = torch.eye(2)[torch.from_numpy(codes)]
+
+    def act() -> Any:
+        shared = crypten.cat([crypten.cryptensor(block, src=rank) for rank, block in enumerate(blocks)], dim=1)
+        return shared.t().matmul(crypten.cryptensor(groups, src=HOLDER)).get_plain_text()
+
+    found, timing = time_repeats(
+        act, communicator.barrier, range(options.repeats + 1), lambda: communicator.comm_rounds
+    )
+    error = float((found - torch.cat(blocks, dim=1).t() @ groups).abs().max())
+    return [{"job": "tables", "max_error": error, **timing.__dict__}]
+
+
+def time_operations(crypten: Any, communicator: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
+    import torch
+
+    from secure_sccvfl.benchmark import cases, time_repeats
+
     work: dict[str, Callable[..., Any]] = {
         "matmul": lambda x, y: x.matmul(y),
         "product": lambda x, y: x * y,
@@ -77,10 +116,7 @@ def run(options: argparse.Namespace) -> int:
         plain = result if name == "open" else result.get_plain_text()
         error = float((plain.double() - torch.from_numpy(case.plain(*case.inputs))).abs().max())
         rows.append({"job": name, "max_error": error, **timing.__dict__})
-    if options.rank == 0:
-        options.out.write_text(json.dumps(rows))
-    crypten.uninit()
-    return 0
+    return rows
 
 
 if __name__ == "__main__":

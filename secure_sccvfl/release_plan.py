@@ -12,22 +12,31 @@ from secure_sccvfl.training import TEMPERATURES
 def sealed_plan(scheme: Scheme, options: RunOptions) -> ReleasePlan:
     """Everything that a sealed run opens."""
     config, parties = options.train_config(), len(scheme.parties)
-    rounds = config.refreshes + 1
-    told = ["scores"] + ["p-values"] * (config.discovery.rule == "fdr") + ["residual-scores"] * options.conditional
     checks = len(config.lambdas) * -(-config.steps // config.check_every)
     features = sum(len(own) for own in scheme.features)
     return ReleasePlan(
         [
-            *SecureStatistics.releases(
-                scheme.bins,
-                scheme.group_counts,
-                tables=[f"sketch-{number}" for number in range(rounds)],
-                dependence=["residuals"] * options.conditional,
-            ),
-            *SecureStatistics.announcements(scheme.bins, told, rounds),
+            *discovery_releases(scheme, options),
             *training_releases(parties, features, checks, len(config.lambdas), len(TEMPERATURES)),
         ]
     )
+
+
+def discovery_releases(scheme: Scheme, options: RunOptions) -> list[Release]:
+    """What discovery and its refreshes open: noisy statistics to their owner, scores to all."""
+    rounds = options.refreshes + 1
+    told = ["scores"] + ["p-values"] * (options.rule == "fdr") + ["residual-scores"] * options.conditional
+    moments = options.source == "moments"
+    return [
+        *SecureStatistics.releases(
+            scheme.bins,
+            scheme.group_counts,
+            tables=[f"sketch-{number}" for number in range(rounds)],
+            moments=["moments"] * moments,
+            dependence=["residuals"] * options.conditional,
+        ),
+        *SecureStatistics.announcements(scheme.bins, told, rounds, moments),
+    ]
 
 
 def training_releases(parties: int, features: int, checks: int, lambdas: int, temperatures: int) -> list[Release]:

@@ -69,8 +69,8 @@ class TrainJob:
             name = session.agree_on_name()
         records = records_digest(data.ids)
         budget, ledger = open_budget(options, session, scheme.name, records, len(data.split.train))
-        releases = config.refreshes + 1 + options.conditional
-        charger = Charger(session, budget, noise_multiplier(options.epsilon, options.delta, releases), name)
+        multiplier = noise_multiplier(options.epsilon, options.delta, options.charged)
+        charger = Charger(session, budget, multiplier, name)
         rows = len(data.split.train)
         statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, rows, charger, options.noise)
         engine = SecureEngine(session, statistics, scheme.label_holder, scheme.group_holders)
