@@ -7,43 +7,17 @@ import os
 import statistics
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from launch.console import OK
+from launch.memory import PeakMemory
 
 PARTIES, FEATURES, BINS = 3, 20, 5
 ROWS = (1_000, 10_000, 100_000, 1_000_000)
 GROUPS = (2, 9)
 PEER_ROWS = 60_000
-
-
-class _PeakMemory:
-    """Largest memory of each process, read from the system while it runs (kB); nothing where it does not tell."""
-
-    def __init__(self, processes: dict[str, int]) -> None:
-        self.peaks: dict[str, int] = {}
-        self._processes = processes
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def _watch(self) -> None:
-        alive = dict(self._processes)
-        while alive:
-            for name, pid in list(alive.items()):
-                try:
-                    status = Path(f"/proc/{pid}/status").read_text()
-                except OSError:
-                    del alive[name]
-                    continue
-                lines = [line for line in status.splitlines() if line.startswith("VmHWM")]
-                if lines:
-                    self.peaks[name] = max(self.peaks.get(name, 0), int(lines[0].split()[1]))
-                else:
-                    del alive[name]  # it has ended
-            time.sleep(0.02)
 
 
 def measure(rows: int, groups: int, repeats: int) -> dict[str, Any]:
@@ -57,7 +31,7 @@ def measure(rows: int, groups: int, repeats: int) -> dict[str, Any]:
     config = SessionConfig(parties=placeholder, job="bench-discovery", options=options)
     with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as folder:
         with LocalSession(config, Path(folder) / "run") as session:
-            memory = _PeakMemory({child.name: child.process.pid for child in session.children})
+            memory = PeakMemory({child.name: child.process.pid for child in session.children})
             ending = session.wait()
         if ending.code != OK:
             raise ProtocolError("; ".join(ending.failures))

@@ -26,7 +26,7 @@ from secure_sccvfl.release_plan import sealed_plan
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.secure_engine import SecureEngine
 from secure_sccvfl.secure_statistics import SecureStatistics
-from secure_sccvfl.training import Hooks, Model, State, Trainer
+from secure_sccvfl.training import Hooks, Model, State, Trainer, warmup_steps
 
 
 def open_budget(options: RunOptions, session: Session, name: str, records: str, rows: int) -> tuple[Budget, Path]:
@@ -112,6 +112,7 @@ class TrainJob:
             "lambda": model.lam,
             "temperature": model.temperature,
             "trials": [asdict(t) for t in model.trials],
+            "steps": warmup_steps(config) + sum(t.steps for t in model.trials),
             "privacy": {
                 "epsilon_rdp": spent.renyi,
                 "epsilon_pld": spent.pld,

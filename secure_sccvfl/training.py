@@ -74,6 +74,12 @@ class TrainConfig:
             raise ValueError("warmup, steps, check_every and patience must be at least 1, refreshes at least 0")
 
 
+def warmup_steps(config: TrainConfig) -> int:
+    """Steps before consistency: as many after each release of the sketch."""
+    rounds = config.refreshes + 1
+    return config.warmup // rounds * rounds
+
+
 @dataclass(frozen=True)
 class Trial:
     """One value of lambda as seen on validation."""

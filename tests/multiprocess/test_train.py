@@ -20,6 +20,7 @@ from protocols.chain import read_chain
 from protocols.head import HEAD_BITS
 from protocols.ring import decode
 from secure_sccvfl.model_files import load_model, save_model
+from secure_sccvfl.noise import ReleasedTables
 from secure_sccvfl.parties import make_parties
 from secure_sccvfl.party_data import pooled
 from secure_sccvfl.plain_engine import PlainEngine
@@ -28,7 +29,6 @@ from secure_sccvfl.release_plan import sealed_plan
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.splits import make_split
 from secure_sccvfl.training import train
-from tests.harness import Recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT = ("--refreshes", "1", "--warmup", "20", "--steps", "30", "--lambdas", "8", "16")
@@ -170,10 +170,7 @@ def test_a_killed_party_stops_all_and_the_run_goes_on_from_the_checkpoint(tmp_pa
     data = pooled("german", 3)
     split, parties = make_split(data, "iid", 3), make_parties(data)
     models = [load_model(tmp_path / "run" / f"party-{p.rank}" / "model", p.layout) for p in parties]
-    tables = {name: table for model in models for name, table in model.sketches[0].tables.items()}
-    engine = PlainEngine(
-        Recorded({f"sketch-{k}": tables for k in range(2)}, models[0].sketches[0].deviation * 2**0.5)
-    )
+    engine = PlainEngine(ReleasedTables.of([m.sketches for m in models]))
     roles, config = Roles(report["roles"]), RunOptions.of(OPTIONS).train_config()
     expected = train(engine, data, split, config, 3, roles=roles).logits([p.take(split.test) for p in parties])[:, 0]
     found = logits_of(tmp_path / "run", split.test)
