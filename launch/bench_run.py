@@ -127,9 +127,9 @@ def markdown(rows: list[dict[str, Any]], command: str, cores: int) -> str:
     """One table; what was skipped is said below it."""
     lines = [
         f"Made by `{command}` on {cores} cores. Seconds of training in secret (inputs, discovery with refreshes,",
-        "counterfactuals, training), without the start of processes; plain: the plaintext engine on the same releases.",
+        "counterfactuals, training), without the start of processes; plain: the plaintext engine, same releases.",
         "",
-        "| data | parties | steps | ours s | plain s | times plain | rounds | MB sent by a party | party MB | dealer MB |",
+        "| data | parties | steps | ours s | plain s | times plain | rounds | MB sent | party MB | dealer MB |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     skipped = []
