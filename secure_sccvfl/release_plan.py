@@ -13,11 +13,10 @@ def sealed_plan(scheme: Scheme, options: RunOptions) -> ReleasePlan:
     """Everything that a sealed run opens."""
     config, parties = options.train_config(), len(scheme.parties)
     checks = len(config.lambdas) * -(-config.steps // config.check_every)
-    features = sum(len(own) for own in scheme.features)
     return ReleasePlan(
         [
             *discovery_releases(scheme, options),
-            *training_releases(parties, features, checks, len(config.lambdas), len(TEMPERATURES)),
+            *training_releases(parties, len(scheme.protected), checks, len(config.lambdas), len(TEMPERATURES)),
         ]
     )
 
@@ -39,7 +38,7 @@ def discovery_releases(scheme: Scheme, options: RunOptions) -> list[Release]:
     ]
 
 
-def training_releases(parties: int, features: int, checks: int, lambdas: int, temperatures: int) -> list[Release]:
+def training_releases(parties: int, attributes: int, checks: int, lambdas: int, temperatures: int) -> list[Release]:
     """What the engine may open while it trains, to every party, for the plan.
 
     Announcements are no openings: a party says them of itself, and all of them are public or follow
@@ -55,7 +54,18 @@ def training_releases(parties: int, features: int, checks: int, lambdas: int, te
         Release("moved-fixed", everyone, (ANY,), f"announced: 1 if an edit moved a fixed feature; {follows}"),
         Release("moved-edited", everyone, (ANY,), f"announced: 1 if an edit moved a mediator; {follows}"),
         Release(
-            "guard-length", everyone, (parties,), f"announced: sizes of the guard directions; {follows}", times=8
+            "validity",
+            everyone,
+            (3,),
+            "sums over parties: how far edits move fixed features, leave the public range, move mediators",
+            times=attributes,
+        ),
+        Release(
+            "guard-length",
+            everyone,
+            (parties,),
+            f"announced: sizes of the guard directions; {follows}",
+            times=attributes,
         ),
         Release(
             "validation check",

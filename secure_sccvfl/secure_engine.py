@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from protocols import arithmetic, comparison, head, ring, series
+from protocols.aggregation import sum_over_parties
 from protocols.errors import ProtocolError
 from protocols.head import HEAD_BITS, LOGIT_BITS, LOGIT_BOUND, RESIDUAL_BITS, Pace, Tall, Weights
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
@@ -25,6 +26,7 @@ from secure_sccvfl.secure_handles import Batch, Descent, Edits, Head, Objective,
 _SCALE_BITS = 20
 _ROOT_BITS = 18
 _GRAM_BITS = 28
+_TOTAL_BOUND = 2.0**20
 
 
 class SecureEngine:
@@ -71,6 +73,12 @@ class SecureEngine:
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
         return self.session.announce(values, self.session.declared(name))
+
+    def total(self, name: str, values: Sequence[float]) -> tuple[float, ...]:
+        summed = sum_over_parties(self.session, values, _TOTAL_BOUND, self.session.declared(name))
+        if summed is None:
+            raise ProtocolError(f"the sums {name!r} must go to every party")
+        return tuple(summed.tolist())
 
     # inputs
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from secure_sccvfl.discovery import (
     Sketch,
     interventional_check,
 )
-from secure_sccvfl.displacements import Displacements, movement
+from secure_sccvfl.displacements import Displacements, Validity, movement, validity
 from secure_sccvfl.encoders import Encoder, EncoderKind, fit_encoder
 from secure_sccvfl.engine import CURVATURE, SIGN_WIDTH, Blocks, ConsistencyKind, Engine, Held, Measures, Step
 from secure_sccvfl.generators import (
@@ -255,7 +255,14 @@ class Trainer:
             finding, self.engine.publish("moved-fixed", fixed), self.engine.publish("moved-edited", edited)
         )
         self.hooks.audit("interventional check", checked.as_record())
-        return checked, build(checked.roles)
+        final = build(checked.roles)
+        for attribute in self.train.protected:
+            own = validity(self.train.parties, final[attribute.name], checked.roles, len(attribute.groups))
+            summed = Validity(*self.engine.total("validity", astuple(own)))
+            self.hooks.audit(
+                "validity of edits, summed over parties", {"attribute": attribute.name, **asdict(summed)}
+            )
+        return checked, final
 
     def penalties(
         self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]
