@@ -14,13 +14,14 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
-
-from dp_accounting import DpEvent, GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
-from dp_accounting.pld import PLDAccountant
-from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS, RdpAccountant
+from typing import TYPE_CHECKING, Protocol
 
 from accounting.events import Event
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+# dp_accounting and opacus take seconds to import, so they are imported where something is added up.
 
 GRID = 1e-4
 """Steps of a loss distribution, as a share of epsilon; absolute, if smaller, where many are convolved."""
@@ -52,6 +53,8 @@ class _Tally:
 
 def _priced(multiplier: float, sampling: float, count: int) -> DpEvent:
     """One line in the words of dp_accounting."""
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+
     event: DpEvent = GaussianDpEvent(multiplier)
     if sampling < 1:
         event = PoissonSampledDpEvent(sampling, event)
@@ -67,6 +70,8 @@ class RenyiAccountant(_Tally):
 
 @lru_cache(maxsize=1024)
 def _renyi(lines: Lines, delta: float) -> float:
+    from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS, RdpAccountant
+
     accountant = RdpAccountant(DEFAULT_RDP_ORDERS)
     for line in lines:
         accountant.compose(_priced(*line))
@@ -81,6 +86,9 @@ class LossDistributionAccountant(_Tally):
     """
 
     def epsilon(self, delta: float) -> float:
+        from dp_accounting import GaussianDpEvent
+        from dp_accounting.pld import PLDAccountant
+
         lines = self._lines()
         if not lines:
             return 0.0
@@ -100,9 +108,10 @@ class LossDistributionAccountant(_Tally):
 
 
 class OpacusAccountant(_Tally):
-    """Opacus' Rényi accountant, another code for the same bound; imported when asked, since it brings torch."""
+    """Opacus' Rényi accountant, another code for the same bound."""
 
     def epsilon(self, delta: float) -> float:
+        from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
         from opacus.accountants import RDPAccountant
 
         lines = self._lines()

@@ -8,9 +8,6 @@ from dataclasses import replace
 from decimal import ROUND_CEILING, Context
 from functools import lru_cache
 
-from dp_accounting import GaussianDpEvent, calibrate_dp_mechanism
-from dp_accounting.rdp import RdpAccountant
-
 from accounting.accountant import epsilon_of
 from accounting.events import Event
 
@@ -19,14 +16,20 @@ UPWARDS = Context(prec=7, rounding=ROUND_CEILING)
 MOST_RELEASES = 2**20
 
 
+class TargetError(ValueError):
+    """A cap that promises nothing, or cannot be kept."""
+
+    for_operator = True
+
+
 def check_target(epsilon: float, delta: float, records: int | None = None) -> None:
     """Refuse a cap that promises nothing. A delta above 1/n would allow publishing a record outright."""
     if not (math.isfinite(epsilon) and epsilon > 0):
-        raise ValueError(f"epsilon must be finite and positive, got {epsilon}")
+        raise TargetError(f"epsilon must be finite and positive, got {epsilon}")
     if not 0 < delta < 1:
-        raise ValueError(f"delta must lie between 0 and 1, got {delta}")
+        raise TargetError(f"delta must lie between 0 and 1, got {delta}")
     if records is not None and delta * records > 1:
-        raise ValueError(f"delta must be at most 1/n = {1 / records:.2g} for {records} records, got {delta}")
+        raise TargetError(f"delta must be at most 1/n = {1 / records:.2g} for {records} records, got {delta}")
 
 
 @lru_cache(maxsize=256)
@@ -35,6 +38,9 @@ def noise_multiplier(epsilon: float, delta: float, releases: int) -> float:
     check_target(epsilon, delta)
     if releases < 1:
         raise ValueError(f"releases must be at least 1, got {releases}")
+
+    from dp_accounting import GaussianDpEvent, calibrate_dp_mechanism  # slow to import
+    from dp_accounting.rdp import RdpAccountant
 
     def together(multiplier: float) -> GaussianDpEvent:
         return GaussianDpEvent(multiplier / math.sqrt(releases))

@@ -44,11 +44,11 @@ def run(options: argparse.Namespace) -> int:
     import torch
 
     from protocols.certificates import Credentials, node_folder
+    from protocols.chain import unused_name
     from protocols.config import SessionConfig
     from protocols.node import open_session
     from protocols.rendezvous import listen
     from secure_sccvfl.jobs import make_job
-    from secure_sccvfl.train_job import unused_name
 
     log = logging.getLogger("party")
     torch.set_num_threads(options.threads)

@@ -43,6 +43,15 @@ class HashChain:
         return self.head
 
 
+def unused_name(path: Path) -> Path:
+    """The first of NAME, NAME-1, NAME-2, ... that is not taken: a run that resumes adds to what is there."""
+    taken, found = 0, path
+    while found.exists():
+        taken += 1
+        found = path.with_stem(f"{path.stem}-{taken}")
+    return found
+
+
 def read_chain(path: Path) -> list[dict[str, Any]]:
     """All lines of a log, or LedgerError naming the first bad one."""
     entries: list[dict[str, Any]] = []

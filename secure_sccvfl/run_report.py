@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from accounting.accountant import LossDistributionAccountant
+from accounting.budget import read_account
+from accounting.ledger import read_ledger
 from protocols.chain import read_chain
 
 VERSION = 1
@@ -35,6 +38,14 @@ def release_table(folder: Path, rank: int = 0) -> list[dict[str, Any]]:
             )
             known["times"] += 1
     return list(made.values())
+
+
+def tight_epsilon(folder: Path, delta: float) -> float:
+    """What the first party's ledger adds up to by loss distributions."""
+    accountant = LossDistributionAccountant()
+    for charge in read_account(read_ledger(folder / "party-0" / "ledger.jsonl")[0])[1]:
+        accountant.compose(charge.event)
+    return accountant.epsilon(delta)
 
 
 def build(
@@ -76,6 +87,7 @@ def build(
         "trials": trained["trials"],
         "privacy": {
             **trained["privacy"],
+            "epsilon_pld": tight_epsilon(folder, trained["privacy"]["delta"]),
             "uncharged": [
                 {"name": r["name"], "purpose": r["purpose"], "receivers": r["receivers"], "times": r["times"]}
                 for r in releases

@@ -10,9 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from accounting.accountant import epsilon_of
 from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
 from protocols.alignment import check_alignment
+from protocols.chain import unused_name
 from protocols.config import ConfigError, SessionConfig
 from protocols.releases import ReleasePlan
 from protocols.runtime import Session
@@ -94,7 +96,6 @@ class TrainJob:
         if folder is not None and ledger.parent != folder:
             for path in ledger.parent.glob("ledger.jsonl*"):
                 shutil.copyfile(path, folder / path.name)
-        spent = budget.spent
         audit("trained", {"lambda": model.lam, "temperature": model.temperature, "model": mine})
         return {
             "ok": True,
@@ -114,8 +115,7 @@ class TrainJob:
             "trials": [asdict(t) for t in model.trials],
             "steps": warmup_steps(config) + sum(t.steps for t in model.trials),
             "privacy": {
-                "epsilon_rdp": spent.renyi,
-                "epsilon_pld": spent.pld,
+                "epsilon_rdp": epsilon_of(budget.events, options.delta),
                 "delta": options.delta,
                 "cap": options.epsilon,
                 "noise": options.noise,
@@ -145,13 +145,3 @@ class TrainJob:
             bias,
         )
         return save_model(own, session.folder / "model") if session.folder is not None else ""
-
-
-def unused_name(path: Path) -> Path:
-    """The first name of path, path-1, path-2, ... that is not taken: a resumed run adds to what is there."""
-    taken = 0
-    found = path
-    while found.exists():
-        taken += 1
-        found = path.with_stem(f"{path.stem}-{taken}")
-    return found
