@@ -90,6 +90,7 @@ def run_discovery(options: argparse.Namespace) -> int:
             lambda provider: run_stock(provider, options.repeats, "discovery"), options.repeats, options.blocks
         ),
     }
+    result["load"] = os.getloadavg()[1]
     text = bench_discovery.markdown(result)
     print(text)
     if options.json is not None:
