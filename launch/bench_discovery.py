@@ -98,8 +98,8 @@ def markdown(result: dict[str, Any]) -> str:
     lines = [
         f"Made by `{result['command']}` on {os.cpu_count()} cores, {PARTIES} parties and the dealer, mutual TLS;",
         f"{FEATURES} features x {BINS} bins; load average {result['load']:.1f} when it ended. One release from",
-        "columns to opened noisy tables. First table: bytes that the parties sent, by their counters; memory of the largest",
-        "process. Second: bytes of all processes, read from the loopback device.",
+        "columns to opened noisy tables. First table: bytes that the parties sent, by their counters; memory of",
+        "the largest process. Second: bytes of all processes, read from the loopback device.",
         "",
     ]
     lines += _table(
