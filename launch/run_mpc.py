@@ -61,7 +61,7 @@ def make_parser() -> argparse.ArgumentParser:
     method.add_argument("--lambdas", type=float, nargs="+", help="grid of the consistency weight, rising")
     method.add_argument("--warmup", type=int, help="steps before consistency (default 60)")
     method.add_argument("--steps", type=int, help="most steps for each lambda (default 120)")
-    method.add_argument("--no-baselines", action="store_true", help="leave the plaintext baselines out")
+    method.add_argument("--no-harness", action="store_true", help="no common judges, no baselines (both plaintext)")
     work = parser.add_argument_group("a model at work")
     work.add_argument("--model", type=Path, help="predict: the folder of the run")
     work.add_argument("--records", type=Path, help="predict: a CSV with the id column and the features")
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
         if job == "train":
             whole = WholeRun(folder, config, options.certs, progress.event, options.debug)
             ending = whole.train()
-            result = whole.finish(not options.no_baselines) if ending.code == OK else None
+            result = whole.finish(harness=not options.no_harness) if ending.code == OK else None
         else:
             ending = run_job(config, folder, options.certs, progress.event, options.debug)
             result = _first_result(folder)

@@ -44,14 +44,14 @@ class WholeRun:
         """The first session; a folder with checkpoints is resumed if the options say so."""
         return run_job(self.config, self.folder, self.certs, self.event, self.debug)
 
-    def finish(self, with_baselines: bool = True) -> dict[str, Any]:
+    def finish(self, harness: bool = True) -> dict[str, Any]:
         """Judges, the second session, baselines, and the report's files; returns the report."""
         from secure_sccvfl.run_report import build, find_warnings, result_of
 
         trained = result_of(self.folder, 0)
         baselines: dict[str, dict[str, float]] = {}
-        if self.options.pooled:
-            baselines = self._harness(trained, with_baselines)
+        if self.options.pooled and harness:
+            baselines = self._harness(trained)
         ending = self.evaluate()
         if ending.code != OK:
             raise RuntimeError("; ".join(ending.failures))
@@ -68,21 +68,22 @@ class WholeRun:
         config = replace(self.config, job="evaluate", options={**options, "model": str(self.folder.resolve())})
         return run_job(config, self.folder / "evaluation", self.certs, self.event, self.debug)
 
-    def _harness(self, trained: dict[str, Any], with_baselines: bool) -> dict[str, dict[str, float]]:
+    def _harness(self, trained: dict[str, Any]) -> dict[str, dict[str, float]]:
+        import torch
+
         from secure_sccvfl import benchmark_harness
         from secure_sccvfl.noise import Budget
         from secure_sccvfl.party_data import pooled
         from secure_sccvfl.policy import Roles
         from secure_sccvfl.splits import make_split
 
+        torch.set_num_threads(1)  # small networks: more threads are slower
         self.event({"step": "judges and baselines (plaintext harness)", "number": 0, "total": 1})
         options = self.options
         data = pooled(options.dataset, self.parties)
         split, roles = make_split(data, options.split, options.seed), Roles(trained["roles"])
         verdicts = benchmark_harness.make_verdicts(data, split, roles, options.seed)
         benchmark_harness.hand_out(data, verdicts, self.folder)
-        if not with_baselines:
-            return {}
         budget = Budget(options.epsilon, options.delta, options.refreshes + 1 + options.conditional)
         return benchmark_harness.baselines(data, split, roles, verdicts, options.train_config(), budget, options.seed)
 

@@ -40,7 +40,7 @@ class DiscoveryConfig:
     conditional: bool = False
     simulations: int = 400
     decay: float = 0.5
-    denoise: bool = True
+    denoise: bool = False
 
     def __post_init__(self) -> None:
         if self.rule not in ("fractions", "fdr"):

@@ -148,7 +148,7 @@ def test_a_share_from_another_run_or_a_changed_one_is_refused(run, tmp_path):
 def test_a_killed_party_stops_all_and_the_run_goes_on_from_the_checkpoint(tmp_path):
     """Kill in the middle of training; after resuming the run is whole and each release was paid for once."""
     command = [sys.executable, str(ROOT / "launch" / "run_mpc.py"), "--parties", "3", "--out", "run", *SHORT]
-    command += ["--no-baselines", "--seed", "3"]
+    command += ["--no-harness", "--seed", "3"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     log = tmp_path / "run" / "logs" / "party-1.log"
     end = time.monotonic() + 120
@@ -161,7 +161,7 @@ def test_a_killed_party_stops_all_and_the_run_goes_on_from_the_checkpoint(tmp_pa
     _, errors = process.communicate(timeout=60)
     assert process.returncode != 0 and "--resume" in errors
     assert not (tmp_path / "run" / "report.json").exists()
-    program("--resume", "run", "--no-baselines", cwd=tmp_path)
+    program("--resume", "run", "--no-harness", cwd=tmp_path)
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     budget = json.loads((tmp_path / "run" / "privacy_budget.json").read_text())
     assert [r["name"] for r in budget["releases"]] == ["sketch-0", "sketch-1"], "each is charged once"
