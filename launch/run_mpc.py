@@ -61,7 +61,9 @@ def make_parser() -> argparse.ArgumentParser:
     method.add_argument("--lambdas", type=float, nargs="+", help="grid of the consistency weight, rising")
     method.add_argument("--warmup", type=int, help="steps before consistency (default 60)")
     method.add_argument("--steps", type=int, help="most steps for each lambda (default 120)")
-    method.add_argument("--no-baselines", action="store_true", help="leave the plaintext baselines out")
+    method.add_argument(
+        "--no-baselines", action="store_true", help="leave the plaintext baselines and the examples out"
+    )
     work = parser.add_argument_group("a model at work")
     work.add_argument("--model", type=Path, help="predict: the folder of the run")
     work.add_argument("--records", type=Path, help="predict: a CSV with the id column and the features")

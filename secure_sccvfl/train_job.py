@@ -95,7 +95,8 @@ class TrainJob:
             for path in ledger.parent.glob("ledger.jsonl*"):
                 shutil.copyfile(path, folder / path.name)
         spent = budget.spent
-        audit("trained", {"lambda": model.lam, "temperature": model.temperature, "model": mine})
+        paid = {"epsilon_rdp": spent.renyi, "epsilon_pld": spent.pld, "mask": model.roles.digest()}
+        audit("trained", {"lambda": model.lam, "temperature": model.temperature, **paid, "model": mine})
         return {
             "ok": True,
             "run": name,
