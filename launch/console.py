@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 
 from protocols.config import ConfigError
-from protocols.errors import ProtocolError
+from protocols.errors import InputError, ProtocolError
 
 OK, STOPPED, WRONG_USE, CHECK_FAILED, INTERRUPTED = 0, 1, 2, 3, 130
 EXIT_CODES = (
@@ -25,7 +25,7 @@ def guarded(name: str, work: Callable[[], int], *, debug: bool = False) -> int:
     """Run a program; what goes wrong becomes one line on standard error and an exit code."""
     try:
         return work()
-    except ConfigError as error:
+    except (ConfigError, InputError) as error:
         code, line = WRONG_USE, str(error)
     except ProtocolError as error:
         code, line = STOPPED, str(error)

@@ -31,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     from secure_sccvfl.report.page import write_page
+    from secure_sccvfl.run_log import LOG, record
 
     if options.party is None:
         path = write_page(options.run)
@@ -38,6 +39,8 @@ def run(options: argparse.Namespace) -> int:
         from secure_sccvfl.report.edits import own_edits
 
         path = write_page(options.run, options.party, own_edits(options.run, options.party))
+    if (options.run / LOG).exists():
+        record(options.run, "page", {}, [path])
     print(json.dumps({"written": str(path)}) if options.json else f"wrote {path}")
     return OK
 

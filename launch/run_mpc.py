@@ -113,17 +113,16 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"exit_codes": ending.exit_codes, "failures": ending.failures, "result": result}))
         return ending.code
-    for line in ending.failures:
-        print(line, file=sys.stderr)
     if result is not None:
         if job == "train":
             show_report(result, folder)
         else:
             _show(job, result, folder)
     if ending.code != OK:
-        print(f"logs are in {folder / 'logs'}", file=sys.stderr)
+        again = ""
         if job == "train" and any(folder.glob("party-*/checkpoints/*.npz")):
-            print(f"to go on from the last checkpoint: run_mpc.py --resume {folder}", file=sys.stderr)
+            again = f"; to go on from the last checkpoint: --resume {folder}"
+        print(f"run_mpc: {ending.cause} (logs are in {folder / 'logs'}{again})", file=sys.stderr)
     return ending.code
 
 

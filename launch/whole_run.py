@@ -8,6 +8,7 @@ and the run's log with the digests of all of it.
 
 from __future__ import annotations
 
+import datetime
 import json
 import sys
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from typing import Any
 from launch.console import OK
 from launch.processes import Ending, LocalSession
 from protocols.config import ConfigError, SessionConfig
+from protocols.errors import ProtocolError
 from secure_sccvfl.run_options import RunOptions
 
 Event = Callable[[dict[str, Any]], None]
@@ -41,6 +43,7 @@ class WholeRun:
         self.folder, self.config, self.certs, self.event, self.debug = folder, config, certs, event, debug
         self.options = RunOptions.of(config.options)
         self.parties = len(config.parties)
+        self.options.check(self.parties)
 
     def train(self) -> Ending:
         """The first session; a folder with checkpoints is resumed if the options say so."""
@@ -49,6 +52,9 @@ class WholeRun:
     def finish(self, with_baselines: bool = True) -> dict[str, Any]:
         """Judges, the second session, baselines and examples, and the report's files; returns the report."""
         from secure_sccvfl.description import describe
+        from secure_sccvfl.report.page import write_page
+        from secure_sccvfl.run_log import seal
+        from secure_sccvfl.run_policy import card_of_run, write_card
         from secure_sccvfl.run_report import build, find_warnings, result_of
 
         trained = result_of(self.folder, 0)
@@ -65,12 +71,17 @@ class WholeRun:
         report["warnings"] = find_warnings(report)
         (self.folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
         self._privacy_report()
+        write_card(self.folder, card_of_run(report, self.options.policy(), datetime.date.today()))
+        write_page(self.folder)
+        facts = {key: report[key] for key in ("run", "dataset", "mask", "lambda")}
+        budget = {k: report["privacy"][k] for k in ("epsilon_rdp", "epsilon_pld", "delta", "cap")}
+        report["seal"] = seal(self.folder, {**facts, "budget": budget, "metrics": report["metrics"]})
         return report
 
     @staticmethod
     def _must_end_well(ending: Ending) -> None:
         if ending.code != OK:
-            raise RuntimeError("; ".join(ending.failures))
+            raise ProtocolError(ending.cause)
 
     def evaluate(self) -> Ending:
         return self._with_model("evaluate", "evaluation")
@@ -158,4 +169,5 @@ def show_report(report: dict[str, Any], folder: Path) -> None:
     )
     for warning in report["warnings"]:
         console.print(f"[yellow]note:[/] {warning}")
-    console.print(f"everything else: {folder}")
+    console.print(f"the page: {folder / 'report.html'}; everything else is beside it")
+    console.print(f"seal, to be kept by every party: {report['seal']}")

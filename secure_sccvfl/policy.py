@@ -19,13 +19,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+from protocols.errors import InputError
+
 Role = Literal["N", "M", "P"]
 EventKind = Literal["appeal", "review", "decision"]
 ROLES: tuple[Role, ...] = ("N", "M", "P")
 REVIEW_DAYS = 365
 
 
-class PolicyError(ValueError):
+class PolicyError(InputError):
     """A policy card that can not be followed; the message names the entry."""
 
     for_operator = True

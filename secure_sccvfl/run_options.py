@@ -107,6 +107,13 @@ class RunOptions:
             return None
         return shipped_card(self.dataset) if self.card == "shipped" else read_card(Path(self.card))
 
+    def check(self, parties: int) -> None:
+        """Everything that can be known to be wrong before a process starts or a record is read."""
+        features = {f.name for own in self.scheme(parties).features for f in own}
+        card = self.policy()
+        if card is not None and (unknown := sorted(set(card.decisions) - features)):
+            raise ConfigError(f"the policy card names {unknown[0]!r}, which is no column of {self.dataset}")
+
     def scheme(self, parties: int) -> Scheme:
         """The public description of the data set."""
         made = benchmark_scheme(pooled(self.dataset, parties)) if self.pooled else own_scheme(Path(self.dataset))

@@ -14,12 +14,14 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from protocols.errors import InputError
+
 Kind = Literal["number", "category", "code"]
 MISSING = "(missing)"
 DEFAULT_BINS = 5
 
 
-class DataError(ValueError):
+class DataError(InputError):
     """The data or its description can not be used as it stands; the message says why."""
 
     for_operator = True

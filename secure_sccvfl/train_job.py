@@ -17,7 +17,7 @@ from protocols.config import ConfigError, SessionConfig
 from protocols.releases import ReleasePlan
 from protocols.runtime import Session
 from secure_sccvfl.audit import AuditLog
-from secure_sccvfl.charging import Charger, records_digest
+from secure_sccvfl.charging import Charger, records_digest, refusals_in_one_line
 from secure_sccvfl.checkpoints import Checkpoints
 from secure_sccvfl.jobs import Progress
 from secure_sccvfl.model_files import PartyModel, save_model
@@ -60,6 +60,10 @@ class TrainJob:
         return sealed_plan(self.data.scheme, self.options)
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        with refusals_in_one_line():
+            return self._run(session, progress)
+
+    def _run(self, session: Session, progress: Progress) -> dict[str, Any]:
         data, options, scheme = self.data, self.options, self.data.scheme
         config, folder = options.train_config(), session.folder
         meter = PhaseMeter(session)
