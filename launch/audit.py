@@ -15,18 +15,14 @@ import json
 import sys
 from pathlib import Path
 
-from launch.console import CHECK_FAILED, EXIT_CODES, OK, guarded
+from launch.console import CHECK_FAILED, OK, Parser, guarded
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     parser.add_argument("what", choices=("verify", "log"), help="check the run, or show its log")
     parser.add_argument("run", type=Path, help="the folder of a finished run")
     parser.add_argument("--seal", help="the seal noted when the run ended (at least its first 12 characters)")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("--debug", action="store_true", help="tracebacks")
     options = parser.parse_args(arguments)
     return guarded("audit", lambda: run(options), debug=options.debug)
 

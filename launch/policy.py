@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.console import EXIT_CODES, OK, guarded
+from launch.console import OK, Parser, guarded
 from protocols.config import ConfigError
 
 if TYPE_CHECKING:
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     parser.add_argument("what", choices=("show", "appeal", "review", "diff"))
     parser.add_argument("card", help="a card: a file, the folder of a run, or a shipped name")
     parser.add_argument("newer", nargs="?", help="diff: the other card")
@@ -42,8 +40,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--appeal", default="", help="review: the number of the appeal that it answers")
     parser.add_argument("--role", choices=("N", "M", "P"), help="review: the new role; without it, roles stay")
     parser.add_argument("--due", default="", help="review: date of the next one (default in a year)")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("--debug", action="store_true", help="tracebacks")
     options = parser.parse_args(arguments)
     return guarded("policy", lambda: run(options), debug=options.debug)
 

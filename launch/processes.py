@@ -165,12 +165,13 @@ class LocalSession:
         while any(child.process.poll() is None for child in self.children):
             failed = [child for child in self.children if child.process.poll() not in (None, OK)]
             if failed and first is None:
-                first, limit = failed[0], time.monotonic() + _GRACE
+                first, limit = failed[-1], time.monotonic() + _GRACE
             if time.monotonic() > limit:
                 break
             time.sleep(0.02)
         self._end_all()
         failed = [child for child in self.children if child.process.returncode != OK]
+        failed.sort(key=lambda child: child.name == "dealer")  # it only ever follows a party
         wrong = [child for child in failed if child.process.returncode == WRONG_USE]
         first = wrong[0] if wrong else first or (failed[0] if failed else None)
         return Ending(

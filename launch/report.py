@@ -14,17 +14,13 @@ import json
 import sys
 from pathlib import Path
 
-from launch.console import EXIT_CODES, OK, guarded
+from launch.console import OK, Parser, guarded
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     parser.add_argument("run", type=Path, help="the folder of a finished run")
     parser.add_argument("--party", type=int, help="make the page of this party (its number, from 0)")
-    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
-    parser.add_argument("--debug", action="store_true", help="tracebacks")
     options = parser.parse_args(arguments)
     return guarded("report", lambda: run(options), debug=options.debug)
 

@@ -24,7 +24,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from launch.console import EXIT_CODES, OK, guarded
+from launch.console import OK, Parser, guarded
 
 _TRAINING = ("dataset", "split", "seed", "mode", "epsilon", "delta", "refreshes", "noise", "card", "ledger")
 _DISCOVERY = ("epsilon", "delta", "refreshes", "noise", "rule", "ledger")
@@ -32,9 +32,7 @@ _METHOD = ("rule", "encoder", "generator", "consistency", "warmup", "steps", "la
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     jobs = ("train", "predict", "discovery", "selftest")
     parser.add_argument("job", nargs="?", default="train", choices=jobs, help="what to do (default train)")
     parser.add_argument("--parties", type=int, help="number of parties (default 3, or as the data say)")
@@ -61,9 +59,7 @@ def make_parser() -> argparse.ArgumentParser:
     method.add_argument("--lambdas", type=float, nargs="+", help="grid of the consistency weight, rising")
     method.add_argument("--warmup", type=int, help="steps before consistency (default 60)")
     method.add_argument("--steps", type=int, help="most steps for each lambda (default 120)")
-    method.add_argument(
-        "--no-baselines", action="store_true", help="leave the plaintext baselines and the examples out"
-    )
+    method.add_argument("--no-baselines", action="store_true", help="leave the plaintext baselines out")
     work = parser.add_argument_group("a model at work")
     work.add_argument("--model", type=Path, help="predict: the folder of the run")
     work.add_argument("--records", type=Path, help="predict: a CSV with the id column and the features")
@@ -79,8 +75,6 @@ def make_parser() -> argparse.ArgumentParser:
     running.add_argument("--deadline", type=float, default=60.0, help="seconds to wait for a peer (default 60)")
     running.add_argument("--certs", type=Path, help="certificates made by certs.py, instead of throw-away ones")
     running.add_argument("--out", type=Path, help="a new folder for logs and results (default runs/TIME)")
-    running.add_argument("--json", action="store_true", help="print the result as JSON")
-    running.add_argument("--debug", action="store_true", help="tracebacks and debug messages in the logs")
     return parser
 
 

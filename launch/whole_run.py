@@ -121,14 +121,12 @@ class WholeRun:
         split, roles = make_split(data, options.split, options.seed), Roles(trained["roles"])
         verdicts = benchmark_harness.make_verdicts(data, split, roles, options.seed)
         benchmark_harness.hand_out(data, verdicts, self.folder)
-        if not with_baselines:
-            return {}, []
-        budget = Budget(options.epsilon, options.delta, options.refreshes + 1 + options.conditional)
-        found = benchmark_harness.baselines(
-            data, split, roles, verdicts, options.train_config(), budget, options.seed
-        )
         drawn = draw(data, split.test, verdicts["ot"], roles.named("M"), options.seed) if verdicts else []
-        return found, drawn
+        if not with_baselines:
+            return {}, drawn
+        budget = Budget(options.epsilon, options.delta, options.refreshes + 1 + options.conditional)
+        config, seed = options.train_config(), options.seed
+        return benchmark_harness.baselines(data, split, roles, verdicts, config, budget, seed), drawn
 
     def _privacy_report(self) -> None:
         from launch import privacy_report

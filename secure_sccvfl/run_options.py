@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from accounting.calibration import check_target
 from protocols.config import ConfigError
 from protocols.noise import NoiseKind
 from secure_sccvfl.discovery import DiscoveryConfig, Rule
@@ -78,6 +79,7 @@ class RunOptions:
             if get_origin(hint) is Literal and value not in get_args(hint):
                 raise ConfigError(f"no {name} {value!r}; there is {', '.join(get_args(hint))}")
         try:
+            check_target(made.epsilon, made.delta)
             made.train_config()
         except (ValueError, TypeError) as error:
             raise ConfigError(str(error)) from None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from accounting.budget import Budget
-from accounting.calibration import noise_multiplier
+from accounting.calibration import check_target, noise_multiplier
 from protocols.alignment import check_alignment
 from protocols.config import ConfigError, SessionConfig
 from protocols.releases import ReleasePlan
@@ -43,6 +43,10 @@ def open_budget(options: RunOptions, session: Session, name: str, records: str, 
     else:
         raise ConfigError("a run needs a folder for its ledger")
     place.mkdir(parents=True, exist_ok=True)
+    try:
+        check_target(options.epsilon, options.delta, rows)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     return Budget.open(place / "ledger.jsonl", records, options.epsilon, options.delta, rows), place / "ledger.jsonl"
 
 
