@@ -36,7 +36,7 @@ lint: $(READY)  ## ruff and mypy
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
-	$(BIN)/python -m mypy --strict accounting
+	$(BIN)/python -m mypy --strict accounting protocols
 
 bench: $(READY) ## ours beside stock CrypTen and plaintext
 	$(BIN)/python launch/bench.py ops --json results/bench-ops.json

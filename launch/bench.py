@@ -26,22 +26,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from launch.console import EXIT_CODES, OK, guarded
+from launch.console import OK, Parser, guarded
 
 PARTIES = 3
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__, json=False)
     parser.add_argument(
         "what", choices=("ops", "discovery"), help="ops: single secret operations; discovery: noisy tables of s"
     )
     parser.add_argument("--json", type=Path, help="write the rows here")
     parser.add_argument("--repeats", type=int, default=10, help="timed runs of an operation in a block (default 10)")
     parser.add_argument("--blocks", type=int, default=3, help="turns of each system (default 3)")
-    parser.add_argument("--debug", action="store_true", help="tracebacks")
     options = parser.parse_args(arguments)
     return guarded("bench", lambda: run(options), debug=options.debug)
 

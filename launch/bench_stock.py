@@ -17,13 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from launch.console import EXIT_CODES
+from launch.console import Parser
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__, json=False)
     parser.add_argument("--rank", type=int, required=True, help="the provider's server has the last one")
     parser.add_argument("--parties", type=int, required=True, help="number of parties")
     parser.add_argument("--provider", choices=("TFP", "TTP"), required=True, help="CrypTen's tuple provider")

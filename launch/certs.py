@@ -9,28 +9,30 @@ authority's key is never written, so nobody can add a member later; make a new s
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
-from launch.console import EXIT_CODES, OK, guarded
+from launch.console import OK, Parser, guarded
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     parser.add_argument("folder", type=Path, help="a new folder for the set")
     parser.add_argument("--parties", type=int, default=3, help="number of parties (default 3)")
     parser.add_argument("--days", type=int, default=365, help="how long they are valid (default 365)")
     options = parser.parse_args(arguments)
-    return guarded("certs", lambda: run(options))
+    return guarded("certs", lambda: run(options), debug=options.debug)
 
 
 def run(options: argparse.Namespace) -> int:
     from protocols.certificates import make_certificates
 
-    for place in make_certificates(options.folder, options.parties, options.days):
-        print(f"made {place}")
+    places = make_certificates(options.folder, options.parties, options.days)
+    if options.json:
+        print(json.dumps({"made": [str(place) for place in places]}))
+    else:
+        print("\n".join(f"made {place}" for place in places))
     return OK
 
 

@@ -1,31 +1,40 @@
 """The console program `sccvfl`: one name for the programs in launch/.
 
-sccvfl run --parties 3
+sccvfl run --parties 3                                train on German Credit in secret, with a report
+sccvfl report runs/2026-01-01                         make its page again
+sccvfl audit verify runs/2026-01-01                   can it be trusted?
+sccvfl attack runs/2026-01-01                         what could be guessed from what each one saw
+sccvfl predict --model runs/2026-01-01 --records new.csv
+sccvfl policy appeal runs/2026-01-01 --feature housing --who "an applicant" --text "no choice of mine"
+sccvfl privacy runs/2026-01-01
 sccvfl selftest --parties 5
 sccvfl certs certs --parties 3
-sccvfl party --rank 0 --config session.toml --certs certs
-sccvfl dealer --config session.toml --certs certs
-sccvfl reproduce main --dataset german --seeds 10 --out results/german
-sccvfl privacy runs/2026-01-01
-sccvfl bench ops
+sccvfl party --rank 0 --config session.toml --certs certs --out out
 """
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 
 from launch.console import EXIT_CODES, OK, WRONG_USE
 
-COMMANDS = {
-    "run": ("run_mpc", "run a whole session on this machine"),
-    "selftest": ("run_mpc", "check every kind of secret operation on this machine"),
-    "party": ("run_party", "start one party, on any host"),
-    "dealer": ("run_dealer", "start the dealer, on any host"),
-    "certs": ("certs", "make the certificates of a consortium"),
-    "reproduce": ("reproduce", "the method's tables over seeds, on the plaintext engine"),
-    "privacy": ("privacy_report", "what was released about the records, and what it cost"),
-    "bench": ("bench", "measure beside stock CrypTen and plain torch"),
+COMMANDS: dict[str, tuple[str, list[str], str]] = {
+    "run": ("run_mpc", [], "train, test and report a whole run on this machine"),
+    "predict": ("run_mpc", ["predict"], "decide about new records with a trained model, in secret"),
+    "discovery": ("run_mpc", ["discovery"], "noisy statistics and roles only, in secret"),
+    "selftest": ("run_mpc", ["selftest"], "check every kind of secret operation on this machine"),
+    "report": ("report", [], "make report.html of a run again"),
+    "audit": ("audit", [], "verify that a run can be trusted; show its log"),
+    "policy": ("policy", [], "show, compare and review policy cards; appeals"),
+    "attack": ("security_eval", [], "attacks on what a run really gave to each one"),
+    "privacy": ("privacy_report", [], "what was released about the records, and what it cost"),
+    "reproduce": ("reproduce", [], "the method's tables over seeds, on the plaintext engine"),
+    "bench": ("bench", [], "measure beside stock CrypTen and plain torch"),
+    "certs": ("certs", [], "make the certificates of a consortium"),
+    "party": ("run_party", [], "start one party, on any host"),
+    "dealer": ("run_dealer", [], "start the dealer, on any host"),
 }
 
 
@@ -33,16 +42,20 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     if not given or given[0] in ("-h", "--help"):
         print(__doc__)
-        for name, (_, meaning) in COMMANDS.items():
+        for name, (_, _, meaning) in COMMANDS.items():
             print(f"  {name:<10}{meaning}")
-        print(f"\nsccvfl COMMAND --help tells more.\n{EXIT_CODES}")
+        print("\nsccvfl COMMAND --help tells more; --debug works everywhere, --json where there is a result.")
+        print(EXIT_CODES)
         return OK
     if given[0] not in COMMANDS:
         print(f"sccvfl: no command {given[0]!r}; there is {', '.join(COMMANDS)}", file=sys.stderr)
         return WRONG_USE
-    module = import_module(f"launch.{COMMANDS[given[0]][0]}")
-    rest = [*given[1:], *(["--selftest"] if given[0] == "selftest" else [])]
-    code: int = module.main(rest)
+    module, first, _ = COMMANDS[given[0]]
+    if find_spec(f"launch.{module}") is None:
+        print(f"sccvfl: {given[0]} is not part of this version", file=sys.stderr)
+        return WRONG_USE
+    sys.argv[0] = f"sccvfl {given[0]}"  # what --help and errors call the program
+    code: int = import_module(f"launch.{module}").main([*first, *given[1:]])
     return code
 
 

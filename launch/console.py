@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import ctypes
+import difflib
 import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 from protocols.config import ConfigError
-from protocols.errors import ProtocolError
+from protocols.errors import InputError, ProtocolError
 
 OK, STOPPED, WRONG_USE, CHECK_FAILED, INTERRUPTED = 0, 1, 2, 3, 130
 EXIT_CODES = (
@@ -21,29 +24,58 @@ EXIT_CODES = (
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
+class Parser(argparse.ArgumentParser):
+    """Help that teaches (the module's own text), `--json` and `--debug` everywhere, and one-line errors."""
+
+    def __init__(self, about: str | None, *, json: bool = True) -> None:
+        super().__init__(
+            description=about,
+            epilog=EXIT_CODES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        if json:
+            self.add_argument("--json", action="store_true", help="print the result as JSON")
+        self.add_argument("--debug", action="store_true", help="tracebacks and debug messages")
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """An option that is misspelt is named as such, before its value is taken for something else."""
+        for word in sys.argv[1:] if args is None else args:
+            name = word.partition("=")[0]
+            if name.startswith("--") and name not in self._option_string_actions:
+                close = difflib.get_close_matches(name, self._option_string_actions, 1)
+                self.error(f"no option {name}" + (f"; did you mean {close[0]}?" if close else ""))
+        return super().parse_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(WRONG_USE, f"{self.prog}: {message}; --help shows examples\n")
+
+
 def guarded(name: str, work: Callable[[], int], *, debug: bool = False) -> int:
     """Run a program; what goes wrong becomes one line on standard error and an exit code."""
     try:
         return work()
-    except ConfigError as error:
-        code, line = WRONG_USE, str(error)
-    except ProtocolError as error:
-        code, line = STOPPED, str(error)
-    except KeyboardInterrupt:
-        code, line = INTERRUPTED, "interrupted"
-    except Exception as error:
-        code, line = STOPPED, str(error)
-        if isinstance(error, ValueError):
-            code = WRONG_USE
-        if not getattr(error, "for_operator", False):
-            # The text of an unforeseen error may hold data; its type and place do not.
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            code = STOPPED
-            line = f"unexpected {type(error).__name__} in {os.path.basename(frame.filename)}:{frame.lineno}"
-    if debug:
-        traceback.print_exc()
+    except BaseException as error:
+        code, line = _told(error)
+        if debug:
+            traceback.print_exc()
     print(f"{name}: {line}", file=sys.stderr, flush=True)
     return code
+
+
+def _told(error: BaseException) -> tuple[int, str]:
+    """Exit code and line of what went wrong; SystemExit and the like go on."""
+    if isinstance(error, (ConfigError, InputError)):
+        return WRONG_USE, str(error)
+    if isinstance(error, ProtocolError):
+        return STOPPED, str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED, "interrupted"
+    if not isinstance(error, Exception):
+        raise error
+    # The text of an unforeseen error may hold data; its type and place do not.
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return STOPPED, f"unexpected {type(error).__name__} in {os.path.basename(frame.filename)}:{frame.lineno}"
 
 
 def keep_freed_memory() -> None:

@@ -17,7 +17,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.console import CHECK_FAILED, EXIT_CODES, OK, guarded
+from launch.console import CHECK_FAILED, OK, Parser, guarded
 from protocols.config import ConfigError
 
 if TYPE_CHECKING:
@@ -26,14 +26,12 @@ if TYPE_CHECKING:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     parser.add_argument("run", type=Path, help="the folder of a run, or a ledger")
     parser.add_argument("--out", type=Path, help="folder for the report (default: beside what is read)")
     parser.add_argument("--quiet", action="store_true", help="write the files, print their names only")
     options = parser.parse_args(arguments)
-    return guarded("privacy_report", lambda: run(options))
+    return guarded("privacy_report", lambda: run(options), debug=options.debug)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -55,11 +53,13 @@ def run(options: argparse.Namespace) -> int:
     folder = options.out or (options.run if options.run.is_dir() else options.run.parent)
     folder.mkdir(parents=True, exist_ok=True)
     paths = write_report(folder, report)
-    if not options.quiet:
+    if options.json:
+        print(json.dumps(report))
+    elif not options.quiet:
         print(to_markdown(report))
     if not vouched and len(ledgers) == 1:
         print("privacy_report: no .head beside the ledger, so lines cut off its end would not show", file=sys.stderr)
-    for path in paths:
+    for path in paths if not options.json else ():
         print(f"wrote {path}")
     if not report["accountants_agree"]:
         print("privacy_report: the accountants disagree; trust none of the figures", file=sys.stderr)

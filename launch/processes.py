@@ -24,7 +24,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Any
 
-from launch.console import OK, THREAD_VARIABLES
+from launch.console import OK, THREAD_VARIABLES, WRONG_USE
 from protocols.certificates import make_certificates
 from protocols.config import SessionConfig
 from protocols.rendezvous import listen_anywhere
@@ -48,9 +48,11 @@ class Child:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a session ended: the exit code to pass on, and one line for each process that failed."""
+    """How a session ended: the exit code to pass on, one line for each process that failed, and the line of the
+    one that is to blame: wrong input if there was any, else the first that failed."""
 
     code: int
+    cause: str
     failures: list[str]
     exit_codes: dict[str, int]
 
@@ -163,15 +165,18 @@ class LocalSession:
         while any(child.process.poll() is None for child in self.children):
             failed = [child for child in self.children if child.process.poll() not in (None, OK)]
             if failed and first is None:
-                first, limit = failed[0], time.monotonic() + _GRACE
+                first, limit = failed[-1], time.monotonic() + _GRACE
             if time.monotonic() > limit:
                 break
             time.sleep(0.02)
         self._end_all()
         failed = [child for child in self.children if child.process.returncode != OK]
-        first = first or (failed[0] if failed else None)
+        failed.sort(key=lambda child: child.name == "dealer")  # it only ever follows a party
+        wrong = [child for child in failed if child.process.returncode == WRONG_USE]
+        first = wrong[0] if wrong else first or (failed[0] if failed else None)
         return Ending(
             code=_exit_code(first.process.returncode) if first else OK,
+            cause=_failure(first) if first else "",
             failures=[_failure(child) for child in failed],
             exit_codes={child.name: _exit_code(child.process.returncode) for child in self.children},
         )

@@ -22,7 +22,8 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from launch.console import EXIT_CODES
+from launch.console import OK, Parser, guarded
+from secure_sccvfl.acs import load_any
 from secure_sccvfl.experiments import EXPERIMENTS, Job, run_job, summarise
 from secure_sccvfl.report.plots import draw
 from secure_sccvfl.report.tables import markdown
@@ -111,9 +112,7 @@ def reproduce(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     parser.add_argument("experiment", choices=EXPERIMENTS, help="which table of the paper")
     parser.add_argument(
         "--dataset",
@@ -129,8 +128,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.seeds < 1 or options.jobs < 1 or options.first_seed < 0:
         parser.error("--seeds and --jobs must be at least 1, --first-seed at least 0")
+    return guarded("reproduce", lambda: run(options), debug=options.debug)
+
+
+def run(options: argparse.Namespace) -> int:
     datasets = options.dataset or (["mobility"] if options.experiment == "folktables" else ["german"])
-    reproduce(
+    for name in datasets:
+        load_any(name)  # a name or a file that is wrong is told before work is handed out
+    rows = reproduce(
         options.experiment,
         datasets,
         options.split or ["iid"],
@@ -139,9 +144,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.out,
         options.engine,
     )
-    print((options.out / "results.md").read_text("utf-8"))
-    return 0
+    print(json.dumps(rows) if options.json else (options.out / "results.md").read_text("utf-8"))
+    return OK
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

@@ -13,16 +13,13 @@ import logging
 import sys
 from pathlib import Path
 
-from launch.console import EXIT_CODES, OK, guarded, keep_freed_memory, start_logging
+from launch.console import OK, Parser, guarded, keep_freed_memory, start_logging
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__, json=False)
     parser.add_argument("--config", type=Path, required=True, help="the session file")
     parser.add_argument("--certs", type=Path, help="folder with ca.pem and dealer/ (not needed for gloo)")
-    parser.add_argument("--debug", action="store_true", help="tracebacks and debug messages")
     options = parser.parse_args(arguments)
     start_logging(options.debug)
     keep_freed_memory()

@@ -24,7 +24,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from launch.console import EXIT_CODES, OK, guarded
+from launch.console import OK, Parser, guarded
 
 _TRAINING = ("dataset", "split", "seed", "mode", "epsilon", "delta", "refreshes", "noise", "card", "ledger")
 _DISCOVERY = ("epsilon", "delta", "refreshes", "noise", "rule", "ledger")
@@ -32,9 +32,7 @@ _METHOD = ("rule", "encoder", "generator", "consistency", "warmup", "steps", "la
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     jobs = ("train", "predict", "discovery", "selftest")
     parser.add_argument("job", nargs="?", default="train", choices=jobs, help="what to do (default train)")
     parser.add_argument("--parties", type=int, help="number of parties (default 3, or as the data say)")
@@ -77,8 +75,6 @@ def make_parser() -> argparse.ArgumentParser:
     running.add_argument("--deadline", type=float, default=60.0, help="seconds to wait for a peer (default 60)")
     running.add_argument("--certs", type=Path, help="certificates made by certs.py, instead of throw-away ones")
     running.add_argument("--out", type=Path, help="a new folder for logs and results (default runs/TIME)")
-    running.add_argument("--json", action="store_true", help="print the result as JSON")
-    running.add_argument("--debug", action="store_true", help="tracebacks and debug messages in the logs")
     return parser
 
 
@@ -111,17 +107,16 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"exit_codes": ending.exit_codes, "failures": ending.failures, "result": result}))
         return ending.code
-    for line in ending.failures:
-        print(line, file=sys.stderr)
     if result is not None:
         if job == "train":
             show_report(result, folder)
         else:
             _show(job, result, folder)
     if ending.code != OK:
-        print(f"logs are in {folder / 'logs'}", file=sys.stderr)
+        again = ""
         if job == "train" and any(folder.glob("party-*/checkpoints/*.npz")):
-            print(f"to go on from the last checkpoint: run_mpc.py --resume {folder}", file=sys.stderr)
+            again = f"; to go on from the last checkpoint: --resume {folder}"
+        print(f"run_mpc: {ending.cause} (logs are in {folder / 'logs'}{again})", file=sys.stderr)
     return ending.code
 
 

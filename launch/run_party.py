@@ -16,13 +16,11 @@ import socket
 import sys
 from pathlib import Path
 
-from launch.console import CHECK_FAILED, EXIT_CODES, OK, guarded, keep_freed_memory, start_logging
+from launch.console import CHECK_FAILED, OK, Parser, guarded, keep_freed_memory, start_logging
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__, json=False)
     parser.add_argument("--rank", type=int, required=True, help="this party's place in the session file, from 0")
     parser.add_argument("--config", type=Path, required=True, help="the session file")
     parser.add_argument("--certs", type=Path, help="folder with ca.pem and party-RANK/ (not needed for gloo)")
@@ -31,7 +29,6 @@ def main(arguments: list[str] | None = None) -> int:
         "--listen", metavar="HOST:PORT", help="listen here instead of the address in the session file"
     )
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of this process (default 1)")
-    parser.add_argument("--debug", action="store_true", help="tracebacks and debug messages")
     parser.add_argument("--listen-fd", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--progress", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)

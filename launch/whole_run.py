@@ -1,11 +1,14 @@
 """A whole secure run on this machine: train in secret, judge, evaluate in secret, report.
 
-Two sessions: the first trains and leaves each party its part of the model; the second loads these parts and
-opens test metrics. In between, on public benchmark data, the harness makes the judges' edited records.
+The first session trains and leaves each party its part of the model; the second loads these parts and opens
+test metrics. In between, on public benchmark data, the harness makes the judges' edited records, and a third
+session scores a few of them for the page. Last come report.json, the privacy report, the policy card, the page,
+and the run's log with the digests of all of it.
 """
 
 from __future__ import annotations
 
+import datetime
 import json
 import sys
 from collections.abc import Callable
@@ -16,6 +19,7 @@ from typing import Any
 from launch.console import OK
 from launch.processes import Ending, LocalSession
 from protocols.config import ConfigError, SessionConfig
+from protocols.errors import ProtocolError
 from secure_sccvfl.run_options import RunOptions
 
 Event = Callable[[dict[str, Any]], None]
@@ -39,39 +43,73 @@ class WholeRun:
         self.folder, self.config, self.certs, self.event, self.debug = folder, config, certs, event, debug
         self.options = RunOptions.of(config.options)
         self.parties = len(config.parties)
+        self.options.check(self.parties)
 
     def train(self) -> Ending:
         """The first session; a folder with checkpoints is resumed if the options say so."""
         return run_job(self.config, self.folder, self.certs, self.event, self.debug)
 
     def finish(self, harness: bool = True) -> dict[str, Any]:
-        """Judges, the second session, baselines, and the report's files; returns the report."""
+        """Judges, the second session, baselines and examples, and the report's files; returns the report."""
+        from secure_sccvfl.description import describe
+        from secure_sccvfl.report.page import write_page
+        from secure_sccvfl.run_log import seal
+        from secure_sccvfl.run_policy import card_of_run, write_card
         from secure_sccvfl.run_report import build, find_warnings, result_of
 
         trained = result_of(self.folder, 0)
         baselines: dict[str, dict[str, float]] = {}
+        drawn: list[dict[str, Any]] = []
         if self.options.pooled and harness:
-            baselines = self._harness(trained)
-        ending = self.evaluate()
-        if ending.code != OK:
-            raise RuntimeError("; ".join(ending.failures))
+            baselines, drawn = self._harness(trained)
+        self._must_end_well(self.evaluate())
         evaluated = result_of(self.folder / "evaluation", 0)
+        words = describe(self.options, self.parties)
+        examples = self._examples(drawn, trained["parties"].index(words["label"]["holder"])) if drawn else None
         models = {f"party-{rank}": result_of(self.folder, rank)["model"] for rank in range(self.parties)}
-        report = build(self.folder, trained, evaluated, baselines, models, [])
+        report = build(self.folder, trained, evaluated, baselines, models, words, examples)
         report["warnings"] = find_warnings(report)
         (self.folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
         self._privacy_report()
+        write_card(self.folder, card_of_run(report, self.options.policy(), datetime.date.today()))
+        write_page(self.folder)
+        facts = {key: report[key] for key in ("run", "dataset", "mask", "lambda")}
+        budget = {k: report["privacy"][k] for k in ("epsilon_rdp", "epsilon_pld", "delta", "cap")}
+        report["seal"] = seal(self.folder, {**facts, "budget": budget, "metrics": report["metrics"]})
         return report
 
-    def evaluate(self) -> Ending:
-        options = {k: v for k, v in self.config.options.items() if k != "resume"}
-        config = replace(self.config, job="evaluate", options={**options, "model": str(self.folder.resolve())})
-        return run_job(config, self.folder / "evaluation", self.certs, self.event, self.debug)
+    @staticmethod
+    def _must_end_well(ending: Ending) -> None:
+        if ending.code != OK:
+            raise ProtocolError(ending.cause)
 
-    def _harness(self, trained: dict[str, Any]) -> dict[str, dict[str, float]]:
+    def evaluate(self) -> Ending:
+        return self._with_model("evaluate", "evaluation")
+
+    def _with_model(self, job: str, place: str, **more: Any) -> Ending:
+        """A session on the trained model, in a folder of its own."""
+        options = {k: v for k, v in self.config.options.items() if k != "resume"}
+        config = replace(self.config, job=job, options={**options, "model": str(self.folder.resolve()), **more})
+        return run_job(config, self.folder / place, self.certs, self.event, self.debug)
+
+    def _examples(self, drawn: list[dict[str, Any]], receiver: int) -> dict[str, Any]:
+        """Decisions of the secure model for a few public records before and after an edit."""
+        from secure_sccvfl.examples import choose, read_predictions, write_records
+
+        place = self.folder / "examples"
+        place.mkdir(exist_ok=True)
+        write_records(place / "records.csv", drawn)
+        self._must_end_well(
+            self._with_model("predict", "examples", records=str((place / "records.csv").resolve()), scores=True)
+        )
+        return choose(drawn, read_predictions(place / f"party-{receiver}" / "predictions.csv"))
+
+    def _harness(self, trained: dict[str, Any]) -> tuple[dict[str, dict[str, float]], list[dict[str, Any]]]:
+        """Judges' edited records to the parties; metrics of the baselines; records to show as examples."""
         import torch
 
         from secure_sccvfl import benchmark_harness
+        from secure_sccvfl.examples import draw
         from secure_sccvfl.noise import Budget
         from secure_sccvfl.party_data import pooled
         from secure_sccvfl.policy import Roles
@@ -84,8 +122,10 @@ class WholeRun:
         split, roles = make_split(data, options.split, options.seed), Roles(trained["roles"])
         verdicts = benchmark_harness.make_verdicts(data, split, roles, options.seed)
         benchmark_harness.hand_out(data, verdicts, self.folder)
+        drawn = draw(data, split.test, verdicts["ot"], roles.named("M"), options.seed) if verdicts else []
         budget = Budget(options.epsilon, options.delta, options.refreshes + 1 + options.conditional)
-        return benchmark_harness.baselines(data, split, roles, verdicts, options.train_config(), budget, options.seed)
+        config, seed = options.train_config(), options.seed
+        return benchmark_harness.baselines(data, split, roles, verdicts, config, budget, seed), drawn
 
     def _privacy_report(self) -> None:
         from launch import privacy_report
@@ -126,4 +166,5 @@ def show_report(report: dict[str, Any], folder: Path) -> None:
     )
     for warning in report["warnings"]:
         console.print(f"[yellow]note:[/] {warning}")
-    console.print(f"everything else: {folder}")
+    console.print(f"the page: {folder / 'report.html'}; everything else is beside it")
+    console.print(f"seal, to be kept by every party: {report['seal']}")

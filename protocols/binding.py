@@ -112,7 +112,7 @@ def _replace_set_up(crypten: Any, current: Callable[[], Session]) -> None:
         lambda self: autograd.get(), lambda self, mode: _set(autograd, mode)
     )
 
-    class ContextConfig(cfg.__class__):  # type: ignore[name-defined]
+    class ContextConfig(cfg.__class__):  # type: ignore[name-defined, misc]
         config = property(lambda self: state.get(), lambda self, value: _set(state, value))
 
     cfg.__class__ = ContextConfig
@@ -235,7 +235,7 @@ def _replace_arithmetic(crypten: Any, Shared: Any, current: Callable[[], Session
                 precision = FRACTION_BITS
             public = Encoder(precision_bits=precision).encode(y)
             left = x.share * (1 << (precision - bits(x)))
-            total = left + sign * public if rank == 0 else torch.broadcast_tensors(left, public)[0].clone()
+            total = left + sign * public if rank == 0 else left + torch.zeros_like(public)
         target.share = total
         target.encoder = Encoder(precision_bits=precision)
         return target

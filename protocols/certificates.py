@@ -54,7 +54,9 @@ class Credentials:
             context.load_verify_locations(self.authority)
             context.load_cert_chain(self.certificate, self.key)
         except (ssl.SSLError, OSError) as error:
-            raise ProtocolError(f"cannot use the certificate {self.certificate}: {error}") from None
+            raise ProtocolError(
+                f"cannot use the certificate {self.certificate}: {error}; make a new set with launch/certs.py"
+            ) from None
         return context
 
 

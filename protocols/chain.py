@@ -29,6 +29,15 @@ class HashChain:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch(mode=0o600, exist_ok=False)
 
+    @classmethod
+    def reopened(cls, path: Path) -> HashChain:
+        """A log that is there already, its chain checked, to add to."""
+        chain = cls()
+        chain.entries, chain._path = read_chain(path), path
+        if chain.entries:
+            chain.head = str(chain.entries[-1]["hash"])
+        return chain
+
     def append(self, content: dict[str, Any]) -> str:
         """Add a line; returns the new head."""
         entry = {"index": len(self.entries), "previous": self.head, **content}

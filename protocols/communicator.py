@@ -89,7 +89,8 @@ class Communicator:
         if party.rank == src:
             send = {peer: [_array(scatter_list[peer])] for peer in party.others}
             party.transport.exchange("scatter", send, {})
-            return scatter_list[src]
+            own: torch.Tensor = scatter_list[src]
+            return own
         shape = tuple(size if size is not None else scatter_list[party.rank].size())
         return torch.from_numpy(party.transport.exchange("scatter", {}, {src: [Spec("<i8", shape)]})[src][0])
 

@@ -100,4 +100,5 @@ def _open_bits(party: Party, step: str, masked: Bits) -> Bits:
 def _parity(words: npt.NDArray[np.uint16]) -> Bits:
     folded = words ^ (words >> 8)
     folded = folded ^ (folded >> 4)
-    return _PARITY[folded & 15]
+    bits: Bits = _PARITY[folded & 15]
+    return bits

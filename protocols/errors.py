@@ -36,6 +36,10 @@ class RangeError(LocalError, ValueError):
     """A value does not fit the fixed-point range, or the bound that its caller promised."""
 
 
+class InputError(LocalError, ValueError):
+    """Something that a person gave cannot be used: data, a description, a policy card, a model."""
+
+
 class LedgerError(ProtocolError):
     """A hash-chained log is torn, edited, or differs between the parties."""
 

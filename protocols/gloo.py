@@ -45,7 +45,8 @@ class Gloo:
         wait = timedelta(seconds=config.connect)
         hello = config.digest() + code_digest()
         try:
-            store = dist.TCPStore(host, port, config.dealer + 1, node == 0, wait, wait_for_workers=False)
+            make: Any = dist  # its type stubs do not export the store
+            store = make.TCPStore(host, port, config.dealer + 1, node == 0, wait, wait_for_workers=False)
             store.set(f"hello {node}", hello.hex())
         except Exception as error:
             raise PeerError("party 0", "connect", f"could not be reached ({type(error).__name__})") from None

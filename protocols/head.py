@@ -248,7 +248,8 @@ def _select(
         zero = party.zero_share((rows * columns,)).reshape(rows, columns)
         if choices is None or one_hot is None:
             return zero
-        return zero + np.einsum("ng,ngc->nc", one_hot, choices)
+        chosen: Words = np.einsum("ng,ngc->nc", one_hot, choices)
+        return zero + chosen
     fields = party.take("selection", rows, groups, columns, owner, holder)
     share: Words = fields["c"]
     if party.rank == owner and choices is not None:

@@ -39,7 +39,10 @@ def listen(address: str) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=_MAX_PENDING_CALLERS)
     except OSError as error:
-        raise ProtocolError(f"cannot listen on {address}: {error.strerror or error}") from None
+        reason = (error.strerror or str(error)).partition(" (while")[0]
+        raise ProtocolError(
+            f"cannot listen on {address}: {reason}; choose another port, or end what uses it"
+        ) from None
 
 
 def listen_anywhere() -> tuple[socket.socket, str]:

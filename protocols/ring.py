@@ -59,12 +59,14 @@ def decode(words: Words, bits: int = FRACTION_BITS) -> npt.NDArray[np.float64]:
 
 def matmul(a: Words, b: Words) -> Words:
     """Matrix product in the ring. numpy is about three times as fast as torch for int64."""
-    return np.matmul(a, b)
+    product: Words = np.matmul(a, b)
+    return product
 
 
 def cross(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """a^T @ b for tall thin integer matrices of one word size: einsum reads both once, row by row."""
-    return np.einsum("na,nb->ab", a, b)
+    product: npt.NDArray[Any] = np.einsum("na,nb->ab", a, b)
+    return product
 
 
 def unsigned_quotient(words: Words, divisor: int) -> Words:

@@ -18,7 +18,6 @@ from accounting.events import Event
 from accounting.ledger import LedgerError
 from protocols.errors import LocalError, ProtocolError
 from protocols.runtime import Session
-from secure_sccvfl.schema import DataError
 
 
 def records_digest(ids: Iterable[str]) -> str:
@@ -28,10 +27,10 @@ def records_digest(ids: Iterable[str]) -> str:
 
 @contextmanager
 def refusals_in_one_line() -> Iterator[None]:
-    """What data or budget refuse ends a program with one line for the people here."""
+    """What the budget refuses ends a program with one line for the people here."""
     try:
         yield
-    except (BudgetError, DataError, LedgerError) as error:
+    except (BudgetError, LedgerError) as error:
         raise LocalError(str(error)) from error
 
 

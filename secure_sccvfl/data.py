@@ -144,6 +144,11 @@ def _codes(column: pd.Series, values: tuple[str, ...], what: str) -> np.ndarray:
     return codes.astype(int)
 
 
+def _named(table: pd.DataFrame) -> str:
+    """The columns of a table, the first of them if there are many."""
+    return ", ".join(map(str, table.columns[:12])) + (", ..." if len(table.columns) > 12 else "")
+
+
 class _Files:
     """Tables by file name, each read once, indexed by id."""
 
@@ -155,7 +160,7 @@ class _Files:
         if name not in self.tables:
             table = _read_table(self.folder / name)
             if self.id_column not in table:
-                raise DataError(f"{owner}: {name!r} has no id column {self.id_column!r}")
+                raise DataError(f"{owner}: {name!r} has no id column {self.id_column!r}; it has {_named(table)}")
             if table[self.id_column].duplicated().any():
                 twice = table[self.id_column][table[self.id_column].duplicated()].iloc[0]
                 raise DataError(f"{owner}: id {twice!r} occurs twice in {name!r}")
@@ -163,7 +168,7 @@ class _Files:
         table = self.tables[name]
         lost = [c for c in columns if c not in table]
         if lost:
-            raise DataError(f"{owner}: {name!r} has no column {lost}")
+            raise DataError(f"{owner}: {name!r} has no column {lost[0]!r}; it has {_named(table)}")
         return table[columns]
 
 
@@ -180,6 +185,8 @@ def read_description(path: Path) -> dict[str, Any]:
     try:
         with open(path, "rb") as handle:
             spec: dict[str, Any] = tomllib.load(handle)
+    except OSError as error:
+        raise DataError(f"cannot read the description {path}: {error.strerror}") from None
     except tomllib.TOMLDecodeError as error:
         raise DataError(f"{path.name} is not a valid TOML file: {error}") from None
     for key in ("name", "task", "id", "label", "protected", "parties"):

@@ -120,6 +120,7 @@ class Finding:
         """For the audit log."""
         return {
             "roles": dict(self.roles.of),
+            "mask": self.roles.digest(),
             "scores": dict(self.scores),
             "p_values": dict(self.p_values),
             "changes": list(self.log),

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from protocols.errors import InputError
 from protocols.ring import Words
 from secure_sccvfl.discovery import Sketch
 from secure_sccvfl.encoders import Encoder, FeatureEncoder, PlainEncoder
@@ -24,7 +25,7 @@ from secure_sccvfl.policy import Role, Roles
 from secure_sccvfl.units import Layout
 
 
-class ModelError(ValueError):
+class ModelError(InputError):
     """A model that can not be used; the message says why."""
 
     for_operator = True

@@ -1,11 +1,16 @@
 """Roles and the policy card that fixes or overrides them, with a written reason for each.
 
 N is held fixed, M is edited under a change of s, P is a proxy: passed through and not to be relied on.
-Which is which is a decision of people; discovery only proposes.
+Which is which is a decision of people; discovery only proposes. A card has a version, owners, a reason and the
+evidence for each role, a date by which it is to be reviewed, and the log of appeals and reviews. Cards written by
+hand are TOML or JSON and belong under version control; the card of a run is in its folder, and every change of
+it goes to the run's hash-chained log (`run_log`).
 """
 
 from __future__ import annotations
 
+import datetime
+import hashlib
 import json
 import tomllib
 from collections.abc import Mapping
@@ -14,11 +19,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+from protocols.errors import InputError
+
 Role = Literal["N", "M", "P"]
+EventKind = Literal["appeal", "review", "decision"]
 ROLES: tuple[Role, ...] = ("N", "M", "P")
+REVIEW_DAYS = 365
 
 
-class PolicyError(ValueError):
+class PolicyError(InputError):
     """A policy card that can not be followed; the message names the entry."""
 
     for_operator = True
@@ -37,6 +46,10 @@ class Roles:
 
     def named(self, role: Role) -> tuple[str, ...]:
         return tuple(sorted(k for k, v in self.of.items() if v == role))
+
+    def digest(self) -> str:
+        """The version of a mask: stands for the role of every feature."""
+        return hashlib.sha256(json.dumps(dict(self.of), sort_keys=True).encode()).hexdigest()
 
     def with_role(self, role: Role, names: tuple[str, ...]) -> Roles:
         """The same roles with these features moved to one role."""
@@ -60,17 +73,21 @@ class Decision:
 
 @dataclass(frozen=True)
 class PolicyCard:
-    """Version, owners, decisions, and the log of appeals and reviews."""
+    """Version, owners, decisions, the log of appeals and reviews, when to look again, and the run it is of."""
 
     dataset: str
     version: str
     owners: tuple[str, ...]
     decisions: Mapping[str, Decision] = field(default_factory=dict)
     events: tuple[Mapping[str, str], ...] = ()
+    review_due: str = ""
+    run: str = ""
 
     def __post_init__(self) -> None:
         if not self.version or not self.owners:
             raise PolicyError(f"card for {self.dataset!r}: version and owners are needed")
+        if self.review_due:
+            _date(self.review_due)
 
     def apply(self, proposed: Roles) -> Roles:
         """Decisions of the card over what discovery proposed; an unknown feature is an error."""
@@ -79,12 +96,58 @@ class PolicyCard:
             raise PolicyError(f"card for {self.dataset!r} names unknown features {unknown}")
         return Roles({**proposed.of, **{k: d.role for k, d in self.decisions.items()}})
 
-    def logged(self, kind: Literal["appeal", "review", "decision"], date: str, who: str, text: str) -> PolicyCard:
-        """The card with one more event; roles change only by a new version with its own reasons."""
-        if kind not in ("appeal", "review", "decision") or not text.strip():
-            raise PolicyError(f"an event is an appeal, a review or a decision with a text, got {kind!r}")
-        event = {"kind": kind, "date": date, "who": who, "text": text}
+    def logged(self, kind: EventKind, date: str, who: str, text: str, **more: str) -> PolicyCard:
+        """The card with one more event; roles change only by `decided`, with a reason and a new version."""
+        if kind not in ("appeal", "review", "decision") or not text.strip() or not who.strip():
+            raise PolicyError(f"an event is an appeal, a review or a decision by someone, with a text, got {kind!r}")
+        _date(date)
+        event = {"kind": kind, "number": str(len(self.events) + 1), "date": date, "who": who, "text": text, **more}
         return replace(self, events=(*self.events, event))
+
+    def appealed(self, feature: str, date: str, who: str, text: str, wants: Role | None = None) -> PolicyCard:
+        """Someone objects to a role."""
+        self._has(feature)
+        if wants is not None and wants not in ROLES:
+            raise PolicyError(f"unknown role {wants!r}; use N, M or P")
+        return self.logged("appeal", date, who, text, feature=feature, **({"wants": wants} if wants else {}))
+
+    @property
+    def open_appeals(self) -> tuple[Mapping[str, str], ...]:
+        """Appeals that no review has answered."""
+        answered = {e.get("answers") for e in self.events if e["kind"] == "review"}
+        return tuple(e for e in self.events if e["kind"] == "appeal" and e.get("number") not in answered)
+
+    def reviewed(
+        self, date: str, who: str, reason: str, appeal: str = "", role: Role | None = None, due: str = ""
+    ) -> PolicyCard:
+        """The answer to an appeal, or a regular review without one: keeps the roles, or changes one.
+
+        Sets the next date; a changed role makes a new version, which the next run follows (`--card`).
+        """
+        more: dict[str, str] = {}
+        if appeal:
+            asked = [e for e in self.open_appeals if e.get("number") == appeal]
+            if not asked:
+                numbers = ", ".join(str(e.get("number")) for e in self.open_appeals) or "none"
+                raise PolicyError(f"no open appeal {appeal!r}; open are: {numbers}")
+            more = {"answers": appeal, "feature": asked[0]["feature"]}
+        elif role is not None:
+            raise PolicyError("a role is changed in answer to an appeal: name it")
+        card = self
+        if role is not None:
+            feature, old = more["feature"], self.decisions[more["feature"]]
+            new = replace(old, role=role, reason=reason)
+            more["change"] = f"{old.role} -> {role}"
+            card = replace(self, decisions={**self.decisions, feature: new}, version=next_version(self.version))
+        due = due or (_date(date) + datetime.timedelta(days=REVIEW_DAYS)).isoformat()
+        return replace(card.logged("review", date, who, reason, **more), review_due=due)
+
+    def overdue(self, today: datetime.date) -> bool:
+        return bool(self.review_due) and _date(self.review_due) < today
+
+    def _has(self, feature: str) -> None:
+        if feature not in self.decisions:
+            raise PolicyError(f"the card has no feature {feature!r}; it has {', '.join(sorted(self.decisions))}")
 
     def diff(self, newer: PolicyCard) -> dict[str, tuple[str | None, str | None]]:
         """Features whose role differs between two versions: (old, new)."""
@@ -101,6 +164,8 @@ class PolicyCard:
                 k: {"role": d.role, "reason": d.reason, "evidence": d.evidence} for k, d in self.decisions.items()
             },
             "events": [dict(e) for e in self.events],
+            "review_due": self.review_due,
+            "run": self.run,
         }
 
     @classmethod
@@ -108,17 +173,48 @@ class PolicyCard:
         for key in ("dataset", "version", "owners", "decisions"):
             if key not in raw:
                 raise PolicyError(f"the card has no {key!r}")
-        decisions = {
-            k: Decision(d["role"], d.get("reason", ""), d.get("evidence", "")) for k, d in raw["decisions"].items()
-        }
-        events = tuple(raw.get("events", ()))
-        return cls(raw["dataset"], str(raw["version"]), tuple(raw["owners"]), decisions, events)
+        try:
+            decisions = {
+                k: Decision(d["role"], d.get("reason", ""), d.get("evidence", ""))
+                for k, d in raw["decisions"].items()
+            }
+        except (KeyError, TypeError, AttributeError):
+            raise PolicyError('each decision of a card is { role = "N", reason = "why" }') from None
+        return cls(
+            raw["dataset"],
+            str(raw["version"]),
+            tuple(raw["owners"]),
+            decisions,
+            tuple(raw.get("events", ())),
+            str(raw.get("review_due", "")),
+            str(raw.get("run", "")),
+        )
+
+
+def next_version(version: str) -> str:
+    """1 becomes 2, 2.7 becomes 2.8; anything else gets a number at its end."""
+    head, dot, last = version.rpartition(".")
+    return f"{head}{dot}{int(last) + 1}" if last.isdigit() else f"{version}.1"
+
+
+def _date(text: str) -> datetime.date:
+    try:
+        return datetime.date.fromisoformat(text)
+    except ValueError:
+        raise PolicyError(f"{text!r} is no date; write it as 2026-01-31") from None
 
 
 def read_card(path: Path) -> PolicyCard:
     """A card from a TOML or JSON file."""
-    text = path.read_text(encoding="utf-8")
-    return PolicyCard.of(tomllib.loads(text) if path.suffix == ".toml" else json.loads(text))
+    try:
+        text = path.read_text(encoding="utf-8")
+        return PolicyCard.of(tomllib.loads(text) if path.suffix == ".toml" else json.loads(text))
+    except OSError as error:
+        raise PolicyError(f"cannot read the policy card {path}: {error.strerror}") from None
+    except ValueError as error:
+        if isinstance(error, PolicyError):
+            raise PolicyError(f"{path.name}: {error}") from None
+        raise PolicyError(f"{path.name} is neither valid TOML nor JSON: {error}") from None
 
 
 def shipped_card(dataset: str) -> PolicyCard:
@@ -126,5 +222,5 @@ def shipped_card(dataset: str) -> PolicyCard:
     with resources.as_file(resources.files("secure_sccvfl") / "data_files") as folder:
         path = folder / f"{dataset}.policy.toml"
         if not path.exists():
-            raise PolicyError(f"no card is shipped for {dataset!r}")
+            raise PolicyError(f"no card is shipped for {dataset!r}; name the file of one, or leave --card out")
         return read_card(path)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from accounting.calibration import check_target
 from protocols.config import ConfigError
 from protocols.noise import NoiseKind
 from secure_sccvfl.discovery import DiscoveryConfig, Rule
@@ -78,6 +79,7 @@ class RunOptions:
             if get_origin(hint) is Literal and value not in get_args(hint):
                 raise ConfigError(f"no {name} {value!r}; there is {', '.join(get_args(hint))}")
         try:
+            check_target(made.epsilon, made.delta)
             made.train_config()
         except (ValueError, TypeError) as error:
             raise ConfigError(str(error)) from None
@@ -106,6 +108,13 @@ class RunOptions:
         if not self.card:
             return None
         return shipped_card(self.dataset) if self.card == "shipped" else read_card(Path(self.card))
+
+    def check(self, parties: int) -> None:
+        """Everything that can be known to be wrong before a process starts or a record is read."""
+        features = {f.name for own in self.scheme(parties).features for f in own}
+        card = self.policy()
+        if card is not None and (unknown := sorted(set(card.decisions) - features)):
+            raise ConfigError(f"the policy card names {unknown[0]!r}, which is no column of {self.dataset}")
 
     def scheme(self, parties: int) -> Scheme:
         """The public description of the data set."""

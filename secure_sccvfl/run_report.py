@@ -54,12 +54,15 @@ def build(
     evaluated: Mapping[str, Any] | None,
     baselines: Mapping[str, Mapping[str, float]],
     models: Mapping[str, str],
-    warnings: list[str],
+    words: Mapping[str, Any],
+    examples: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """The report of a finished run; paths of this machine are not in it."""
     releases = release_table(folder)
     if evaluated is not None:
         releases += [r for r in release_table(folder / "evaluation") if r["name"] == "evaluation"]
+    if examples is not None:
+        releases += [r for r in release_table(folder / "examples") if r["name"] == "predictions"]
     cost = {**trained["cost"], **(evaluated["cost"] if evaluated is not None else {})}
     total = {
         key: sum(phase[key] for phase in cost.values()) for key in ("seconds", "rounds", "bytes", "dealer_bytes")
@@ -72,6 +75,7 @@ def build(
         "parties": len(trained["parties"]),
         "party_names": trained["parties"],
         "dataset": trained["dataset"],
+        "data": words,
         "pooled": trained["pooled"],
         "split": trained["split"],
         "seed": trained["seed"],
@@ -79,6 +83,7 @@ def build(
         "metrics": evaluated["metrics"] if evaluated is not None else {},
         "baselines": baselines,
         "roles": trained["roles"],
+        "mask": trained["mask"],
         "owners": trained["owners"],
         "scores": trained["scores"],
         "role_changes": trained["changes"],
@@ -96,8 +101,9 @@ def build(
         },
         "releases": releases,
         "models": models,
+        "examples": examples,
         "cost": {**cost, "total": total},
-        "warnings": warnings,
+        "warnings": [],
     }
 
 

@@ -14,12 +14,14 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from protocols.errors import InputError
+
 Kind = Literal["number", "category", "code"]
 MISSING = "(missing)"
 DEFAULT_BINS = 5
 
 
-class DataError(ValueError):
+class DataError(InputError):
     """The data or its description can not be used as it stands; the message says why."""
 
     for_operator = True
@@ -27,7 +29,10 @@ class DataError(ValueError):
 
 @dataclass(frozen=True)
 class Feature:
-    """One column. `code` is a number that stands for a category and is cut at public edges."""
+    """One column. `code` is a number that stands for a category and is cut at public edges.
+
+    `labels` are words for the categories, in their order, for people who read a report.
+    """
 
     name: str
     kind: Kind
@@ -38,6 +43,7 @@ class Feature:
     missing: bool = False
     meaning: str = ""
     unit: str = ""
+    labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -49,6 +55,8 @@ class Feature:
                 raise DataError(f"{self.name}: a category needs at least two values, got {self.categories}")
             if len(set(self.categories)) != len(self.categories):
                 raise DataError(f"{self.name}: a category is listed twice in {self.categories}")
+            if self.labels and len(self.labels) != len(self.categories):
+                raise DataError(f"{self.name}: {len(self.labels)} labels for {len(self.categories)} categories")
             return
         if self.kind == "code" and not self.edges:
             raise DataError(f"{self.name}: a code needs public edges")
@@ -109,7 +117,7 @@ class Feature:
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Feature:
         """Read one entry of a feature dictionary; unknown keys are refused."""
-        known = {"name", "kind", "low", "high", "edges", "categories", "missing", "meaning", "unit"}
+        known = {"name", "kind", "low", "high", "edges", "categories", "missing", "meaning", "unit", "labels"}
         extra = set(row) - known
         if extra:
             raise DataError(f"feature {row.get('name')!r}: unknown keys {sorted(extra)}")
@@ -125,6 +133,8 @@ class Feature:
             fields.setdefault("high", fields["edges"][-1])
         if "categories" in fields:
             fields["categories"] = tuple(_plain_number(str(v).strip()) for v in fields["categories"])
+        if "labels" in fields:
+            fields["labels"] = tuple(str(v) for v in fields["labels"])
         for bound in ("low", "high"):
             if bound in fields:
                 fields[bound] = float(fields[bound])

@@ -12,14 +12,14 @@ from typing import Any
 
 from accounting.accountant import epsilon_of
 from accounting.budget import Budget
-from accounting.calibration import noise_multiplier
+from accounting.calibration import check_target, noise_multiplier
 from protocols.alignment import check_alignment
 from protocols.chain import unused_name
 from protocols.config import ConfigError, SessionConfig
 from protocols.releases import ReleasePlan
 from protocols.runtime import Session
 from secure_sccvfl.audit import AuditLog
-from secure_sccvfl.charging import Charger, records_digest
+from secure_sccvfl.charging import Charger, records_digest, refusals_in_one_line
 from secure_sccvfl.checkpoints import Checkpoints
 from secure_sccvfl.jobs import Progress
 from secure_sccvfl.model_files import PartyModel, save_model
@@ -45,6 +45,10 @@ def open_budget(options: RunOptions, session: Session, name: str, records: str, 
     else:
         raise ConfigError("a run needs a folder for its ledger")
     place.mkdir(parents=True, exist_ok=True)
+    try:
+        check_target(options.epsilon, options.delta, rows)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     return Budget.open(place / "ledger.jsonl", records, options.epsilon, options.delta, rows), place / "ledger.jsonl"
 
 
@@ -62,6 +66,10 @@ class TrainJob:
         return sealed_plan(self.data.scheme, self.options)
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        with refusals_in_one_line():
+            return self._run(session, progress)
+
+    def _run(self, session: Session, progress: Progress) -> dict[str, Any]:
         data, options, scheme = self.data, self.options, self.data.scheme
         config, folder = options.train_config(), session.folder
         meter = PhaseMeter(session)
@@ -96,7 +104,9 @@ class TrainJob:
         if folder is not None and ledger.parent != folder:
             for path in ledger.parent.glob("ledger.jsonl*"):
                 shutil.copyfile(path, folder / path.name)
-        audit("trained", {"lambda": model.lam, "temperature": model.temperature, "model": mine})
+        spent = epsilon_of(budget.events, options.delta)
+        paid = {"epsilon_rdp": spent, "mask": model.roles.digest()}
+        audit("trained", {"lambda": model.lam, "temperature": model.temperature, **paid, "model": mine})
         return {
             "ok": True,
             "run": name,
@@ -115,7 +125,7 @@ class TrainJob:
             "trials": [asdict(t) for t in model.trials],
             "steps": warmup_steps(config) + sum(t.steps for t in model.trials),
             "privacy": {
-                "epsilon_rdp": epsilon_of(budget.events, options.delta),
+                "epsilon_rdp": spent,
                 "delta": options.delta,
                 "cap": options.epsilon,
                 "noise": options.noise,

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from secure_sccvfl.intervals import Z95, wilson
+
 TorchLogits = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -53,10 +55,7 @@ class Rate:
     @classmethod
     def of_counts(cls, attack: str, view: str, hits: int, total: int, chance: float) -> Rate:
         """Wilson interval of a plain proportion."""
-        z, p = 1.96, hits / total
-        middle = (p + z * z / (2 * total)) / (1 + z * z / total)
-        half = z * math.sqrt(p * (1 - p) / total + z * z / (4 * total**2)) / (1 + z * z / total)
-        return cls(attack, view, p, max(middle - half, 0.0), min(middle + half, 1.0), chance)
+        return cls(attack, view, hits / total, *wilson(hits / total, total), chance)
 
     @classmethod
     def balanced(cls, attack: str, view: str, guess: np.ndarray, truth: np.ndarray) -> Rate:
@@ -65,5 +64,5 @@ class Rate:
         hits = np.array([(guess[truth == g] == g).mean() for g in groups])
         sizes = np.array([(truth == g).sum() for g in groups])
         rate = float(hits.mean())
-        half = 1.96 * math.sqrt(float((hits * (1 - hits) / sizes).sum())) / len(groups)
+        half = Z95 * math.sqrt(float((hits * (1 - hits) / sizes).sum())) / len(groups)
         return cls(attack, view, rate, max(rate - half, 0.0), min(rate + half, 1.0), 1 / len(groups))

@@ -1,0 +1,66 @@
+"""Can a finished run be trusted? Checks every log, digest and figure of its folder against each other.
+
+    python launch/audit.py verify runs/2026-01-01
+    python launch/audit.py verify runs/2026-01-01 --seal 3f9c0a12d4e5    the seal that you noted when it ended
+    python launch/audit.py log runs/2026-01-01                           what was done, line by line
+
+`verify` says in one line whether the run can be trusted, and names what does not fit. Whoever can write every
+file of the folder could make all of it anew; the seal, kept by others, is what shows that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from launch.console import CHECK_FAILED, OK, Parser, guarded
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = Parser(__doc__)
+    parser.add_argument("what", choices=("verify", "log"), help="check the run, or show its log")
+    parser.add_argument("run", type=Path, help="the folder of a finished run")
+    parser.add_argument("--seal", help="the seal noted when the run ended (at least its first 12 characters)")
+    options = parser.parse_args(arguments)
+    return guarded("audit", lambda: run(options), debug=options.debug)
+
+
+def run(options: argparse.Namespace) -> int:
+    return _verify(options) if options.what == "verify" else _log(options)
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from secure_sccvfl.run_audit import verify
+
+    found = verify(options.run, options.seal)
+    problems = [line for lines in found.values() for line in lines]
+    if options.json:
+        print(json.dumps({"trusted": not problems, "checks": found}))
+    elif not problems:
+        print(f"{options.run} can be trusted: {', '.join(found)} fit together")
+    else:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        print(f"{options.run} can NOT be trusted: {problems[0]}{more}")
+        for line in problems[1:]:
+            print(f"  {line}", file=sys.stderr)
+    return CHECK_FAILED if problems else OK
+
+
+def _log(options: argparse.Namespace) -> int:
+    from secure_sccvfl.run_log import read_log
+
+    entries = read_log(options.run)
+    if options.json:
+        print(json.dumps(entries))
+        return OK
+    for entry in entries:
+        facts = {k: v for k, v in entry.items() if k not in ("index", "previous", "hash", "event", "time", "files")}
+        print(f"{entry['time']}  {entry['event']}: {len(entry['files'])} files, {json.dumps(facts)}")
+    print(f"seal {entries[-1]['hash']}")
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

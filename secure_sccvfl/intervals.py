@@ -1,0 +1,15 @@
+"""Intervals of a rate that was seen on a number of records."""
+
+from __future__ import annotations
+
+import math
+
+Z95 = 1.96
+
+
+def wilson(rate: float, total: int) -> tuple[float, float]:
+    """95 % Wilson interval of a proportion; for a mean of shares between 0 and 1 it is wide enough too."""
+    square = Z95 * Z95 / total
+    middle = (rate + square / 2) / (1 + square)
+    half = Z95 * math.sqrt(max(rate * (1 - rate), 0.0) / total + square / (4 * total)) / (1 + square)
+    return max(middle - half, 0.0), min(middle + half, 1.0)

@@ -1,0 +1,69 @@
+"""What the generator of one party changes, by group: read off the noisy tables that were opened to that party.
+
+This follows from released values alone, so it costs no privacy. The tables were released to their owner, so the
+page of a whole run leaves them out; a party makes a page with its own (`report.py RUN --party K`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.generators import FLOOR
+from secure_sccvfl.model_files import model_digest
+from secure_sccvfl.run_options import RunOptions
+from secure_sccvfl.schema import Feature
+from secure_sccvfl.scores import probabilities
+
+
+def group_edits(model: Path, features: tuple[Feature, ...], groups: Mapping[str, list[str]]) -> list[dict[str, Any]]:
+    """For each mediator and attribute: mean of a number, or share of each category, in the most distant groups."""
+    model_digest(model)
+    facts = json.loads((model / "model.json").read_text())
+    found = []
+    with np.load(model / "model.npz") as arrays:
+        for sketch in facts["sketches"]:
+            for feature in (f for f in features if facts["roles"][f.name] == "M"):
+                table = probabilities(arrays[f"table {sketch['attribute']} {feature.name}"], FLOOR)
+                far = np.abs(table[:, :, None] - table[:, None, :]).sum(axis=0)
+                a, b = sorted(int(g) for g in np.unravel_index(far.argmax(), far.shape))
+                names = groups[sketch["attribute"]]
+                found.append(
+                    {
+                        "name": feature.meaning or feature.name,
+                        "groups": [names[a], names[b]],
+                        "moves": _moves(feature, table[:, a], table[:, b]),
+                    }
+                )
+    return found
+
+
+def own_edits(run: Path, party: int) -> list[dict[str, Any]]:
+    """What the generator of a party of this run does, from the party's folder and the public description."""
+    config = SessionConfig.load(run / "session.toml")
+    scheme = RunOptions.of(config.options).scheme(len(config.parties))
+    if not 0 <= party < len(scheme.parties):
+        raise ConfigError(f"the run has parties 0 to {len(scheme.parties) - 1}, not {party}")
+    report = json.loads((run / "report.json").read_text())
+    groups = {a["name"]: a["labels"] for a in report["data"]["protected"]}
+    return group_edits(run / f"party-{party}" / "model", scheme.features[party], groups)
+
+
+def _moves(feature: Feature, p: np.ndarray, q: np.ndarray) -> list[dict[str, str]]:
+    """What differs: the mean, or the two categories whose shares differ most."""
+    if feature.kind == "number":
+        middle = (feature.cuts[:-1] + feature.cuts[1:]) / 2
+        means = [float(v[: len(middle)] @ middle / v[: len(middle)].sum()) for v in (p, q)]
+        return [{"what": "mean", "from": f"{means[0]:.4g} {feature.unit}", "to": f"{means[1]:.4g} {feature.unit}"}]
+    if feature.kind == "category":
+        names = list(feature.labels or feature.categories)
+    else:
+        names = [f"{low:g} to {high:g}" for low, high in zip(feature.cuts, feature.cuts[1:], strict=False)]
+    names += ["not known"] * feature.missing
+    most = np.argsort(-np.abs(q - p))[:2]
+    return [{"what": names[k], "from": f"{100 * p[k]:.0f} %", "to": f"{100 * q[k]:.0f} %"} for k in most]

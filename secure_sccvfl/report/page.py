@@ -1,0 +1,81 @@
+"""`report.html`: one page that tells a stranger what was trained, how good and fair it is, what it cost and who
+learned what. It needs nothing but itself: styles, script and pictures are inside, and nothing is fetched.
+
+It is made from files of the run's folder: report.json, privacy_budget.json, policy_card.json, a party's audit log
+and, once the security evaluation has been run, security.json. It shows single records only where they are public.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from accounting.plots import cost_plot, left_plot, running_plot
+from protocols.config import ConfigError
+from secure_sccvfl.audit import read_audit
+from secure_sccvfl.report import facts
+from secure_sccvfl.run_policy import CARD
+
+PAGE = "report.html"
+
+
+def write_page(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any]] | None = None) -> Path:
+    """The page of a run. With a party's number and its own edits: the page for that party, in its own folder."""
+    path = (run if party is None else run / f"party-{party}") / PAGE
+    path.write_text(render(run, party, edits), encoding="utf-8")
+    return path
+
+
+def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any]] | None = None) -> str:
+    text = _text(run / "report.json")
+    report = json.loads(text)
+    budget = json.loads(_text(run / "privacy_budget.json"))
+    card = _optional(run / CARD)
+    audit = [entry for log in sorted((run / "party-0").glob("audit*.jsonl")) for entry in read_audit(log)]
+    environment = Environment(
+        loader=PackageLoader("secure_sccvfl.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters["svg"] = Markup
+    return environment.get_template("report.html").render(
+        r=report,
+        b=budget,
+        card=card,
+        css=Markup(_template("report.css")),
+        script=Markup(_template("report.js")),
+        digest=hashlib.sha256(text.encode()).hexdigest(),
+        head=facts.headline(report),
+        panels=facts.metric_panels(report),
+        table=facts.metric_table(report),
+        roles=facts.role_chart(report, audit, card),
+        role_words=facts.ROLES,
+        examples=facts.examples(report),
+        edits=edits,
+        party=None if party is None else report["party_names"][party],
+        refused=[entry for entry in audit if entry["event"] == "refresh refused"],
+        learned=facts.learned(report),
+        trials=facts.training_panels(report),
+        costs=facts.cost_rows(report),
+        attacks=facts.attack_panels(_optional(run / "security.json")),
+        budget_plots=[Markup(plot(budget)) for plot in (left_plot, running_plot, cost_plot)],
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        raise ConfigError(f"{path.parent} is not the folder of a finished run: it has no {path.name}") from None
+
+
+def _optional(path: Path) -> dict[str, Any] | None:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def _template(name: str) -> str:
+    return (Path(__file__).parent / "templates" / name).read_text(encoding="utf-8")

@@ -1,0 +1,281 @@
+"""A finished run as its readers have it: the page, the policy card, the log, and what an audit finds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from launch.cli import main
+from protocols.chain import HashChain, read_chain
+from secure_sccvfl.policy import read_card
+from secure_sccvfl.run_audit import verify
+from secure_sccvfl.run_log import record
+
+SECTIONS = (
+    "warnings",
+    "metrics",
+    "roles",
+    "examples",
+    "privacy",
+    "attacks",
+    "learned",
+    "training",
+    "cost",
+    "trust",
+)
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run of two parties on German Credit, with everything that a run writes."""
+    run = tmp_path_factory.mktemp("finished") / "run"
+    small = [
+        "--refreshes",
+        "1",
+        "--warmup",
+        "3",
+        "--steps",
+        "10",
+        "--lambdas",
+        "1",
+        "2",
+        "--card",
+        "shipped",
+        "--json",
+    ]
+    assert main(["run", "--parties", "2", *small, "--out", str(run)]) == 0
+    return run
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    shutil.copytree(finished, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def problems(run: Path, *checks: str) -> list[str]:
+    found = verify(run)
+    return [line for name, lines in found.items() for line in lines if not checks or name in checks]
+
+
+def test_a_run_as_it_ends_can_be_trusted(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert problems(finished) == []
+    seal = read_chain(finished / "audit.jsonl")[-1]["hash"]
+    assert main(["audit", "verify", str(finished), "--seal", seal[:16]]) == 0
+    assert "can be trusted" in capsys.readouterr().out
+    assert main(["audit", "verify", str(finished), "--seal", "0" * 64]) == 3
+    assert "another seal" in capsys.readouterr().out
+    assert main(["audit", "log", str(finished)]) == 0 and seal in capsys.readouterr().out
+
+
+LOGS = (
+    "party-1/releases.jsonl",
+    "party-0/audit.jsonl",
+    "party-1/ledger.jsonl",
+    "evaluation/party-0/releases.jsonl",
+    "examples/party-1/releases.jsonl",
+    "audit.jsonl",
+)
+Damage = Callable[[list[str]], list[str]]
+DAMAGES: dict[str, Damage] = {
+    "changed": lambda lines: [*lines[:-1], re.sub(r"\d", lambda m: str(9 - int(m[0])), lines[-1], count=1)],
+    "dropped": lambda lines: lines[:-1],
+    "swapped": lambda lines: [*lines[:-2], *reversed(lines[-2:])] if len(lines) > 1 else [lines[0], lines[0]],
+    "added": lambda lines: [*lines, lines[-1]],
+}
+
+
+@pytest.mark.parametrize("log", LOGS)
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damaged_log_is_found(run: Path, log: str, kind: str) -> None:
+    lines = (run / log).read_text().splitlines()
+    damaged = DAMAGES[kind](lines)
+    assert damaged != lines
+    (run / log).write_text("\n".join(damaged) + "\n")
+    assert problems(run)
+    if log != "audit.jsonl":  # found without the run's own log too, by the other logs alone
+        assert problems(run, "logs", "results", "report", "budget")
+
+
+def test_a_line_that_continues_the_chain_is_found_too(run: Path) -> None:
+    """Whoever knows how hashes are made can add a line to one party's log, not to what the others have."""
+    for name in ("releases.jsonl", "audit.jsonl"):
+        HashChain.reopened(run / "party-0" / name).append({"event": "roles", "release": "z", "receivers": [0]})
+    assert any("differs" in line for line in problems(run, "logs"))
+    assert any("was changed after" in line for line in problems(run, "files"))
+
+
+def test_a_changed_model_share_is_found(run: Path) -> None:
+    path = run / "party-1" / "model" / "model.npz"
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    arrays["weight"][0] += 1
+    np.savez(path, **arrays)
+    assert any("changed after training" in line for line in problems(run, "models"))
+
+
+def test_a_share_of_another_run_is_found(run: Path) -> None:
+    """A share whose own digest is right, but which nobody named."""
+    folder = run / "party-1" / "model"
+    facts = json.loads((folder / "model.json").read_text())
+    facts.pop("digest")
+    facts["temperature"] = 2.0
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    with np.load(folder / "model.npz") as file:
+        for name in sorted(file.files):
+            array = np.ascontiguousarray(file[name])
+            digest.update(f"{name}{array.dtype}{array.shape}".encode())
+            digest.update(array.tobytes())
+    (folder / "model.json").write_text(json.dumps({**facts, "digest": digest.hexdigest()}))
+    found = problems(run, "models")
+    assert len(found) == 3 and all("is not the one that" in line for line in found)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "check"),
+    [
+        ("report.json", '"acc": 0.', '"acc": 0.9', "report"),
+        ("report.json", '"role_changes": [', '"role_changes": ["a: N -> M",', "report"),
+        ("report.json", '"epsilon_rdp": 7', '"epsilon_rdp": 1', "report"),
+        ("privacy_budget.json", '"epsilon_rdp": 7', '"epsilon_rdp": 1', "budget"),
+        ("policy_card.json", '"role": "P"', '"role": "N"', "policy"),
+        ("party-1/result.json", '"lambda": ', '"lambda": 1', "results"),
+        ("evaluation/party-1/result.json", '"acc": 0.', '"acc": 0.9', "results"),
+        ("report.html", "Who learned what", "Nobody learned a thing", "files"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_found(run: Path, file: str, old: str, new: str, check: str) -> None:
+    text = (run / file).read_text()
+    assert old in text
+    (run / file).write_text(text.replace(old, new, 1).replace("9,]", "9]").replace('",]', '"]'))
+    assert problems(run, check)
+
+
+def test_a_missing_and_an_unknown_file_are_found(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy(run / "party-0" / "releases.jsonl", run / "party-0" / "releases-1.jsonl")
+    (run / "party-1" / "checkpoints").rename(run / "party-1" / "old")
+    found = problems(run)
+    assert any("the same releases logs" in line for line in found)
+    assert any("is missing" in line for line in found) and any("in no record" in line for line in found)
+    assert main(["audit", "verify", str(run), "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["trusted"] is False
+
+
+def test_appeal_review_and_diff(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    card = run / "policy_card.json"
+    shutil.copy(card, run.parent / "old.json")
+    feature, decision = next((k, d) for k, d in read_card(card).decisions.items() if d.role == "P")
+    assert decision.reason and "score" in decision.evidence and "epsilon" in decision.evidence
+    said = ["--who", "an applicant", "--text", "not my choice", "--wants", "N"]
+    assert main(["policy", "appeal", str(run), "--feature", feature, *said]) == 0
+    assert f"appeal 1 about {feature} is open" in capsys.readouterr().err
+    answer = ["--who", "the board", "--text", "agreed: no ground for a decision", "--due", "2020-01-31"]
+    assert main(["policy", "review", str(run), "--appeal", "1", "--role", "N", *answer]) == 0
+    shown = capsys.readouterr()
+    assert "the review was due on 2020-01-31" in shown.err and "is open" not in shown.err
+    assert main(["policy", "diff", str(run.parent / "old.json"), str(run), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["changed"] == {feature: ["P", "N"]} and told["to"] == "2"
+    assert [e["event"] for e in read_chain(run / "audit.jsonl")] == ["finished", "appeal", "review"]
+    assert problems(run) == []
+    assert main(["policy", "review", str(run), "--appeal", "1", *answer]) == 2
+    assert "no open appeal '1'" in capsys.readouterr().err
+
+
+def test_leakage_goes_to_the_log_and_the_page(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = {"chance": 0.5, "control": 0.52, "gain": 0.01, "gain_low": -0.02, "gain_high": 0.04}
+    rows = [
+        {"attack": "aia", "view": view, "strength": s, "rate": 0.5, "low": 0.45, "high": 0.55, **base}
+        for view in ("dealer", "party-1 <alone>")
+        for s in (1, 2)
+    ]
+    (run / "security.json").write_text(json.dumps({"rows": rows}))
+    assert any("security.json is in no record" in line for line in problems(run, "files"))
+    record(run, "leakage", {"highest": 0.5}, [run / "security.json"])
+    assert main(["report", str(run)]) == 0
+    page = (run / "report.html").read_text()
+    assert (
+        "Guessing the protected attribute" in page and "party-1 &lt;alone&gt;" in page and "Not run yet" not in page
+    )
+    assert problems(run) == []
+    assert main(["report", str(run), "--party", "1"]) == 0
+    assert (run / "party-1" / "report.html").exists() and problems(run) == []
+
+
+class Sections(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.fetched: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        told = dict(attrs)
+        if tag == "section":
+            self.ids.append(str(told["id"]))
+        for name in ("src", "href"):
+            target = told.get(name) or ""
+            if target and not target.startswith(("#", "data:")):
+                self.fetched.append(target)
+
+
+def test_the_page_is_whole_and_needs_nothing_else(finished: Path) -> None:
+    page, report = (finished / "report.html").read_text(), json.loads((finished / "report.json").read_text())
+    seen = Sections()
+    seen.feed(page)
+    assert sorted(seen.ids) == sorted(SECTIONS) and seen.fetched == []
+    assert "url(" not in page and "@import" not in page
+    for said in ("good credit", "younger than 25", "Not run yet", report["run"], *report["warnings"]):
+        assert said.replace("'", "&#39;") in page
+    for model in report["models"].values():
+        assert model in page
+    for example in report["examples"]["shown"]:
+        assert f"record {example['id']}" in page
+    assert str(finished) not in page
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+@pytest.mark.parametrize(("width", "theme"), [(1200, "light"), (375, "dark")])
+def test_the_page_in_a_browser(finished: Path, tmp_path: Path, width: int, theme: str) -> None:
+    """No error in the console, every section laid out, nothing wider than the window, the theme as asked for."""
+    probe = (
+        "<script>addEventListener('load',function(){document.body.dataset.seen=JSON.stringify({"
+        "theme:document.documentElement.dataset.theme,wide:document.documentElement.scrollWidth,"
+        "back:getComputedStyle(document.body).backgroundColor,"
+        "low:[...document.querySelectorAll('section')].filter(s=>s.offsetHeight<40).length})})</script></body>"
+    )
+    page = tmp_path / "page.html"
+    page.write_text((finished / "report.html").read_text().replace("</body>", probe))
+    scheme = ["--blink-settings=preferredColorScheme=0"] if theme == "dark" else []
+    ran = subprocess.run(
+        [
+            str(CHROMIUM),
+            *["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"],
+            *["--disable-component-update", "--disable-sync", "--hide-scrollbars", "--enable-logging=stderr"],
+            f"--user-data-dir={tmp_path / 'profile'}",
+            f"--window-size={width},2000",
+            *scheme,
+            "--virtual-time-budget=2000",
+            "--dump-dom",
+            page.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    found = re.search(r'data-seen="([^"]*)"', ran.stdout)
+    assert found is not None, ran.stderr
+    seen = json.loads(found[1].replace("&quot;", '"'))
+    assert "CONSOLE" not in ran.stderr
+    assert seen["theme"] == theme and seen["low"] == 0 and seen["wide"] <= width
+    assert seen["back"] == ("rgb(16, 21, 27)" if theme == "dark" else "rgb(246, 247, 249)")

@@ -1,0 +1,174 @@
+"""Common mistakes, each through the console program: one line that says what to do, and no traceback."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launch.cli import main
+from secure_sccvfl.policy import shipped_card
+
+DESCRIPTION = """
+name = "loans"
+task = "binary"
+id = "id"
+label = { party = "bank", column = "late", classes = ["0", "1"] }
+protected = [ { party = "office", column = "over_40", groups = ["no", "yes"] } ]
+[parties.bank]
+file = "bank.csv"
+features = [ { name = "amount", kind = "number", low = 0, high = 50000 } ]
+[parties.office]
+file = "office.csv"
+features = [ { name = "job", kind = "category", categories = ["a", "b", "c"] } ]
+"""
+SESSION = 'parties = ["127.0.0.1:1", "127.0.0.1:2"]\njob = "train"\n[options]\n'
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder, everything in it in order."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["sccvfl"])
+    rows = range(200)
+    Path("loans.toml").write_text(DESCRIPTION)
+    Path("bank.csv").write_text("id,amount,late\n" + "".join(f"{i},{i * 10},{i % 2}\n" for i in rows))
+    Path("office.csv").write_text(
+        "id,job,over_40\n" + "".join(f"{i},{'abc'[i % 3]},{('no', 'yes')[i // 2 % 2]}\n" for i in rows)
+    )
+    Path("session.toml").write_text(SESSION + 'dataset = "loans.toml"\n')
+    Path("full").mkdir()
+    Path("full/something").touch()
+    Path("run").mkdir()
+    return tmp_path
+
+
+def mistaken(capsys: pytest.CaptureFixture[str], line: str) -> str:
+    """Run a command that must fail with one line; returns it."""
+    try:
+        code = main(line.split())
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    shown = capsys.readouterr()
+    assert code in (1, 2), shown
+    assert "Traceback" not in shown.err and "unexpected" not in shown.err, shown.err
+    assert len(shown.err.strip().splitlines()) == 1, shown.err
+    return shown.err
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("dance", "no command 'dance'; there is run,"),
+        ("run --partys 3", "no option --partys; did you mean --parties?"),
+        ("run --parties 1", "at least 2"),
+        ("run --parties 50", "2 to that many parties, not 50"),
+        ("run --dataset loans.toml --parties 3", "loans.toml has 2 parties, the session 3"),
+        ("run --dataset moon", "no data set 'moon': use one of"),
+        ("run --dataset absent.toml", "cannot read the description absent.toml"),
+        ("run --out full", "full is not empty; choose a new folder"),
+        ("run --epsilon -1", "epsilon must be"),
+        ("run --delta 2", "delta must lie between 0 and 1"),
+        ("run --refreshes -2", "refreshes"),
+        ("run --card absent.toml", "cannot read the policy card absent.toml"),
+        ("run --card shipped --dataset acs12", "no card is shipped for 'acs12'; name the file of one"),
+        ("run --resume full", "full is not the folder of a run: it has no session.toml"),
+        ("predict --model run", "predict needs --model RUN and --records FILE"),
+        ("predict --model full --records bank.csv", "full is not the folder of a run"),
+        ("reproduce main --dataset moon --out out", "no data set 'moon'"),
+        ("party --rank 0 --config absent.toml --out out", "cannot read the session file absent.toml"),
+        ("party --rank 0 --config loans.toml --out out", "unknown setting"),
+        ("party --rank 7 --config session.toml --out out", "no party 7"),
+        ("party --rank 0 --config session.toml --out out", "needs certificates"),
+        ("party --rank 0 --config session.toml --out out --certs full", "no certificate file"),
+        ("report full", "full is not the folder of a finished run: it has no report.json"),
+        ("audit verify full", "full is not the folder of a finished run"),
+        ("privacy full", "neither a ledger nor a folder with party-K/ledger.jsonl"),
+        ("policy show full", "full has no policy_card.json: name a file"),
+        ("policy show moon", "no card is shipped for 'moon'"),
+    ],
+)
+def test_a_command_that_cannot_work(capsys: pytest.CaptureFixture[str], line: str, told: str) -> None:
+    assert told in mistaken(capsys, line)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "told"),
+    [
+        ("loans.toml", 'task = "binary"', "task = ", "loans.toml is not a valid TOML file"),
+        ("loans.toml", 'task = "binary"', "", "loans.toml: no 'task'"),
+        ("loans.toml", 'file = "bank.csv"', 'file = "gone.csv"', "no file 'gone.csv' next to the description"),
+        ("loans.toml", '"amount"', '"sum"', "bank: 'bank.csv' has no column 'sum'; it has amount, late"),
+        ("loans.toml", "low = 0", "lowest = 0", "feature 'amount': unknown keys ['lowest']"),
+        ("loans.toml", 'id = "id"', 'id = "key"', "'bank.csv' has no id column 'key'; it has id, amount, late"),
+        ("bank.csv", "199,1990", "199,99999", "amount: 1 values outside the public range 0..50000"),
+        ("bank.csv", "199,1990", "199,", "amount: 1 missing values; declare `missing = true` or fill them in"),
+        ("bank.csv", "199,1990", "198,1990", "id '198' occurs twice in 'bank.csv'"),
+        ("session.toml", 'dataset = "loans.toml"', "datset = 1", "a run has no option 'datset'; there is"),
+        ("session.toml", "[options]", "[options", "session.toml is not valid TOML"),
+        ("session.toml", '"train"', '"dance"', "no such job: 'dance'; there is"),
+        ("session.toml", 'dataset = "loans.toml"', 'mode = "open"', "no mode 'open'; there is sealed"),
+    ],
+)
+def test_files_that_cannot_be_used(
+    capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, told: str
+) -> None:
+    text = Path(file).read_text()
+    assert old in text
+    Path(file).write_text(text.replace(old, new, 1))
+    assert told in mistaken(capsys, "party --rank 0 --config session.toml --out out")
+
+
+def test_too_few_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("bank.csv", "office.csv"):
+        Path(name).write_text("".join(Path(name).read_text().splitlines(keepends=True)[:20]))
+    assert "19 records are too few" in mistaken(capsys, "party --rank 0 --config session.toml --out out")
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_a_port_in_use(capsys: pytest.CaptureFixture[str], taken: int) -> None:
+    assert main(["certs", "certs", "--parties", "2"]) == 0
+    capsys.readouterr()
+    line = mistaken(
+        capsys, f"party --rank 0 --config session.toml --out out --certs certs --listen 127.0.0.1:{taken}"
+    )
+    assert f"cannot listen on 127.0.0.1:{taken}: Address already in use" in line and "choose another port" in line
+
+
+def test_a_certificate_that_is_none_and_a_set_that_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["certs", "certs", "--parties", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["made"]
+    assert "already holds a set of certificates; choose a new folder" in mistaken(capsys, "certs certs")
+    Path("certs/party-0/cert.pem").write_text("not a certificate")
+    line = mistaken(capsys, "party --rank 0 --config session.toml --out out --certs certs")
+    assert "cannot use the certificate" in line and "make a new set" in line
+
+
+def test_cards_that_cannot_be_followed(capsys: pytest.CaptureFixture[str]) -> None:
+    card = shipped_card("german").to_json()
+    card["decisions"]["shoe_size"] = {"role": "M", "reason": "because"}
+    Path("card.json").write_text(json.dumps(card))
+    assert "the policy card names 'shoe_size', which is no column of german" in mistaken(
+        capsys, "run --card card.json"
+    )
+    card["decisions"]["shoe_size"]["reason"] = ""
+    Path("card.json").write_text(json.dumps(card))
+    assert "card.json: every role on a policy card needs a written reason" in mistaken(
+        capsys, "policy show card.json"
+    )
+    Path("plain.json").write_text(json.dumps(shipped_card("german").to_json()))
+    line = mistaken(capsys, "policy appeal plain.json --feature age --who me --text no")
+    assert "no feature 'age'; it has" in line
+
+
+def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--dataset", "moon", "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
