@@ -313,6 +313,70 @@ def noise(shape: Shape, sigma: float) -> Recipe:
     return Recipe({}, {"e": Field(shape)}, lambda free, shares, masks: {"e": discrete_gaussian(sigma, shape)})
 
 
+def split_step(
+    rows: int,
+    widths: tuple[int, ...],
+    editing: tuple[int, ...],
+    attributes: tuple[tuple[int, int], ...],
+    outputs: int,
+    probes: int,
+    dither_bits: int,
+) -> Recipe:
+    """All products of one step of split learning (protocols/split.py), with masks that serve this step alone.
+
+    h, d, s: masks of activations, displacements and one-hot rows, known to their owners; w, v, r, y, c, p, q: of
+    shared values. `cp` and `qw` hold a uniform dither besides the product.
+    """
+    columns, directions = sum(widths), sum(count for _, count in attributes)
+    starts = [sum(widths[:rank]) for rank in range(len(widths))]
+    free = {f"h{rank}": Field((rows, width), owner=rank) for rank, width in enumerate(widths)}
+    if directions:
+        free |= {f"d{rank}": Field((rows * directions, widths[rank]), owner=rank) for rank in editing}
+        free |= {f"s{a}": Field((rows, count), owner=holder) for a, (holder, count) in enumerate(attributes)}
+    free |= {
+        "w": Field((columns, outputs)),
+        "v": Field((rows, directions, outputs)),
+        "r": Field((rows, outputs)),
+        "y": Field((rows, directions, outputs)),
+        "c": Field((rows, outputs)),
+        "p": Field((outputs, len(widths) * probes)),
+        "q": Field((probes, outputs)),
+        "dither cp": Field((rows, len(widths) * probes)),
+        "dither qw": Field((probes, columns)),
+    }
+    bound = {
+        "hw": Field((rows, outputs)),
+        "hr": Field((columns, outputs)),
+        "cp": Field((rows, len(widths) * probes)),
+        "qw": Field((probes, columns)),
+    }
+    if directions:
+        bound |= {
+            "dw": Field((rows * directions, outputs)),
+            "sv": Field((rows, directions, outputs)),
+            "dy": Field((columns, outputs)),
+        }
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        low = (1 << dither_bits) - 1
+        made = {name: np.zeros(field.shape, np.int64) for name, field in bound.items()}
+        made["cp"] = ring.matmul(free["c"], free["p"]) + (free["dither cp"] & low)
+        made["qw"] = ring.matmul(free["q"], free["w"].T) + (free["dither qw"] & low)
+        for rank, width in enumerate(widths):
+            here = slice(starts[rank], starts[rank] + width)
+            made["hw"] += ring.matmul(free[f"h{rank}"], free["w"][here])
+            made["hr"][here] = ring.matmul(free[f"h{rank}"].T, free["r"])
+            if directions and rank in editing:
+                made["dw"] += ring.matmul(free[f"d{rank}"], free["w"][here])
+                made["dy"][here] = ring.matmul(free[f"d{rank}"].T, free["y"].reshape(-1, outputs))
+        if directions:
+            one_hot = np.concatenate([free[f"s{a}"] for a in range(len(attributes))], axis=1)
+            made["sv"] = one_hot[:, :, None] * free["v"]
+        return made
+
+    return Recipe(free, bound, compute)
+
+
 _KINDS: dict[str, Callable[..., Recipe]] = {
     make.__name__: make
     for make in (
@@ -333,6 +397,7 @@ _KINDS: dict[str, Callable[..., Recipe]] = {
         selection,
         cross,
         noise,
+        split_step,
     )
 }
 
