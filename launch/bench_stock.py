@@ -26,6 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--parties", type=int, required=True, help="number of parties")
     parser.add_argument("--provider", choices=("TFP", "TTP"), required=True, help="CrypTen's tuple provider")
     parser.add_argument("--rendezvous", type=Path, required=True, help="a file that all processes can write")
+    parser.add_argument("--what", choices=("ops", "step"), default="ops", help="single operations, or training steps")
     parser.add_argument("--repeats", type=int, default=10, help="how often each operation is timed")
     parser.add_argument("--out", type=Path, required=True, help="where party 0 writes its rows")
     options = parser.parse_args(arguments)
@@ -43,7 +44,6 @@ def run(options: argparse.Namespace) -> int:
     import torch
 
     from protocols.runtime import stock_crypten
-    from secure_sccvfl.benchmark import cases, time_repeats
 
     torch.set_num_threads(1)
     crypten = stock_crypten()
@@ -53,6 +53,18 @@ def run(options: argparse.Namespace) -> int:
         return 0
     crypten.init()
     crypten.config.cfg.communicator.verbose = True  # counts rounds
+    rows = (operations if options.what == "ops" else steps)(crypten, options)
+    if options.rank == 0:
+        options.out.write_text(json.dumps(rows))
+    crypten.uninit()
+    return 0
+
+
+def operations(crypten: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
+    import torch
+
+    from secure_sccvfl.benchmark import cases, time_repeats
+
     communicator = crypten.communicator.get()
     work: dict[str, Callable[..., Any]] = {
         "matmul": lambda x, y: x.matmul(y),
@@ -77,10 +89,24 @@ def run(options: argparse.Namespace) -> int:
         plain = result if name == "open" else result.get_plain_text()
         error = float((plain.double() - torch.from_numpy(case.plain(*case.inputs))).abs().max())
         rows.append({"job": name, "max_error": error, **timing.__dict__})
-    if options.rank == 0:
-        options.out.write_text(json.dumps(rows))
-    crypten.uninit()
-    return 0
+    return rows
+
+
+def steps(crypten: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
+    from launch.bench_stock_step import CASES, StockStep, check
+    from secure_sccvfl.bench_step import peak_memory
+    from secure_sccvfl.benchmark import time_repeats
+
+    communicator = crypten.communicator.get()
+    rows = []
+    for case in CASES:
+        step = StockStep(crypten, case, options.rank)
+        _, timing = time_repeats(
+            step, communicator.barrier, range(options.repeats + 1), lambda: communicator.comm_rounds
+        )
+        error = check(case, step.result(), options.repeats + 1)
+        rows.append({"job": case, "max_error": error, "memory": peak_memory(), **timing.__dict__})
+    return rows
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ def make_job(config: SessionConfig, rank: int) -> Job:
 
     makers: dict[str, Callable[[], Job]] = {
         "bench-ops": lambda: OperationsBenchmark(config),
+        "bench-step": lambda: StepBenchmark(config),
         "discovery": lambda: DiscoveryJob(config),
         "evaluate": lambda: EvaluateJob(config, rank),
         "predict": lambda: PredictJob(config, rank),
