@@ -1,14 +1,15 @@
-"""Measure our operations beside stock CrypTen and plain torch, in one run on one machine.
+"""Measure ours beside stock CrypTen and plain torch, in one run on one machine.
 
-    python launch/bench.py ops --json results/bench-ops.json
+    python launch/bench.py ops --json results/bench-ops.json      # single secret operations
+    python launch/bench.py step --json results/bench-step.json    # one training step, modes sealed and split
     python launch/bench.py ops --repeats 30 --blocks 5
 
 Systems: `ours` (dealer process, mutual TLS), `crypten-tfp` and `crypten-ttp` (stock CrypTen over
-gloo without TLS, with its two tuple providers), `plain` (torch, one thread). They run in turn,
+gloo without TLS, with its two tuple providers), `plain` (torch or numpy, one thread). They run in turn,
 several blocks each, one system at a time; seconds are medians over all repeats. Bytes are what
 one party puts on the network on average, the dealer's or provider's traffic included, read
-from the loopback device (so with TLS records and TCP headers). Ratios mean something; seconds
-belong to this machine.
+from the loopback device (so with TLS records and TCP headers; other traffic on it counts too). Ratios
+mean something; seconds belong to this machine.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("ops",), help="ops: single secret operations")
+    parser.add_argument("what", choices=("ops", "step"), help="single operations, or one training step")
     parser.add_argument("--json", type=Path, help="write the rows here")
     parser.add_argument("--repeats", type=int, default=10, help="timed runs of an operation in a block (default 10)")
     parser.add_argument("--blocks", type=int, default=3, help="turns of each system (default 3)")
@@ -48,18 +49,17 @@ def run(options: argparse.Namespace) -> int:
 
     if options.repeats < 1 or options.blocks < 1:
         raise ConfigError("--repeats and --blocks must be at least 1")
+    if options.what == "step":
+        from launch.bench_step import run_steps
+
+        return run_steps(options)
     systems = {
-        "ours": lambda: run_ours(options.repeats),
+        "ours": lambda: run_ours("bench-ops", {"repeats": options.repeats})[0],
         "crypten-tfp": lambda: run_stock("TFP", options.repeats),
         "crypten-ttp": lambda: run_stock("TTP", options.repeats),
         "plain": lambda: run_plain(options.repeats),
     }
-    measured: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for block in range(options.blocks):
-        for system, measure in systems.items():
-            print(f"block {block + 1} of {options.blocks}: {system}", file=sys.stderr, flush=True)
-            for row in measure():
-                measured.setdefault((row["job"], system), []).append(row)
+    measured = in_turn(systems, options.blocks)
     rows = [summary(job, system, blocks) for (job, system), blocks in measured.items()]
     order = list(dict.fromkeys(job for job, _ in measured))
     rows.sort(key=lambda row: (order.index(row["job"]), list(systems).index(row["system"])))
@@ -84,31 +84,44 @@ def summary(job: str, system: str, blocks: list[dict[str, Any]]) -> dict[str, An
     }
 
 
-def run_ours(repeats: int) -> list[dict[str, Any]]:
+def in_turn(
+    systems: Mapping[str, Callable[[], list[dict[str, Any]]]], blocks: int
+) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Run the systems one after the other, several times; rows by job and system."""
+    measured: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for block in range(blocks):
+        for system, measure in systems.items():
+            print(f"block {block + 1} of {blocks}: {system}", file=sys.stderr, flush=True)
+            for row in measure():
+                measured.setdefault((row["job"], system), []).append(row)
+    return measured
+
+
+def run_ours(job: str, settings: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    """The rows of every party."""
     from launch.processes import LocalSession
     from protocols.config import SessionConfig
     from protocols.errors import ProtocolError
 
     placeholder = tuple(f"127.0.0.1:{rank + 1}" for rank in range(PARTIES))
-    config = SessionConfig(parties=placeholder, job="bench-ops", options={"repeats": repeats})
+    config = SessionConfig(parties=placeholder, job=job, options=settings)
     with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as folder:
         with LocalSession(config, Path(folder) / "run") as session:
             ending = session.wait()
         if ending.code != OK:
             raise ProtocolError("; ".join(ending.failures))
-        result = json.loads((Path(folder) / "run" / "party-0" / "result.json").read_text())
-    rows: list[dict[str, Any]] = result["rows"]
-    return rows
+        results = [Path(folder) / "run" / f"party-{rank}" / "result.json" for rank in range(PARTIES)]
+        return [json.loads(result.read_text())["rows"] for result in results]
 
 
-def run_stock(provider: str, repeats: int) -> list[dict[str, Any]]:
+def run_stock(provider: str, repeats: int, what: str = "ops") -> list[dict[str, Any]]:
     from protocols.errors import ProtocolError
 
     script = Path(__file__).with_name("bench_stock.py")
     with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as folder:
         out = Path(folder) / "rows.json"
         common = ["--parties", str(PARTIES), "--provider", provider, "--rendezvous", f"{folder}/meet"]
-        common += ["--repeats", str(repeats), "--out", str(out)]
+        common += ["--repeats", str(repeats), "--out", str(out), "--what", what]
         processes = [
             subprocess.Popen(
                 [sys.executable, str(script), "--rank", str(rank), *common],

@@ -84,4 +84,3 @@ def check(case: str, found: np.ndarray, steps: int) -> float:
         return 0.0
     plain = PlainStep(inputs(), "split" if case.startswith("split") else "sealed").after(steps)
     return float(np.abs(found - plain).max())
-

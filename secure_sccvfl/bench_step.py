@@ -138,7 +138,7 @@ class StepBenchmark:
         return ReleasePlan(self.releases.values())
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
-        engine = SecureEngine(session, NoNoise(), 0, [PARTIES - 1], self.releases)
+        engine = SecureEngine(session, None, 0, [PARTIES - 1])
         steps = self._sealed(engine) if self.mode == "sealed" else self._split(engine)
         seconds: list[float] = []
         processor: list[float] = []
@@ -224,9 +224,7 @@ def _plain_engine() -> Callable[[], None]:
     given, engine = inputs(), PlainEngine(NoNoise())
     blocks = {rank: given.rows[:, given.of(rank)] for rank in range(PARTIES)}
     batch = engine.bind(blocks, given.label, {rank: np.zeros(WIDTH) for rank in range(PARTIES)})
-    deltas = [
-        [{rank: given.deltas[:, group, given.of(rank)] for rank in range(PARTIES)} for group in range(GROUPS)]
-    ]
+    deltas = [[{rank: given.deltas[:, group, given.of(rank)] for rank in range(PARTIES)} for group in range(GROUPS)]]
     penalty = engine.join([engine.edits(deltas, given.codes)], [])
     step, curvature = Step(RATE, MOMENTUM, LAM), {rank: np.ones(WIDTH) for rank in range(PARTIES)}
     head = engine.head(batch, 1, "binary")

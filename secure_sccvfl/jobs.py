@@ -28,6 +28,7 @@ class Job(Protocol):
 
 def make_job(config: SessionConfig, rank: int) -> Job:
     """The job that a session file names, as the process at `rank` runs it."""
+    from secure_sccvfl.bench_step import StepBenchmark
     from secure_sccvfl.benchmark import OperationsBenchmark
     from secure_sccvfl.discovery_job import DiscoveryJob
     from secure_sccvfl.score_jobs import EvaluateJob, PredictJob

@@ -42,7 +42,7 @@ from secure_sccvfl.displacements import Displacements
 from secure_sccvfl.engine import Step
 from secure_sccvfl.generators import Generator, public_targets
 from secure_sccvfl.policy import Roles
-from secure_sccvfl.secure_engine import Head, SecureEngine
+from secure_sccvfl.secure_engine import Batch, Head, SecureEngine
 from secure_sccvfl.split_encoder import LocalTraining, MlpEncoder, make_mlp
 from secure_sccvfl.streams import stream, torch_seed
 from secure_sccvfl.training import Hooks, Part
@@ -85,8 +85,9 @@ class Seen:
 
 @dataclass(frozen=True)
 class SplitModel:
-    """Own encoder, shares of the head for the secure engine, steps taken, and what the last pass showed."""
+    """Own encoder, shares of the head for this engine, steps taken, and what the last pass showed."""
 
+    engine: SecureEngine
     encoders: Mapping[int, MlpEncoder]
     head: Head
     steps: int
@@ -112,7 +113,7 @@ def split_releases(parties: int, config: SplitConfig) -> dict[str, Release]:
 
 
 class SplitTrainer:
-    """One run of `split`. The engine's releases must hold `split_releases` besides its own."""
+    """One run of `split`. The session's plan holds `split_releases` besides those of an engine that trains."""
 
     def __init__(
         self,
@@ -127,7 +128,9 @@ class SplitTrainer:
         seed: int,
         hooks: Hooks | None = None,
     ) -> None:
-        self.engine, self.session = engine, engine.session
+        self.session = engine.session
+        self.engine = SecureEngine(engine.session, None, engine.label_holder, engine.group_holders)
+        self.engine.widths = (config.hidden,) * self.session.parties
         self.train, self.validation, self.task, self.outputs = train, validation, task, outputs
         self.generators, self.config, self.seed = generators, config, seed
         self.hooks = Hooks() if hooks is None else hooks
@@ -138,7 +141,7 @@ class SplitTrainer:
         self.encoders = {self.rank: encoder}
         self.label: Words = self._bind(train).label
         edits = any(roles.of[name] == "M" for name in self.party.layout.names)
-        told = engine.publish("editing parties", {str(self.rank): float(edits)})
+        told = self.engine.publish("editing parties", {str(self.rank): float(edits)})
         self.editing = tuple(rank for rank in range(self.session.parties) if told[str(rank)])
         self._edited: dict[int, list[np.ndarray]] = {}
         self._patterns: dict[SplitLayout, list[Request]] = {}
@@ -161,7 +164,7 @@ class SplitTrainer:
                 waited += 1
         self.local.restore(kept[1])
         self.hooks.audit("split training", {"steps": config.warmup + taken})
-        return SplitModel(self.encoders, self._head(kept[0]), config.warmup + taken, tuple(seen))
+        return SplitModel(self.engine, self.encoders, self._head(kept[0]), config.warmup + taken, tuple(seen))
 
     # one step
 
@@ -196,7 +199,7 @@ class SplitTrainer:
         self._last = stepped.logits, stepped.shifts
         opened = self.session.open_each(
             [
-                (self.session.wrap(sketch, PRODUCT_BITS), self.engine.releases[f"gradient {rank}"])
+                (self.session.wrap(sketch, PRODUCT_BITS), self.session.declared(f"gradient {rank}"))
                 for rank, sketch in enumerate(stepped.sketches)
             ]
         )[self.rank]
@@ -216,7 +219,7 @@ class SplitTrainer:
                 moved = [self.local.encoder(units[rows]) - activations for units in edited]
                 deltas = encode_activations(np.stack(moved, axis=1))
             for place, attribute in enumerate(self.train.protected):
-                if self.engine.group_holders[place] == self.rank:
+                if self.engine.group_holders[place] == self.rank and attribute.codes is not None:
                     one_hot[place] = np.eye(len(attribute.groups), dtype=np.int64)[attribute.codes[rows]]
         return Own(encode_activations(activations), deltas, one_hot)
 
@@ -250,10 +253,10 @@ class SplitTrainer:
 
     # validation and result
 
-    def _bind(self, part: Part) -> Any:
+    def _bind(self, part: Part) -> Batch:
         (party,) = part.parties
-        encodings = self.local.encoder(party.units)
-        return self.engine.bind({self.rank: encodings}, part.label, {self.rank: np.zeros(encodings.shape[1])}, self.outputs)
+        encodings, ridge = self.local.encoder(party.units), np.zeros(self.config.hidden)
+        return self.engine.bind({self.rank: encodings}, part.label, {self.rank: ridge}, self.outputs)
 
     def _objective(self, weights: Weights, lam: float) -> Any:
         """Validation loss and gap as shares, and the rooms of the last step's logits."""
@@ -273,10 +276,9 @@ class SplitTrainer:
             penalty = self.engine.join(edits, [])
         step = Step(self.config.head_rate, self.config.momentum, lam)
         objective = self.engine.objective(self._head(weights), batch, penalty, step)
-        for made in (batch.made, {} if penalty is None else penalty.made):
-            for tall in made.values():
-                for mask in tall.numbers():
-                    self.session.party.tuples.forget(mask)
+        for tall in (*batch.made.values(), *(() if penalty is None else penalty.made.values())):
+            for mask in tall.numbers():
+                self.session.party.tuples.forget(mask)
         if self.task != "binary" or self._last is None:
             return objective
         rooms = [secret_head.rooms(self.session.party, words, SPLIT_LOGIT_BITS) for words in self._last]
@@ -336,9 +338,7 @@ def residual_of(engine: SecureEngine, logits: Words, label: Words, task: Task) -
     """Half of a round that gives prediction minus label, RESIDUAL_BITS."""
     party, session = engine.session.party, engine.session
     if task == "binary":
-        masked, finish = series.evaluation(
-            party, "sigmoid", logits, LOGIT_BOUND, SPLIT_LOGIT_BITS, RESIDUAL_BITS
-        )
+        masked, finish = series.evaluation(party, "sigmoid", logits, LOGIT_BOUND, SPLIT_LOGIT_BITS, RESIDUAL_BITS)
         return [masked], lambda opened: finish(opened[0]) - label
     if task == "regression":
         narrow, narrowed = divisions(party, [(logits, 1 << (SPLIT_LOGIT_BITS - RESIDUAL_BITS))])
