@@ -113,21 +113,17 @@ def evaluation(
     def finish(opened: Array) -> Words:
         angle_bits = min(period_bits, _ANGLE_BITS)
         angle = (opened.astype(np.int64) & modulus) >> (period_bits - angle_bits)
-        cosine, sine = turn(angle, angle_bits)
-        double = _rotate(cosine, sine, cosine, sine)
-        result: Words = np.zeros(flat.shape, np.int64)
+        odd = np.arange(1, 2 * len(chosen.coefficients), 2)[:, None]
+        cosine, sine = turn(odd * angle & ((1 << angle_bits) - 1), angle_bits)
+        first, second = (cosine, sine) if chosen.even else (sine, -cosine)
+        factor = np.array(chosen.coefficients, np.int64)[:, None]
+        drop = _COEFFICIENT_BITS + _TABLE_BITS - public_bits
+        result: Words = np.einsum("tn,tn->n", _shift(factor * first, drop), waves["cos"])
+        result += np.einsum("tn,tn->n", _shift(factor * second, drop), waves["sin"])
         if party.rank == 0:
             result += np.int64(int((chosen.constant * (1 << wanted)).to_integral_value()))
         if chosen.slope:
             result += flat << (wanted - bits - 1)
-        drop = _COEFFICIENT_BITS + _TABLE_BITS - public_bits
-        for term, coefficient in enumerate(chosen.coefficients):
-            if term:
-                cosine, sine = _rotate(cosine, sine, *double)
-            by_cosine = _shift(coefficient * (cosine if chosen.even else sine), drop)
-            by_sine = _shift(coefficient * (sine if chosen.even else -cosine), drop)
-            result += by_cosine * waves["cos"][term]
-            result += by_sine * waves["sin"][term]
         return result.reshape(x.shape)
 
     return masked, finish

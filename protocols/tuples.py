@@ -18,9 +18,9 @@ value (the mask of its own block).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -97,6 +97,7 @@ class Recipe:
     """(totals of the free fields, shares by rank, kept masks by counter) -> bound values."""
 
 
+@lru_cache(maxsize=256)
 def recipe(request: Request) -> Recipe:
     """The recipe of a request; unknown kinds raise."""
     try:
@@ -313,6 +314,46 @@ def noise(shape: Shape, sigma: float) -> Recipe:
     return Recipe({}, {"e": Field(shape)}, lambda free, shares, masks: {"e": discrete_gaussian(sigma, shape)})
 
 
+def weighted_sums(rows: int, widths: tuple[int, ...]) -> Recipe:
+    """c_p = a_p^T b: each a_p a mask that its owner knows, b of a shared column."""
+    free = {f"a{rank}": Field((rows, width), owner=rank) for rank, width in enumerate(widths)}
+    return Recipe(
+        {**free, "b": Field((rows, 1))},
+        {f"c{rank}": Field((width, 1)) for rank, width in enumerate(widths)},
+        lambda free, shares, masks: {
+            f"c{rank}": ring.matmul(free[f"a{rank}"].T, free["b"]) for rank in range(len(widths))
+        },
+    )
+
+
+def bundle(*parts: tuple[Any, ...]) -> Recipe:
+    """Several requests as one tuple: one draw of each party, one correction. Fields are prefixed by number."""
+    recipes = [recipe(Request(part[0], part[1:])) for part in parts]
+
+    def joined(fields: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return {f"{number} {name}": field for number, some in enumerate(fields) for name, field in some.items()}
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        views = [unbundle(share, len(recipes)) for share in shares]
+        return joined(
+            [
+                one.compute(totals, [view[number] for view in views], masks)
+                for number, (one, totals) in enumerate(zip(recipes, unbundle(free, len(recipes)), strict=True))
+            ]
+        )
+
+    return Recipe(joined([one.free for one in recipes]), joined([one.bound for one in recipes]), compute)
+
+
+def unbundle(fields: Mapping[str, Array], count: int) -> list[dict[str, Array]]:
+    """The fields of each request of a bundle."""
+    parts: list[dict[str, Array]] = [{} for _ in range(count)]
+    for name, value in fields.items():
+        number, _, rest = name.partition(" ")
+        parts[int(number)][rest] = value
+    return parts
+
+
 def split_step(
     rows: int,
     widths: tuple[int, ...],
@@ -397,6 +438,8 @@ _KINDS: dict[str, Callable[..., Recipe]] = {
         selection,
         cross,
         noise,
+        weighted_sums,
+        bundle,
         split_step,
     )
 }

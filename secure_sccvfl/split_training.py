@@ -56,13 +56,13 @@ class SplitConfig:
     """Settings of `split`; `batch` None is the full batch. Checks look at loss + lam / 2 * squared gap."""
 
     hidden: int = 64
-    encoder_rate: float = 0.01
-    decay: float = 5e-4
+    encoder_rate: float = 0.002
+    decay: float = 5e-3
     head_rate: float = 0.05
     momentum: float = 0.9
-    lam: float = 1.0
+    lam: float = 4.0
     batch: int | None = None
-    warmup: int = 40
+    warmup: int = 20
     steps: int = 120
     check_every: int = 10
     patience: int = 4
@@ -77,7 +77,7 @@ class SplitConfig:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a party saw of one step: the rows, and the gradient in its activations for each of them."""
+    """What a party saw of a step: the rows, and the gradient in its activations for each of them."""
 
     rows: np.ndarray
     gradient: np.ndarray = field(repr=False)
@@ -85,7 +85,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class SplitModel:
-    """Own encoder, shares of the head for this engine, steps taken, and what the last pass showed."""
+    """Own encoder, shares of the head for this engine, steps taken, and what the first pass showed."""
 
     engine: SecureEngine
     encoders: Mapping[int, MlpEncoder]
@@ -155,7 +155,7 @@ class SplitTrainer:
         while taken < config.steps and waited < config.patience:
             self.hooks.progress("split training", taken, config.steps)
             count = min(config.check_every, config.steps - taken)
-            weights, seen = self._steps(weights, taken, count, config.lam)
+            weights, _ = self._steps(weights, taken, count, config.lam)
             taken += count
             objective = self._objective(weights, config.lam)
             if self.engine.improves(objective, best):
@@ -178,9 +178,9 @@ class SplitTrainer:
             for number in self.session.repeat(count, self._patterns.setdefault(layout, [])):
                 picked = next(batches)
                 weights, gradient = self._step(weights, layout, picked, pace, first + number)
-                seen.append(Seen(picked, gradient))
-        whole = -(-self.train.rows // rows)
-        return weights, seen[-whole:]
+                if number < self.train.rows // rows:
+                    seen.append(Seen(picked, gradient))
+        return weights, seen
 
     def _step(
         self, weights: Weights, layout: SplitLayout, rows: np.ndarray, pace: SplitPace, number: int
