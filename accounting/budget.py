@@ -23,6 +23,8 @@ VERSION = 1
 class BudgetError(RuntimeError):
     """A release would cost more than the cap, or is not covered by it; nothing was charged."""
 
+    for_operator = True
+
 
 @dataclass(frozen=True)
 class Terms:

@@ -11,9 +11,9 @@ Everything else was done by someone or by a failing disk, and is refused: a torn
 repeated line, lines cut off the end, a missing ledger or head.
 
 Not noticed here: ledger and head both set back to an earlier state, deleted, or rewritten with new hashes (no
-key is involved). Every party has its own book with the same lines, and the release logs name each event, so
-comparing heads between the parties shows it. The files must lie on a local disk: locks of network file systems
-do not always hold.
+key is involved). Every party has a book of its own with the same lines, each asks its own before a release, and
+one refusal is enough: a single book set back spends nothing more, and the report shows where books differ. The
+files must lie on a local disk: locks of network file systems do not always hold.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ WHAT_TO_DO = (
 
 class LedgerError(RuntimeError):
     """The book of charges is damaged, so nothing may be released on its account."""
+
+    for_operator = True
 
 
 class Book(Protocol):

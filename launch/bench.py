@@ -1,15 +1,16 @@
 """Measure ours beside stock CrypTen and plain torch, in one run on one machine.
 
-    python launch/bench.py ops --json results/bench-ops.json      # single secret operations
-    python launch/bench.py step --json results/bench-step.json    # one training step, modes sealed and split
+    python launch/bench.py ops --json results/bench-ops.json
     python launch/bench.py ops --repeats 30 --blocks 5
+    python launch/bench.py discovery --json results/bench-discovery.json
+    python launch/bench.py step --json results/bench-step.json    # one training step, modes sealed and split
 
 Systems: `ours` (dealer process, mutual TLS), `crypten-tfp` and `crypten-ttp` (stock CrypTen over
-gloo without TLS, with its two tuple providers), `plain` (torch or numpy, one thread). They run in turn,
+gloo without TLS, with its two tuple providers), `plain` (torch, one thread). They run in turn,
 several blocks each, one system at a time; seconds are medians over all repeats. Bytes are what
 one party puts on the network on average, the dealer's or provider's traffic included, read
-from the loopback device (so with TLS records and TCP headers; other traffic on it counts too). Ratios
-mean something; seconds belong to this machine.
+from the loopback device (so with TLS records and TCP headers). Ratios mean something; seconds
+belong to this machine.
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("ops", "step"), help="single operations, or one training step")
+    parser.add_argument(
+        "what",
+        choices=("ops", "discovery", "step"),
+        help="ops: single secret operations; discovery: noisy tables of s; step: one training step",
+    )
     parser.add_argument("--json", type=Path, help="write the rows here")
     parser.add_argument("--repeats", type=int, default=10, help="timed runs of an operation in a block (default 10)")
     parser.add_argument("--blocks", type=int, default=3, help="turns of each system (default 3)")
@@ -49,6 +54,8 @@ def run(options: argparse.Namespace) -> int:
 
     if options.repeats < 1 or options.blocks < 1:
         raise ConfigError("--repeats and --blocks must be at least 1")
+    if options.what == "discovery":
+        return run_discovery(options)
     if options.what == "step":
         from launch.bench_step import run_steps
 
@@ -70,6 +77,27 @@ def run(options: argparse.Namespace) -> int:
         text = json.dumps({"command": command, "parties": PARTIES, "rows": rows}, indent=1)
         options.json.write_text(text + "\n")
         options.json.with_suffix(".md").write_text(markdown(rows, command))
+    return OK
+
+
+def run_discovery(options: argparse.Namespace) -> int:
+    from launch import bench_discovery
+
+    command = f"python launch/bench.py discovery --repeats {options.repeats} --blocks {options.blocks}"
+    result = {
+        "command": command,
+        "parties": PARTIES,
+        "scale": bench_discovery.scale_rows(min(options.repeats, 3)),
+        "peers": bench_discovery.peer_rows(
+            lambda provider: run_stock(provider, options.repeats, "discovery"), options.repeats, options.blocks
+        ),
+    }
+    text = bench_discovery.markdown(result)
+    print(text)
+    if options.json is not None:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+        options.json.with_suffix(".md").write_text(text)
     return OK
 
 
@@ -120,8 +148,8 @@ def run_stock(provider: str, repeats: int, what: str = "ops") -> list[dict[str, 
     script = Path(__file__).with_name("bench_stock.py")
     with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as folder:
         out = Path(folder) / "rows.json"
-        common = ["--parties", str(PARTIES), "--provider", provider, "--rendezvous", f"{folder}/meet"]
-        common += ["--repeats", str(repeats), "--out", str(out), "--what", what]
+        common = ["--parties", str(PARTIES), "--provider", provider, "--rendezvous", f"{folder}/meet", "--what", what]
+        common += ["--repeats", str(repeats), "--out", str(out)]
         processes = [
             subprocess.Popen(
                 [sys.executable, str(script), "--rank", str(rank), *common],

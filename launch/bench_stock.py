@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from launch.console import EXIT_CODES
 
 
@@ -26,7 +28,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--parties", type=int, required=True, help="number of parties")
     parser.add_argument("--provider", choices=("TFP", "TTP"), required=True, help="CrypTen's tuple provider")
     parser.add_argument("--rendezvous", type=Path, required=True, help="a file that all processes can write")
-    parser.add_argument("--what", choices=("ops", "step"), default="ops", help="single operations, or training steps")
+    parser.add_argument(
+        "--what", choices=("ops", "discovery", "step"), default="ops", help="as in bench.py (default ops)"
+    )
     parser.add_argument("--repeats", type=int, default=10, help="how often each operation is timed")
     parser.add_argument("--out", type=Path, required=True, help="where party 0 writes its rows")
     options = parser.parse_args(arguments)
@@ -53,19 +57,60 @@ def run(options: argparse.Namespace) -> int:
         return 0
     crypten.init()
     crypten.config.cfg.communicator.verbose = True  # counts rounds
-    rows = (operations if options.what == "ops" else steps)(crypten, options)
+    communicator = crypten.communicator.get()
+    measure = {"discovery": time_tables, "ops": time_operations, "step": time_steps}[options.what]
+    rows = measure(crypten, communicator, options)
     if options.rank == 0:
         options.out.write_text(json.dumps(rows))
     crypten.uninit()
     return 0
 
 
-def operations(crypten: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
+def time_tables(crypten: Any, communicator: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Every party shares its one-hot bins, the holder its groups; one product; all opened."""
+    import torch
+
+    from launch.bench_discovery import BINS, FEATURES, PEER_ROWS
+    from secure_sccvfl.benchmark import time_repeats
+    from secure_sccvfl.discovery_benchmark import HOLDER, layout, synthetic
+
+    columns = layout(FEATURES, BINS, options.parties)
+    made, codes = synthetic(columns, PEER_ROWS, 2)
+    blocks = [torch.from_numpy(np.hstack([made[k] for k in own])).float() for own in columns.values()]
+    groups = torch.eye(2)[torch.from_numpy(codes)]
+
+    def act() -> Any:
+        shared = crypten.cat([crypten.cryptensor(block, src=rank) for rank, block in enumerate(blocks)], dim=1)
+        return shared.t().matmul(crypten.cryptensor(groups, src=HOLDER)).get_plain_text()
+
+    found, timing = time_repeats(
+        act, communicator.barrier, range(options.repeats + 1), lambda: communicator.comm_rounds
+    )
+    error = float((found - torch.cat(blocks, dim=1).t() @ groups).abs().max())
+    return [{"job": "tables", "max_error": error, **timing.__dict__}]
+
+
+def time_steps(crypten: Any, communicator: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
+    from launch.bench_stock_step import CASES, StockStep, check
+    from secure_sccvfl.bench_step import peak_memory
+    from secure_sccvfl.benchmark import time_repeats
+
+    rows = []
+    for case in CASES:
+        step = StockStep(crypten, case, options.rank)
+        _, timing = time_repeats(
+            step, communicator.barrier, range(options.repeats + 1), lambda: communicator.comm_rounds
+        )
+        error = check(case, step.result(), options.repeats + 1)
+        rows.append({"job": case, "max_error": error, "memory": peak_memory(), **timing.__dict__})
+    return rows
+
+
+def time_operations(crypten: Any, communicator: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
     import torch
 
     from secure_sccvfl.benchmark import cases, time_repeats
 
-    communicator = crypten.communicator.get()
     work: dict[str, Callable[..., Any]] = {
         "matmul": lambda x, y: x.matmul(y),
         "product": lambda x, y: x * y,
@@ -89,23 +134,6 @@ def operations(crypten: Any, options: argparse.Namespace) -> list[dict[str, Any]
         plain = result if name == "open" else result.get_plain_text()
         error = float((plain.double() - torch.from_numpy(case.plain(*case.inputs))).abs().max())
         rows.append({"job": name, "max_error": error, **timing.__dict__})
-    return rows
-
-
-def steps(crypten: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
-    from launch.bench_stock_step import CASES, StockStep, check
-    from secure_sccvfl.bench_step import peak_memory
-    from secure_sccvfl.benchmark import time_repeats
-
-    communicator = crypten.communicator.get()
-    rows = []
-    for case in CASES:
-        step = StockStep(crypten, case, options.rank)
-        _, timing = time_repeats(
-            step, communicator.barrier, range(options.repeats + 1), lambda: communicator.comm_rounds
-        )
-        error = check(case, step.result(), options.repeats + 1)
-        rows.append({"job": case, "max_error": error, "memory": peak_memory(), **timing.__dict__})
     return rows
 
 

@@ -32,10 +32,14 @@ def guarded(name: str, work: Callable[[], int], *, debug: bool = False) -> int:
     except KeyboardInterrupt:
         code, line = INTERRUPTED, "interrupted"
     except Exception as error:
-        # The text of an unforeseen error may hold data; its type and place do not.
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        code = STOPPED
-        line = f"unexpected {type(error).__name__} in {os.path.basename(frame.filename)}:{frame.lineno}"
+        code, line = STOPPED, str(error)
+        if isinstance(error, ValueError):
+            code = WRONG_USE
+        if not getattr(error, "for_operator", False):
+            # The text of an unforeseen error may hold data; its type and place do not.
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            code = STOPPED
+            line = f"unexpected {type(error).__name__} in {os.path.basename(frame.filename)}:{frame.lineno}"
     if debug:
         traceback.print_exc()
     print(f"{name}: {line}", file=sys.stderr, flush=True)

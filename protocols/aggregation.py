@@ -11,13 +11,11 @@ remedy against that; aggregate what may be known to that extent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 import numpy.typing as npt
 
 from protocols import ring
-from protocols.errors import ProtocolError, RangeError
+from protocols.errors import RangeError
 from protocols.releases import Release
 from protocols.ring import FRACTION_BITS
 from protocols.runtime import Session
@@ -33,24 +31,3 @@ def sum_over_parties(
     words = ring.encode(vector, limit=bound)
     opened = session.open(session.wrap(words + session.party.zero_share(words.shape), FRACTION_BITS), release)
     return None if opened is None else opened.numpy()
-
-
-def announce(
-    session: Session, names: Mapping[int, Sequence[str]], values: Mapping[str, float], release: Release
-) -> dict[str, float]:
-    """Named numbers that each party tells all others, exactly: what is public or already released.
-
-    `names` says who announces what. A number is one summand and the others add zero, so this is an
-    opening like any other: declared, logged, one round.
-    """
-    if set(release.receivers) != set(range(session.parties)):
-        raise ProtocolError(f"release {release.name!r} is an announcement: it must go to every party")
-    keys = [(rank, name) for rank in sorted(names) for name in names[rank]]
-    if sorted(values) != sorted(names.get(session.rank, ())):
-        raise ProtocolError(f"release {release.name!r}: other names than were agreed on")
-    mine = [values[name] if rank == session.rank else 0.0 for rank, name in keys]
-    words = np.array(mine, np.float64).view(np.int64)
-    opened = session.open(session.wrap(words + session.party.zero_share(words.shape), 0), release)
-    if opened is None:
-        raise ProtocolError(f"release {release.name!r} did not reach this party")
-    return dict(zip((name for _, name in keys), opened.numpy().view(np.float64).tolist(), strict=True))

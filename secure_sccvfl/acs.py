@@ -13,6 +13,7 @@ import pandas as pd
 
 from secure_sccvfl.data import Dataset, Label, PartyTable, Protected, load
 from secure_sccvfl.schema import DataError, Feature
+from secure_sccvfl.synthetic import make_synthetic
 
 _OCCUPATION = (0, 440, 960, 1560, 2060, 2970, 3550, 4160, 4700, 5000, 6005, 7000, 7705, 9005, 9999)
 _BIRTHPLACE = (0, 60, 100, 200, 300, 400, 500, 600)
@@ -124,7 +125,12 @@ def from_pums(task: str, frame: pd.DataFrame) -> Dataset:
 
 
 def load_any(name: str) -> Dataset:
-    """Any data set by name: embedded, TOML path, `acs-task:csv path`, or `acs-task@STATE-YEAR`."""
+    """Any data set by name: embedded, TOML path, `acs-task:csv path`, `acs-task@STATE-YEAR`, `synthetic:ROWS`."""
+    if name.startswith("synthetic:"):
+        rows = name.removeprefix("synthetic:")
+        if not rows.isdigit() or int(rows) < 100:
+            raise DataError(f"synthetic data need a number of at least 100 rows, not {rows!r}")
+        return make_synthetic(int(rows))
     for task in TASKS:
         if name.startswith(task + ":"):
             path = Path(name.removeprefix(task + ":"))

@@ -24,7 +24,7 @@ from secure_sccvfl.data import Task
 from secure_sccvfl.discovery import Finding, Moments, Sketch
 from secure_sccvfl.engine import Measures
 from secure_sccvfl.policy import Roles
-from secure_sccvfl.secure_engine import Head, Objective
+from secure_sccvfl.secure_handles import Head, Objective
 from secure_sccvfl.training import State, Trial
 
 KEPT = 2

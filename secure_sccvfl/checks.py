@@ -6,7 +6,6 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.metrics import roc_auc_score
 
 from secure_sccvfl.data import Dataset, DataWarning
 
@@ -35,6 +34,8 @@ class DataReport:
 
 def _auc(values: np.ndarray, label: np.ndarray, category: bool) -> float:
     """AUC of one column alone; a category is scored by its label rate, which is what a leak looks like."""
+    from sklearn.metrics import roc_auc_score  # slow to import, and a party's process does not need it
+
     known = np.nan_to_num(values, nan=-1.0)
     if category:
         _, index = np.unique(known, return_inverse=True)

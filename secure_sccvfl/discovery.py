@@ -16,7 +16,7 @@ from accounting.budget import BudgetError
 from secure_sccvfl.engine import Held, Statistics
 from secure_sccvfl.parties import MOMENT_GRID, MOMENTS, Party
 from secure_sccvfl.policy import PolicyCard, Role, Roles
-from secure_sccvfl.scores import table_score
+from secure_sccvfl.scores import denoised, table_score, table_scores
 from secure_sccvfl.streams import stream
 
 Rule = Literal["fractions", "fdr"]
@@ -28,7 +28,8 @@ Audit = Callable[[str, Mapping[str, Any]], None]
 class DiscoveryConfig:
     """How scores become roles. `rho_m` of all features are descendants, `rho_p` of those proxies.
 
-    `decay` is the weight that older tables keep when the records have changed since.
+    `decay` is the weight that older tables keep when the records have changed since; `denoise` scores tables
+    after taking out of them what is known to be noise.
     """
 
     rule: Rule = "fractions"
@@ -39,6 +40,7 @@ class DiscoveryConfig:
     conditional: bool = False
     simulations: int = 400
     decay: float = 0.5
+    denoise: bool = True
 
     def __post_init__(self) -> None:
         if self.rule not in ("fractions", "fdr"):
@@ -188,7 +190,7 @@ def independence_p(table: np.ndarray, deviation: float, simulations: int, rng: n
     observed = table_score(table)
     draws = rng.multinomial(round(total), cells.ravel() / cells.sum(), size=simulations)
     noisy = draws.reshape(simulations, *table.shape) + rng.normal(0, deviation, (simulations, *table.shape))
-    beyond = sum(table_score(t) >= observed for t in noisy)
+    beyond = int((table_scores(noisy) >= observed).sum())
     return (1 + beyond) / (1 + simulations)
 
 
@@ -211,11 +213,20 @@ def weigh(
     sketches: Sequence[Sketch],
     config: DiscoveryConfig,
     seed: int,
+    owners: Sequence[Sequence[str]],
     residual: Mapping[str, float] | None = None,
 ) -> Evidence:
-    """Party step, local: scores and p-values of the features whose tables this process holds."""
+    """Party step, local: scores and p-values of the features whose tables this process holds.
+
+    `owners`: the features of each party of this process; what a party makes of its tables uses no other's.
+    """
     names = sorted(sketches[0].tables)
-    scores = {k: max(table_score(s.tables[k]) for s in sketches) for k in names}
+    scores = dict.fromkeys(names, 0.0)
+    for sketch in sketches:
+        for own in owners:
+            tables = {k: sketch.tables[k] for k in own}
+            for k, table in (denoised(tables, sketch.deviation) if config.denoise else tables).items():
+                scores[k] = max(scores[k], table_score(table))
     p_values: dict[str, float] = {}
     for k in names if config.rule == "fdr" else ():
         tests = [
@@ -334,7 +345,7 @@ class Discovery:
 
     def _evidence(self, sketches: Sequence[Sketch], residual: Mapping[str, float] | None) -> Evidence:
         """Scores of the own tables, then those of all parties."""
-        own = weigh(sketches, self.config, self.seed, residual)
+        own = weigh(sketches, self.config, self.seed, [p.layout.names for p in self.parties], residual)
         publish = self.engine.publish
         return Evidence(
             publish("scores", own.scores),

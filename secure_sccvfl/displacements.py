@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -48,6 +49,37 @@ class Displacements:
                 self.energy[party.rank] = np.maximum(self.energy[party.rank], (delta**2).mean(axis=0))
                 blocks[party.rank] = delta
             yield blocks
+
+
+@dataclass(frozen=True)
+class Validity:
+    """What an edit must not do, and how much it does, per record and group: sums over features (and parties).
+
+    identity: change of features that must stay as they are. support: how far edited values leave the public
+    range. size: change of the mediators.
+    """
+
+    identity: float = 0.0
+    support: float = 0.0
+    size: float = 0.0
+
+    def __add__(self, other: Validity) -> Validity:
+        return Validity(self.identity + other.identity, self.support + other.support, self.size + other.size)
+
+
+def validity(parties: Sequence[Party], generators: Mapping[int, Generator], roles: Roles, groups: int) -> Validity:
+    """Validity terms of these parties' generators, averaged over records and source groups. Party-local."""
+    total = Validity()
+    for party in parties:
+        mine = np.isin(np.arange(party.layout.width), party.layout.columns(roles.named("M")))
+        for source in range(groups):
+            target = np.full(len(party.units), (source + 1) % groups)
+            edited = generators[party.rank](party.units, source, target, 0)
+            moved = np.abs(edited - party.units).mean(axis=0)
+            outside = np.abs(edited - np.clip(edited, 0.0, 1.0)).mean(axis=0)
+            part = (moved[~mine].sum(), outside.sum(), moved[mine].sum())
+            total = total + Validity(*(float(v) / groups for v in part))
+    return total
 
 
 def movement(

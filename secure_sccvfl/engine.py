@@ -111,6 +111,10 @@ class Statistics(Protocol):
 class Engine(Statistics, Protocol):
     """What training needs too. `rows` of all blocks agree; `label` and `groups` are held once."""
 
+    def total(self, name: str, values: Sequence[float]) -> tuple[float, ...]:
+        """Sums over parties of what each passes; opens the sums alone."""
+        ...
+
     def bind(self, encodings: Blocks, label: Held, ridge: Blocks, outputs: int = 1) -> Any:
         """Take encodings, label and per-column ridge of the owners into a batch for this many logits."""
         ...

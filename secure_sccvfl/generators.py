@@ -21,6 +21,7 @@ from secure_sccvfl.streams import stream
 from secure_sccvfl.units import Block, Layout, unit_cuts
 
 GeneratorKind = Literal["moments", "quantile", "cvae"]
+Source = Literal["tables", "moments"]
 FLOOR = 0.5
 LEAST_VARIANCE = 1e-4
 
@@ -36,7 +37,7 @@ class GeneratorConfig:
     draws: int = 8
     thinning: float = 0.5
     scale: float = 1.0
-    source: Literal["tables", "moments"] = "tables"
+    source: Source = "tables"
 
     def __post_init__(self) -> None:
         if self.source not in ("tables", "moments") or (self.source == "moments" and self.kind != "moments"):

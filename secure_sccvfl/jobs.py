@@ -6,6 +6,7 @@ All parties run the same job; `run` returns this party's result as plain data.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, Protocol
 
 from protocols.config import ConfigError, SessionConfig
@@ -27,23 +28,22 @@ class Job(Protocol):
 
 
 def make_job(config: SessionConfig, rank: int) -> Job:
-    """The job that a session file names, as the process at `rank` runs it."""
-    from secure_sccvfl.bench_step import StepBenchmark
-    from secure_sccvfl.benchmark import OperationsBenchmark
-    from secure_sccvfl.discovery_job import DiscoveryJob
-    from secure_sccvfl.score_jobs import EvaluateJob, PredictJob
-    from secure_sccvfl.selftest import SelfTest
-    from secure_sccvfl.train_job import TrainJob
-
+    """The job that a session file names, as the process at `rank` runs it; it alone is imported."""
     makers: dict[str, Callable[[], Job]] = {
-        "bench-ops": lambda: OperationsBenchmark(config),
-        "bench-step": lambda: StepBenchmark(config),
-        "discovery": lambda: DiscoveryJob(config),
-        "evaluate": lambda: EvaluateJob(config, rank),
-        "predict": lambda: PredictJob(config, rank),
-        "selftest": lambda: SelfTest(config),
-        "train": lambda: TrainJob(config, rank),
+        "bench-discovery": lambda: _job("discovery_benchmark", "DiscoveryBenchmark")(config),
+        "bench-ops": lambda: _job("benchmark", "OperationsBenchmark")(config),
+        "bench-step": lambda: _job("bench_step", "StepBenchmark")(config),
+        "discovery": lambda: _job("discovery_job", "DiscoveryJob")(config, rank),
+        "evaluate": lambda: _job("score_jobs", "EvaluateJob")(config, rank),
+        "predict": lambda: _job("score_jobs", "PredictJob")(config, rank),
+        "selftest": lambda: _job("selftest", "SelfTest")(config),
+        "train": lambda: _job("train_job", "TrainJob")(config, rank),
     }
     if config.job not in makers:
         raise ConfigError(f"no such job: {config.job!r}; there is {', '.join(sorted(makers))}")
     return makers[config.job]()
+
+
+def _job(module: str, name: str) -> Callable[..., Job]:
+    found: Callable[..., Job] = getattr(import_module(f"secure_sccvfl.{module}"), name)
+    return found

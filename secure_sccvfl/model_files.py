@@ -20,12 +20,14 @@ from secure_sccvfl.discovery import Sketch
 from secure_sccvfl.encoders import Encoder, FeatureEncoder, PlainEncoder
 from secure_sccvfl.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.parties import Party
-from secure_sccvfl.policy import Roles
+from secure_sccvfl.policy import Role, Roles
 from secure_sccvfl.units import Layout
 
 
 class ModelError(ValueError):
     """A model that can not be used; the message says why."""
+
+    for_operator = True
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class PartyModel:
     task: str
     temperature: float
     lam: float
-    roles: Mapping[str, str]
+    roles: Mapping[str, Role]
     generator: GeneratorConfig
     seed: int
     encoder: Encoder
@@ -52,7 +54,7 @@ class PartyModel:
 
     def generators(self, party: Party) -> dict[str, Generator]:
         """The local generator of each protected attribute, made anew from the noisy tables."""
-        roles = Roles(dict(self.roles))  # type: ignore[arg-type]
+        roles = Roles(dict(self.roles))
         return {
             s.attribute: make_generator(
                 party.layout, s.tables, s.deviation, roles, self.generator, self.seed, party.units

@@ -7,8 +7,9 @@ those of `accounting`. The neighbouring relation is adding or removing one recor
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -19,7 +20,10 @@ from accounting.events import Event, Mechanism
 from accounting.paper import scaled_sensitivity
 from secure_sccvfl.streams import stream
 
-__all__ = ["Budget", "BudgetError", "Charge", "GaussianNoise", "NoNoise", "Noise"]
+if TYPE_CHECKING:
+    from secure_sccvfl.discovery import Sketch
+
+__all__ = ["Budget", "BudgetError", "Charge", "GaussianNoise", "NoNoise", "Noise", "ReleasedTables"]
 
 SIMULATION = "benchmark records of a plaintext run"
 
@@ -132,3 +136,30 @@ class NoNoise:
 
     def release(self, sums: dict[str, np.ndarray], name: str, sensitivity: float) -> dict[str, np.ndarray]:
         return {k: v.astype(float) for k, v in sums.items()}
+
+
+@dataclass(frozen=True)
+class ReleasedTables:
+    """Gives back what another run released, whatever it is asked: to compare engines on the same releases."""
+
+    tables: Mapping[str, np.ndarray]
+    scale: float
+
+    @classmethod
+    def of(cls, parts: Sequence[Sequence[Sketch]]) -> ReleasedTables:
+        """From the averaged sketches of every party; the scale is that of a single release."""
+        tables: dict[str, np.ndarray] = {}
+        for sketches in parts:
+            for name in sketches[0].tables:
+                tables[name] = np.hstack([sketch.tables[name] for sketch in sketches])
+        first = parts[0][0]
+        return cls(tables, first.deviation * math.sqrt(first.releases))
+
+    def check(self, rows: int) -> None:
+        """Nothing is charged."""
+
+    def deviation(self, sensitivity: float) -> float:
+        return self.scale
+
+    def release(self, sums: dict[str, np.ndarray], name: str, sensitivity: float) -> dict[str, np.ndarray]:
+        return {key: self.tables[key] for key in sums}

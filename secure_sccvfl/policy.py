@@ -21,6 +21,8 @@ ROLES: tuple[Role, ...] = ("N", "M", "P")
 class PolicyError(ValueError):
     """A policy card that can not be followed; the message names the entry."""
 
+    for_operator = True
+
 
 @dataclass(frozen=True)
 class Roles:

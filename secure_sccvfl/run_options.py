@@ -12,7 +12,7 @@ from protocols.noise import NoiseKind
 from secure_sccvfl.discovery import DiscoveryConfig, Rule
 from secure_sccvfl.encoders import EncoderKind
 from secure_sccvfl.engine import ConsistencyKind
-from secure_sccvfl.generators import GeneratorConfig, GeneratorKind
+from secure_sccvfl.generators import GeneratorConfig, GeneratorKind, Source
 from secure_sccvfl.party_data import (
     PartyData,
     Scheme,
@@ -47,6 +47,7 @@ class RunOptions:
     conditional: bool = False
     encoder: EncoderKind = "plain"
     generator: GeneratorKind = "quantile"
+    source: Source = "tables"
     consistency: ConsistencyKind = "squared"
     lambdas: tuple[float, ...] = TrainConfig().lambdas
     warmup: int = TrainConfig().warmup
@@ -83,7 +84,7 @@ class RunOptions:
         return made
 
     def train_config(self) -> TrainConfig:
-        generator = replace(GeneratorConfig(), kind=self.generator)
+        generator = replace(GeneratorConfig(), kind=self.generator, source=self.source)
         discovery = replace(DiscoveryConfig(), rule=self.rule, conditional=self.conditional)
         return TrainConfig(
             encoder=self.encoder,
@@ -95,6 +96,11 @@ class RunOptions:
             discovery=discovery,
             generator=generator,
         )
+
+    @property
+    def charged(self) -> int:
+        """How many releases the budget is planned for."""
+        return self.refreshes + 1 + self.conditional + (self.source == "moments")
 
     def policy(self) -> PolicyCard | None:
         if not self.card:

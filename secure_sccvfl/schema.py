@@ -22,6 +22,8 @@ DEFAULT_BINS = 5
 class DataError(ValueError):
     """The data or its description can not be used as it stands; the message says why."""
 
+    for_operator = True
+
 
 @dataclass(frozen=True)
 class Feature:

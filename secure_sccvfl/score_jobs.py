@@ -30,8 +30,9 @@ from secure_sccvfl.party_data import Scheme
 from secure_sccvfl.phases import PhaseMeter
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.schema import DataError
-from secure_sccvfl.secure_engine import Head, SecureEngine
+from secure_sccvfl.secure_engine import SecureEngine
 from secure_sccvfl.secure_evaluation import Copies, SecureEvaluation, evaluation_release
+from secure_sccvfl.secure_handles import Head
 from secure_sccvfl.units import Layout
 
 OWN = "own"

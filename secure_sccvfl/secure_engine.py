@@ -10,123 +10,23 @@ and ridge. Per check one bit and the number of logits out of range are opened, p
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from protocols import arithmetic, comparison, head, ring, series
-from protocols.errors import RangeError
+from protocols.aggregation import sum_over_parties
+from protocols.errors import ProtocolError
 from protocols.head import HEAD_BITS, LOGIT_BITS, LOGIT_BOUND, RESIDUAL_BITS, Pace, Tall, Weights
-from protocols.releases import ANY, Release
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.runtime import Session, words_of
-from protocols.tuples import Request
 from secure_sccvfl.data import Task
 from secure_sccvfl.engine import CURVATURE, MARGIN, SIGN_WIDTH, Blocks, Held, Measures, Statistics, Step
+from secure_sccvfl.secure_handles import Batch, Descent, Edits, Head, Objective, Penalty
 
 _SCALE_BITS = 20
 _ROOT_BITS = 18
 _GRAM_BITS = 28
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Own encodings and ridge in the clear; shares of the label (one column per output)."""
-
-    own: np.ndarray
-    ridge: np.ndarray
-    label: Words
-    made: dict[str, Tall] = field(default_factory=dict, repr=False)
-
-    @property
-    def rows(self) -> int:
-        return len(self.own)
-
-
-@dataclass(frozen=True)
-class Edits:
-    """Shares of the selected displacements of every draw, and of their mean Gram matrix."""
-
-    draws: tuple[Words, ...]
-    gram: Words
-
-
-@dataclass(frozen=True)
-class Penalty:
-    """Edits of all attributes; own parts of the guard directions."""
-
-    draws: tuple[Words, ...]
-    gram: Words
-    guards: tuple[np.ndarray, ...]
-    made: dict[str, Tall] = field(default_factory=dict, repr=False)
-
-
-@dataclass(frozen=True)
-class Head:
-    """Shares of the head in scaled columns; `scale` is what the own columns were multiplied with."""
-
-    weights: Weights
-    scale: np.ndarray
-    task: Task
-    made: dict[str, Words] = field(default_factory=dict, repr=False)
-
-
-@dataclass(frozen=True)
-class Objective:
-    """Shares of the objective (WIDE_BITS), and of the rooms that logits have left."""
-
-    value: Words
-    rooms: Words
-
-
-@dataclass
-class _Descent:
-    """What steps at one lambda share: scaled encodings and penalty under masks, and what a step asks for."""
-
-    key: tuple[object, ...]
-    scale: np.ndarray
-    rows: Tall
-    both: Tall
-    edits: Tall | None
-    scale_shares: Words
-    pattern: list[Request] = field(default_factory=list)
-    logits: Words | None = None
-
-
-def training_releases(parties: int, features: int, checks: int, lambdas: int, temperatures: int) -> list[Release]:
-    """What the engine may open while it trains, to every party, for the plan.
-
-    Announcements are no openings: a party says them of itself, and all of them are public or follow
-    from noisy tables that were paid for.
-    """
-    everyone = tuple(range(parties))
-    follows = "follows from noisy tables that were charged"
-    return [
-        Release(
-            "columns", everyone, (parties,), "announced: encoded columns of each party, by the public dictionary"
-        ),
-        Release("features", everyone, (parties,), "announced: features of each party, by the public dictionary"),
-        Release("moved-fixed", everyone, (ANY,), f"announced: 1 if an edit moved a fixed feature; {follows}"),
-        Release("moved-edited", everyone, (ANY,), f"announced: 1 if an edit moved a mediator; {follows}"),
-        Release(
-            "guard-length", everyone, (parties,), f"announced: sizes of the guard directions; {follows}", times=8
-        ),
-        Release(
-            "validation check",
-            everyone,
-            (2,),
-            "one bit to stop early by, and the number of logits out of range (which must be 0)",
-            times=checks,
-        ),
-        Release(
-            "validation summary",
-            everyone,
-            (3,),
-            "mean loss, variance of the logit and mean squared gap of the validation part, once for each lambda",
-            times=lambdas,
-        ),
-        Release("temperature choice", everyone, (temperatures - 1,), "bits that give the calibration temperature"),
-    ]
+_TOTAL_BOUND = 2.0**20
 
 
 class SecureEngine:
@@ -142,7 +42,7 @@ class SecureEngine:
         self.session, self._statistics = session, statistics
         self.label_holder, self.group_holders = label_holder, tuple(group_holders)
         self.widths: tuple[int, ...] = ()
-        self._descent: _Descent | None = None
+        self._descent: Descent | None = None
 
     # statistics of s
 
@@ -173,6 +73,12 @@ class SecureEngine:
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
         return self.session.announce(values, self.session.declared(name))
+
+    def total(self, name: str, values: Sequence[float]) -> tuple[float, ...]:
+        summed = sum_over_parties(self.session, values, _TOTAL_BOUND, self.session.declared(name))
+        if summed is None:
+            raise ProtocolError(f"the sums {name!r} must go to every party")
+        return tuple(summed.tolist())
 
     # inputs
 
@@ -260,7 +166,7 @@ class SecureEngine:
         penalty: Penalty | None,
         step: Step,
         pace: Pace,
-        descent: _Descent,
+        descent: Descent,
         task: Task,
     ) -> Weights:
         party = self.session.party
@@ -284,7 +190,7 @@ class SecureEngine:
         chances = words_of(self.session.wrap(usual, FRACTION_BITS).softmax(dim=1))
         return np.left_shift(chances, RESIDUAL_BITS - FRACTION_BITS) - label
 
-    def _smooth_sign_pull(self, weights: Weights, descent: _Descent, step: Step) -> Words:
+    def _smooth_sign_pull(self, weights: Weights, descent: Descent, step: Step) -> Words:
         """The l1 consistency gradient in scaled columns, 2 HEAD_BITS: D^T tanh(D w / width) / rows."""
         party = self.session.party
         if descent.edits is None:
@@ -299,7 +205,7 @@ class SecureEngine:
         mean = arithmetic.divide(party, pulls, unit).sum(axis=0)
         return np.left_shift(self._times(mean, descent.scale_shares, _SCALE_BITS), HEAD_BITS)
 
-    def _prepare(self, batch: Batch, penalty: Penalty | None, step: Step, curvature: Blocks) -> _Descent:
+    def _prepare(self, batch: Batch, penalty: Penalty | None, step: Step, curvature: Blocks) -> Descent:
         """Scale and mask for one lambda; every process asks with the same objects at the same time."""
         known = self._descent
         if known is not None and all(
@@ -321,7 +227,7 @@ class SecureEngine:
             edits = self._edited_rows(penalty)
         shares = self._side_by_side(scale, _SCALE_BITS)
         key = (batch, penalty, step, curvature)
-        self._descent = _Descent(key, scale, rows, rows.and_below(square), edits, shares)
+        self._descent = Descent(key, scale, rows, rows.and_below(square), edits, shares)
         return self._descent
 
     def _pull(self, batch: Batch, penalty: Penalty | None, step: Step, scale: np.ndarray) -> Words:
@@ -344,7 +250,7 @@ class SecureEngine:
             )
         return pull
 
-    def _scaled(self, start: Head, descent: _Descent) -> Weights:
+    def _scaled(self, start: Head, descent: Descent) -> Weights:
         """The head in the columns of this descent."""
         if start.scale is descent.scale:
             return start.weights
@@ -379,7 +285,7 @@ class SecureEngine:
             seen = np.array([bits[:-1].sum(), bits[-1]])
             opened = self.session.open(self.session.wrap(seen, 0), self.session.declared("validation check"))
         if opened is None or int(opened[0]) != 0:
-            raise RangeError(
+            raise ProtocolError(
                 f"logits left the range of the sigmoid (magnitude {LOGIT_BOUND:g}): lower the rate or raise the ridge"
             )
         return bool(opened[1])
@@ -394,7 +300,7 @@ class SecureEngine:
                 self.session.wrap(seen, WIDE_BITS), self.session.declared("validation summary")
             )
         if opened is None:
-            raise RangeError("the validation summary must go to every party")
+            raise ProtocolError("the validation summary must go to every party")
         loss_, variance, square = (float(v) for v in opened)
         return Measures(loss_, max(variance, 0.0) ** 0.5, max(square, 0.0) ** 0.5)
 
@@ -408,7 +314,7 @@ class SecureEngine:
             rising = comparison.negative(party, losses[:-1] - losses[1:])
             opened = self.session.open(self.session.wrap(rising, 0), self.session.declared("temperature choice"))
         if opened is None:
-            raise RangeError("the choice of temperature must go to every party")
+            raise ProtocolError("the choice of temperature must go to every party")
         found = np.flatnonzero(np.asarray(opened))
         return int(found[0]) if len(found) else count - 1
 

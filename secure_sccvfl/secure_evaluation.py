@@ -151,13 +151,13 @@ class SecureEvaluation:
 
     def _widest(self, rates: Words) -> Words:
         """Largest pairwise difference."""
-        pairs = [(a, b) for a in range(len(rates)) for b in range(a)]
-        gaps = np.stack([rates[a] - rates[b] for a, b in pairs])
+        above, below = np.tril_indices(len(rates), -1)
+        gaps = rates[above] - rates[below]
         party = self.session.party
         sizes = gaps - 2 * arithmetic.bilinear(party, "mul", comparison.negative(party, gaps), gaps)
         widest = sizes[:1]
-        for size in sizes[1:]:
-            widest = self._widest_of(widest, size.reshape(1))
+        for k in range(1, len(sizes)):
+            widest = self._widest_of(widest, sizes[k : k + 1])
         return widest
 
     def _widest_of(self, a: Words, b: Words) -> Words:

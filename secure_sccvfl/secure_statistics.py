@@ -15,7 +15,6 @@ is drawn (`Charger`), and what is charged is what is drawn: both read the event.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 
@@ -23,7 +22,6 @@ import numpy as np
 
 from accounting.events import Event
 from protocols import noise, statistics
-from protocols.aggregation import announce
 from protocols.errors import RangeError
 from protocols.noise import NoiseKind
 from protocols.releases import ANY, Release
@@ -81,12 +79,13 @@ class SecureStatistics:
         return made
 
     @staticmethod
-    def announcements(columns: Columns, names: Iterable[str], times: int) -> list[Release]:
-        """Scores that go to all, one number per feature."""
+    def announcements(columns: Columns, names: Iterable[str], times: int, moments: bool = False) -> list[Release]:
+        """Scores that go to all, one number per feature; and which features are numbers, for `moments`."""
         everyone = tuple(columns)
         width = sum(len(own) for own in columns.values())
         purpose = "follows from noisy releases that were paid for"
-        return [Release(name, everyone, (width,), purpose, times=times) for name in names]
+        made = [Release(name, everyone, (width,), purpose, times=times) for name in names]
+        return made + [Release("numbers", everyone, (ANY,), "1 for each number, by the public dictionary")] * moments
 
     def deviation(self, sensitivity: float) -> float:
         """Standard deviation of all copies of noise in a release of this sensitivity."""
@@ -155,11 +154,8 @@ class SecureStatistics:
         return tuple(dict(zip(own, (opened[:, j] * scale).tolist(), strict=True)) for j in range(len(counts)))
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
-        """Numbers about own features to all, and those of all; one of `announcements`. A gap stays a gap."""
-        names = {rank: list(own) for rank, own in self._columns.items()}
-        told = {key: values.get(key, math.nan) for key in names[self._session.rank]}
-        everything = announce(self._session, names, told, self._session.declared(name))
-        return {key: value for key, value in everything.items() if not math.isnan(value)}
+        """Numbers about own features to all, and those of all; one of `announcements`."""
+        return self._session.announce(values, self._session.declared(name))
 
     def _layout(self, widths: Mapping[str, int] | None) -> dict[int, dict[str, int]]:
         if widths is None:

@@ -20,9 +20,10 @@ def check_columns(columns: Mapping[str, np.ndarray], rows: int, bound: float, wh
     for name, block in columns.items():
         if block.ndim != 2 or len(block) != rows:
             raise DataError(f"{name}: {rows} records are needed, the columns are {block.shape}")
-        if not np.isfinite(block).all():
+        real = np.issubdtype(block.dtype, np.floating)
+        if real and not np.isfinite(block).all():
             raise DataError(f"{name}: NaN or infinite values; a gap must have a bin of its own")
-        if whole and not (block == np.rint(block)).all():
+        if whole and real and not (block == np.rint(block)).all():
             raise DataError(f"{name}: a statistic of s is summed over whole numbers (bins, or a public grid)")
         longest = float(np.sqrt(np.einsum("ij,ij->i", block, block, dtype=np.float64).max(initial=0.0)))
         if longest > bound * (1 + 1e-9):

@@ -21,39 +21,23 @@ from secure_sccvfl.charging import Charger, records_digest
 from secure_sccvfl.checkpoints import Checkpoints
 from secure_sccvfl.jobs import Progress
 from secure_sccvfl.model_files import PartyModel, save_model
-from secure_sccvfl.party_data import Scheme
 from secure_sccvfl.phases import PhaseMeter
+from secure_sccvfl.release_plan import sealed_plan
 from secure_sccvfl.run_options import RunOptions
-from secure_sccvfl.secure_engine import SecureEngine, training_releases
+from secure_sccvfl.secure_engine import SecureEngine
 from secure_sccvfl.secure_statistics import SecureStatistics
-from secure_sccvfl.training import TEMPERATURES, Hooks, Model, State, Trainer
-
-
-def sealed_plan(scheme: Scheme, options: RunOptions) -> ReleasePlan:
-    """Everything that a sealed run opens."""
-    config, parties = options.train_config(), len(scheme.parties)
-    rounds = config.refreshes + 1
-    told = ["scores"] + ["p-values"] * (config.discovery.rule == "fdr") + ["residual-scores"] * options.conditional
-    checks = len(config.lambdas) * -(-config.steps // config.check_every)
-    features = sum(len(own) for own in scheme.features)
-    return ReleasePlan(
-        [
-            *SecureStatistics.releases(
-                scheme.bins,
-                scheme.group_counts,
-                tables=[f"sketch-{number}" for number in range(rounds)],
-                dependence=["residuals"] * options.conditional,
-            ),
-            *SecureStatistics.announcements(scheme.bins, told, rounds),
-            *training_releases(parties, features, checks, len(config.lambdas), len(TEMPERATURES)),
-        ]
-    )
+from secure_sccvfl.training import Hooks, Model, State, Trainer, warmup_steps
 
 
 def open_budget(options: RunOptions, session: Session, name: str, records: str, rows: int) -> tuple[Budget, Path]:
-    """This party's ledger for these records, in a folder that outlives the run or in the run's own."""
-    if options.ledger:
-        place = Path(options.ledger) / f"{name}-{records[:12]}" / f"party-{session.rank}"
+    """This party's ledger for these records.
+
+    It belongs to the data: without a folder of its own it lies beside the description of the data. Public
+    benchmark data have nothing to protect, so there the ledger is of the run alone.
+    """
+    if options.ledger or not options.pooled:
+        folder = Path(options.ledger) if options.ledger else Path(options.dataset).parent / "sccvfl-ledgers"
+        place = folder / f"{name}-{records[:12]}" / f"party-{session.rank}"
     elif session.folder is not None:
         place = session.folder
     else:
@@ -85,8 +69,8 @@ class TrainJob:
             name = session.agree_on_name()
         records = records_digest(data.ids)
         budget, ledger = open_budget(options, session, scheme.name, records, len(data.split.train))
-        releases = config.refreshes + 1 + options.conditional
-        charger = Charger(session, budget, noise_multiplier(options.epsilon, options.delta, releases), name)
+        multiplier = noise_multiplier(options.epsilon, options.delta, options.charged)
+        charger = Charger(session, budget, multiplier, name)
         rows = len(data.split.train)
         statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, rows, charger, options.noise)
         engine = SecureEngine(session, statistics, scheme.label_holder, scheme.group_holders)
@@ -108,7 +92,8 @@ class TrainJob:
         model = trainer.run(state=state, phase=meter.phase)
         mine = self._keep(session, engine, model, name)
         if folder is not None and ledger.parent != folder:
-            shutil.copyfile(ledger, folder / "ledger.jsonl")
+            for path in ledger.parent.glob("ledger.jsonl*"):
+                shutil.copyfile(path, folder / path.name)
         spent = budget.spent
         audit("trained", {"lambda": model.lam, "temperature": model.temperature, "model": mine})
         return {
@@ -127,6 +112,7 @@ class TrainJob:
             "lambda": model.lam,
             "temperature": model.temperature,
             "trials": [asdict(t) for t in model.trials],
+            "steps": warmup_steps(config) + sum(t.steps for t in model.trials),
             "privacy": {
                 "epsilon_rdp": spent.renyi,
                 "epsilon_pld": spent.pld,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from secure_sccvfl.discovery import (
     Sketch,
     interventional_check,
 )
-from secure_sccvfl.displacements import Displacements, movement
+from secure_sccvfl.displacements import Displacements, Validity, movement, validity
 from secure_sccvfl.encoders import Encoder, EncoderKind, fit_encoder
 from secure_sccvfl.engine import CURVATURE, SIGN_WIDTH, Blocks, ConsistencyKind, Engine, Held, Measures, Step
 from secure_sccvfl.generators import (
@@ -72,6 +72,12 @@ class TrainConfig:
             raise ValueError(f"bad gap_target {self.gap_target}, guard {self.guard} or ridge {self.ridge}")
         if min(self.warmup, self.steps, self.check_every, self.patience) < 1 or self.refreshes < 0:
             raise ValueError("warmup, steps, check_every and patience must be at least 1, refreshes at least 0")
+
+
+def warmup_steps(config: TrainConfig) -> int:
+    """Steps before consistency: as many after each release of the sketch."""
+    rounds = config.refreshes + 1
+    return config.warmup // rounds * rounds
 
 
 @dataclass(frozen=True)
@@ -170,11 +176,17 @@ class Trainer:
         seed: int,
         card: PolicyCard | None = None,
         hooks: Hooks | None = None,
+        encoders: Mapping[int, Encoder] | None = None,
     ) -> None:
+        """`encoders` were trained before, in `dp` mode; else they are fitted here, without labels."""
         self.engine, self.train, self.validation = engine, train, validation
         self.task, self.outputs, self.config, self.seed, self.card = task, outputs, config, seed, card
         self.hooks = Hooks() if hooks is None else hooks
-        self.encoders = {p.rank: fit_encoder(p.layout, p.units, config.encoder, seed) for p in train.parties}
+        self.encoders: Mapping[int, Encoder] = (
+            {p.rank: fit_encoder(p.layout, p.units, config.encoder, seed) for p in train.parties}
+            if encoders is None
+            else encoders
+        )
         counts = engine.publish("features", {str(p.rank): len(p.layout.blocks) for p in train.parties})
         features = int(sum(counts.values()))
         self.discovery = Discovery(
@@ -249,7 +261,14 @@ class Trainer:
             finding, self.engine.publish("moved-fixed", fixed), self.engine.publish("moved-edited", edited)
         )
         self.hooks.audit("interventional check", checked.as_record())
-        return checked, build(checked.roles)
+        final = build(checked.roles)
+        for attribute in self.train.protected:
+            own = validity(self.train.parties, final[attribute.name], checked.roles, len(attribute.groups))
+            summed = Validity(*self.engine.total("validity", astuple(own)))
+            self.hooks.audit(
+                "validity of edits, summed over parties", {"attribute": attribute.name, **asdict(summed)}
+            )
+        return checked, final
 
     def penalties(
         self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]

@@ -70,6 +70,9 @@ class PartyEngine:
     def publish(self, name, values):
         return self._call(values, lambda engine, parts: engine.publish(name, merged(parts)))
 
+    def total(self, name, values):
+        return self._call(values, lambda engine, parts: tuple(np.sum(parts, axis=0)))
+
     def bind(self, encodings, label, ridge, outputs=1):
         def joint(engine, parts):
             return engine.bind(

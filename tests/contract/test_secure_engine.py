@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from protocols import head
 from protocols.releases import ANY, Release, ReleasePlan
 from secure_sccvfl.engine import Step
 from secure_sccvfl.noise import NoNoise
@@ -47,21 +50,21 @@ class Problem:
         """What a run does, on any engine."""
         batch = engine.bind(self.x, self.y, self.ridge, self.outputs)
         penalty = engine.join([engine.edits(self.deltas, self.s)], [self.guard])
-        head = engine.head(batch, self.outputs, self.task)
+        trained = engine.head(batch, self.outputs, self.task)
         warm = {k: 2 * v for k, v in self.curvature.items()}
-        head = engine.steps(head, batch, None, Step(0.1, 0.5), warm, 3)
-        first = engine.objective(head, batch, penalty, step)
+        trained = engine.steps(trained, batch, None, Step(0.1, 0.5), warm, 3)
+        first = engine.objective(trained, batch, penalty, step)
         assert engine.improves(first, None)
-        head = engine.steps(head, batch, penalty, step, self.curvature, steps)
-        second = engine.objective(head, batch, penalty, step)
+        trained = engine.steps(trained, batch, penalty, step, self.curvature, steps)
+        second = engine.objective(trained, batch, penalty, step)
         found = {
             "better": engine.improves(second, first),
             "worse": engine.improves(first, second),
-            "measures": engine.measure(head, batch, penalty),
-            "logits": engine.logits(head, self.x),
+            "measures": engine.measure(trained, batch, penalty),
+            "logits": engine.logits(trained, self.x),
         }
         if self.task != "regression":
-            found["coolest"] = engine.coolest(head, batch, TEMPERATURES)
+            found["coolest"] = engine.coolest(trained, batch, TEMPERATURES)
         return found
 
     def of(self, rank, parties):
@@ -106,3 +109,66 @@ def compare(plain, secret, tolerance):
 def test_the_secret_engine_follows_the_plain_one(task, outputs, tolerance, kind):
     problem = Problem((3, 2, 4), task, outputs)
     compare(*both(problem, Step(0.1, 0.5, 0.7, kind, 0.3)), tolerance)
+
+
+@pytest.mark.parametrize(
+    ("widths", "lam"),
+    [((3, 2), 0.0), ((1, 4, 2), 1e3), ((2, 1, 1, 3, 2), 4.0)],
+    ids=["two parties, lambda 0", "one column, lambda 1000", "five parties"],
+)
+def test_parties_and_weights(widths, lam):
+    problem = Problem(widths)
+    if lam > 100:  # a curvature that bounds the penalty, as owners give it
+        problem.curvature = {k: v + 2 * lam for k, v in problem.curvature.items()}
+    compare(*both(problem, Step(0.1, 0.5, lam, guard=0.05 * min(lam, 1.0))), 2e-3)
+
+
+@pytest.mark.parametrize("case", ["zero columns", "one class", "no edits", "one row in a band"])
+def test_odd_data(case):
+    rows = head.BAND_ROWS + 1 if case == "one row in a band" else N
+    problem = Problem((3, 2, 4), rows=rows)
+    if case == "zero columns":
+        problem.x = {k: v * (k == 1) for k, v in problem.x.items()}
+    elif case == "one class":
+        problem.y = np.ones(rows, int)
+    elif case == "no edits":
+        problem.deltas = [[{k: 0 * v for k, v in b.items()} for b in draw] for draw in problem.deltas]
+    compare(*both(problem, Step(0.1, 0.5, 0.7, guard=0.3)), 2e-3)
+
+
+def test_logits_beyond_the_range_of_the_sigmoid_stop_every_party():
+    problem = Problem((3, 2, 4), size=8.0)
+    problem.y = (problem.x[0][:, 0] > 0).astype(int)
+    problem.ridge = {k: 1e-4 * np.ones_like(v) for k, v in problem.ridge.items()}
+    problem.curvature = {k: 1e-2 * np.ones_like(v) for k, v in problem.curvature.items()}
+    with pytest.raises(ExceptionGroup) as raised:
+        both(problem, Step(0.5, 0.9), steps=20)
+    errors = [str(e) for e in raised.value.exceptions]
+    assert sum("range of the sigmoid" in e for e in errors) == 4, "the dealer is told too"
+
+
+def test_encodings_that_do_not_fit_are_refused_before_they_are_masked():
+    problem = Problem((3, 2, 4), size=2.0)
+    problem.curvature = {k: 1e-6 * np.ones_like(v) for k, v in problem.curvature.items()}
+    with pytest.raises(ExceptionGroup) as raised:
+        both(problem, Step(0.1, 0.5, 0.7))
+    assert any("scale the columns" in str(e) for e in raised.value.exceptions)
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    widths=st.lists(st.integers(1, 5), min_size=2, max_size=4).map(tuple),
+    seed=st.integers(0, 10**6),
+    rows=st.integers(8, 60),
+    lam=st.sampled_from([0.0, 0.3, 5.0]),
+    guard=st.sampled_from([0.0, 0.4]),
+    rate=st.floats(0.02, 0.3),
+    momentum=st.floats(0.0, 0.9),
+)
+def test_the_secret_engine_follows_the_plain_one_whatever_the_problem(widths, seed, rows, lam, guard, rate, momentum):
+    problem = Problem(widths, rows=rows, seed=seed)
+    problem.curvature = {k: v + 2 * (lam + guard) * sum(widths) for k, v in problem.curvature.items()}
+    plain, secret = both(problem, Step(rate, momentum, lam, guard=guard))
+    for seen in secret:  # a bit may fall either way when two objectives are as good as equal
+        assert np.abs(seen["logits"] - plain["logits"]).max() < 2e-3
+        assert seen["measures"].loss == pytest.approx(plain["measures"].loss, abs=2e-3)

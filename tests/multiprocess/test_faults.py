@@ -107,7 +107,7 @@ def test_ending_the_launcher_ends_everything(tmp_path: Path) -> None:
     """SIGTERM to run_mpc.py in the middle: exit code 130, no process and no key left."""
     (tmp_path / "temporary").mkdir()
     launcher = subprocess.Popen(
-        [sys.executable, str(ROOT / "launch" / "run_mpc.py"), "--repeat", "200", "--out", "run"],
+        [sys.executable, str(ROOT / "launch" / "run_mpc.py"), "selftest", "--repeat", "200", "--out", "run"],
         cwd=tmp_path,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

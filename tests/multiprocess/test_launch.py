@@ -43,7 +43,7 @@ def test_the_self_test(tmp_path: Path, parties: int, transport: str) -> None:
 
 
 def test_the_table_for_people(tmp_path: Path) -> None:
-    ran = program("run_mpc.py", "--parties", "2", "--size", "20", cwd=tmp_path)
+    ran = program("run_mpc.py", "selftest", "--parties", "2", "--size", "20", cwd=tmp_path)
     assert ran.returncode == 0
     assert "sigmoid, bounded" in ran.stdout and "all well" in ran.stdout and "WRONG" not in ran.stdout
     assert len(list((tmp_path / "runs").glob("*/logs/dealer.log"))) == 1

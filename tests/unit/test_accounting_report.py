@@ -123,9 +123,10 @@ def test_a_report_of_nothing_and_one_of_other_releases():
     report = build_report(empty.terms, empty.charges)
     assert report["epsilon_rdp"] == report["epsilon_pld"] == 0 and report["remaining"] == CAP
     assert "Nothing was released" in to_markdown(report) and "Nothing was released" in to_html(report)
-    empty.charge(Event("a long name of a release", 0.3, 3.0, "records", count=10, sampling=0.1), "k")
+    empty.charge(Event("<script>a name</script>", 0.3, 3.0, "records", count=10, sampling=0.1), "k")
     report = build_report(empty.terms, empty.charges, Notes("dealer"))
     assert report["paper"] is None and "must be kept from the dealer" in to_html(report)
+    assert "<script" not in to_html(report) and to_html(report).count("&lt;script&gt;a name") >= 2
     assert "10 at sampling 0.1" in to_markdown(report)
 
 

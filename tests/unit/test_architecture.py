@@ -50,6 +50,10 @@ def test_only_the_runtime_imports_crypten() -> None:
     assert importers("crypten") == {"protocols/runtime.py"}
 
 
+def test_only_one_module_samples_noise() -> None:
+    assert importers("opendp") == {"protocols/gaussian.py"}
+
+
 def test_only_the_rendezvous_opens_sockets() -> None:
     opening = {
         str(path.relative_to(ROOT))

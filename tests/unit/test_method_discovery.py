@@ -41,7 +41,7 @@ FEATURES = 19
 
 
 def roles_of(sketches, config, seed=0, residual=None, **more):
-    return decide(weigh(sketches, config, seed, residual), config, **more)
+    return decide(weigh(sketches, config, seed, [sorted(sketches[0].tables)], residual), config, **more)
 
 
 def german(rows=None):

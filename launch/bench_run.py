@@ -1,0 +1,151 @@
+"""`bench.py run`: whole secure trainings beside the plaintext engine on the same releases.
+
+The secure run is the default one (three parties as processes, dealer, mutual TLS; judges and baselines left
+out). The plaintext engine then trains on the very tables that the secure run released, so that both take the
+same steps; it runs in this process with one thread. Memory is of the largest process.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from launch.console import OK
+from launch.memory import PeakMemory
+
+SIZES = ("german", "synthetic:1000", "synthetic:10000", "synthetic:100000")
+PARTIES = (2, 3, 5)
+DELAY_MS = 10
+SECURE_PHASES = ("inputs", "discovery and warm-up", "counterfactuals", "training")
+
+
+def secure(dataset: str, parties: int, folder: Path) -> dict[str, Any]:
+    """One secure training; what it took, as party 0 saw it."""
+    from launch.processes import LocalSession
+    from launch.whole_run import session_config
+    from protocols.errors import ProtocolError
+
+    config = session_config(folder, "train", parties, {"dataset": dataset}, deadline=120.0)
+    start = time.perf_counter()
+    with LocalSession(config, folder) as session:
+        memory = PeakMemory({child.name: child.process.pid for child in session.children})
+        ending = session.wait()
+    if ending.code != OK:
+        raise ProtocolError("; ".join(ending.failures))
+    result = json.loads((folder / "party-0" / "result.json").read_text())
+    phases = {name: result["cost"][name] for name in SECURE_PHASES}
+    return {
+        "seconds": sum(phase["seconds"] for phase in phases.values()),
+        "wall_seconds": time.perf_counter() - start,
+        "rounds": sum(phase["rounds"] for phase in phases.values()),
+        "bytes": sum(phase["bytes"] for phase in phases.values()),
+        "dealer_bytes": sum(phase["dealer_bytes"] for phase in phases.values()),
+        "steps": result["steps"],
+        "phases": {name: round(phase["seconds"], 3) for name, phase in phases.items()},
+        "party_mb": round(max((v for k, v in memory.peaks.items() if k != "dealer"), default=0) / 1e3),
+        "dealer_mb": round(memory.peaks.get("dealer", 0) / 1e3),
+    }
+
+
+def plain(dataset: str, parties: int, folder: Path) -> dict[str, Any]:
+    """The plaintext engine on what the secure run in `folder` released."""
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    from secure_sccvfl.model_files import load_model
+    from secure_sccvfl.noise import ReleasedTables
+    from secure_sccvfl.parties import make_parties
+    from secure_sccvfl.party_data import pooled
+    from secure_sccvfl.plain_engine import PlainEngine
+    from secure_sccvfl.policy import Roles
+    from secure_sccvfl.run_options import RunOptions
+    from secure_sccvfl.splits import make_split
+    from secure_sccvfl.training import train, warmup_steps
+
+    data = pooled(dataset, parties)
+    split, own = make_split(data, "iid", 0), make_parties(data)
+    models = [load_model(folder / f"party-{p.rank}" / "model", p.layout) for p in own]
+    noise = ReleasedTables.of([m.sketches for m in models])
+    config, roles = RunOptions().train_config(), Roles(dict(models[0].roles))
+    torch.set_num_threads(1)
+    with threadpool_limits(1):
+        start = time.perf_counter()
+        model = train(PlainEngine(noise), data, split, config, 0, roles=roles, parties=own)
+        seconds = time.perf_counter() - start
+    return {"seconds": seconds, "steps": warmup_steps(config) + sum(t.steps for t in model.trials)}
+
+
+def pair(dataset: str, parties: int) -> list[dict[str, Any]]:
+    """Ours and plain on one job."""
+    print(f"{dataset}, {parties} parties", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as place:
+        folder = Path(place) / "run"
+        ours = secure(dataset, parties, folder)
+        reference = plain(dataset, parties, folder)
+    job = {"dataset": dataset, "parties": parties}
+    ratio = round(ours["seconds"] / reference["seconds"], 1)
+    return [{**job, "system": "ours-sealed", **ours, "times_plain": ratio}, {**job, "system": "plain", **reference}]
+
+
+def delayed(dataset: str = "german", parties: int = 3) -> dict[str, Any]:
+    """The same with a round trip of 20 ms on the loopback device of a private network namespace."""
+    job = {"dataset": dataset, "parties": parties, "system": "ours-sealed", "round_trip_ms": 2 * DELAY_MS}
+    if shutil.which("unshare") is None or shutil.which("tc") is None:
+        return {**job, "skipped": "this machine has no unshare or tc"}
+    inside = f"ip link set lo up && tc qdisc add dev lo root netem delay {DELAY_MS}ms"
+    probe = subprocess.run(["unshare", "-n", "sh", "-c", inside], capture_output=True, text=True)
+    if probe.returncode != 0:
+        return {**job, "skipped": f"no delayed link here: {probe.stderr.strip().splitlines()[-1]}"}
+    print(f"{dataset}, {parties} parties, {2 * DELAY_MS} ms round trip", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as place:
+        code = (
+            "import json, sys; from pathlib import Path; from launch.bench_run import secure; "
+            f"print(json.dumps(secure({dataset!r}, {parties}, Path({place!r}) / 'run')))"
+        )
+        command = f"{inside} && exec {sys.executable} -c '{code.replace(chr(39), chr(34))}'"
+        ran = subprocess.run(["unshare", "-n", "sh", "-c", command], capture_output=True, text=True)
+    if ran.returncode != 0:
+        return {**job, "skipped": "the run on the delayed link failed"}
+    return {**job, **json.loads(ran.stdout.splitlines()[-1])}
+
+
+def measure(sizes: tuple[str, ...] = SIZES) -> list[dict[str, Any]]:
+    rows = [row for dataset in sizes for row in pair(dataset, 3)]
+    for parties in PARTIES:
+        if parties != 3:
+            rows += pair("german", parties)
+    return [*rows, delayed()]
+
+
+def markdown(rows: list[dict[str, Any]], command: str, cores: int) -> str:
+    """One table; what was skipped is said below it."""
+    lines = [
+        f"Made by `{command}` on {cores} cores. Seconds of training in secret (inputs, discovery with refreshes,",
+        "counterfactuals, training), without the start of processes; plain: the plaintext engine, same releases.",
+        "",
+        "| data | parties | steps | ours s | plain s | times plain | rounds | MB sent | party MB | dealer MB |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    skipped = []
+    for row in rows:
+        if "skipped" in row:
+            skipped.append(f"{row['round_trip_ms']} ms round trip: {row['skipped']}")
+            continue
+        if row["system"] != "ours-sealed":
+            continue
+        same = [r for r in rows if r["system"] == "plain" and r["dataset"] == row["dataset"]]
+        other = next((r for r in same if r["parties"] == row["parties"]), None)
+        name = row["dataset"] + (f", {row['round_trip_ms']} ms round trip" if "round_trip_ms" in row else "")
+        reference = f"{other['seconds']:.2f}" if other and "times_plain" in row else ""
+        lines.append(
+            f"| {name} | {row['parties']} | {row['steps']} | {row['seconds']:.2f} | {reference} "
+            f"| {row.get('times_plain', '')} | {row['rounds']} | {row['bytes'] / 1e6:.1f} | {row['party_mb']} "
+            f"| {row['dealer_mb']} |"
+        )
+    return "\n".join([*lines, "", *skipped]).rstrip() + "\n"

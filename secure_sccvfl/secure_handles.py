@@ -1,0 +1,76 @@
+"""What the secret engine hands to the driver: a party's own values in the clear, and shares of the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from protocols.head import Tall, Weights
+from protocols.ring import Words
+from protocols.tuples import Request
+from secure_sccvfl.data import Task
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Own encodings and ridge in the clear; shares of the label (one column per output)."""
+
+    own: np.ndarray
+    ridge: np.ndarray
+    label: Words
+    made: dict[str, Tall] = field(default_factory=dict, repr=False)
+
+    @property
+    def rows(self) -> int:
+        return len(self.own)
+
+
+@dataclass(frozen=True)
+class Edits:
+    """Shares of the selected displacements of every draw, and of their mean Gram matrix."""
+
+    draws: tuple[Words, ...]
+    gram: Words
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """Edits of all attributes; own parts of the guard directions."""
+
+    draws: tuple[Words, ...]
+    gram: Words
+    guards: tuple[np.ndarray, ...]
+    made: dict[str, Tall] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Head:
+    """Shares of the head in scaled columns; `scale` is what the own columns were multiplied with."""
+
+    weights: Weights
+    scale: np.ndarray
+    task: Task
+    made: dict[str, Words] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Shares of the objective (WIDE_BITS), and of the rooms that logits have left."""
+
+    value: Words
+    rooms: Words
+
+
+@dataclass
+class Descent:
+    """What steps at one lambda share: scaled encodings and penalty under masks, and what a step asks for."""
+
+    key: tuple[object, ...]
+    scale: np.ndarray
+    rows: Tall
+    both: Tall
+    edits: Tall | None
+    scale_shares: Words
+    pattern: list[Request] = field(default_factory=list)
+    logits: Words | None = None

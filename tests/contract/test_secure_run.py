@@ -1,0 +1,117 @@
+"""A whole secure run on German against the plaintext engine with the same seed and the same noise."""
+
+import json
+
+import numpy as np
+import pytest
+
+from protocols.head import HEAD_BITS
+from protocols.ring import decode
+from secure_sccvfl.benchmark_harness import hand_out, make_verdicts
+from secure_sccvfl.evaluation import evaluate
+from secure_sccvfl.model_files import load_model
+from secure_sccvfl.parties import make_parties
+from secure_sccvfl.party_data import pooled
+from secure_sccvfl.plain_engine import PlainEngine
+from secure_sccvfl.policy import Roles
+from secure_sccvfl.run_options import RunOptions
+from secure_sccvfl.score_jobs import EvaluateJob
+from secure_sccvfl.secure_statistics import SecureStatistics
+from secure_sccvfl.splits import make_split
+from secure_sccvfl.train_job import TrainJob
+from secure_sccvfl.training import train
+from tests.harness import Recorded, local_config, run_session
+
+PARTIES = 3
+
+
+def run_jobs(make, folder, options):
+    """One job at every party, as threads with real sockets, each with its own folder."""
+    config, listeners = local_config(PARTIES, options=options)
+    for listener in listeners:
+        listener.close()
+    jobs = [make(config, rank) for rank in range(PARTIES)]
+    return run_session(
+        lambda session: jobs[session.rank].run(session, lambda *step: None),
+        PARTIES,
+        jobs[0].plan(),
+        folder=folder,
+        deadline=60.0,
+    )
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory):
+    """The run, what it released by name, and the scale of its noise."""
+    folder, tables, scales = tmp_path_factory.mktemp("run"), {}, set()
+    plain = SecureStatistics.group_sums
+
+    def watched(self, columns, groups, counts, name, sensitivity, widths=None):
+        found = plain(self, columns, groups, counts, name, sensitivity, widths)
+        tables.setdefault(name, {}).update({k: np.hstack([part[k] for part in found]) for k in columns})
+        scales.add(self.deviation(sensitivity))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SecureStatistics, "group_sums", watched)
+        results = run_jobs(TrainJob, folder, {"seed": 0})
+    return folder, results, tables, scales.pop()
+
+
+@pytest.fixture(scope="module")
+def plain(secure):
+    _, _, tables, scale = secure
+    data = pooled("german", PARTIES)
+    split = make_split(data, "iid", 0)
+    config = RunOptions().train_config()
+    return data, split, train(PlainEngine(Recorded(tables, scale)), data, split, config, 0)
+
+
+def head_of(folder, data):
+    parties = make_parties(data)
+    models = [load_model(folder / f"party-{p.rank}" / "model", p.layout) for p in parties]
+    weight = decode(sum(m.weight for m in models), HEAD_BITS)
+    bias = decode(sum(m.bias for m in models), HEAD_BITS)
+
+    def logits(units):
+        cuts = np.cumsum([p.layout.width for p in parties])[:-1]
+        pieces = np.split(units, cuts, axis=1)
+        encoded = np.hstack([m.encoder(u) for m, u in zip(models, pieces, strict=True)])
+        return (encoded @ weight + bias) / models[0].temperature
+
+    return logits
+
+
+def test_logits_and_decisions_are_those_of_the_plaintext_engine(secure, plain):
+    folder, results, _, _ = secure
+    data, split, model = plain
+    assert [r["roles"] for r in results] == [model.roles.of] * PARTIES
+    assert results[0]["lambda"] == model.lam and results[0]["temperature"] == model.temperature
+    assert [t["steps"] for t in results[0]["trials"]] == [t.steps for t in model.trials]
+    parties = make_parties(data)
+    rows = np.concatenate([split.train, split.validation, split.test])
+    expected = model.logits([p.take(rows) for p in parties])
+    found = head_of(folder, data)(np.hstack([p.units[rows] for p in parties]))
+    print("largest difference of logits", np.abs(found - expected).max())
+    assert np.abs(found - expected).max() <= 0.02
+    assert ((found > 0) == (expected > 0)).mean() >= 0.995
+
+
+def test_the_secret_evaluation_gives_the_plaintext_metrics(secure, plain):
+    folder, results, _, _ = secure
+    data, split, _ = plain
+    verdicts = make_verdicts(data, split, Roles(results[0]["roles"]), 0)
+    hand_out(data, verdicts, folder)
+    found = run_jobs(EvaluateJob, folder / "evaluation", {"seed": 0, "model": str(folder)})
+    held_out = data.take(split.test)
+    units = np.hstack([p.units for p in make_parties(data)])[split.test]
+    label, codes = held_out.label.values, held_out.protected[0].codes
+    scored = evaluate(head_of(folder, data), units, label, codes, "binary", verdicts)
+    expected = {s.metric if s.judge is None else f"{s.metric}_{s.judge}": s.value for s in scored}
+    assert all(r["metrics"] == found[0]["metrics"] for r in found)
+    for name, value in expected.items():
+        tolerance = 0.01 if name.endswith("_gap") else 2e-3
+        assert found[0]["metrics"][name] == pytest.approx(value, abs=tolerance), name
+    assert found[0]["metrics"]["fr_own"] <= 0.05
+    log = (folder / "evaluation" / "party-0" / "releases.jsonl").read_text().splitlines()
+    assert [json.loads(line)["release"] for line in log] == ["columns", "evaluation"]

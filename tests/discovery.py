@@ -1,0 +1,115 @@
+"""A small consortium for tests of secret statistics: public layout, data of each party, a session that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from accounting.budget import Budget
+from protocols.releases import Release, ReleasePlan
+from protocols.runtime import Session
+from secure_sccvfl.charging import Charger
+from secure_sccvfl.secure_statistics import SecureStatistics
+from tests.harness import run_session
+
+WIDTH = 8
+MULTIPLIER = 3.0
+
+
+STANDARD_ERRORS = 5
+"""How far off a deviation may be: real noise has no seed, so a true scale must pass in any test run."""
+
+
+def fits(drawn: np.ndarray, deviation: float) -> bool:
+    """The noise test: whether these values have this deviation and no drift."""
+    off = abs(drawn.std() / deviation - 1) * np.sqrt(2 * drawn.size)
+    drift = abs(drawn.mean()) / deviation * np.sqrt(drawn.size)
+    return max(off, drift) < STANDARD_ERRORS
+
+
+class Noiseless(SecureStatistics):
+    """The test switch: no configuration of a run makes one of these."""
+
+    def _noise_share(self, event: Any, unit: float, rows: int, holders: Sequence[int]) -> np.ndarray:
+        return np.zeros((rows, len(holders)), np.int64)
+
+
+@dataclass
+class Consortium:
+    """One-hot bins and kernel features that depend on the first protected attribute."""
+
+    rows: int = 300
+    columns: dict[int, dict[str, int]] = field(
+        default_factory=lambda: {0: {"a": 3, "b": 2}, 1: {"c": 4}, 2: {"d": 2}}
+    )
+    holders: tuple[int, ...] = (1, 2)
+    counts: tuple[int, ...] = (2, 3)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        rng = np.random.default_rng(self.seed)
+        self.codes = [rng.permutation(np.arange(self.rows) % count) for count in self.counts]
+        self.bins, self.kernel = {}, {}
+        for own in self.columns.values():
+            for name, width in own.items():
+                self.bins[name] = np.eye(width)[(rng.integers(0, width, self.rows) + self.codes[0]) % width]
+                angle = rng.normal(size=(self.rows, WIDTH // 2)) + self.codes[0][:, None]
+                self.kernel[name] = np.hstack([np.cos(angle), np.sin(angle)]) / (WIDTH / 2) ** 0.5
+
+    @property
+    def features(self) -> int:
+        return sum(len(own) for own in self.columns.values())
+
+    @property
+    def sensitivity(self) -> float:
+        return float(np.sqrt(self.features * len(self.counts)))
+
+    def own(self, rank: int, what: str = "bins") -> dict[str, np.ndarray]:
+        return {name: getattr(self, what)[name] for name in self.columns[rank]}
+
+    def held(self, rank: int) -> list[np.ndarray | None]:
+        return [codes if holder == rank else None for codes, holder in zip(self.codes, self.holders, strict=True)]
+
+    def table(self, name: str, attribute: int) -> np.ndarray:
+        return self.bins[name].T @ np.eye(self.counts[attribute])[self.codes[attribute]]
+
+    def plan(self, tables: int = 3, more: Sequence[Release] = ()) -> ReleasePlan:
+        names = [f"sketch-{number}" for number in range(tables)]
+        return ReleasePlan(
+            [
+                *SecureStatistics.releases(
+                    self.columns, self.counts, tables=names, moments=["moments"], dependence=["residuals"]
+                ),
+                *SecureStatistics.announcements(self.columns, ["scores"], 3),
+                *more,
+            ]
+        )
+
+    def run(
+        self,
+        job: Callable[[Session, SecureStatistics, Budget], Any],
+        kind: type[SecureStatistics] = Noiseless,
+        cap: float = 100.0,
+        noise: Any = "dealer+holder",
+        plan: ReleasePlan | None = None,
+        **settings: Any,
+    ) -> list[Any]:
+        """`job` at every party, with its own budget in memory."""
+
+        def work(session: Session) -> Any:
+            budget = Budget.in_memory("test records", cap, 1e-5)
+            charger = Charger(session, budget, MULTIPLIER, session.agree_on_name())
+            statistics = kind(session, self.columns, self.holders, self.rows, charger, noise)
+            return job(session, statistics, budget)
+
+        return run_session(work, len(self.columns), plan or self.plan(), **settings)
+
+    def sketch(self, session: Session, statistics: SecureStatistics, number: int = 0) -> Any:
+        """One release of this party's tables."""
+        rank = session.rank
+        return statistics.group_sums(
+            self.own(rank), self.held(rank), self.counts, f"sketch-{number}", self.sensitivity
+        )

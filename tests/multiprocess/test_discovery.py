@@ -1,0 +1,172 @@
+"""Private discovery by real processes: noise of what they opened, ledgers, audit logs, refusal by the budget."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dp_accounting import GaussianDpEvent
+from dp_accounting.rdp import RdpAccountant
+
+from accounting.events import Event
+from launch import privacy_report
+from launch.processes import Ending, LocalSession
+from protocols.chain import read_chain
+from protocols.config import ConfigError, SessionConfig
+from protocols.errors import LedgerError, LocalError
+from protocols.runtime import Session
+from secure_sccvfl.audit import read_audit
+from secure_sccvfl.data import load
+from secure_sccvfl.discovery_job import DiscoveryJob
+from tests.discovery import fits
+from tests.harness import run_session
+
+PARTIES, CATEGORIES, GROUPS, ROWS = 3, 60, 4, 500
+
+
+def discover(folder: Path, **options: Any) -> Ending:
+    addresses = tuple(f"127.0.0.1:{rank + 1}" for rank in range(PARTIES))
+    config = SessionConfig(
+        parties=addresses, job="discovery", options={"ledger": str(folder.parent / "ledgers"), **options}
+    )
+    with LocalSession(config, folder) as session:
+        return session.wait()
+
+
+def result(folder: Path, rank: int) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((folder / f"party-{rank}" / "result.json").read_text())
+    return loaded
+
+
+def wide_data(folder: Path) -> Path:
+    """A user's own data set with long tables: one feature of many categories at each party."""
+    rng = np.random.default_rng(0)
+    groups = np.arange(ROWS) % GROUPS
+    names = json.dumps([f"c{i}" for i in range(CATEGORIES)])
+    lines = [
+        'name = "wide"\ntask = "binary"\nid = "id"',
+        'label = { party = "p0", column = "y", classes = ["0", "1"] }',
+        f'protected = [ {{ party = "p1", column = "s", groups = {json.dumps([str(g) for g in range(GROUPS)])} }} ]',
+    ]
+    for rank in range(PARTIES):
+        lines.append(f'[parties.p{rank}]\nfile = "p{rank}.csv"')
+        lines.append(f'features = [ {{ name = "x{rank}", kind = "category", categories = {names} }} ]')
+        extra = {0: groups % 2, 1: groups, 2: groups * 0}[rank]
+        rows = [f"r{i:04},c{rng.integers(CATEGORIES)},{extra[i]}" for i in range(ROWS)]
+        (folder / f"p{rank}.csv").write_text(f"id,x{rank},{('y', 's', 'z')[rank]}\n" + "\n".join(rows) + "\n")
+    path = folder / "wide.toml"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_what_real_processes_open_has_the_charged_noise_and_no_other(tmp_path: Path) -> None:
+    path = wide_data(tmp_path)
+    ending = discover(tmp_path / "run", dataset=str(path), refreshes=0, epsilon=2.0)
+    assert ending.code == 0, ending.failures
+    data = load(str(path))
+    indicators = np.eye(GROUPS)[data.protected[0].codes]
+    drawn, deviations = [], set()
+    for rank in range(PARTIES):
+        found = result(tmp_path / "run", rank)
+        tables = found["own_tables"]["s"]
+        assert set(tables) == {f"x{rank}"}, "a party keeps its own tables only"
+        exact = np.eye(CATEGORIES)[data.parties[rank].values[:, 0].astype(int)].T @ indicators
+        drawn.append(np.array(tables[f"x{rank}"]) - exact)
+        deviations.add(found["deviation"])
+    (deviation,) = deviations
+    noise = np.concatenate(drawn)
+    assert noise.size == PARTIES * CATEGORIES * GROUPS
+    assert fits(noise, deviation)
+    assert not fits(noise, deviation * 2 / 3) and not fits(noise, deviation * 3 / 2)
+
+
+@pytest.fixture(scope="module")
+def german(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One run on German with four refreshes."""
+    folder = tmp_path_factory.mktemp("discovery") / "run"
+    ending = discover(folder)
+    assert ending.code == 0, ending.failures
+    return folder
+
+
+def ledgers(german: Path) -> list[Path]:
+    return sorted((german.parent / "ledgers").glob("german-*/party-*/ledger.jsonl"))
+
+
+def test_the_ledgers_replayed_by_dp_accounting_alone_give_the_same_epsilon(german: Path) -> None:
+    assert len(ledgers(german)) == PARTIES
+    for rank, path in enumerate(ledgers(german)):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        charges = [line for line in lines if line["kind"] == "charge"]
+        assert [line["event"]["name"] for line in charges] == [f"sketch-{i}" for i in range(5)]
+        accountant = RdpAccountant()
+        for line in charges:
+            event = Event.from_dict(line["event"])
+            assert event.sensitivity == pytest.approx(np.sqrt(19))
+            accountant.compose(GaussianDpEvent(event.sigma / event.sensitivity))
+        epsilon = accountant.get_epsilon(1e-5)
+        assert epsilon == pytest.approx(result(german, rank)["privacy"]["epsilon_rdp"], rel=1e-9)
+        assert 7.9 < epsilon <= 8.0
+
+
+def test_what_was_opened_is_what_was_declared_and_paid_for(german: Path) -> None:
+    opened = [
+        (e["release"], e["event"], tuple(e["receivers"])) for e in read_chain(german / "party-0" / "releases.jsonl")
+    ]
+    expected = []
+    for number in range(5):
+        expected += [(f"sketch-{number} for party {rank}", f"sketch-{number}", (rank,)) for rank in range(3)]
+        expected.append(("scores", None, (0, 1, 2)))
+    assert opened == expected
+
+
+def test_all_parties_decide_alike_and_the_audit_log_has_the_numbers(german: Path) -> None:
+    found = [result(german, rank) for rank in range(PARTIES)]
+    assert found[0]["roles"] == found[1]["roles"] == found[2]["roles"] and len(found[0]["roles"]) == 19
+    entries = [read_audit(german / f"party-{rank}" / "audit.jsonl") for rank in range(PARTIES)]
+    assert entries[0] == entries[1] == entries[2]
+    assert [entry["event"] for entry in entries[0]] == ["roles"] * 5
+    assert set(entries[0][4]["scores"]) == set(found[0]["roles"]) and entries[0][4]["releases"] == 5
+    path = german / "party-0" / "audit.jsonl"
+    changed = german.parent / "changed.jsonl"
+    changed.write_text(path.read_text().replace('"refresh": 2', '"refresh": 3'))
+    with pytest.raises(LedgerError, match="line 3"):
+        read_audit(changed)
+
+
+def test_the_report_is_written_from_the_ledgers(german: Path) -> None:
+    folder = ledgers(german)[0].parent.parent
+    assert privacy_report.main([str(folder), "--quiet"]) == 0
+    report = json.loads((folder / "privacy_budget.json").read_text())
+    assert report["epsilon_rdp"] == pytest.approx(result(german, 0)["privacy"]["epsilon_rdp"])
+    assert [r["name"] for r in report["releases"]] == [f"sketch-{i}" for i in range(5)]
+
+
+def test_a_second_run_on_the_same_records_is_refused_by_what_was_spent(german: Path, tmp_path: Path) -> None:
+    """The ledgers that the processes left behind; this run is in threads."""
+    before = [path.read_text() for path in ledgers(german)]
+    addresses = tuple(f"127.0.0.1:{rank + 1}" for rank in range(PARTIES))
+    config = SessionConfig(parties=addresses, options={"ledger": str(german.parent / "ledgers")})
+    jobs = [DiscoveryJob(config, rank) for rank in range(PARTIES)]
+
+    def again(session: Session) -> None:
+        with pytest.raises(LocalError, match=r"refused by the ledger of party 0.*nothing was charged"):
+            jobs[session.rank].run(session, lambda step, number, total: None)
+
+    run_session(again, PARTIES, jobs[0].plan(), folder=tmp_path)
+    assert [path.read_text() for path in ledgers(german)] == before
+    assert read_chain(tmp_path / "party-0" / "releases.jsonl") == []
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"delta": 0.01}, {"epsilon": 0.0}, {"noise": "none"}, {"rule": "guess"}, {"dataset": "nowhere"}, {"speed": 1}],
+    ids=lambda bad: next(iter(bad)),
+)
+def test_a_setting_that_cannot_work_is_refused_before_a_session_starts(bad: dict[str, Any]) -> None:
+    config = SessionConfig(parties=("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"), options=bad)
+    with pytest.raises(ConfigError):
+        DiscoveryJob(config, 0)

@@ -1,0 +1,188 @@
+"""The whole job through the real programs: run, predict, and go on after a party was killed."""
+
+import contextlib
+import csv
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from protocols.chain import read_chain
+from protocols.head import HEAD_BITS
+from protocols.ring import decode
+from secure_sccvfl.model_files import load_model, save_model
+from secure_sccvfl.noise import ReleasedTables
+from secure_sccvfl.parties import make_parties
+from secure_sccvfl.party_data import pooled
+from secure_sccvfl.plain_engine import PlainEngine
+from secure_sccvfl.policy import Roles
+from secure_sccvfl.release_plan import sealed_plan
+from secure_sccvfl.run_options import RunOptions
+from secure_sccvfl.splits import make_split
+from secure_sccvfl.training import train
+
+ROOT = Path(__file__).resolve().parents[2]
+SHORT = ("--refreshes", "1", "--warmup", "20", "--steps", "30", "--lambdas", "8", "16")
+OPTIONS = {"refreshes": 1, "warmup": 20, "steps": 30, "lambdas": [8.0, 16.0]}
+
+
+def program(*arguments, cwd, code=0):
+    command = [sys.executable, str(ROOT / "launch" / "run_mpc.py"), *map(str, arguments)]
+    ran = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=200)
+    assert ran.returncode == code, ran.stderr[-3000:]
+    return ran
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """One short run of the default data set; its folder."""
+    place = tmp_path_factory.mktemp("whole")
+    program("--parties", "3", "--out", "run", *SHORT, cwd=place)
+    return place / "run"
+
+
+def logits_of(run, rows):
+    """Logits of the model in a run's folder, from all of its shares: what only a test may do."""
+    parties = make_parties(pooled("german", 3))
+    models = [load_model(run / f"party-{p.rank}" / "model", p.layout) for p in parties]
+    encoded = np.hstack([m.encoder(p.units[rows]) for m, p in zip(models, parties, strict=True)])
+    weight, bias = (decode(sum(getattr(m, k) for m in models), HEAD_BITS) for k in ("weight", "bias"))
+    return ((encoded @ weight + bias) / models[0].temperature)[:, 0]
+
+
+def test_a_run_leaves_its_report_budget_logs_and_models(run):
+    report = json.loads((run / "report.json").read_text())
+    for key in (
+        "engine",
+        "mode",
+        "parties",
+        "dataset",
+        "seed",
+        "metrics",
+        "baselines",
+        "roles",
+        "privacy",
+        "releases",
+    ):
+        assert key in report
+    assert (report["engine"], report["mode"], report["parties"]) == ("crypten", "sealed", 3)
+    assert {"acc", "logloss", "fr_ot", "scg_ot", "fr_cvae", "dp_gap", "eo_gap"} <= set(report["metrics"])
+    assert {"majority", "logistic", "drop_m", "erm"} <= set(report["baselines"])
+    for phase in ("alignment", "discovery and warm-up", "counterfactuals", "training", "evaluation", "total"):
+        assert set(report["cost"][phase]) >= {"seconds", "rounds", "bytes"}
+    data = pooled("german", 3)
+    test = make_split(data, "iid", 0).test
+    decided = logits_of(run, test) > 0
+    assert report["metrics"]["acc"] == pytest.approx((decided == data.label.values[test]).mean(), abs=2e-3)
+    budget = json.loads((run / "privacy_budget.json").read_text())
+    assert len(budget["releases"]) == 2 and budget["epsilon_rdp"] <= 8
+    assert not re.search(r"/tmp|/home|/root|/work", (run / "report.json").read_text())
+
+
+def test_the_releases_are_the_declared_ones_and_nothing_per_record(run):
+    plan = sealed_plan(RunOptions().scheme(3), RunOptions.of(OPTIONS))
+    rows = {561, 139, 300, 561 + 139, 1000}
+    for rank in range(3):
+        made = read_chain(run / f"party-{rank}" / "releases.jsonl")
+        assert {entry["release"] for entry in made} <= set(plan.releases)
+        assert not any(length in rows for entry in made for length in entry["shape"])
+
+
+def test_security_md_lists_every_release_and_no_other():
+    text = (ROOT / "SECURITY.md").read_text().partition("## What leaves a run")[2].partition("\n## ")[0]
+    listed = set(re.findall(r"^\| `([^`]+)` \|", text, re.M))
+    plan = sealed_plan(RunOptions().scheme(3), RunOptions.of({"rule": "fdr", "conditional": True}))
+    known = {
+        re.sub(r"-\d+ for", "-K for", re.sub(r" for party \d+$", " for party P", name)) for name in plan.releases
+    }
+    assert listed == known | {"evaluation", "predictions"}
+
+
+def test_new_records_are_scored_in_secret_for_one_receiver(run, tmp_path):
+    data = pooled("german", 3)
+    rows = make_split(data, "iid", 0).test[:40]
+    source = ROOT / "secure_sccvfl" / "data_files" / "german.csv"
+    with source.open() as file:
+        table = {row["id"]: row for row in csv.DictReader(file)}
+    with (tmp_path / "new.csv").open("w", newline="") as file:
+        names = [name for name in next(iter(table.values())) if name not in ("y", "s")]
+        writer = csv.DictWriter(file, names, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(table[str(data.ids[row])] for row in rows)
+    program("predict", "--model", run, "--records", "new.csv", "--out", "told", cwd=tmp_path)
+    told = [*tmp_path.glob("told/party-*/predictions.csv")]
+    assert [path.parent.name for path in told] == ["party-0"], "only the receiver has the predictions"
+    with told[0].open() as file:
+        found = {row["id"]: row["decision"] for row in csv.DictReader(file)}
+    expected = {str(data.ids[r]): str(int(v > 0)) for r, v in zip(rows, logits_of(run, rows), strict=True)}
+    assert found == expected
+    log = read_chain(tmp_path / "told" / "party-0" / "releases.jsonl")
+    assert [(e["release"], e["receivers"]) for e in log] == [("columns", [0, 1, 2]), ("predictions", [0])]
+
+
+def test_a_share_from_another_run_or_a_changed_one_is_refused(run, tmp_path):
+    other = tmp_path / "mixed"
+    shutil.copytree(run, other)
+    path = other / "party-1" / "model" / "model.json"
+    facts = json.loads(path.read_text())
+    path.write_text(json.dumps({**facts, "temperature": facts["temperature"] * 2}))
+    source = ROOT / "secure_sccvfl" / "data_files" / "german.csv"
+    ran = program("predict", "--model", other, "--records", source, cwd=tmp_path, code=2)
+    assert "party 1: the model in model was changed after training" in ran.stderr
+    model = load_model(run / "party-1" / "model", make_parties(pooled("german", 3))[1].layout)
+    save_model(replace(model, run=model.run[::-1]), other / "party-1" / "model")
+    ran = program("predict", "--model", other, "--records", source, cwd=tmp_path, code=1)
+    assert "the parts of the model are of different runs: party-1" in ran.stderr.replace("employer", "party-1")
+
+
+def test_a_killed_party_stops_all_and_the_run_goes_on_from_the_checkpoint(tmp_path):
+    """Kill in the middle of training; after resuming the run is whole and each release was paid for once."""
+    command = [sys.executable, str(ROOT / "launch" / "run_mpc.py"), "--parties", "3", "--out", "run", *SHORT]
+    command += ["--no-baselines", "--seed", "3"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    log = tmp_path / "run" / "logs" / "party-1.log"
+    end = time.monotonic() + 120
+    while time.monotonic() < end and not (log.exists() and "training at lambda 16" in log.read_text()):
+        time.sleep(0.02)
+    assert time.monotonic() < end, "training did not begin"
+    pids = [pid for pid in _processes_in(tmp_path) if b"--rank\0001\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert len(pids) == 1
+    os.kill(pids[0], signal.SIGKILL)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode != 0 and "--resume" in errors
+    assert not (tmp_path / "run" / "report.json").exists()
+    program("--resume", "run", "--no-baselines", cwd=tmp_path)
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    budget = json.loads((tmp_path / "run" / "privacy_budget.json").read_text())
+    assert [r["name"] for r in budget["releases"]] == ["sketch-0", "sketch-1"], "each is charged once"
+    audit = read_chain(tmp_path / "run" / "party-0" / "audit-1.jsonl")
+    assert "resumed" in {entry["event"] for entry in audit}
+    # The same model as a run that nobody disturbed: the plaintext engine on what was released.
+    data = pooled("german", 3)
+    split, parties = make_split(data, "iid", 3), make_parties(data)
+    models = [load_model(tmp_path / "run" / f"party-{p.rank}" / "model", p.layout) for p in parties]
+    engine = PlainEngine(ReleasedTables.of([m.sketches for m in models]))
+    roles, config = Roles(report["roles"]), RunOptions.of(OPTIONS).train_config()
+    expected = train(engine, data, split, config, 3, roles=roles).logits([p.take(split.test) for p in parties])[:, 0]
+    found = logits_of(tmp_path / "run", split.test)
+    assert np.abs(found - expected).max() <= 0.02
+    assert ((found > 0) == (expected > 0)).mean() >= 0.995
+
+
+def _processes_in(folder):
+    """Processes whose working folder this is."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and Path(os.readlink(entry / "cwd")) == folder:
+                found.append(int(entry.name))
+    return found

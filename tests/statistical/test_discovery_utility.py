@@ -1,0 +1,132 @@
+"""How well noisy scores keep the order of the true ones, and how often discovery errs. Noise as released."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from accounting.budget import Budget as Account
+from accounting.calibration import noise_multiplier
+from protocols.noise import NoiseKind
+from protocols.releases import ReleasePlan
+from secure_sccvfl.charging import Charger
+from secure_sccvfl.data import Protected, load
+from secure_sccvfl.discovery import DiscoveryConfig, decide, release_sketches, weigh
+from secure_sccvfl.noise import Budget, GaussianNoise, NoNoise
+from secure_sccvfl.parties import make_parties
+from secure_sccvfl.plain_engine import PlainEngine
+from secure_sccvfl.secure_statistics import SecureStatistics
+from tests.harness import run_session
+
+REPETITIONS = 20
+
+
+class Study:
+    """All records of a data set, its true scores, and noisy ones."""
+
+    def __init__(self, name: str) -> None:
+        self.data = load(name)
+        self.parties = make_parties(self.data)
+        self.owners = [p.layout.names for p in self.parties]
+        self.features = len(self.data.features)
+        self.truth = self.scores(PlainEngine(NoNoise()))
+
+    def sketches(self, engine, releases=1, protected=None):
+        merged = ()
+        for number in range(releases):
+            protected = protected or self.data.protected
+            fresh = release_sketches(engine, self.parties, protected, f"sketch-{number}", self.features)
+            merged = tuple(a.merged(b) for a, b in zip(merged, fresh, strict=True)) if merged else fresh
+        return merged
+
+    def scores(self, engine, releases=1):
+        return weigh(self.sketches(engine, releases), DiscoveryConfig(), 0, self.owners).scores
+
+    def agreement(self, scores) -> float:
+        return float(spearmanr(list(self.truth.values()), [scores[k] for k in self.truth])[0])
+
+    def mean_agreement(self, epsilon: float, copies: int, releases: int = 1) -> float:
+        budget = Budget(epsilon=epsilon, releases=releases, copies=copies)
+        found = [self.scores(PlainEngine(GaussianNoise(budget, seed)), releases) for seed in range(REPETITIONS)]
+        return float(np.mean([self.agreement(scores) for scores in found]))
+
+
+@pytest.fixture(scope="module")
+def german():
+    return Study("german")
+
+
+@pytest.fixture(scope="module")
+def compas():
+    return Study("compas")
+
+
+def test_german_at_epsilon_four(german):
+    assert german.mean_agreement(4.0, copies=1) >= 0.80
+    assert german.mean_agreement(4.0, copies=2) >= 0.68
+
+
+def test_compas_persons_at_epsilon_two(compas):
+    assert compas.mean_agreement(2.0, copies=1) >= 0.95
+    assert compas.mean_agreement(2.0, copies=2) >= 0.95
+
+
+def test_far_less_budget_is_seen_in_the_scores(german):
+    assert german.mean_agreement(0.5, copies=2) < 0.68
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_five_refreshes_are_worth_one_release_of_the_whole_budget(german, copies):
+    once, often = (german.mean_agreement(4.0, copies, releases) for releases in (1, 5))
+    assert abs(once - often) <= 0.03
+
+
+def test_denoised_scores_are_better_than_those_of_the_tables_as_they_come(german):
+    plain, better = [], []
+    for seed in range(REPETITIONS):
+        sketches = german.sketches(PlainEngine(GaussianNoise(Budget(epsilon=2.0, releases=1), seed)))
+        for kept, denoise in ((plain, False), (better, True)):
+            config = DiscoveryConfig(denoise=denoise)
+            kept.append(german.agreement(weigh(sketches, config, 0, german.owners).scores))
+    assert np.mean(better) > np.mean(plain) + 0.01
+
+
+def test_false_discoveries_on_shuffled_s_stay_at_the_level(german):
+    level, runs = 0.1, 40
+    config = DiscoveryConfig(rule="fdr", fdr=level)
+    false = []
+    for seed in range(runs):
+        codes = np.random.default_rng(seed).permutation(german.data.protected[0].codes)
+        fake = (Protected("s", german.data.parties[0].name, ("0", "1"), codes),)
+        sketches = german.sketches(PlainEngine(GaussianNoise(Budget(releases=1), seed)), protected=fake)
+        finding = decide(weigh(sketches, config, seed, german.owners), config)
+        # s is shuffled: whatever is found is false, so the share of false discoveries is 1 or 0.
+        false.append(any(role != "N" for role in finding.roles.of.values()))
+    assert np.mean(false) <= level + np.sqrt(level * (1 - level) / runs)
+
+
+@pytest.mark.parametrize("kind", ["dealer", "dealer+holder"])
+def test_the_real_protocol_gives_what_the_simulation_promises(german, kind: NoiseKind):
+    data = german.data
+    columns = {r: {f.name: f.bins for f in t.features} for r, t in enumerate(data.parties)}
+    holder = [t.name for t in data.parties].index(data.protected[0].holder)
+
+    class Seen:
+        name, groups = data.protected[0].name, data.protected[0].groups
+
+        def __init__(self, rank: int) -> None:
+            self.codes = data.protected[0].codes if rank == holder else None
+
+    def job(session):
+        budget = Account.in_memory("german", 4.0, 1e-5)
+        charger = Charger(session, budget, noise_multiplier(4.0, 1e-5, 1), session.agree_on_name())
+        statistics = SecureStatistics(session, columns, [holder], data.n, charger, kind)
+        own = [german.parties[session.rank]]
+        sketches = release_sketches(statistics, own, [Seen(session.rank)], "sketch-0", german.features)
+        return weigh(sketches, DiscoveryConfig(), 0, [own[0].layout.names]).scores
+
+    plan = ReleasePlan(SecureStatistics.releases(columns, [2], tables=["sketch-0"]))
+    found = run_session(job, len(columns), plan)
+    scores = {k: v for part in found for k, v in part.items()}
+    assert german.agreement(scores) > 0.6

@@ -1,0 +1,140 @@
+"""Noise of opened statistics: the scale that was charged, and a full copy of it against whom it is promised."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from protocols import noise as noise_module
+from protocols import tuples
+from protocols.errors import ProtocolError, RangeError
+from protocols.gaussian import discrete_gaussian
+from protocols.noise import copies
+from secure_sccvfl.secure_statistics import SecureStatistics
+from tests.discovery import MULTIPLIER, Consortium, fits
+
+GROUP = Consortium(
+    rows=60, columns={0: {"a": 130}, 1: {"b": 120}, 2: {"c": 110}}, holders=(1, 2), counts=(2, 3), seed=1
+)
+SIGMA = MULTIPLIER * GROUP.sensitivity
+
+
+def opened_noise(kind: str) -> np.ndarray:
+    """Opened tables minus the true ones, of all parties: 1800 values in the order of the columns."""
+
+    def job(session, statistics, budget):
+        return GROUP.sketch(session, statistics), statistics.deviation(GROUP.sensitivity)
+
+    found = GROUP.run(
+        job,
+        kind=SecureStatistics,
+        noise=kind,
+        cap=1e3,
+    )
+    assert all(deviation == pytest.approx(SIGMA * np.sqrt(copies(kind, 3))) for _, deviation in found)
+    rows = []
+    for rank, (tables, _) in enumerate(found):
+        for name in GROUP.columns[rank]:
+            rows.append(np.hstack([tables[j][name] - GROUP.table(name, j) for j in range(2)]))
+    return np.vstack(rows)
+
+
+class Spy:
+    """Keeps what each thread draws; a session's parties and dealer are threads of their own."""
+
+    def __init__(self) -> None:
+        self.drawn: dict[int, list[np.ndarray]] = {}
+
+    def __call__(self, sigma: float, shape: tuple[int, ...]) -> np.ndarray:
+        made = discrete_gaussian(sigma, shape)
+        self.drawn.setdefault(threading.get_ident(), []).append(made)
+        return made
+
+
+def test_the_sampler_has_the_distribution_of_its_name():
+    sigma, size = 1.7, 6000
+    drawn = discrete_gaussian(sigma, (size,))
+    support = np.arange(-30, 31)
+    weight = np.exp(-(support**2) / (2 * sigma**2))
+    expected = size * weight / weight.sum()
+    inner = expected > 8
+    counts = np.array([(drawn == value).sum() for value in support])
+    seen = [*counts[inner], counts[~inner].sum()]
+    wanted = [*expected[inner], expected[~inner].sum()]
+    assert stats.chisquare(seen, wanted).pvalue > 1e-6
+    shifted = [*np.roll(counts, 1)[inner], np.roll(counts, 1)[~inner].sum()]
+    assert stats.chisquare(shifted, wanted).pvalue < 1e-6, "the test sees a shift by one"
+
+
+@pytest.mark.parametrize("sigma", [0.0, -1.0, np.nan, np.inf, 2.0**60])
+def test_a_deviation_that_makes_no_sense_is_refused(sigma):
+    with pytest.raises(RangeError):
+        discrete_gaussian(sigma, (2,))
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(ProtocolError, match="unknown noise"):
+        copies("none", 3)
+
+
+@pytest.mark.parametrize("kind", ["dealer+holder", "dealer", "all-parties"])
+def test_opened_values_carry_the_stated_noise_and_no_other_scale(kind):
+    drawn = opened_noise(kind)
+    deviation = SIGMA * np.sqrt(copies(kind, 3))
+    assert fits(drawn, deviation)
+    assert not fits(drawn, deviation * 2 / 3) and not fits(drawn, deviation * 3 / 2)
+
+
+def test_each_kind_leaves_a_full_copy_against_whom_it_promises(monkeypatch):
+    """What is left when those who put their views together take away the noise that they know."""
+    at_dealer, at_parties = Spy(), Spy()
+    monkeypatch.setattr(tuples, "discrete_gaussian", at_dealer)
+    monkeypatch.setattr(noise_module, "discrete_gaussian", at_parties)
+    drawn = opened_noise("dealer+holder")
+    (dealers,) = next(iter(at_dealer.drawn.values()))
+    holders = sorted((made[0] for made in at_parties.drawn.values()), key=lambda made: made.shape[1])
+    assert fits(drawn - dealers, SIGMA), "the dealer, who reads the report"
+    assert fits(drawn - np.hstack(holders), SIGMA), "all parties together"
+    assert (drawn == dealers + np.hstack(holders)).all()
+    at_parties.drawn.clear()
+    drawn = opened_noise("all-parties")
+    own = [made[0] for made in at_parties.drawn.values()]
+    assert len(own) == 3 and len(at_dealer.drawn) == 1
+    for honest in range(3):
+        assert fits(drawn - sum(made for rank, made in enumerate(own) if rank != honest), SIGMA)
+
+
+@pytest.mark.parametrize("place", [tuples, noise_module], ids=["dealer", "holder"])
+def test_a_missing_copy_is_noticed(place, monkeypatch):
+    monkeypatch.setattr(place, "discrete_gaussian", lambda sigma, shape: np.zeros(shape, np.int64))
+    assert not fits(opened_noise("dealer+holder"), SIGMA * np.sqrt(2))
+
+
+def test_noise_is_fresh_in_every_release():
+    def job(session, statistics, budget):
+        return [GROUP.sketch(session, statistics, number) for number in range(2)]
+
+    first, second = GROUP.run(job, kind=SecureStatistics, cap=1e3)[0]
+    difference = first[1]["a"] - second[1]["a"]
+    assert fits(difference, 2 * SIGMA)
+
+
+def test_hsic_carries_the_noise_of_its_event():
+    columns = {rank: {f"{rank}-{i}": 2 for i in range(70)} for rank in range(3)}
+    group = Consortium(rows=400, columns=columns, holders=(1,), counts=(2,))
+
+    def job(session, statistics, budget):
+        own, held = group.own(session.rank, "kernel"), group.held(session.rank)
+        found = statistics.residual_dependence(own, held, group.counts, "residuals")
+        return found[0], budget.events[0]
+
+    exact = group.run(job)
+    noisy = group.run(job, kind=SecureStatistics, cap=1e3)
+    event = noisy[0][1]
+    drawn = np.array([noisy[rank][0][k] - exact[rank][0][k] for rank in range(3) for k in columns[rank]])
+    assert event.multiplier == pytest.approx(MULTIPLIER)
+    deviation = event.sigma * np.sqrt(2)
+    assert fits(drawn, deviation) and not fits(drawn, deviation * 2 / 3) and not fits(drawn, deviation * 3 / 2)

@@ -1,0 +1,227 @@
+"""Discovery on either engine: what is refused before a charge, refreshes, decay, denoised scores, moments."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from accounting.budget import BudgetError
+from secure_sccvfl.data import load
+from secure_sccvfl.discovery import Discovery, DiscoveryConfig, Moments, Sketch, release_moments
+from secure_sccvfl.generators import GeneratorConfig, make_generator
+from secure_sccvfl.noise import Budget, GaussianNoise, NoNoise
+from secure_sccvfl.parties import MOMENT_GRID, make_parties
+from secure_sccvfl.plain_engine import PlainEngine
+from secure_sccvfl.policy import Roles
+from secure_sccvfl.schema import DataError, Feature
+from secure_sccvfl.scores import denoised, table_score
+from secure_sccvfl.splits import make_split
+from secure_sccvfl.training import TrainConfig, train
+
+DATA = load("german")
+PARTIES = make_parties(DATA)
+FEATURES = len(DATA.features)
+
+
+def discovery(noise, **settings):
+    seen: list[tuple[str, dict]] = []
+    made = Discovery(
+        PlainEngine(noise),
+        PARTIES,
+        DATA.protected,
+        FEATURES,
+        DiscoveryConfig(**settings),
+        0,
+        audit=lambda event, numbers: seen.append((event, dict(numbers))),
+    )
+    return made, seen
+
+
+# refused before anything is charged
+
+
+def bad_columns(kind):
+    rows = 20
+    columns = {"a": np.eye(2)[np.arange(rows) % 2], "b": np.eye(3)[np.arange(rows) % 3]}
+    groups, noise = np.arange(rows) % 2, GaussianNoise(Budget(), 0)
+    if kind == "NaN":
+        columns["a"][2, 0] = np.nan
+    elif kind == "not a whole number":
+        columns["a"][2, 0] = 0.25
+    elif kind == "too long a row":
+        columns["b"][2] = 1.0
+    elif kind == "too few rows":
+        columns["b"] = columns["b"][1:]
+    elif kind == "an empty group":
+        groups = np.zeros(rows, int)
+    elif kind == "no s":
+        groups = None
+    elif kind == "s is not whole":
+        groups = groups.astype(float)
+    elif kind == "a delta above 1/n":
+        noise = GaussianNoise(Budget(delta=0.06), 0)
+    return columns, groups, noise
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "NaN",
+        "not a whole number",
+        "too long a row",
+        "too few rows",
+        "an empty group",
+        "no s",
+        "s is not whole",
+        "a delta above 1/n",
+    ],
+)
+def test_bad_input_is_refused_and_nothing_is_charged(kind):
+    columns, groups, noise = bad_columns(kind)
+    with pytest.raises(ValueError, match=r"record|NaN|whole|delta|holder|group"):
+        PlainEngine(noise).group_sums(columns, [groups], [2], "sketch-0", np.sqrt(2))
+    assert not noise.charges and not noise.account.events
+    if kind != "not a whole number":
+        with pytest.raises(ValueError, match=r"record|NaN|whole|delta|holder|group"):
+            PlainEngine(noise).residual_dependence(columns, [groups], [2], "residuals")
+        assert not noise.account.events
+
+
+@pytest.mark.parametrize("edges", ["quantiles", ["median", 3], [0, "max"]])
+def test_bin_edges_come_from_the_public_dictionary_only(edges):
+    with pytest.raises(DataError, match="public numbers"):
+        Feature.of({"name": "x", "kind": "number", "edges": edges})
+
+
+@pytest.mark.parametrize("value", [1e9, -1.0, np.nan])
+def test_a_record_outside_the_public_range_never_reaches_a_bin(value):
+    table = DATA.parties[0]
+    column = next(i for i, f in enumerate(table.features) if f.kind == "number")
+    values = table.values.copy()
+    values[5, column] = value
+    changed = replace(DATA, parties=(replace(table, values=values), *DATA.parties[1:]))
+    with pytest.raises(DataError, match=r"outside the public range|NaN"):
+        make_parties(changed)
+
+
+def test_a_first_sketch_without_budget_ends_the_run_and_a_later_one_leaves_the_masks():
+    noise = GaussianNoise(Budget(releases=2), 0)
+    made, seen = discovery(noise)
+    sketches, finding = made.refresh(0)
+    sketches, finding = made.refresh(1, sketches, finding)
+    kept = made.refresh(2, sketches, finding)
+    assert kept == (sketches, finding) and len(noise.charges) == 2
+    assert [event for event, _ in seen] == ["roles", "roles", "refresh refused"]
+    assert "cap" in seen[2][1]["reason"]
+    with pytest.raises(BudgetError):
+        made.refresh(3)
+
+
+def test_a_decision_is_logged_with_the_numbers_it_rests_on():
+    made, seen = discovery(GaussianNoise(Budget(releases=1), 0), rule="fdr", simulations=50)
+    _, finding = made.refresh(0)
+    (event, numbers) = seen[0]
+    assert event == "roles" and numbers["roles"] == finding.roles.of
+    assert numbers["scores"] == finding.scores and numbers["p_values"] == finding.p_values
+    assert len(numbers["p_values"]) == FEATURES and numbers["deviation"] > 0 and numbers["settings"]["fdr"] == 0.1
+
+
+# averages
+
+
+def test_older_tables_of_other_records_count_less():
+    old = Sketch("s", {"a": np.zeros((2, 2))}, 2.0, records="then")
+    new = Sketch("s", {"a": np.ones((2, 2))}, 2.0, records="now")
+    assert old.merged(new, 0.25).tables["a"][0, 0] == pytest.approx(1 / 1.25)
+    assert old.merged(replace(new, records="then"), 0.25).tables["a"][0, 0] == pytest.approx(0.5)
+    assert (old.merged(new, 0.0).tables["a"] == 1).all()
+    assert old.merged(new, 0.0).deviation == pytest.approx(2.0)
+
+
+def test_the_stated_deviation_of_a_decayed_average_is_the_true_one():
+    rng = np.random.default_rng(0)
+    old = Sketch("s", {"a": rng.normal(0, 3.0, (200, 50))}, 3.0, records="then")
+    new = Sketch("s", {"a": rng.normal(0, 2.0, (200, 50))}, 2.0, records="now")
+    merged = old.merged(new, 0.3)
+    assert merged.tables["a"].std() == pytest.approx(merged.deviation, rel=0.03)
+
+
+def test_denoised_tables_are_the_same_without_noise_and_have_counts_and_sizes_with_it():
+    rng = np.random.default_rng(0)
+    sizes = np.array([300, 100])
+    true = {k: np.stack([rng.multinomial(n, np.ones(b) / b) for n in sizes], axis=1) for k, b in (("a", 4), ("b", 9))}
+    same = denoised(true, 0.0)
+    assert all(np.allclose(same[k], true[k]) for k in true)
+    noisy = {k: t + rng.normal(0, 25, t.shape) for k, t in true.items()}
+    made = denoised(noisy, 25.0)
+    assert all((t >= -1e-9).all() for t in made.values())
+    assert np.allclose(made["a"].sum(axis=0), made["b"].sum(axis=0))
+    assert all(table_score(made[k]) <= table_score(noisy[k]) for k in made)
+    assert denoised({"a": np.full((3, 2), -5.0)}, 1.0)["a"].shape == (3, 2)
+
+
+# moments
+
+
+def numbers_of(parties):
+    return [b.feature.name for p in parties for b in p.layout.blocks if not b.one_hot]
+
+
+def test_moments_are_those_of_the_groups_and_within_the_stated_sensitivity():
+    names = numbers_of(PARTIES)
+    for party in PARTIES:
+        for block in party.moments(names).values():
+            assert (np.linalg.norm(block, axis=1) <= MOMENT_GRID * np.sqrt(3)).all()
+            assert (block == np.rint(block)).all()
+    (found,) = release_moments(PlainEngine(NoNoise()), PARTIES, DATA.protected, names)
+    codes = DATA.protected[0].codes
+    party = next(p for p in PARTIES if names[0] in p.layout.names)
+    u = party.units[:, party.layout.columns([names[0]])[0]]
+    for group in range(2):
+        count, total, squares = found.sums[names[0]][:, group]
+        assert count == (codes == group).sum()
+        assert total == pytest.approx(u[codes == group].sum(), abs=count / MOMENT_GRID)
+        assert squares == pytest.approx((u[codes == group] ** 2).sum(), abs=count / MOMENT_GRID)
+
+
+def test_the_moments_generator_moves_group_means_by_what_was_released():
+    party = next(p for p in PARTIES if numbers_of([p]))
+    name = numbers_of([party])[0]
+    tables = {b.feature.name: np.ones((b.feature.bins, 2)) for b in party.layout.blocks}
+    roles = Roles({n: "M" if n == name else "N" for n in party.layout.names})
+    config = GeneratorConfig(kind="moments", source="moments", thinning=0)
+    sums = np.array([[100.0, 100.0], [30.0, 50.0], [13.0, 29.0]])
+    moments = Moments("s", {name: sums}, 1.0)
+    generate = make_generator(party.layout, tables, 1.0, roles, config, 0, party.units, moments)
+    column = party.layout.columns([name])[0]
+    units = party.units.copy()
+    units[:, column] = 0.3
+    edited = generate(units, 0, np.ones(len(units), int), 0)
+    assert np.allclose(edited[:, column], 0.5)
+    others = np.delete(np.arange(party.layout.width), column)
+    assert (edited[:, others] == units[:, others]).all()
+
+
+def test_moments_are_a_release_of_their_own_and_refused_beyond_the_budget():
+    config = replace(
+        TrainConfig(),
+        refreshes=1,
+        warmup=4,
+        steps=10,
+        lambdas=(4.0,),
+        generator=GeneratorConfig(kind="moments", source="moments"),
+    )
+    split = make_split(DATA, "iid", 0)
+    noise = GaussianNoise(Budget(releases=3), 0)
+    train(PlainEngine(noise), DATA, split, config, 0)
+    assert [charge.name for charge in noise.charges] == ["sketch-0", "sketch-1", "moments"]
+    short = GaussianNoise(Budget(releases=2), 0)
+    train(PlainEngine(short), DATA, split, config, 0)
+    assert [charge.name for charge in short.charges] == ["sketch-0", "sketch-1"]
+
+
+def test_only_the_moments_generator_reads_moments():
+    with pytest.raises(ValueError, match="does not fit"):
+        GeneratorConfig(kind="quantile", source="moments")

@@ -1,0 +1,320 @@
+"""Secret group tables, HSIC and sums over parties: right values, few messages, refusals before any charge."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from accounting.budget import Budget, BudgetError
+from protocols import statistics as protocol
+from protocols.aggregation import sum_over_parties
+from protocols.errors import PeerError, ProtocolError, RangeError, UndeclaredRelease
+from protocols.releases import ANY, Release, ReleasePlan
+from secure_sccvfl.hsic import Grid, dependence
+from secure_sccvfl.schema import DataError
+from secure_sccvfl.secure_statistics import SecureStatistics
+from tests.discovery import WIDTH, Consortium, Noiseless
+from tests.harness import run_session
+
+
+def columns_for(parties):
+    return {rank: {f"x{rank}{i}": 2 + i for i in range(1 + rank % 2)} for rank in range(parties)}
+
+
+@pytest.mark.parametrize("parties", [2, 3, 5])
+@pytest.mark.parametrize("holders", [(0,), (1, 0), (1, 1)])
+def test_the_secret_table_is_the_plain_one_when_there_is_no_noise(parties, holders):
+    group = Consortium(columns=columns_for(parties), holders=holders, counts=(2, 3)[: len(holders)])
+    found = group.run(lambda session, statistics, budget: group.sketch(session, statistics))
+    for rank, tables in enumerate(found):
+        for attribute, table in enumerate(tables):
+            assert set(table) == set(group.columns[rank]), "a party sees the tables of its own features only"
+            for name, values in table.items():
+                assert (values == group.table(name, attribute)).all()
+
+
+@pytest.mark.parametrize("chunk", [100, 700, 5000])
+@pytest.mark.parametrize("rows", [7, 250])
+def test_chunks_of_any_size_give_the_same_table(chunk, rows, monkeypatch):
+    monkeypatch.setattr(protocol, "CHUNK_BYTES", chunk * 8)
+    group = Consortium(rows=rows)
+    found = group.run(lambda session, statistics, budget: group.sketch(session, statistics))
+    for rank, own in group.columns.items():
+        for name in own:
+            assert (found[rank][1][name] == group.table(name, 1)).all()
+
+
+def test_large_values_use_the_whole_ring():
+    group = Consortium()
+    big = 1 << 25
+
+    def job(session, statistics, budget):
+        own = {k: v * big for k, v in group.own(session.rank).items()}
+        return statistics.group_sums(own, group.held(session.rank), group.counts, "sketch-0", big * group.sensitivity)
+
+    for rank, tables in enumerate(group.run(job)):
+        for name in group.columns[rank]:
+            assert (tables[0][name] == big * group.table(name, 0)).all()
+
+
+def test_a_refresh_on_the_same_data_multiplies_nothing_and_changed_data_are_noticed_by_all():
+    group = Consortium()
+
+    def job(session, statistics, budget):
+        group.sketch(session, statistics, 0)
+        after_first = session.costs["group table"].calls
+        group.sketch(session, statistics, 1)
+        after_second = session.costs["group table"].calls
+        own = group.own(session.rank)
+        if session.rank == 0:
+            own["a"] = np.roll(own["a"], 1, axis=1)
+        changed = statistics.group_sums(own, group.held(session.rank), group.counts, "sketch-2", group.sensitivity)
+        return after_first, after_second, session.costs["group table"].calls, changed
+
+    found = group.run(job)
+    assert [outcome[:3] for outcome in found] == [(1, 1, 2)] * 3
+    assert (found[0][3][0]["a"] == np.roll(group.table("a", 0), 1, axis=0)).all()
+
+
+def test_a_release_of_some_features_with_other_columns():
+    group = Consortium()
+    widths = {"a": 3, "d": 3}
+
+    def job(session, statistics, budget):
+        own = {
+            k: np.tile(np.array([[1024, 7, -3]]), (group.rows, 1)) for k in widths if k in group.columns[session.rank]
+        }
+        bound = 1100 * np.sqrt(len(widths) * 2)
+        return statistics.group_sums(own, group.held(session.rank), group.counts, "moments", bound, widths)
+
+    found = group.run(job)
+    sizes = np.bincount(group.codes[1])
+    assert set(found[0][1]) == {"a"} and found[1] == ({}, {})
+    assert (found[2][1]["d"] == np.outer([1024, 7, -3], sizes)).all()
+
+
+@pytest.mark.parametrize("rows", [150, 2000])
+def test_hsic_in_secret_is_the_plain_one_up_to_rounding(rows):
+    group = Consortium(rows=rows)
+    grid = Grid(rows)
+
+    def job(session, statistics, budget):
+        return statistics.residual_dependence(
+            group.own(session.rank, "kernel"), group.held(session.rank), group.counts, "residuals"
+        )
+
+    for rank, found in enumerate(group.run(job)):
+        for attribute, values in enumerate(found):
+            indicators = np.eye(group.counts[attribute])[group.codes[attribute]]
+            for name, value in values.items():
+                exact = dependence(grid.features(group.kernel[name]), indicators, grid)
+                rounding = 2 * grid.unit * np.sqrt(WIDTH * group.counts[attribute])
+                assert abs(value - exact) <= 1.5 * rounding, (rank, name)
+
+
+def test_hsic_stays_in_the_ring_up_to_a_million_records_and_beyond():
+    for rows in (2, 560, 10**4, 10**6, 1 << 20, 10**7, (1 << 26) - 1):
+        grid = Grid(rows)
+        largest = rows * rows << grid.fraction  # |N^2 2^f C| with |C| <= 1/sqrt(2)
+        assert largest * 0.7072 < 2**62 - grid.divisor and grid.fraction >= 8
+        assert 0.5 / grid.unit**2 < 2**56
+
+
+def test_noise_that_does_not_fit_the_ring_is_refused_before_a_charge():
+    group = Consortium(rows=20)
+
+    def job(session, statistics, budget):
+        statistics._charger.multiplier = 1e3
+        with pytest.raises(RangeError, match="noise beyond the ring"):
+            statistics.residual_dependence(
+                group.own(session.rank, "kernel"), group.held(session.rank), group.counts, "residuals"
+            )
+        return len(budget.events), len(session.released)
+
+    assert group.run(job, kind=SecureStatistics) == [(0, 0)] * 3
+
+
+def test_blocks_go_to_the_holder_alone_and_the_groups_to_owners_alone():
+    group = Consortium(columns={0: {"a": 3}, 1: {"c": 2}, 2: {"d": 2}, 3: {"e": 2}}, holders=(1,), counts=(2,))
+    sent = []
+
+    class Watched:
+        def __init__(self, transport):
+            self._inner = transport
+
+        def __getattr__(self, name):
+            return getattr(self._inner, name)
+
+        def exchange(self, step, send, receive):
+            if step == "group table":
+                sent.append((self._inner.node, sorted(send)))
+            return self._inner.exchange(step, send, receive)
+
+    group.run(lambda session, statistics, budget: group.sketch(session, statistics), wrap=Watched)
+    assert sorted(sent) == [(0, [1]), (1, [0, 2, 3]), (2, [1]), (3, [1])]
+
+
+# charged, agreed, declared
+
+
+def test_one_ledger_that_refuses_stops_the_release_everywhere_and_the_run_goes_on():
+    group = Consortium()
+
+    def job(session, statistics, budget):
+        if session.rank == 2:
+            poor = Budget.in_memory("test records", 0.5, 1e-5)
+            statistics._charger.budget = poor
+        with pytest.raises(BudgetError, match="refused by the ledger of party 2"):
+            group.sketch(session, statistics)
+        held = len(statistics._charger.budget.events), len(session.released)
+        return held, session.tell_all("still here", 1)
+
+    assert group.run(job, kind=SecureStatistics) == [((0, 0), [1, 1, 1])] * 3
+
+
+def test_what_is_opened_was_charged_and_the_log_names_the_event():
+    group = Consortium()
+
+    def job(session, statistics, budget):
+        group.sketch(session, statistics)
+        return [e["event"] for e in session.released], budget.events
+
+    for log, events in group.run(job, kind=SecureStatistics):
+        assert log == ["sketch-0"] * 3
+        assert [e.name for e in events] == ["sketch-0"]
+        assert events[0].sensitivity == group.sensitivity and events[0].multiplier == pytest.approx(3.0)
+
+
+def test_a_ledger_that_changes_after_the_agreement_stops_all_parties(monkeypatch):
+    group = Consortium()
+
+    def job(session, statistics, budget):
+        if session.rank == 0:
+
+            def late(event, key):
+                raise BudgetError("someone was faster")
+
+            monkeypatch.setattr(budget, "charge", late)
+        group.sketch(session, statistics)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        group.run(job)
+    assert any("ledger changed" in str(error) for error in caught.value.exceptions)
+    assert len(caught.value.exceptions) >= 3, "nobody got a table"
+
+
+def test_a_table_that_no_plan_declares_is_not_opened():
+    group = Consortium()
+
+    def job(session, statistics, budget):
+        with pytest.raises(UndeclaredRelease, match="not in the run plan"):
+            group.sketch(session, statistics, number=7)
+        return len(session.released)
+
+    assert group.run(job) == [0] * 3
+
+
+BAD = {
+    "NaN": lambda g: g.bins["a"].__setitem__((3, 0), np.nan),
+    "not a whole number": lambda g: g.bins["a"].__setitem__((3, 0), 0.5),
+    "a record in two bins": lambda g: g.bins["a"].__setitem__(3, 1.0),
+    "outside the range": lambda g: g.bins["a"].__setitem__((3, 0), 17.0),
+    "a group without a record": lambda g: g.codes[0].__setitem__(slice(None), 0),
+    "an unknown group": lambda g: g.codes[0].__setitem__(5, 9),
+    "a record too few": lambda g: g.bins.__setitem__("a", g.bins["a"][:-1]),
+    "no s at the holder": lambda g: g.codes.__setitem__(0, None),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_input_of_one_party_is_an_error_at_all_before_anything_is_charged(what):
+    group = Consortium()
+    BAD[what](group)
+
+    def job(session, statistics, budget):
+        with pytest.raises(DataError):
+            group.sketch(session, statistics)
+        return len(budget.events), len(session.released)
+
+    assert group.run(job, kind=SecureStatistics) == [(0, 0)] * 3
+
+
+def test_a_delta_above_one_over_n_is_refused():
+    group = Consortium(rows=200_001)
+    with pytest.raises(ExceptionGroup) as caught:
+        group.run(lambda session, statistics, budget: None)
+    assert all("at most 1/n" in str(e) or isinstance(e, PeerError) for e in caught.value.exceptions)
+
+
+def test_columns_that_differ_from_the_public_ones_are_refused():
+    group = Consortium()
+    group.bins["a"] = np.eye(5)[np.arange(group.rows) % 5]
+    with pytest.raises(ExceptionGroup) as caught:
+        group.run(lambda session, statistics, budget: group.sketch(session, statistics))
+    assert any("differ from the public ones" in str(error) for error in caught.value.exceptions)
+
+
+def test_only_a_holder_gives_groups():
+    def job(session):
+        with pytest.raises(ProtocolError, match="nobody else"):
+            protocol.group_table(
+                session.party, 2, [1, 1, 1], lambda rows: np.ones((2, 1)), 1, 2, lambda rows: np.ones((2, 2)), False
+            ) if session.rank != 1 else protocol.group_table(
+                session.party, 2, [1, 1, 1], lambda rows: np.ones((2, 1)), 1, 2, None, False
+            )
+
+    run_session(job)
+
+
+# sums over parties
+
+TOTAL = Release("total", (0, 2), (ANY,), "only the sum over parties")
+
+
+@pytest.mark.parametrize("parties", [3, 5])
+def test_only_the_sum_is_opened_and_only_to_its_receivers(parties):
+    rng = np.random.default_rng(0)
+    parts = rng.uniform(-5, 5, (parties, 4))
+
+    def job(session):
+        return sum_over_parties(session, parts[session.rank], 5.0, TOTAL), len(session.released)
+
+    found = run_session(job, parties, ReleasePlan([TOTAL]))
+    for rank, (total, count) in enumerate(found):
+        assert count == 1
+        if rank in TOTAL.receivers:
+            assert np.allclose(total, parts.sum(axis=0), atol=parties * 2**-17)
+        else:
+            assert total is None
+
+
+@pytest.mark.parametrize("bad", [[6.0], [np.nan], [np.inf]])
+def test_a_summand_outside_its_bound_never_leaves_its_party(bad):
+    def job(session):
+        with pytest.raises(RangeError):
+            sum_over_parties(session, bad, 5.0, TOTAL)
+        with pytest.raises(RangeError, match="bound of a summand"):
+            sum_over_parties(session, [0.0], 2.0**30, TOTAL)
+        return len(session.released)
+
+    assert run_session(job, 3, ReleasePlan([TOTAL])) == [0, 0, 0]
+
+
+def test_announced_scores_arrive_exactly_and_only_as_declared():
+    group = Consortium()
+    values = {"a": 0.1, "b": -3e300, "c": 1e-300, "d": 7.0}
+
+    def job(session, statistics, budget):
+        own = {k: values[k] for k in group.columns[session.rank]}
+        found = statistics.publish("scores", own)
+        with pytest.raises(UndeclaredRelease):
+            statistics.publish("scores", {k: v for k, v in own.items() if k != "b"})
+        with pytest.raises(UndeclaredRelease):
+            statistics.publish("tables", own)
+        return found
+
+    assert group.run(job) == [values] * 3
+
+
+def test_the_noise_free_switch_is_in_tests_alone():
+    assert Noiseless.__module__.startswith("tests.")
