@@ -132,8 +132,11 @@ class Link:
 
     @property
     def buffered(self) -> bool:
-        """Bytes have come in that no poll will tell of."""
-        return bool(self._unread) or self.sock.pending() > 0
+        """Something has come in that no poll will tell of: bytes, or the end of the connection."""
+        try:
+            return bool(self._unread) or self.sock.pending() > 0
+        except (OSError, ValueError):
+            return True
 
     def read(self, step: str) -> None:
         """Move the incoming frame forward by what the socket gives."""
