@@ -133,10 +133,7 @@ class Link:
     @property
     def buffered(self) -> bool:
         """Something has come in that no poll will tell of: bytes, or the end of the connection."""
-        try:
-            return bool(self._unread) or self.sock.pending() > 0
-        except (OSError, ValueError):
-            return True
+        return bool(self._unread) or self.sock.fileno() < 0 or self.sock.pending() > 0
 
     def read(self, step: str) -> None:
         """Move the incoming frame forward by what the socket gives."""
