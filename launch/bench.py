@@ -1,8 +1,9 @@
-"""Measure our operations beside stock CrypTen and plain torch, in one run on one machine.
+"""Measure ours beside stock CrypTen and plain torch, in one run on one machine.
 
     python launch/bench.py ops --json results/bench-ops.json
     python launch/bench.py ops --repeats 30 --blocks 5
     python launch/bench.py discovery --json results/bench-discovery.json
+    python launch/bench.py step --json results/bench-step.json    # one training step, modes sealed and split
 
 Systems: `ours` (dealer process, mutual TLS), `crypten-tfp` and `crypten-ttp` (stock CrypTen over
 gloo without TLS, with its two tuple providers), `plain` (torch, one thread). They run in turn,
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ PARTIES = 3
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__, json=False)
     parser.add_argument(
-        "what", choices=("ops", "discovery"), help="ops: single secret operations; discovery: noisy tables of s"
+        "what",
+        choices=("ops", "discovery", "step"),
+        help="ops: single secret operations; discovery: noisy tables of s; step: one training step",
     )
     parser.add_argument("--json", type=Path, help="write the rows here")
     parser.add_argument("--repeats", type=int, default=10, help="timed runs of an operation in a block (default 10)")
@@ -50,18 +53,17 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError("--repeats and --blocks must be at least 1")
     if options.what == "discovery":
         return run_discovery(options)
+    if options.what == "step":
+        from launch.bench_step import run_steps
+
+        return run_steps(options)
     systems = {
-        "ours": lambda: run_ours(options.repeats),
+        "ours": lambda: run_ours("bench-ops", {"repeats": options.repeats})[0],
         "crypten-tfp": lambda: run_stock("TFP", options.repeats),
         "crypten-ttp": lambda: run_stock("TTP", options.repeats),
         "plain": lambda: run_plain(options.repeats),
     }
-    measured: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for block in range(options.blocks):
-        for system, measure in systems.items():
-            print(f"block {block + 1} of {options.blocks}: {system}", file=sys.stderr, flush=True)
-            for row in measure():
-                measured.setdefault((row["job"], system), []).append(row)
+    measured = in_turn(systems, options.blocks)
     rows = [summary(job, system, blocks) for (job, system), blocks in measured.items()]
     order = list(dict.fromkeys(job for job, _ in measured))
     rows.sort(key=lambda row: (order.index(row["job"]), list(systems).index(row["system"])))
@@ -108,21 +110,34 @@ def summary(job: str, system: str, blocks: list[dict[str, Any]]) -> dict[str, An
     }
 
 
-def run_ours(repeats: int) -> list[dict[str, Any]]:
+def in_turn(
+    systems: Mapping[str, Callable[[], list[dict[str, Any]]]], blocks: int
+) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Run the systems one after the other, several times; rows by job and system."""
+    measured: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for block in range(blocks):
+        for system, measure in systems.items():
+            print(f"block {block + 1} of {blocks}: {system}", file=sys.stderr, flush=True)
+            for row in measure():
+                measured.setdefault((row["job"], system), []).append(row)
+    return measured
+
+
+def run_ours(job: str, settings: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    """The rows of every party."""
     from launch.processes import LocalSession
     from protocols.config import SessionConfig
     from protocols.errors import ProtocolError
 
     placeholder = tuple(f"127.0.0.1:{rank + 1}" for rank in range(PARTIES))
-    config = SessionConfig(parties=placeholder, job="bench-ops", options={"repeats": repeats})
+    config = SessionConfig(parties=placeholder, job=job, options=settings)
     with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as folder:
         with LocalSession(config, Path(folder) / "run") as session:
             ending = session.wait()
         if ending.code != OK:
             raise ProtocolError("; ".join(ending.failures))
-        result = json.loads((Path(folder) / "run" / "party-0" / "result.json").read_text())
-    rows: list[dict[str, Any]] = result["rows"]
-    return rows
+        results = [Path(folder) / "run" / f"party-{rank}" / "result.json" for rank in range(PARTIES)]
+        return [json.loads(result.read_text())["rows"] for result in results]
 
 
 def run_stock(provider: str, repeats: int, what: str = "ops") -> list[dict[str, Any]]:

@@ -26,7 +26,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--parties", type=int, required=True, help="number of parties")
     parser.add_argument("--provider", choices=("TFP", "TTP"), required=True, help="CrypTen's tuple provider")
     parser.add_argument("--rendezvous", type=Path, required=True, help="a file that all processes can write")
-    parser.add_argument("--what", choices=("ops", "discovery"), default="ops", help="as in bench.py (default ops)")
+    parser.add_argument(
+        "--what", choices=("ops", "discovery", "step"), default="ops", help="as in bench.py (default ops)"
+    )
     parser.add_argument("--repeats", type=int, default=10, help="how often each operation is timed")
     parser.add_argument("--out", type=Path, required=True, help="where party 0 writes its rows")
     options = parser.parse_args(arguments)
@@ -54,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     crypten.init()
     crypten.config.cfg.communicator.verbose = True  # counts rounds
     communicator = crypten.communicator.get()
-    measure = time_tables if options.what == "discovery" else time_operations
+    measure = {"discovery": time_tables, "ops": time_operations, "step": time_steps}[options.what]
     rows = measure(crypten, communicator, options)
     if options.rank == 0:
         options.out.write_text(json.dumps(rows))
@@ -84,6 +86,22 @@ def time_tables(crypten: Any, communicator: Any, options: argparse.Namespace) ->
     )
     error = float((found - torch.cat(blocks, dim=1).t() @ groups).abs().max())
     return [{"job": "tables", "max_error": error, **timing.__dict__}]
+
+
+def time_steps(crypten: Any, communicator: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
+    from launch.bench_stock_step import CASES, StockStep, check
+    from secure_sccvfl.bench_step import peak_memory
+    from secure_sccvfl.benchmark import time_repeats
+
+    rows = []
+    for case in CASES:
+        step = StockStep(crypten, case, options.rank)
+        _, timing = time_repeats(
+            step, communicator.barrier, range(options.repeats + 1), lambda: communicator.comm_rounds
+        )
+        error = check(case, step.result(), options.repeats + 1)
+        rows.append({"job": case, "max_error": error, "memory": peak_memory(), **timing.__dict__})
+    return rows
 
 
 def time_operations(crypten: Any, communicator: Any, options: argparse.Namespace) -> list[dict[str, Any]]:

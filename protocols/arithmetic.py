@@ -23,7 +23,7 @@ parties. The error is random rounding: unbiased for powers of two.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -159,15 +159,26 @@ def divide(party: Party, x: Words, divisor: int) -> Words:
 
 def divide_each(party: Party, work: Sequence[tuple[Words, int]]) -> list[Words]:
     """Several divisions by public divisors of at least 2, in one round."""
+    masked, finish = divisions(party, work)
+    return finish(party.open_masked("truncate", masked))
+
+
+def divisions(
+    party: Party, work: Sequence[tuple[Words, int]]
+) -> tuple[list[Words], Callable[[Sequence[Words]], list[Words]]]:
+    """The same in halves, for a round that opens other things too: what to open, and what follows."""
     pairs = [party.take("truncation", (x.size,), divisor) for x, divisor in work]
     masked = [
         _lift(party, x.reshape(-1) + pair["r"], divisor) for (x, divisor), pair in zip(work, pairs, strict=True)
     ]
-    opened = party.open_masked("truncate", masked)
-    return [
-        _quotient(party, c, pair["q"], pair["top"], divisor).reshape(x.shape)
-        for (x, divisor), pair, c in zip(work, pairs, opened, strict=True)
-    ]
+
+    def finish(opened: Sequence[Words]) -> list[Words]:
+        return [
+            _quotient(party, c, pair["q"], pair["top"], divisor).reshape(x.shape)
+            for (x, divisor), pair, c in zip(work, pairs, opened, strict=True)
+        ]
+
+    return masked, finish
 
 
 def _lift(party: Party, masked: Words, divisor: int) -> Words:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +41,23 @@ class HashChain:
 
     def append(self, content: dict[str, Any]) -> str:
         """Add a line; returns the new head."""
-        entry = {"index": len(self.entries), "previous": self.head, **content}
-        entry["hash"] = _hash(entry)
+        return self.extend([content])[0]
+
+    def extend(self, contents: Sequence[dict[str, Any]]) -> list[str]:
+        """Add several lines at once; returns the head after each."""
+        added, head = [], self.head
+        for number, content in enumerate(contents, start=len(self.entries)):
+            entry = {"index": number, "previous": head, **content}
+            entry["hash"] = head = _hash(entry)
+            added.append(entry)
         if self._path is not None:
             with self._path.open("a") as file:
-                file.write(json.dumps(entry) + "\n")
+                file.write("".join(json.dumps(entry) + "\n" for entry in added))
                 file.flush()
                 os.fsync(file.fileno())
-        self.entries.append(entry)
-        self.head = str(entry["hash"])
-        return self.head
+        self.entries.extend(added)
+        self.head = head
+        return [str(entry["hash"]) for entry in added]
 
 
 def unused_name(path: Path) -> Path:

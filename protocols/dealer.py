@@ -8,8 +8,9 @@ party c mod m. No round between parties; one message from the dealer per tuple t
 fields.
 
 Working ahead: a loop asks for the same tuples in every pass. `TupleSource.repeat` records the
-first pass and then asks for all the others at once; the dealer makes them in order and sends
-until the receivers' socket buffers are full, which is the bound of its queue. If something
+first pass and then asks for all the others at once, each pass as one bundle if that is small: one
+draw, one correction. The dealer makes them in order and sends until the receivers' socket buffers
+are full, which is the bound of its queue. If something
 else is asked for before they are used up, the rest is cancelled: the dealer answers with a
 marker, the parties throw away what came before it, and the counters of the cancelled tuples
 are never used again.
@@ -24,15 +25,17 @@ import itertools
 import json
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from protocols.errors import PeerError, ProtocolError
 from protocols.randomness import Stream
 from protocols.transport import Array, Transport
-from protocols.tuples import Request, encode_requests, recipe
+from protocols.tuples import Request, encode_requests, recipe, unbundle
 
 _STREAM = "dealer tuples"
 _CANCELLED = "tuples cancelled"
+_BUNDLED = 1 << 22
+"""Bytes of corrections up to which the tuples of a pass come in one frame."""
 
 
 class Dealer:
@@ -112,9 +115,9 @@ class Dealer:
         except KeyError:
             raise ProtocolError("a product was asked for with a mask that was forgotten") from None
         corrections = []
-        for name, field in wanted.bound.items():
-            others = [field.expand(draws[rank], rank) for rank in parties if rank != receiver]
-            corrections.append(field.correction(values[name], others))
+        for name, bound in wanted.bound.items():
+            others = [bound.expand(draws[rank], rank) for rank in parties if rank != receiver]
+            corrections.append(bound.correction(values[name], others))
         if corrections:
             self._transport.exchange(_step(counter), {receiver: corrections}, {})
         self.made += 1
@@ -135,12 +138,25 @@ class TupleSource:
         """The number of the tuple, and this party's share of every field of it."""
         if self._ahead.left and self._ahead.next() != request:
             self._cancel()
-        if self._ahead.left:
-            self._ahead.left -= 1
-        else:
+        if not self._ahead.left:
             self._ask([request], 1)
+        elif self._ahead.bundle is not None:
+            return self._from_bundle(self._ahead, self._ahead.bundle)
+        else:
+            self._ahead.left -= 1
         if self._recording is not None:
             self._recording.append(request)
+        return self._fetch(request)
+
+    def _from_bundle(self, ahead: _Ahead, bundle: Request) -> tuple[int, dict[str, Array]]:
+        """The next request of a pass whose tuples come together."""
+        if ahead.left % len(ahead.requests) == 0:
+            counter, fields = self._fetch(bundle)
+            ahead.counter, ahead.waiting = counter, deque(unbundle(fields, len(ahead.requests)))
+        ahead.left -= 1
+        return ahead.counter, ahead.waiting.popleft()
+
+    def _fetch(self, request: Request) -> tuple[int, dict[str, Array]]:
         counter = self._next
         self._next += 1
         wanted = recipe(request)
@@ -182,8 +198,9 @@ class TupleSource:
                 known = known if known is not None else []
                 known.extend(requests if usable else [])
             if known:
-                self._ask(known, times - first)
-                self._ahead = _Ahead(list(known), len(known) * (times - first))
+                together = _bundle_of(known)
+                self._ask([together] if together else known, times - first)
+                self._ahead = _Ahead(list(known), len(known) * (times - first), together)
             yield from range(first, times)
         finally:  # also when an exception passes: nothing may be sent here
             self._looping, self._recording = False, None
@@ -214,7 +231,7 @@ class TupleSource:
                 self._transport.parties, "cancel tuples", json.dumps({"cancel": True}).encode()
             )
         self._transport.skip_to(self._transport.parties, _CANCELLED)
-        self._next += self._ahead.left
+        self._next += self._ahead.unmade
         self._ahead = _Ahead([], 0)
 
 
@@ -224,9 +241,25 @@ class _Ahead:
 
     requests: list[Request]
     left: int
+    bundle: Request | None = None
+    counter: int = 0
+    waiting: deque[dict[str, Array]] = field(default_factory=deque, repr=False)
 
     def next(self) -> Request:
         return self.requests[-(self.left % len(self.requests))]
+
+    @property
+    def unmade(self) -> int:
+        """Counters that are not used yet."""
+        return self.left if self.bundle is None else self.left // len(self.requests)
+
+
+def _bundle_of(requests: list[Request]) -> Request | None:
+    """All requests of a pass as one, unless that is too large to be worth it."""
+    size = sum(field.spec.nbytes for request in requests for field in recipe(request).bound.values())
+    if len(requests) < 2 or size > _BUNDLED:
+        return None
+    return Request("bundle", tuple((request.kind, *request.arguments) for request in requests))
 
 
 def _step(counter: int) -> str:

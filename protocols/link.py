@@ -28,11 +28,37 @@ NOTE_LIMIT = 1024
 _KINDS = {DATA: "data", MESSAGE: "message", ABORT: "abort", GOODBYE: "goodbye"}
 _MESSAGE_LIMIT = 1 << 24
 _SMALL = 1 << 16
+_RECORD = 1 << 14
+"""The longest TLS record: less is read through a buffer of this size, so that a short frame is one call."""
 
 
 def as_bytes(array: Array) -> memoryview:
-    """The memory of an array, for a socket to read or fill."""
+    """The memory of an array, for a socket to read."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A frame but for its sequence number, which is each link's own: it may be sent to several peers."""
+
+    kind: int
+    described: int
+    payload: int
+    parts: tuple[memoryview, ...]
+
+    @classmethod
+    def of(cls, kind: int, description: bytes, arrays: Sequence[Array]) -> Frame:
+        if len(description) >= 1 << 16:
+            raise ProtocolError("a step has too many arrays for one frame")
+        parts = [as_bytes(array) for array in arrays if array.size]
+        payload = sum(part.nbytes for part in parts)
+        if payload <= _SMALL:
+            return cls(kind, len(description), payload, (memoryview(b"".join([description, *parts])),))
+        return cls(kind, len(description), payload, (memoryview(description), *parts))
+
+    @property
+    def size(self) -> int:
+        return HEADER.size + self.described + self.payload
 
 
 @dataclass
@@ -57,6 +83,8 @@ class Link:
         self.want: Want | None = None
         self.said_goodbye = False
         self._kind = self._payload = 0
+        self._record = memoryview(bytearray(_RECORD))
+        self._unread = self._record[:0]
         self._stage = self._read_header
         self._into(memoryview(bytearray(HEADER.size)))
 
@@ -66,20 +94,13 @@ class Link:
     def sending(self) -> bool:
         return bool(self._out)
 
-    def queue(self, kind: int, description: bytes, arrays: Sequence[Array]) -> int:
-        """Line up a frame; returns its size."""
-        parts = [as_bytes(array) for array in arrays if array.size]
-        payload = sum(part.nbytes for part in parts)
-        if len(description) >= 1 << 16:
-            raise ProtocolError("a step has too many arrays for one frame")
-        head = HEADER.pack(kind, len(description), self._sent_frames, payload) + description
+    def queue(self, frame: Frame) -> None:
+        """Line up a frame."""
+        head = HEADER.pack(frame.kind, frame.described, self._sent_frames, frame.payload)
         self._sent_frames += 1
-        if payload <= _SMALL:
-            self._out.append(memoryview(head + b"".join(parts)))
-        else:
-            self._out.append(memoryview(head))
-            self._out.extend(parts)
-        return len(head) + payload
+        first, *rest = frame.parts
+        self._out.append(memoryview(b"".join([head, first])))
+        self._out.extend(rest)
 
     def flush(self, step: str) -> None:
         """Write what the socket takes."""
@@ -109,6 +130,11 @@ class Link:
         """A header was read ahead and its body waits to be asked for."""
         return self._stage == self._hold
 
+    @property
+    def buffered(self) -> bool:
+        """Something has come in that no poll will tell of: bytes, or the end of the connection."""
+        return bool(self._unread) or self.sock.fileno() < 0 or self.sock.pending() > 0
+
     def read(self, step: str) -> None:
         """Move the incoming frame forward by what the socket gives."""
         self._step = step
@@ -116,9 +142,7 @@ class Link:
             while not (self.held and self.want is None) and not self.said_goodbye:
                 while self._buffers:
                     view = self._buffers[0]
-                    count = self.sock.recv_into(view)
-                    if count == 0:
-                        raise PeerError(self.name, step, "closed the connection")
+                    count = self._receive(view, step)
                     if count == len(view):
                         self._buffers.popleft()
                     else:
@@ -131,6 +155,21 @@ class Link:
             pass
         except (OSError, ValueError) as error:
             raise PeerError(self.name, step, f"closed the connection ({why(error)})") from None
+
+    def _receive(self, view: memoryview, step: str) -> int:
+        """Fill the front of a buffer; returns how much."""
+        if not self._unread:
+            direct = len(view) >= _RECORD
+            count = self.sock.recv_into(view if direct else self._record)
+            if count == 0:
+                raise PeerError(self.name, step, "closed the connection")
+            if direct:
+                return count
+            self._unread = self._record[:count]
+        count = min(len(view), len(self._unread))
+        view[:count] = self._unread[:count]
+        self._unread = self._unread[count:]
+        return count
 
     def _into(self, *buffers: memoryview) -> None:
         self._target = buffers
@@ -195,7 +234,7 @@ class Link:
         """Tell the peer why this process stops, unless a frame is half written; then close."""
         if not self._half_sent and not self.said_goodbye:
             with contextlib.suppress(PeerError):
-                self.queue(ABORT, b"", [np.frombuffer(reason.encode()[:NOTE_LIMIT], dtype=np.uint8)])
+                self.queue(Frame.of(ABORT, b"", [np.frombuffer(reason.encode()[:NOTE_LIMIT], dtype=np.uint8)]))
                 self.flush("abort")
         self.close()
 

@@ -16,7 +16,7 @@ import numpy as np
 from protocols.certificates import Credentials
 from protocols.config import SessionConfig
 from protocols.errors import PeerError
-from protocols.link import DATA, GOODBYE, HEADER, MESSAGE, Link, Want, as_bytes
+from protocols.link import DATA, GOODBYE, HEADER, MESSAGE, Frame, Link, Want
 from protocols.rendezvous import Rendezvous
 from protocols.transport import Array, Meter, Spec, describe
 
@@ -49,34 +49,38 @@ class Mesh:
     ) -> dict[int, list[Array]]:
         result: dict[int, list[Array]] = {}
         sent = received = dealer = 0
-        volume = 0
+        frames: dict[int, Frame] = {}  # most steps send the same to all
         for peer, arrays in send.items():
-            description = describe(step, [Spec.of(array) for array in arrays])
-            size = self._links[peer].queue(DATA, description, arrays)
-            volume += size
+            frame = frames.get(id(arrays))
+            if frame is None:
+                described = describe(step, [Spec.of(array) for array in arrays])
+                frame = frames[id(arrays)] = Frame.of(DATA, described, arrays)
+            self._links[peer].queue(frame)
             if peer == self.parties or self.node == self.parties:
-                dealer += size
+                dealer += frame.size
             else:
-                sent += size
+                sent += frame.size
+        described_by: dict[int, bytes] = {}
         for peer, specs in receive.items():
-            description = describe(step, specs)
-            arrays = [np.empty(spec.shape, dtype=spec.dtype) for spec in specs]
-            result[peer] = arrays
-            self._expect(peer, Want(step, DATA, self._expecting(peer, step, description, arrays)))
-            size = HEADER.size + len(description) + sum(spec.nbytes for spec in specs)
-            volume += size
+            description = described_by.get(id(specs))
+            if description is None:
+                description = described_by[id(specs)] = describe(step, specs)
+            whole, result[peer] = _arrays(specs)
+            self._expect(peer, Want(step, DATA, self._expecting(peer, step, description, whole)))
+            size = HEADER.size + len(description) + len(whole)
             if peer == self.parties or self.node == self.parties:
                 dealer += size
             else:
                 received += size
-        self._run(step, self.deadline + volume / _SLOWEST_BYTES_PER_SECOND)
+        self._run(step, self.deadline + (sent + received + dealer) / _SLOWEST_BYTES_PER_SECOND)
         self.meter.add(rounds=int(sent + received > 0), sent=sent, received=received, dealer=dealer)
         return result
 
     def send_message(self, peer: int, step: str, message: bytes) -> None:
-        size = self._links[peer].queue(MESSAGE, b"", [np.frombuffer(message, dtype=np.uint8)])
+        frame = Frame.of(MESSAGE, b"", [np.frombuffer(message, dtype=np.uint8)])
+        self._links[peer].queue(frame)
         self._run(step, self.deadline)
-        self.meter.add(dealer=size)
+        self.meter.add(dealer=frame.size)
 
     def receive_message(self, peer: int, step: str, *, wait: float | None = None) -> bytes | None:
         body = bytearray()
@@ -109,7 +113,7 @@ class Mesh:
 
     def finish(self) -> None:
         for link in self._links.values():
-            link.queue(GOODBYE, b"", [])
+            link.queue(Frame.of(GOODBYE, b"", []))
         self._run("goodbye", self.deadline, until=lambda link: link.said_goodbye)
         for link in self._links.values():
             link.close()
@@ -124,18 +128,16 @@ class Mesh:
         self._links[peer].want = want
 
     def _expecting(
-        self, peer: int, step: str, description: bytes, arrays: list[Array]
+        self, peer: int, step: str, description: bytes, whole: memoryview
     ) -> Callable[[bytes, int], list[memoryview]]:
-        size = sum(array.nbytes for array in arrays)
-
         def begin(came: bytes, payload: int) -> list[memoryview]:
             name = self._config.node_name(peer)
             if came != description:
                 shown = came[:200].decode(errors="replace")
                 raise PeerError(name, step, f"sent {shown!r} instead of {description.decode()!r}")
-            if payload != size:
-                raise PeerError(name, step, f"sent {payload} bytes instead of {size}")
-            return [as_bytes(array) for array in arrays if array.size]
+            if payload != len(whole):
+                raise PeerError(name, step, f"sent {payload} bytes instead of {len(whole)}")
+            return [whole]
 
         return begin
 
@@ -149,7 +151,7 @@ class Mesh:
         for link in self._links.values():
             if link.sending:
                 link.flush(step)
-            if not link.held or link.want is not None:
+            if link.buffered and (not link.held or link.want is not None):
                 link.read(step)
         while any(open_work(link) for link in self._links.values()):
             poller = select.poll()
@@ -173,3 +175,13 @@ class Mesh:
                     link.flush(step)
                 if event & ~select.POLLOUT:
                     link.read(step)
+
+
+def _arrays(specs: Sequence[Spec]) -> tuple[memoryview, list[Array]]:
+    """Arrays of these shapes side by side in one piece of memory, and that memory."""
+    whole = memoryview(np.empty(sum(spec.nbytes for spec in specs), np.uint8).data)
+    arrays, at = [], 0
+    for spec in specs:
+        arrays.append(np.ndarray(spec.shape, spec.dtype, whole, at))
+        at += spec.nbytes
+    return whole, arrays

@@ -125,14 +125,22 @@ class Party:
 
     def collect(self, admission: Admission, share: Words, how: How = "add") -> Words | None:
         """Sum of the shares at the receivers of an admitted release, in one round; None elsewhere."""
-        receivers = admission.release.receivers
-        step = f"release {admission.release.name} {admission.head[:16]}"
-        send = {peer: [share] for peer in receivers if peer != self.rank}
-        receive = {peer: [Spec.of(share)] for peer in self.others} if self.rank in receivers else {}
-        came = self.transport.exchange(step, send, receive)
-        if self.rank not in receivers:
-            return None
-        total: npt.NDArray[np.int64] = share.copy()
+        return self.collect_all([(admission, share)], how)[0]
+
+    def collect_all(self, admitted: Sequence[tuple[Admission, Words]], how: How = "add") -> list[Words | None]:
+        """Several admitted releases, each at its own receivers alone, in one round."""
+        names = ", ".join(admission.release.name for admission, _ in admitted)
+        step = f"release {names} {admitted[-1][0].head[:16]}"
+
+        def shares_for(rank: int) -> list[Words]:
+            return [share for admission, share in admitted if rank in admission.release.receivers]
+
+        send = {peer: arrays for peer in self.others if (arrays := shares_for(peer))}
+        totals = [share.copy() for share in shares_for(self.rank)]
+        specs = [Spec.of(total) for total in totals]
+        came = self.transport.exchange(step, send, {peer: specs for peer in self.others} if specs else {})
         for arrays in came.values():
-            total = total + arrays[0] if how == "add" else total ^ arrays[0]
-        return total
+            for total, array in zip(totals, arrays, strict=True):
+                (np.add if how == "add" else np.bitwise_xor)(total, array, out=total)
+        mine = iter(totals)
+        return [next(mine) if self.rank in a.release.receivers else None for a, _ in admitted]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -89,20 +89,29 @@ class ReleaseDesk:
 
     def admit(self, release: Release, shape: tuple[int, ...]) -> Admission:
         """Record the release about to be made, or raise."""
-        if self._plan.releases.get(release.name) != release:
-            raise UndeclaredRelease(f"release {release.name!r} is not in the run plan")
-        if not release.fits(shape):
-            raise UndeclaredRelease(f"release {release.name!r} is declared as {release.shape}, not {shape}")
-        if self._used[release.name] >= release.times:
-            raise UndeclaredRelease(f"release {release.name!r} was already made {release.times} times")
-        self._used[release.name] += 1
-        head = self.chain.append(
-            {
-                "release": release.name,
-                "receivers": list(release.receivers),
-                "shape": list(shape),
-                "purpose": release.purpose,
-                "event": release.event,
-            }
+        return self.admit_all([(release, shape)])[0]
+
+    def admit_all(self, wanted: Sequence[tuple[Release, tuple[int, ...]]]) -> list[Admission]:
+        """Record several that are about to be made in one round, or raise and record none."""
+        asked = Counter(release.name for release, _ in wanted)
+        for release, shape in wanted:
+            if self._plan.releases.get(release.name) != release:
+                raise UndeclaredRelease(f"release {release.name!r} is not in the run plan")
+            if not release.fits(shape):
+                raise UndeclaredRelease(f"release {release.name!r} is declared as {release.shape}, not {shape}")
+            if self._used[release.name] + asked[release.name] > release.times:
+                raise UndeclaredRelease(f"release {release.name!r} was already made {release.times} times")
+        self._used.update(asked)
+        heads = self.chain.extend(
+            [
+                {
+                    "release": release.name,
+                    "receivers": list(release.receivers),
+                    "shape": list(shape),
+                    "purpose": release.purpose,
+                    "event": release.event,
+                }
+                for release, shape in wanted
+            ]
         )
-        return Admission(release, head)
+        return [Admission(release, head) for (release, _), head in zip(wanted, heads, strict=True)]

@@ -58,7 +58,10 @@ def decode(words: Words, bits: int = FRACTION_BITS) -> npt.NDArray[np.float64]:
 
 
 def matmul(a: Words, b: Words) -> Words:
-    """Matrix product in the ring. numpy is about three times as fast as torch for int64."""
+    """Matrix product in the ring. numpy is about three times as fast as torch for int64; einsum for one column."""
+    if a.ndim == 2 and b.ndim == 2 and b.shape[1] == 1:
+        column: Words = np.einsum("ij,j->i", a, b[:, 0])
+        return column[:, None]
     product: Words = np.matmul(a, b)
     return product
 

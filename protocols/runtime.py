@@ -180,20 +180,30 @@ class Session:
         The release is on disk before a share is sent, and shares are made fresh first, so
         that they tell nothing beyond their sum.
         """
-        tensor = value._tensor if isinstance(value, MPCTensor) else value
-        if not isinstance(tensor, (_Arithmetic, _Binary)):
-            raise ProtocolError(f"only shared tensors can be opened, not {type(value).__name__}")
-        how: How = "add" if isinstance(tensor, _Arithmetic) else "xor"
-        words, bits = words_of(tensor), bits_of(tensor)
-        admission = self._desk.admit(release, words.shape)
-        flat, fresh = words.reshape(-1), self.party.zero_share((words.size,), how)
+        return self.open_each([(value, release)])[0]
+
+    def open_each(self, pairs: Sequence[tuple[Any, Release]]) -> list[torch.Tensor | None]:
+        """Several values, each at the receivers of its own release alone, in the same round."""
+        tensors = [value._tensor if isinstance(value, MPCTensor) else value for value, _ in pairs]
+        if any(not isinstance(tensor, (_Arithmetic, _Binary)) for tensor in tensors):
+            kinds = ", ".join(type(value).__name__ for value, _ in pairs)
+            raise ProtocolError(f"only shared tensors can be opened, not {kinds}")
+        if len({type(tensor) for tensor in tensors}) > 1:
+            raise ProtocolError("arithmetic and binary shares cannot be opened in the same round")
+        how: How = "add" if isinstance(tensors[0], _Arithmetic) else "xor"
+        words = [words_of(tensor) for tensor in tensors]
+        admissions = self._desk.admit_all([(r, w.shape) for (_, r), w in zip(pairs, words, strict=True)])
+        fresh = [self.party.zero_share((w.size,), how) for w in words]
         with self._transport.meter.scope("open"):
-            share = flat + fresh if how == "add" else flat ^ fresh
-            total = self.party.collect(admission, share, how)
-        if total is None:
-            return None
-        plain = total if bits == 0 else ring.decode(total, bits)
-        return torch.from_numpy(plain.reshape(words.shape))
+            shares = [
+                w.reshape(-1) + zero if how == "add" else w.reshape(-1) ^ zero
+                for w, zero in zip(words, fresh, strict=True)
+            ]
+            totals = self.party.collect_all(list(zip(admissions, shares, strict=True)), how)
+        return [
+            None if total is None else _plain(total, bits_of(tensor)).reshape(w.shape)
+            for total, w, tensor in zip(totals, words, tensors, strict=True)
+        ]
 
     def announce(self, values: Mapping[str, float], release: Release) -> dict[str, float]:
         """Every party tells all others these plain numbers of its own; returns those of all. Two rounds.
@@ -377,6 +387,10 @@ class Session:
             step, {rank: [own] for rank in others}, {rank: [Spec.of(own)] for rank in others}
         )
         return {rank: came[rank][0] for rank in others}
+
+
+def _plain(total: Words, bits: int) -> torch.Tensor:
+    return torch.from_numpy(total if bits == 0 else ring.decode(total, bits))
 
 
 def words_of(value: Any) -> Words:

@@ -26,6 +26,7 @@ protocols/runtime.py clamps, at the price of a range check, when there is no pro
 from __future__ import annotations
 
 import decimal
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -35,6 +36,7 @@ import numpy as np
 from protocols.errors import RangeError
 from protocols.party import Party
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
+from protocols.transport import Array
 
 Name = Literal["sigmoid", "tanh", "softplus"]
 
@@ -91,6 +93,14 @@ def evaluate(
     party: Party, name: Name, x: Words, bound: float, bits: int = FRACTION_BITS, wanted: int = WIDE_BITS
 ) -> Words:
     """Shares of f(x) with `wanted` fractional bits; x has `bits`."""
+    masked, finish = evaluation(party, name, x, bound, bits, wanted)
+    return finish(*party.open_masked(name, [masked]))
+
+
+def evaluation(
+    party: Party, name: Name, x: Words, bound: float, bits: int = FRACTION_BITS, wanted: int = WIDE_BITS
+) -> tuple[Array, Callable[[Array], Words]]:
+    """The same in halves, for a round that opens other things too: what to open, and what follows."""
     chosen = series(name, float(bound))
     period_bits, public_bits = chosen.period_log2 + bits, wanted - _WAVE_BITS
     if period_bits > 62 or not 0 < public_bits <= 18 or (chosen.slope and wanted <= bits):
@@ -99,25 +109,24 @@ def evaluate(
     waves = party.take("trig", flat.size, period_bits, len(chosen.coefficients), _WAVE_BITS)
     modulus = (1 << period_bits) - 1
     masked = ((flat + waves["t"]) & modulus).astype(np.uint32 if period_bits <= 32 else np.int64)
-    (opened,) = party.open_masked(name, [masked])
-    angle_bits = min(period_bits, _ANGLE_BITS)
-    angle = (opened.astype(np.int64) & modulus) >> (period_bits - angle_bits)
-    cosine, sine = turn(angle, angle_bits)
-    double = _rotate(cosine, sine, cosine, sine)
-    result: Words = np.zeros(flat.shape, np.int64)
-    if party.rank == 0:
-        result += np.int64(int((chosen.constant * (1 << wanted)).to_integral_value()))
-    if chosen.slope:
-        result += flat << (wanted - bits - 1)
-    drop = _COEFFICIENT_BITS + _TABLE_BITS - public_bits
-    for term, coefficient in enumerate(chosen.coefficients):
-        if term:
-            cosine, sine = _rotate(cosine, sine, *double)
-        by_cosine = _shift(coefficient * (cosine if chosen.even else sine), drop)
-        by_sine = _shift(coefficient * (sine if chosen.even else -cosine), drop)
-        result += by_cosine * waves["cos"][term]
-        result += by_sine * waves["sin"][term]
-    return result.reshape(x.shape)
+
+    def finish(opened: Array) -> Words:
+        angle_bits = min(period_bits, _ANGLE_BITS)
+        angle = (opened.astype(np.int64) & modulus) >> (period_bits - angle_bits)
+        odd = np.arange(1, 2 * len(chosen.coefficients), 2)[:, None]
+        cosine, sine = turn(odd * angle & ((1 << angle_bits) - 1), angle_bits)
+        first, second = (cosine, sine) if chosen.even else (sine, -cosine)
+        factor = np.array(chosen.coefficients, np.int64)[:, None]
+        drop = _COEFFICIENT_BITS + _TABLE_BITS - public_bits
+        result: Words = np.einsum("tn,tn->n", _shift(factor * first, drop), waves["cos"])
+        result += np.einsum("tn,tn->n", _shift(factor * second, drop), waves["sin"])
+        if party.rank == 0:
+            result += np.int64(int((chosen.constant * (1 << wanted)).to_integral_value()))
+        if chosen.slope:
+            result += flat << (wanted - bits - 1)
+        return result.reshape(x.shape)
+
+    return masked, finish
 
 
 def turn(angle: Words, period_bits: int) -> tuple[Words, Words]:

@@ -18,9 +18,9 @@ value (the mask of its own block).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -97,6 +97,7 @@ class Recipe:
     """(totals of the free fields, shares by rank, kept masks by counter) -> bound values."""
 
 
+@lru_cache(maxsize=256)
 def recipe(request: Request) -> Recipe:
     """The recipe of a request; unknown kinds raise."""
     try:
@@ -313,6 +314,110 @@ def noise(shape: Shape, sigma: float) -> Recipe:
     return Recipe({}, {"e": Field(shape)}, lambda free, shares, masks: {"e": discrete_gaussian(sigma, shape)})
 
 
+def weighted_sums(rows: int, widths: tuple[int, ...]) -> Recipe:
+    """c_p = a_p^T b: each a_p a mask that its owner knows, b of a shared column."""
+    free = {f"a{rank}": Field((rows, width), owner=rank) for rank, width in enumerate(widths)}
+    return Recipe(
+        {**free, "b": Field((rows, 1))},
+        {f"c{rank}": Field((width, 1)) for rank, width in enumerate(widths)},
+        lambda free, shares, masks: {
+            f"c{rank}": ring.matmul(free[f"a{rank}"].T, free["b"]) for rank in range(len(widths))
+        },
+    )
+
+
+def bundle(*parts: tuple[Any, ...]) -> Recipe:
+    """Several requests as one tuple: one draw of each party, one correction. Fields are prefixed by number."""
+    recipes = [recipe(Request(part[0], part[1:])) for part in parts]
+
+    def joined(fields: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return {f"{number} {name}": field for number, some in enumerate(fields) for name, field in some.items()}
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        views = [unbundle(share, len(recipes)) for share in shares]
+        return joined(
+            [
+                one.compute(totals, [view[number] for view in views], masks)
+                for number, (one, totals) in enumerate(zip(recipes, unbundle(free, len(recipes)), strict=True))
+            ]
+        )
+
+    return Recipe(joined([one.free for one in recipes]), joined([one.bound for one in recipes]), compute)
+
+
+def unbundle(fields: Mapping[str, Array], count: int) -> list[dict[str, Array]]:
+    """The fields of each request of a bundle."""
+    parts: list[dict[str, Array]] = [{} for _ in range(count)]
+    for name, value in fields.items():
+        number, _, rest = name.partition(" ")
+        parts[int(number)][rest] = value
+    return parts
+
+
+def split_step(
+    rows: int,
+    widths: tuple[int, ...],
+    editing: tuple[int, ...],
+    attributes: tuple[tuple[int, int], ...],
+    outputs: int,
+    probes: int,
+    dither_bits: int,
+) -> Recipe:
+    """All products of one step of split learning (protocols/split.py), with masks that serve this step alone.
+
+    h, d, s: masks of activations, displacements and one-hot rows, known to their owners; w, v, r, y, c, p, q: of
+    shared values. `cp` and `qw` hold a uniform dither besides the product.
+    """
+    columns, directions = sum(widths), sum(count for _, count in attributes)
+    starts = [sum(widths[:rank]) for rank in range(len(widths))]
+    free = {f"h{rank}": Field((rows, width), owner=rank) for rank, width in enumerate(widths)}
+    if directions:
+        free |= {f"d{rank}": Field((rows * directions, widths[rank]), owner=rank) for rank in editing}
+        free |= {f"s{a}": Field((rows, count), owner=holder) for a, (holder, count) in enumerate(attributes)}
+    free |= {
+        "w": Field((columns, outputs)),
+        "v": Field((rows, directions, outputs)),
+        "r": Field((rows, outputs)),
+        "y": Field((rows, directions, outputs)),
+        "c": Field((rows, outputs)),
+        "p": Field((outputs, len(widths) * probes)),
+        "q": Field((probes, outputs)),
+        "dither cp": Field((rows, len(widths) * probes)),
+        "dither qw": Field((probes, columns)),
+    }
+    bound = {
+        "hw": Field((rows, outputs)),
+        "hr": Field((columns, outputs)),
+        "cp": Field((rows, len(widths) * probes)),
+        "qw": Field((probes, columns)),
+    }
+    if directions:
+        bound |= {
+            "dw": Field((rows * directions, outputs)),
+            "sv": Field((rows, directions, outputs)),
+            "dy": Field((columns, outputs)),
+        }
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        low = (1 << dither_bits) - 1
+        made = {name: np.zeros(field.shape, np.int64) for name, field in bound.items()}
+        made["cp"] = ring.matmul(free["c"], free["p"]) + (free["dither cp"] & low)
+        made["qw"] = ring.matmul(free["q"], free["w"].T) + (free["dither qw"] & low)
+        for rank, width in enumerate(widths):
+            here = slice(starts[rank], starts[rank] + width)
+            made["hw"] += ring.matmul(free[f"h{rank}"], free["w"][here])
+            made["hr"][here] = ring.matmul(free[f"h{rank}"].T, free["r"])
+            if directions and rank in editing:
+                made["dw"] += ring.matmul(free[f"d{rank}"], free["w"][here])
+                made["dy"][here] = ring.matmul(free[f"d{rank}"].T, free["y"].reshape(-1, outputs))
+        if directions:
+            one_hot = np.concatenate([free[f"s{a}"] for a in range(len(attributes))], axis=1)
+            made["sv"] = one_hot[:, :, None] * free["v"]
+        return made
+
+    return Recipe(free, bound, compute)
+
+
 _KINDS: dict[str, Callable[..., Recipe]] = {
     make.__name__: make
     for make in (
@@ -333,6 +438,9 @@ _KINDS: dict[str, Callable[..., Recipe]] = {
         selection,
         cross,
         noise,
+        weighted_sums,
+        bundle,
+        split_step,
     )
 }
 

@@ -32,6 +32,7 @@ def make_job(config: SessionConfig, rank: int) -> Job:
     makers: dict[str, Callable[[], Job]] = {
         "bench-discovery": lambda: _job("discovery_benchmark", "DiscoveryBenchmark")(config),
         "bench-ops": lambda: _job("benchmark", "OperationsBenchmark")(config),
+        "bench-step": lambda: _job("bench_step", "StepBenchmark")(config),
         "discovery": lambda: _job("discovery_job", "DiscoveryJob")(config, rank),
         "evaluate": lambda: _job("score_jobs", "EvaluateJob")(config, rank),
         "predict": lambda: _job("score_jobs", "PredictJob")(config, rank),

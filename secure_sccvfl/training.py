@@ -176,11 +176,17 @@ class Trainer:
         seed: int,
         card: PolicyCard | None = None,
         hooks: Hooks | None = None,
+        encoders: Mapping[int, Encoder] | None = None,
     ) -> None:
+        """`encoders` were trained before, in `dp` mode; else they are fitted here, without labels."""
         self.engine, self.train, self.validation = engine, train, validation
         self.task, self.outputs, self.config, self.seed, self.card = task, outputs, config, seed, card
         self.hooks = Hooks() if hooks is None else hooks
-        self.encoders = {p.rank: fit_encoder(p.layout, p.units, config.encoder, seed) for p in train.parties}
+        self.encoders: Mapping[int, Encoder] = (
+            {p.rank: fit_encoder(p.layout, p.units, config.encoder, seed) for p in train.parties}
+            if encoders is None
+            else encoders
+        )
         counts = engine.publish("features", {str(p.rank): len(p.layout.blocks) for p in train.parties})
         features = int(sum(counts.values()))
         self.discovery = Discovery(

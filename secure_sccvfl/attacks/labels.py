@@ -13,7 +13,7 @@ from secure_sccvfl.attacks.view import Rate
 from secure_sccvfl.network import TrainedNetwork
 
 
-def _rate(name: str, residual: np.ndarray, label: np.ndarray) -> Rate:
+def rate_of_residuals(name: str, residual: np.ndarray, label: np.ndarray) -> Rate:
     """Success of the better sign convention, beside the majority rate; the party can tell which is which."""
     guess = residual < 0
     hits = int(max((guess == label).sum(), (guess != label).sum()))
@@ -24,7 +24,7 @@ def _rate(name: str, residual: np.ndarray, label: np.ndarray) -> Rate:
 def from_example_gradients(gradients: np.ndarray, label: np.ndarray) -> Rate:
     """Per-record activation gradients (n x d): multiples of one direction whose sign is the label."""
     _, _, directions = np.linalg.svd(gradients, full_matrices=False)
-    return _rate("labels-example", gradients @ directions[0], label)
+    return rate_of_residuals("labels-example", gradients @ directions[0], label)
 
 
 def example_gradients(net: TrainedNetwork, units: np.ndarray, label: np.ndarray, party: int) -> np.ndarray:
@@ -62,4 +62,4 @@ def from_batch_gradient(
     if noise > 0:
         total = total + np.random.default_rng(seed).normal(0, noise, total.shape)
     solved = np.linalg.lstsq(jacobian.T, total, rcond=1e-6)[0]
-    return _rate("labels-batch" if noise == 0 else f"labels-batch-noise{noise:g}", solved, label)
+    return rate_of_residuals("labels-batch" if noise == 0 else f"labels-batch-noise{noise:g}", solved, label)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,64 +16,64 @@ import numpy as np
 from launch import run_party
 from protocols import rendezvous
 from protocols.certificates import Credentials
-from protocols.link import DATA, HEADER, Link
+from protocols.link import DATA, HEADER, Frame, Link
 
 honest_queue = Link.queue
 done: set[int] = set()
 
 
-def at_first_truncation(misbehave: Callable[[Link, bytes, Sequence[Any]], int]) -> None:
+def at_first_truncation(misbehave: Callable[[Link, bytes, Any], None]) -> None:
     """Replace, once per link, how the frame of the first truncation is written."""
 
-    def queue(self: Link, kind: int, description: bytes, arrays: Sequence[Any]) -> int:
-        if kind == DATA and description.startswith(b"truncate") and self.node not in done:
+    def queue(self: Link, frame: Frame) -> None:
+        whole = b"".join(frame.parts)
+        description, payload = whole[: frame.described], whole[frame.described :]
+        if frame.kind == DATA and description.startswith(b"truncate") and self.node not in done:
             done.add(self.node)
-            return misbehave(self, description, arrays)
-        return honest_queue(self, kind, description, arrays)
+            misbehave(self, description, np.frombuffer(payload, np.int64))
+        else:
+            honest_queue(self, frame)
 
     Link.queue = queue  # type: ignore[method-assign]
 
 
-def truncated(link: Link, description: bytes, arrays: Sequence[Any]) -> int:
-    size = honest_queue(link, DATA, description, arrays)
+def truncated(link: Link, description: bytes, words: Any) -> None:
+    honest_queue(link, Frame.of(DATA, description, [words]))
     whole = b"".join(bytes(part) for part in link._out)
     link._out.clear()
     link._out.append(memoryview(whole[: len(whole) // 2]))
     link.flush("sabotage")
     link.sock.close()
-    return size
 
 
-def oversized(link: Link, description: bytes, arrays: Sequence[Any]) -> int:
+def oversized(link: Link, description: bytes, words: Any) -> None:
     frame = HEADER.pack(DATA, len(description), link._sent_frames, 1 << 60) + description
     link._out.append(memoryview(frame))
-    return len(frame)
 
 
-def replayed(link: Link, description: bytes, arrays: Sequence[Any]) -> int:
-    size = honest_queue(link, DATA, description, arrays)
+def replayed(link: Link, description: bytes, words: Any) -> None:
+    honest_queue(link, Frame.of(DATA, description, [words]))
     link._out.extend([memoryview(bytes(part)) for part in link._out])
-    return size
 
 
-def out_of_order(link: Link, description: bytes, arrays: Sequence[Any]) -> int:
+def out_of_order(link: Link, description: bytes, words: Any) -> None:
     link._sent_frames += 1
-    return honest_queue(link, DATA, description, arrays)
+    honest_queue(link, Frame.of(DATA, description, [words]))
 
 
-def shape(link: Link, description: bytes, arrays: Sequence[Any]) -> int:
-    short = arrays[0][:-1]
-    return honest_queue(link, DATA, f"truncate|<i8{list(short.shape)}".encode(), [short])
+def shape(link: Link, description: bytes, words: Any) -> None:
+    short = words[:-1]
+    honest_queue(link, Frame.of(DATA, f"truncate|<i8{list(short.shape)}".encode(), [short]))
 
 
-def dtype(link: Link, description: bytes, arrays: Sequence[Any]) -> int:
-    narrow = arrays[0].astype(np.int32)
-    return honest_queue(link, DATA, f"truncate|<i4{list(narrow.shape)}".encode(), [narrow])
+def dtype(link: Link, description: bytes, words: Any) -> None:
+    narrow = words.astype(np.int32)
+    honest_queue(link, Frame.of(DATA, f"truncate|<i4{list(narrow.shape)}".encode(), [narrow]))
 
 
-def lying_length(link: Link, description: bytes, arrays: Sequence[Any]) -> int:
+def lying_length(link: Link, description: bytes, words: Any) -> None:
     """The right description over a payload that is too short."""
-    return honest_queue(link, DATA, description, [arrays[0][:-1]])
+    honest_queue(link, Frame.of(DATA, description, [words[:-1]]))
 
 
 def main() -> int:
@@ -88,9 +88,8 @@ def main() -> int:
         rendezvous.code_digest = lambda: b"x" * 32  # type: ignore[assignment]
     elif fault == "hang":
 
-        def sleep(link: Link, description: bytes, arrays: Sequence[Any]) -> int:
+        def sleep(link: Link, description: bytes, words: Any) -> None:
             time.sleep(3600)
-            return 0
 
         at_first_truncation(sleep)
     else:

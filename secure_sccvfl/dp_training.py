@@ -1,0 +1,225 @@
+"""`dp` mode: local encoders that learn from noisy batch gradients, then a sealed head on top of them.
+
+Each party trains a small score network s_p(x; theta_p) on its own columns; the logit of a record is the sum
+of the scores. A step: residuals sigma(sum of s_p) - y in secret; every party's clipped per-record gradients
+of its own score (torch.func), weighted by the secret residuals and summed in secret; discrete Gaussian noise
+on the sum, in secret; the noisy sum is opened to its owner alone (three rounds, protocols/weighted_sums.py).
+
+The guarantee. A residual depends on its own record and on parameters that were released with noise, on
+nothing else: no secret head takes part here, because a head trained without noise would carry every record
+into every residual, and the sensitivity would not hold. So each step is one Gaussian release of joint
+sensitivity clip * (1 + 2^-10) * sqrt(parties) under adding or removing a record, charged before it is made.
+Steps are full-batch: a public choice of rows would not amplify privacy, and at these sizes few full steps
+buy more than many small ones. Afterwards the hidden units are further columns of the party's encoder and
+the secret head is trained as in `sealed`, which opens no gradient.
+
+What it is worth is in results/dp-mode.md: at n = 560 about as much as the noise lets through, which is little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from accounting.budget import BudgetError
+from accounting.events import Event
+from protocols.head import LOGIT_BOUND
+from protocols.noise import NoiseKind, noise_share
+from protocols.releases import Release
+from protocols.ring import FRACTION_BITS, encode
+from protocols.runtime import Session
+from protocols.series import evaluate
+from protocols.weighted_sums import SUM_BITS, WEIGHT_BITS, clipped, sensitivity, weighted_sums
+from secure_sccvfl.charging import Charger
+from secure_sccvfl.encoders import FeatureEncoder, PlainEncoder, plain_encoding
+from secure_sccvfl.parties import Party
+from secure_sccvfl.streams import torch_seed
+from secure_sccvfl.training import Hooks, Part
+
+
+@dataclass(frozen=True)
+class DpConfig:
+    """Settings of `dp`: few units, few steps, since every parameter and every step adds noise."""
+
+    units: int = 4
+    clip: float = 1.0
+    steps: int = 10
+    rate: float = 1.0
+    momentum: float = 0.5
+    noise: NoiseKind = "dealer+holder"
+
+    def __post_init__(self) -> None:
+        if self.units < 1 or self.steps < 1 or not (self.clip > 0 and self.rate > 0 and 0 <= self.momentum < 1):
+            raise ValueError(f"bad settings of dp mode: {self}")
+        if self.clip > 1:
+            raise ValueError(f"clip must be at most 1, the bound of sums in the ring, got {self.clip}")
+
+
+@dataclass(frozen=True)
+class DpSeen:
+    """What a party saw of a step: its own gradients (rows x parameters) and the noisy sum that was opened."""
+
+    gradients: np.ndarray = field(repr=False)
+    total: np.ndarray = field(repr=False)
+
+
+@dataclass(frozen=True)
+class DpModel:
+    """Own encoder (plain columns and learned units), what was charged, and what this party saw."""
+
+    encoders: dict[int, FeatureEncoder]
+    events: tuple[Event, ...]
+    seen: tuple[DpSeen, ...] = field(repr=False)
+
+
+def parameters_of(columns: int, config: DpConfig) -> int:
+    """Number of parameters of a party's score: weights, biases and output weights of its units."""
+    return (columns + 2) * config.units
+
+
+def dp_releases(columns: Sequence[int], config: DpConfig) -> dict[str, Release]:
+    """What `dp` opens besides a sealed run, known before the session. `columns`: plain columns of each party."""
+    return {
+        f"noisy gradient {rank}": Release(
+            f"noisy gradient {rank}",
+            (rank,),
+            (parameters_of(width, config),),
+            "dp encoders: sum over records of clipped gradients times residuals, noised in secret",
+            event="dp gradient",
+            times=config.steps,
+        )
+        for rank, width in enumerate(columns)
+    }
+
+
+def dp_event(config: DpConfig, parties: int, multiplier: float, records: str) -> Event:
+    """All steps as one event, for planning; a run charges them one by one."""
+    joint = sensitivity(config.clip, parties)
+    return Event("dp gradient", joint, multiplier * joint, records, count=config.steps)
+
+
+class Score:
+    """One party's score network and its per-record gradients. Party-local."""
+
+    def __init__(self, party: Party, units: int, seed: int) -> None:
+        plain = plain_encoding(party.layout, party.units)
+        self.plain = PlainEncoder(party.layout, plain.mean(axis=0))
+        self.rows = torch.tensor(self.plain(party.units))
+        generator = torch.Generator().manual_seed(torch_seed(seed, "dp", *party.layout.names))
+        wide = torch.randn(self.plain.columns, units, generator=generator, dtype=torch.float64) / 2
+        # Output weights of both signs and of size 1: with a small start no unit would move.
+        out = torch.ones(units, dtype=torch.float64)
+        out[units // 2 :] = -1
+        self.shapes = (wide.shape, (units,), (units,))
+        self.theta = torch.cat([wide.reshape(-1), torch.zeros(units, dtype=torch.float64), out])
+        self.velocity = torch.zeros_like(self.theta)
+
+    def _unpack(self, theta: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        wide, bias, out = theta.split([int(np.prod(shape)) for shape in self.shapes])
+        return wide.reshape(self.shapes[0]), bias, out
+
+    def _score(self, theta: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
+        wide, bias, out = self._unpack(theta)
+        return torch.relu(row @ wide + bias) @ out / out.numel()
+
+    def scores(self, bound: float) -> np.ndarray:
+        """Of every record, clamped so that the sum of all parties stays in the range of the sigmoid."""
+        return self._score(self.theta, self.rows).clamp(-bound, bound).numpy()
+
+    def gradients(self) -> np.ndarray:
+        """Of every record's score in the parameters (rows x parameters), for a unit upstream signal."""
+        each = torch.func.vmap(torch.func.grad(self._score), in_dims=(None, 0))(self.theta, self.rows)
+        return each.numpy()
+
+    def learn(self, mean: np.ndarray, rate: float, momentum: float) -> None:
+        self.velocity = momentum * self.velocity - rate * torch.tensor(mean)
+        self.theta = self.theta + self.velocity
+
+    def encoder(self) -> FeatureEncoder:
+        """Plain columns, and the units scaled to deviation 1 on the own training rows."""
+        wide, bias, _ = self._unpack(self.theta)
+        made = torch.relu(self.rows @ wide + bias).numpy()
+        scale = np.maximum(made.std(axis=0), 1e-3)
+        return FeatureEncoder(self.plain, wide.numpy() / scale, bias.numpy() / scale, made.mean(axis=0) / scale)
+
+
+def train_dp(
+    session: Session,
+    train: Part,
+    label_holder: int,
+    columns: Sequence[int],
+    config: DpConfig,
+    charger: Charger,
+    seed: int,
+    hooks: Hooks | None = None,
+) -> DpModel:
+    """Encoders of a binary task. Every process calls this with what it holds; the budget may end it early."""
+    hooks = Hooks() if hooks is None else hooks
+    (own,) = train.parties
+    score, rank = Score(own, config.units, seed), session.rank
+    if score.plain.columns != columns[rank]:
+        raise ValueError(f"{columns[rank]} columns were declared, there are {score.plain.columns}")
+    widths = [parameters_of(width, config) for width in columns]
+    label = session.party.zero_share((train.rows, 1))
+    if rank == label_holder:
+        label += encode(np.asarray(train.label, float)[:, None], WEIGHT_BITS)
+    events: list[Event] = []
+    seen: list[DpSeen] = []
+    for number in range(config.steps):
+        hooks.progress("dp encoders", number, config.steps)
+        try:
+            event = charger.charge(f"dp gradient-{number}", sensitivity(config.clip, session.parties))
+        except BudgetError as error:
+            hooks.audit("dp step refused", {"step": number, "reason": str(error)})
+            break
+        events.append(event)
+        gradients = clipped(score.gradients(), config.clip)
+        total = _noisy_sum(
+            session,
+            score.scores(LOGIT_BOUND / session.parties),
+            gradients,
+            widths,
+            label,
+            event.sigma,
+            label_holder,
+            config,
+        )
+        seen.append(DpSeen(gradients / 2**FRACTION_BITS, total))
+        score.learn(total / train.rows, config.rate, config.momentum)
+    hooks.audit("dp encoders", {"steps": len(events)})
+    return DpModel({rank: score.encoder()}, tuple(events), tuple(seen))
+
+
+def _noisy_sum(
+    session: Session,
+    scores: np.ndarray,
+    gradients: np.ndarray,
+    widths: Sequence[int],
+    label: np.ndarray,
+    sigma: float,
+    holder: int,
+    config: DpConfig,
+) -> np.ndarray:
+    """One step in secret: the noisy sum of this party."""
+    party = session.party
+    with session.measure("dp step"):
+        logits = party.zero_share((len(scores), 1)) + encode(scores[:, None])
+        weight = evaluate(party, "sigmoid", logits, LOGIT_BOUND, FRACTION_BITS, WEIGHT_BITS) - label
+        sums = weighted_sums(party, gradients, widths, weight)
+        noise = noise_share(party, config.noise, sigma * 2**SUM_BITS, sum(widths), (holder,))[:, 0]
+        ends = np.cumsum(widths)
+        opened = session.open_each(
+            [
+                (
+                    session.wrap(share + noise[end - len(share) : end], SUM_BITS),
+                    session.declared(f"noisy gradient {rank}"),
+                )
+                for rank, (share, end) in enumerate(zip(sums, ends, strict=True))
+            ]
+        )[session.rank]
+    if opened is None:
+        raise RuntimeError("the noisy sum did not reach its owner")
+    return opened.numpy()

@@ -1,0 +1,73 @@
+"""What a party trains alone in `split` mode: the paper's two-layer encoder, from gradients it is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import nn
+
+from protocols.split import ACTIVATION_LIMIT
+
+
+@dataclass(frozen=True)
+class MlpEncoder:
+    """An `Encoder`: standardised inputs, two layers, activations in [0, ACTIVATION_LIMIT]."""
+
+    net: nn.Sequential = field(repr=False)
+    mean: torch.Tensor = field(repr=False)
+    scale: torch.Tensor = field(repr=False)
+    columns: int
+
+    def scaled(self, units: np.ndarray) -> torch.Tensor:
+        return (torch.tensor(units, dtype=torch.float32) - self.mean) / self.scale
+
+    @torch.no_grad()
+    def __call__(self, units: np.ndarray) -> np.ndarray:
+        return self.net(self.scaled(units)).double().numpy()
+
+
+def make_mlp(units: np.ndarray, hidden: int, seed: int) -> MlpEncoder:
+    """Party step, local: a fresh encoder, standardised on its own training rows."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        # The ReLU of the paper, with an upper end that keeps every activation inside the ring's bound.
+        net = nn.Sequential(
+            nn.Linear(units.shape[1], hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, hidden),
+            nn.Hardtanh(0.0, ACTIVATION_LIMIT),
+        )
+    mean = torch.tensor(units.mean(axis=0), dtype=torch.float32)
+    scale = torch.tensor(np.maximum(units.std(axis=0), 0.05), dtype=torch.float32)
+    return MlpEncoder(net, mean, scale, hidden)
+
+
+class LocalTraining:
+    """One party's encoder and optimiser: activations out, gradients in."""
+
+    def __init__(self, encoder: MlpEncoder, rate: float, decay: float) -> None:
+        self.encoder = encoder
+        self._optimiser = torch.optim.AdamW(encoder.net.parameters(), lr=rate, weight_decay=decay)
+        self._made: torch.Tensor | None = None
+
+    def activations(self, units: np.ndarray) -> np.ndarray:
+        """Of the rows of a step; `learn` continues from them."""
+        self._made = self.encoder.net(self.encoder.scaled(units))
+        return self._made.detach().double().numpy()
+
+    def learn(self, gradient: np.ndarray) -> None:
+        """Backpropagate the gradient in these activations and take a step."""
+        if self._made is None:
+            raise RuntimeError("no activations to learn from")
+        self._optimiser.zero_grad()
+        self._made.backward(torch.tensor(gradient, dtype=torch.float32))
+        self._optimiser.step()
+        self._made = None
+
+    def copy(self) -> dict[str, torch.Tensor]:
+        return {name: value.clone() for name, value in self.encoder.net.state_dict().items()}
+
+    def restore(self, kept: dict[str, torch.Tensor]) -> None:
+        self.encoder.net.load_state_dict(kept)

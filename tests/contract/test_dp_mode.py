@@ -1,0 +1,150 @@
+"""Encoders from noisy batch gradients: the sums, their sensitivity, their noise, their price, and the attack."""
+
+import numpy as np
+import pytest
+
+from accounting.accountant import epsilons
+from accounting.budget import Budget
+from protocols import ring, weighted_sums
+from protocols.releases import ANY, Release, ReleasePlan
+from protocols.series import evaluate
+from secure_sccvfl.attacks.gradients import labels_from_dp
+from secure_sccvfl.charging import Charger
+from secure_sccvfl.dp_training import DpConfig, Score, dp_event, dp_releases, train_dp
+from secure_sccvfl.parties import Party
+from secure_sccvfl.training import Part
+from tests.gradient_modes import EVERYONE, LABEL_HOLDER, PARTIES, german, parts
+from tests.harness import run_session
+
+RECORDS = "0" * 64
+
+
+def test_sums_are_exact():
+    rng = np.random.default_rng(0)
+    widths, rows = (3, 5), 40
+    blocks = [weighted_sums.clipped(rng.normal(size=(rows, w)), 1.0) for w in widths]
+    weight = ring.encode(rng.uniform(-1, 1, (rows, 1)), weighted_sums.WEIGHT_BITS)
+    release = Release("sum", (0, 1), (ANY,), "test", times=2)
+
+    def job(session):
+        share = session.party.zero_share(weight.shape) + weight * (session.rank == 1)
+        sums = weighted_sums.weighted_sums(session.party, blocks[session.rank], widths, share)
+        return [session.open(session.wrap(s, 0), release).numpy() for s in sums]
+
+    for seen in run_session(job, 2, ReleasePlan([release])):
+        for found, block in zip(seen, blocks, strict=True):
+            assert np.array_equal(found, (block.T @ weight)[:, 0])
+
+
+def test_no_record_counts_for_more_than_the_sensitivity():
+    """Residuals stay within the bound for every logit, in the range of the sigmoid or not; rows within the clip."""
+    logits = np.concatenate([np.linspace(-30, 30, 2000), np.linspace(-300, 300, 2001)])[:, None]
+    release = Release("residual", (0, 1), (ANY, ANY), "test")
+
+    def job(session):
+        share = session.party.zero_share(logits.shape) + ring.encode(logits) * (session.rank == 0)
+        sigmoid = evaluate(session.party, "sigmoid", share, 22.0, 16, weighted_sums.WEIGHT_BITS)
+        return session.open(session.wrap(sigmoid, weighted_sums.WEIGHT_BITS), release).numpy()
+
+    sigmoid = run_session(job, 2, ReleasePlan([release]))[0]
+    assert np.abs(sigmoid - 0.5).max() + 0.5 <= weighted_sums.LARGEST_WEIGHT
+    rows = np.random.default_rng(0).normal(size=(500, 30)) * np.geomspace(1e-3, 1e3, 500)[:, None]
+    short = weighted_sums.clipped(rows, 0.7).astype(object)
+    assert all(sum(v * v for v in row) <= (0.7 * 2**16) ** 2 for row in short)  # exact integers
+
+
+def german_part(rank, rows=None):
+    part = parts(german(), rank)[0]
+    if rows is None:
+        return part
+    return Part(
+        tuple(p.take(np.arange(rows)) for p in part.parties),
+        None if part.label is None else part.label[:rows],
+        part.protected,
+    )
+
+
+def columns_of(rank):
+    return Score(german_part(rank).parties[0], 1, 0).plain.columns
+
+
+def run_dp(config, tmp_path, multiplier, epsilon=8.0, rows=None):
+    columns = [columns_of(rank) for rank in EVERYONE]
+    releases = dp_releases(columns, config)
+    total = len(german().split.train) if rows is None else rows
+
+    def job(session):
+        part = german_part(session.rank, rows)
+        budget = Budget.open(tmp_path / f"{session.rank}.jsonl", RECORDS, epsilon, 1e-5, total)
+        charger = Charger(session, budget, multiplier, "a run")
+        model = train_dp(session, part, LABEL_HOLDER, columns, config, charger, seed=0)
+        return model, budget.spent, session.costs.get("dp step"), session.released
+
+    return run_session(job, PARTIES, ReleasePlan(releases.values()), deadline=60.0)
+
+
+def test_every_step_is_charged_before_it_is_opened(tmp_path):
+    config = DpConfig(units=2, steps=3)
+    results = run_dp(config, tmp_path, multiplier=4.0)
+    planned = dp_event(config, PARTIES, 4.0, RECORDS)
+    for model, spent, cost, released in results:
+        assert len(model.events) == config.steps
+        assert spent.renyi == pytest.approx(epsilons([planned], 1e-5).renyi)
+        assert cost.rounds == 3 * config.steps
+        assert [entry["release"] for entry in released] == [f"noisy gradient {r}" for r in EVERYONE] * config.steps
+        encoder = next(iter(model.encoders.values()))
+        assert encoder.columns == encoder.plain.columns + config.units
+
+
+def test_the_budget_ends_training_and_nothing_more_is_opened(tmp_path):
+    config = DpConfig(units=1, steps=4)
+    two = epsilons([dp_event(DpConfig(units=1, steps=2), PARTIES, 4.0, RECORDS)], 1e-5).renyi
+    for model, spent, _, released in run_dp(config, tmp_path, multiplier=4.0, epsilon=two + 1e-6):
+        assert len(model.events) == 2 and len(released) == 2 * PARTIES
+        assert spent.renyi <= two + 1e-6
+
+
+def test_the_noise_has_the_size_that_is_charged(tmp_path):
+    """From what a party saw: total minus the exact sum, over all parameters and both copies of noise."""
+    config = DpConfig(units=4, steps=1)
+    ready = german()
+    label = ready.data.label.values[ready.split.train]
+    models = [model for model, *_ in run_dp(config, tmp_path, multiplier=3.0)]
+    scores = sum(Score(german_part(rank).parties[0], config.units, 0).scores(22.0 / PARTIES) for rank in EVERYONE)
+    residual = 1 / (1 + np.exp(-scores)) - label
+    noise = np.concatenate([m.seen[0].total - m.seen[0].gradients.T @ residual for m in models])
+    expected = np.sqrt(2) * models[0].events[0].sigma
+    spread = noise.std() / expected
+    error = 4 / np.sqrt(2 * len(noise))
+    assert abs(spread - 1) < error
+    for wrong in (2 / 3, 3 / 2):  # the test would notice another scale
+        assert abs(spread / wrong - 1) > error
+
+
+def test_noise_takes_the_labels_away(tmp_path):
+    """Few records and many parameters: without noise the labels can be solved for; with it they cannot."""
+    config, rows = DpConfig(units=4, steps=2), 60
+    label = german().data.label.values[german().split.train][:rows]
+    (tmp_path / "open").mkdir()
+    (tmp_path / "noisy").mkdir()
+    naked = run_dp(config, tmp_path / "open", multiplier=1e-3, epsilon=1e9, rows=rows)
+    noisy = run_dp(config, tmp_path / "noisy", multiplier=3.0, epsilon=8.0, rows=rows)
+    best = max(labels_from_dp(model.seen, label).rate for model, *_ in naked)
+    assert best > 0.97
+    rates = [labels_from_dp(model.seen, label) for model, *_ in noisy]
+    assert all(rate.low <= rate.chance for rate in rates)
+
+
+def test_per_record_gradients_are_those_of_the_score():
+    party = german_part(0).parties[0]
+    score = Score(Party(party.rank, party.name, party.layout, party.units[:5]), 3, 0)
+    each, step = score.gradients(), 1e-6
+    for column in range(0, each.shape[1], 7):
+        start = score.theta.clone()
+        score.theta = start.clone()
+        score.theta[column] += step
+        up = score.scores(1e9)
+        score.theta[column] -= 2 * step
+        down = score.scores(1e9)
+        score.theta = start
+        assert np.allclose((up - down) / (2 * step), each[:, column], atol=1e-5)

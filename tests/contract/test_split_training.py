@@ -1,0 +1,96 @@
+"""Split training end to end on German: five rounds a step, what is opened and to whom, and what it gives away."""
+
+import numpy as np
+import pytest
+
+from protocols.errors import ProtocolError
+from protocols.releases import ReleasePlan
+from secure_sccvfl.attacks.gradients import labels_from_split
+from secure_sccvfl.secure_engine import SecureEngine
+from secure_sccvfl.split_training import Seen, SplitConfig, split_releases, train_split
+from tests.gradient_modes import (
+    EVERYONE,
+    GROUP_HOLDERS,
+    LABEL_HOLDER,
+    PARTIES,
+    engine_releases,
+    generators_of,
+    german,
+    parts,
+)
+from tests.harness import run_session
+
+
+def run_split(config):
+    ready = german()
+
+    def job(session):
+        engine = SecureEngine(session, None, LABEL_HOLDER, GROUP_HOLDERS)
+        train, validation, test = parts(ready, session.rank)
+        model = train_split(
+            engine,
+            train,
+            validation,
+            "binary",
+            1,
+            ready.roles,
+            generators_of(ready, session.rank),
+            config,
+            seed=0,
+        )
+        encoder = model.encoders[session.rank]
+        logits = model.engine.logits(model.head, {session.rank: encoder(test.parties[0].units)})
+        return model, logits, session.costs["split step"], session.released
+
+    plan = ReleasePlan([*engine_releases(20), *split_releases(PARTIES, config).values()])
+    return run_session(job, PARTIES, plan, deadline=60.0)
+
+
+@pytest.mark.parametrize("batch", [None, 150])
+def test_split_trains_and_gives_the_labels_away(batch):
+    ready = german()
+    config = SplitConfig(hidden=8, warmup=10, steps=20, encoder_rate=0.01, batch=batch)
+    label = ready.data.label.values
+    results = run_split(config)
+    for rank, (model, logits, cost, released) in enumerate(results):
+        assert cost.rounds == 5 * model.steps
+        counts = {name: sum(entry["release"] == name for entry in released) for name in ("gradient 0", "gradient 2")}
+        assert set(counts.values()) == {model.steps}
+        assert all(
+            entry["receivers"] == [int(entry["release"][-1])]
+            for entry in released
+            if entry["release"].startswith("gradient")
+        )
+        # Every record once, and every label of them.
+        rows = np.concatenate([seen.rows for seen in model.seen])
+        assert len(np.unique(rows)) == len(rows) >= len(ready.split.train) - (batch or 1)
+        rate = labels_from_split(model.seen, label[ready.split.train])
+        assert rate.low > 0.99 > rate.chance, (rank, rate)
+        right = ((logits[:, 0] > 0) == label[ready.split.test]).mean()
+        assert right > 0.65
+        assert np.array_equal(logits, results[0][1])
+
+
+def test_the_attack_finds_nothing_in_gradients_without_labels():
+    """The check can fail: signals that do not depend on the label stay at the majority rate."""
+    ready = german()
+    label = ready.data.label.values[ready.split.train]
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(len(label), 1)) * rng.normal(size=(1, 8))
+    rate = labels_from_split([Seen(np.arange(len(label)), noise)], label)
+    assert rate.low < rate.chance
+
+
+def test_logits_out_of_range_stop_the_run():
+    config = SplitConfig(hidden=4, warmup=5, steps=10, head_rate=60.0, encoder_rate=0.5)
+    with pytest.raises(ExceptionGroup) as caught:
+        run_split(config)
+    assert caught.group_contains(ProtocolError, match="range of the sigmoid")
+
+
+def test_everyone_is_declared():
+    releases = split_releases(PARTIES, SplitConfig(warmup=3, steps=4))
+    assert [releases[f"gradient {rank}"].receivers for rank in EVERYONE] == [(0,), (1,), (2,)]
+    assert all(releases[f"gradient {rank}"].times == 7 for rank in EVERYONE)
+    with pytest.raises(ValueError, match="rates"):
+        SplitConfig(head_rate=0)

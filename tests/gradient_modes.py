@@ -1,0 +1,41 @@
+"""German credit for tests of the gradient modes: discovery in the clear, then a session of three parties."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from protocols.releases import ANY, Release
+from secure_sccvfl.data import load
+from secure_sccvfl.party_data import benchmark_part
+from secure_sccvfl.prepared import Prepared, prepare
+from secure_sccvfl.splits import make_split
+from secure_sccvfl.training import Part
+
+PARTIES = 3
+EVERYONE = tuple(range(PARTIES))
+LABEL_HOLDER, GROUP_HOLDERS = 0, (1,)
+
+
+@cache
+def german(seed: int = 0) -> Prepared:
+    data = load("german")
+    return prepare(data, make_split(data, "iid", seed), seed)
+
+
+def parts(ready: Prepared, rank: int) -> tuple[Part, Part, Part]:
+    """Train, validation and test as one party holds them."""
+    own = benchmark_part(ready.data, rank, "iid", ready.seed)
+    return own.part(own.split.train), own.part(own.split.validation), own.part(own.split.test)
+
+
+def generators_of(ready: Prepared, rank: int) -> dict[str, dict[int, Any]]:
+    return {name: {rank: by_rank[rank]} for name, by_rank in ready.model.generators.items()}
+
+
+def engine_releases(checks: int) -> list[Release]:
+    """What the secure engine opens around a run of these modes."""
+    return [
+        Release("validation check", EVERYONE, (2,), "test", times=checks),
+        Release("predictions", EVERYONE, (ANY, ANY), "test", times=5),
+    ]
