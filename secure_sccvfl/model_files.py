@@ -22,6 +22,7 @@ from secure_sccvfl.encoders import Encoder, FeatureEncoder, PlainEncoder
 from secure_sccvfl.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.parties import Party
 from secure_sccvfl.policy import Role, Roles
+from secure_sccvfl.split_encoder import MlpEncoder
 from secure_sccvfl.units import Layout
 
 
@@ -67,13 +68,7 @@ class PartyModel:
 def save_model(model: PartyModel, folder: Path) -> str:
     """Write both files; returns the digest."""
     arrays: dict[str, Any] = {"weight": model.weight, "bias": model.bias}
-    encoder = model.encoder
-    plain = encoder.plain if isinstance(encoder, FeatureEncoder) else encoder
-    if not isinstance(plain, PlainEncoder):
-        raise ModelError(f"an encoder of kind {type(encoder).__name__} cannot be saved")
-    arrays["encoder mean"] = plain.mean
-    if isinstance(encoder, FeatureEncoder):
-        arrays |= {"layer weight": encoder.weight, "layer bias": encoder.bias, "layer mean": encoder.mean}
+    arrays |= _packed(model.encoder)
     for sketch in model.sketches:
         arrays |= {f"table {sketch.attribute} {name}": table for name, table in sketch.tables.items()}
     facts: dict[str, Any] = {
@@ -109,10 +104,7 @@ def model_digest(folder: Path) -> str:
 def load_model(folder: Path, layout: Layout) -> PartyModel:
     """A party's part of a model, for the party with this public layout."""
     facts, arrays = _read(folder)
-    plain = PlainEncoder(layout, arrays["encoder mean"])
-    encoder: Encoder = plain
-    if "layer weight" in arrays:
-        encoder = FeatureEncoder(plain, arrays["layer weight"], arrays["layer bias"], arrays["layer mean"])
+    encoder = _unpacked(arrays, layout)
     sketches = tuple(
         Sketch(
             s["attribute"],
@@ -162,3 +154,26 @@ def _digest(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
         digest.update(f"{name}{array.dtype}{array.shape}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
+
+
+def _packed(encoder: Encoder) -> dict[str, Any]:
+    """An encoder as arrays."""
+    if isinstance(encoder, MlpEncoder):
+        return {f"mlp {name}": value for name, value in encoder.arrays().items()}
+    plain = encoder.plain if isinstance(encoder, FeatureEncoder) else encoder
+    if not isinstance(plain, PlainEncoder):
+        raise ModelError(f"an encoder of kind {type(encoder).__name__} cannot be saved")
+    arrays = {"encoder mean": plain.mean}
+    if isinstance(encoder, FeatureEncoder):
+        arrays |= {"layer weight": encoder.weight, "layer bias": encoder.bias, "layer mean": encoder.mean}
+    return arrays
+
+
+def _unpacked(arrays: Mapping[str, np.ndarray], layout: Layout) -> Encoder:
+    if "encoder mean" not in arrays:
+        own = {name.removeprefix("mlp "): value for name, value in arrays.items() if name.startswith("mlp ")}
+        return MlpEncoder.of(own)
+    plain = PlainEncoder(layout, arrays["encoder mean"])
+    if "layer weight" not in arrays:
+        return plain
+    return FeatureEncoder(plain, arrays["layer weight"], arrays["layer bias"], arrays["layer mean"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,18 +28,36 @@ class MlpEncoder:
     def __call__(self, units: np.ndarray) -> np.ndarray:
         return self.net(self.scaled(units)).double().numpy()
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it, to be kept on disk."""
+        layers = {name: value.numpy() for name, value in self.net.state_dict().items()}
+        return {"mean": self.mean.numpy(), "scale": self.scale.numpy(), **layers}
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, np.ndarray]) -> MlpEncoder:
+        """From what `arrays` gave."""
+        layers = {name: torch.tensor(value) for name, value in arrays.items() if name not in ("mean", "scale")}
+        hidden, inputs = layers["0.weight"].shape
+        net = _network(inputs, hidden)
+        net.load_state_dict(layers)
+        return cls(net, torch.tensor(arrays["mean"]), torch.tensor(arrays["scale"]), hidden)
+
+
+def _network(inputs: int, hidden: int) -> nn.Sequential:
+    """The ReLU of the paper, with an upper end that keeps every activation inside the ring's bound."""
+    return nn.Sequential(
+        nn.Linear(inputs, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, hidden),
+        nn.Hardtanh(0.0, ACTIVATION_LIMIT),
+    )
+
 
 def make_mlp(units: np.ndarray, hidden: int, seed: int) -> MlpEncoder:
     """Party step, local: a fresh encoder, standardised on its own training rows."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        # The ReLU of the paper, with an upper end that keeps every activation inside the ring's bound.
-        net = nn.Sequential(
-            nn.Linear(units.shape[1], hidden),
-            nn.ReLU(),
-            nn.Linear(hidden, hidden),
-            nn.Hardtanh(0.0, ACTIVATION_LIMIT),
-        )
+        net = _network(units.shape[1], hidden)
     mean = torch.tensor(units.mean(axis=0), dtype=torch.float32)
     scale = torch.tensor(np.maximum(units.std(axis=0), 0.05), dtype=torch.float32)
     return MlpEncoder(net, mean, scale, hidden)

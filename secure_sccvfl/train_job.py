@@ -6,7 +6,7 @@ What it opens is in `plan` and, with reasons, in SECURITY.md. Options are those 
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,22 @@ from protocols.runtime import Session
 from secure_sccvfl.audit import AuditLog
 from secure_sccvfl.charging import Charger, records_digest, refusals_in_one_line
 from secure_sccvfl.checkpoints import Checkpoints
+from secure_sccvfl.dp_training import DpModel
+from secure_sccvfl.gradient_modes import (
+    charged_releases,
+    check_mode,
+    keep_gradients,
+    learn_encoders,
+    mode_plan,
+    run_split,
+)
 from secure_sccvfl.jobs import Progress
 from secure_sccvfl.model_files import PartyModel, save_model
 from secure_sccvfl.phases import PhaseMeter
-from secure_sccvfl.release_plan import sealed_plan
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.secure_engine import SecureEngine
 from secure_sccvfl.secure_statistics import SecureStatistics
+from secure_sccvfl.split_training import SplitModel
 from secure_sccvfl.training import Hooks, Model, State, Trainer, warmup_steps
 
 
@@ -57,13 +66,12 @@ class TrainJob:
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
         self.options = RunOptions.of(config.options)
-        if self.options.mode != "sealed":
-            raise ConfigError(f"mode {self.options.mode!r} is not available in this job yet")
         self.data = self.options.load(rank, len(config.parties))
+        check_mode(self.options, self.data.scheme)
         self.card = self.options.policy()
 
     def plan(self) -> ReleasePlan:
-        return sealed_plan(self.data.scheme, self.options)
+        return mode_plan(self.data.scheme, self.options)
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         with refusals_in_one_line():
@@ -79,7 +87,7 @@ class TrainJob:
             name = session.agree_on_name()
         records = records_digest(data.ids)
         budget, ledger = open_budget(options, session, scheme.name, records, len(data.split.train))
-        multiplier = noise_multiplier(options.epsilon, options.delta, options.charged)
+        multiplier = noise_multiplier(options.epsilon, options.delta, charged_releases(options))
         charger = Charger(session, budget, multiplier, name)
         rows = len(data.split.train)
         statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, rows, charger, options.noise)
@@ -89,9 +97,26 @@ class TrainJob:
         kept = Checkpoints(folder / "checkpoints", name) if folder is not None and options.checkpoints else None
         hooks = Hooks(progress, audit, kept.keep if kept is not None else lambda state: None)
         train, validation = (data.part(rows) for rows in (data.split.train, data.split.validation))
+        shown: SplitModel | DpModel | None = None
+        encoders = None
+        if options.mode == "dp":
+            with meter.phase("dp encoders"):
+                shown = learn_encoders(engine, train, scheme, options, charger, hooks)
+                encoders = shown.encoders
+        if options.mode == "split":  # its own encoders are trained later: no warm-up of a sealed head
+            config = replace(config, warmup=1)
         with meter.phase("inputs"):
             trainer = Trainer(
-                engine, train, validation, scheme.task, scheme.outputs, config, options.seed, self.card, hooks
+                engine,
+                train,
+                validation,
+                scheme.task,
+                scheme.outputs,
+                config,
+                options.seed,
+                self.card,
+                hooks,
+                encoders,
             )
         state: State | None = None
         if options.resume:
@@ -99,7 +124,13 @@ class TrainJob:
                 raise ConfigError("to resume, a run needs its folder and checkpoints")
             state = kept.resume(session, scheme.task)
             audit("resumed", {"checkpoint": kept.number, "of run": kept.run})
-        model = trainer.run(state=state, phase=meter.phase)
+        if options.mode == "split":
+            model, shown = run_split(trainer, engine, options, meter.phase)
+            engine = shown.engine
+        else:
+            model = trainer.run(state=state, phase=meter.phase)
+        if shown is not None and folder is not None:
+            keep_gradients(folder, shown)
         mine = self._keep(session, engine, model, name)
         if folder is not None and ledger.parent != folder:
             for path in ledger.parent.glob("ledger.jsonl*"):
@@ -123,7 +154,9 @@ class TrainJob:
             "lambda": model.lam,
             "temperature": model.temperature,
             "trials": [asdict(t) for t in model.trials],
-            "steps": warmup_steps(config) + sum(t.steps for t in model.trials),
+            "steps": shown.steps
+            if isinstance(shown, SplitModel)
+            else warmup_steps(config) + sum(t.steps for t in model.trials),
             "privacy": {
                 "epsilon_rdp": spent,
                 "delta": options.delta,

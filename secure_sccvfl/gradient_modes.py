@@ -1,0 +1,146 @@
+"""The gradient modes of a run: what each opens, and how it trains once the statistics of s are in hand.
+
+`sealed` trains a secret head on local encoders and returns no gradient. `dp` first trains the encoders from
+noisy, charged batch gradients, then does the same. `split` is the paper's split learning: each party gets the
+gradient in its own activations, which tells it the labels; nothing about that is hidden or charged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import numpy as np
+
+from protocols.config import ConfigError
+from protocols.releases import Release, ReleasePlan
+from secure_sccvfl.charging import Charger
+from secure_sccvfl.dp_training import DpConfig, DpModel, dp_releases, train_dp
+from secure_sccvfl.encoders import Encoder, plain_encoding
+from secure_sccvfl.party_data import Scheme
+from secure_sccvfl.release_plan import sealed_plan
+from secure_sccvfl.run_options import RunOptions
+from secure_sccvfl.secure_engine import SecureEngine
+from secure_sccvfl.split_training import SplitConfig, SplitModel, split_releases, train_split
+from secure_sccvfl.training import TEMPERATURES, Hooks, Model, Part, Trainer
+from secure_sccvfl.units import Layout
+
+Phase = Callable[[str], AbstractContextManager[None]]
+
+
+def check_mode(options: RunOptions, scheme: Scheme) -> None:
+    """Refuse what a mode cannot do."""
+    if options.mode == "dp" and scheme.task != "binary":
+        raise ConfigError("mode dp trains encoders for two classes only; use sealed")
+    if options.mode != "sealed" and options.resume:
+        raise ConfigError(f"a run in mode {options.mode} cannot be resumed; start it anew")
+
+
+def plain_columns(scheme: Scheme) -> list[int]:
+    """Columns of each party's plain encoder, by the public dictionary."""
+    layouts = [Layout.of(own) for own in scheme.features]
+    return [plain_encoding(layout, np.zeros((1, layout.width))).shape[1] for layout in layouts]
+
+
+def dp_config(options: RunOptions) -> DpConfig:
+    return DpConfig(noise=options.noise)
+
+
+def split_config(options: RunOptions) -> SplitConfig:
+    """As long as a sealed run at most; its weight of consistency is its own."""
+    return SplitConfig(steps=options.steps)
+
+
+def mode_plan(scheme: Scheme, options: RunOptions) -> ReleasePlan:
+    """Everything that a run of this mode opens."""
+    more: Mapping[str, Release] = {}
+    if options.mode == "dp":
+        more = dp_releases(plain_columns(scheme), dp_config(options))
+    elif options.mode == "split":
+        more = split_releases(len(scheme.parties), split_config(options))
+    return ReleasePlan([*sealed_plan(scheme, options).releases.values(), *more.values()])
+
+
+def charged_releases(options: RunOptions) -> int:
+    """Releases that share the cap equally."""
+    return options.charged + (dp_config(options).steps if options.mode == "dp" else 0)
+
+
+def learn_encoders(
+    engine: SecureEngine, train: Part, scheme: Scheme, options: RunOptions, charger: Charger, hooks: Hooks
+) -> DpModel:
+    """The first half of `dp`."""
+    return train_dp(
+        engine.session,
+        train,
+        scheme.label_holder,
+        plain_columns(scheme),
+        dp_config(options),
+        charger,
+        options.seed,
+        hooks,
+    )
+
+
+def run_split(trainer: Trainer, engine: SecureEngine, options: RunOptions, phase: Phase) -> tuple[Model, SplitModel]:
+    """Discovery as in `sealed`, then split learning; the result as a model like any other."""
+    with phase("discovery and warm-up"):
+        trainer.discover()
+    found = trainer.state.finding
+    if found is None:
+        raise RuntimeError("no sketch was released")
+    with phase("counterfactuals"):
+        finding, generators = trainer.generate(found)
+    with phase("training"):
+        config = split_config(options)
+        made = train_split(
+            engine,
+            trainer.train,
+            trainer.validation,
+            trainer.task,
+            trainer.outputs,
+            finding.roles,
+            generators,
+            config,
+            options.seed,
+            trainer.hooks,
+        )
+        temperature = 1.0
+        if trainer.task != "regression":
+            check = made.engine.bind(
+                {p.rank: made.encoders[p.rank](p.units) for p in trainer.validation.parties},
+                trainer.validation.label,
+                {p.rank: np.zeros(made.encoders[p.rank].columns) for p in trainer.validation.parties},
+                trainer.outputs,
+            )
+            temperature = TEMPERATURES[made.engine.coolest(made.head, check, TEMPERATURES)]
+    encoders: dict[int, Encoder] = dict(made.encoders)
+    model = Model(
+        made.engine,
+        encoders,
+        made.head,
+        trainer.task,
+        temperature,
+        config.lam,
+        finding,
+        trainer.state.sketches,
+        generators,
+        (),
+    )
+    return model, made
+
+
+def keep_gradients(folder: Path, made: SplitModel | DpModel) -> None:
+    """What this party was shown, for the attack that the report runs on it."""
+    if isinstance(made, SplitModel):
+        arrays = {
+            f"{k} {n}": v for n, s in enumerate(made.seen) for k, v in (("rows", s.rows), ("shown", s.gradient))
+        }
+    else:
+        arrays = {
+            f"{k} {n}": v for n, s in enumerate(made.seen) for k, v in (("own", s.gradients), ("shown", s.total))
+        }
+    with open(folder / "gradients.npz", "wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+    (folder / "gradients.npz").chmod(0o600)
