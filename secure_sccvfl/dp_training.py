@@ -13,7 +13,8 @@ Steps are full-batch: a public choice of rows would not amplify privacy, and at 
 buy more than many small ones. Afterwards the hidden units are further columns of the party's encoder and
 the secret head is trained as in `sealed`, which opens no gradient.
 
-What it is worth is in results/dp-mode.md: at n = 560 about as much as the noise lets through, which is little.
+What it is worth: on German (n = 560, epsilon 8 over five sketches and ten steps) no accuracy beyond `sealed` was
+seen, while sketches pay for the steps with more noise. It is for data with more records or more than linear effects.
 """
 
 from __future__ import annotations
