@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from html import escape, unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -32,6 +33,7 @@ SECTIONS = (
     "cost",
     "trust",
 )
+SMALL = ("--refreshes", "1", "--warmup", "3", "--steps", "10", "--lambdas", "1", "2")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -39,21 +41,8 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run of two parties on German Credit, with everything that a run writes."""
     run = tmp_path_factory.mktemp("finished") / "run"
-    small = [
-        "--refreshes",
-        "1",
-        "--warmup",
-        "3",
-        "--steps",
-        "10",
-        "--lambdas",
-        "1",
-        "2",
-        "--card",
-        "shipped",
-        "--json",
-    ]
-    assert main(["run", "--parties", "2", *small, "--out", str(run)]) == 0
+    whole = ["--parties", "2", "--card", "shipped", "--no-baselines", "--json"]
+    assert main(["run", *whole, *SMALL, "--out", str(run)]) == 0
     return run
 
 
@@ -213,6 +202,59 @@ def test_leakage_goes_to_the_log_and_the_page(run: Path, capsys: pytest.CaptureF
     assert (run / "party-1" / "report.html").exists() and problems(run) == []
 
 
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    shown = capsys.readouterr().err
+    assert len(shown.strip().splitlines()) == 1 and "Traceback" not in shown and "unexpected" not in shown, shown
+    return shown
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("model", "gone", "no model.json in model: train first, or name the run"),
+        ("model", "swapped", "this part of the model is of party 1 of 2: use the own one"),
+        ("dataset", "heart", "the model was trained for another description of the data"),
+        ("records", "gone.csv", "no file gone.csv with records"),
+        ("records", "short.csv", "short.csv has no column 'duration', which party-0 needs"),
+        ("records", "wild.csv", "credit_amount: 1 values outside the public range 250..20000, such as 9e+09"),
+        ("receiver", 7, "the receiver of predictions must be a party, not 7"),
+    ],
+)
+def test_a_prediction_that_cannot_be_made(
+    run: Path, capsys: pytest.CaptureFixture[str], option: str, value: str | int, told: str
+) -> None:
+    """At one party, before it meets the others."""
+    here = run.parent
+    shutil.copytree(run / "party-1", here / "swapped" / "party-0")
+    records = (run / "examples" / "records.csv").read_text()
+    head, first, *_ = records.splitlines()
+    (here / "short.csv").write_text(records.replace("duration", "length", 1))
+    amount = first.split(",")[head.split(",").index("credit_amount")]
+    (here / "wild.csv").write_text(records.replace(f",{amount},", ",9000000000,", 1))
+    options = {"dataset": "german", "model": "run", "records": "run/examples/records.csv", option: value}
+    for name in ("model", "records"):
+        options[name] = str(here / str(options[name]))
+    lines = [f"{name} = {json.dumps(told)}" for name, told in options.items()]
+    text = 'parties = ["127.0.0.1:1", "127.0.0.1:2"]\njob = "predict"\n[options]\n' + "\n".join(lines)
+    (here / "predict.toml").write_text(text)
+    assert main(["party", "--rank", "0", "--config", str(here / "predict.toml"), "--out", str(here / "out")]) == 2
+    assert told in one_line(capsys)
+
+
+def test_a_budget_that_is_spent(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = read_chain(run / "party-0" / "audit.jsonl")[0]["records"]
+    for rank in range(2):
+        place = run.parent / "ledgers" / f"german-{records[:12]}" / f"party-{rank}"
+        place.mkdir(parents=True)
+        for file in (run / f"party-{rank}").glob("ledger.jsonl*"):
+            shutil.copy(file, place)
+    again = ["--parties", "2", *SMALL, "--ledger", str(run.parent / "ledgers"), "--out", str(run.parent / "again")]
+    assert main(["run", *again]) == 1
+    line = one_line(capsys)
+    assert "sketch-0: refused by the ledger of party 0; epsilon would be" in line
+    assert "release nothing more about these records" in line
+
+
 class Sections(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
@@ -244,30 +286,29 @@ def test_the_page_is_whole_and_needs_nothing_else(finished: Path) -> None:
     assert str(finished) not in page
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
-@pytest.mark.parametrize(("width", "theme"), [(1200, "light"), (375, "dark")])
-def test_the_page_in_a_browser(finished: Path, tmp_path: Path, width: int, theme: str) -> None:
-    """No error in the console, every section laid out, nothing wider than the window, the theme as asked for."""
+def seen_in_browser(text: str, folder: Path, width: int, theme: str) -> tuple[dict[str, object], list[str]]:
+    """What headless Chromium makes of a page at this width, and what it writes to its console."""
     probe = (
-        "<script>addEventListener('load',function(){document.body.dataset.seen=JSON.stringify({"
-        "theme:document.documentElement.dataset.theme,wide:document.documentElement.scrollWidth,"
-        "back:getComputedStyle(document.body).backgroundColor,"
-        "low:[...document.querySelectorAll('section')].filter(s=>s.offsetHeight<40).length})})</script></body>"
+        "var d=this.contentDocument,r=d.documentElement;document.body.dataset.seen=JSON.stringify({"
+        "theme:r.dataset.theme,wide:r.scrollWidth,back:getComputedStyle(d.body).backgroundColor,"
+        "low:[...d.querySelectorAll('section')].filter(s=>s.offsetHeight<40).length})"
     )
-    page = tmp_path / "page.html"
-    page.write_text((finished / "report.html").read_text().replace("</body>", probe))
-    scheme = ["--blink-settings=preferredColorScheme=0"] if theme == "dark" else []
+    frame = folder / "frame.html"
+    size = f"width:{width}px;height:2000px"  # a frame, since a window cannot be as narrow as a phone
+    frame.write_text(
+        f'<body><iframe style="{size};border:0" onload="{escape(probe)}" srcdoc="{escape(text)}"></iframe></body>'
+    )
+    quiet = ["--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
     ran = subprocess.run(
         [
             str(CHROMIUM),
-            *["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"],
-            *["--disable-component-update", "--disable-sync", "--hide-scrollbars", "--enable-logging=stderr"],
-            f"--user-data-dir={tmp_path / 'profile'}",
-            f"--window-size={width},2000",
-            *scheme,
+            *("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr", *quiet),
+            f"--user-data-dir={folder / 'profile'}",
+            "--window-size=1300,2000",
+            *(["--blink-settings=preferredColorScheme=0"] if theme == "dark" else []),
             "--virtual-time-budget=2000",
             "--dump-dom",
-            page.as_uri(),
+            frame.as_uri(),
         ],
         capture_output=True,
         text=True,
@@ -275,7 +316,20 @@ def test_the_page_in_a_browser(finished: Path, tmp_path: Path, width: int, theme
     )
     found = re.search(r'data-seen="([^"]*)"', ran.stdout)
     assert found is not None, ran.stderr
-    seen = json.loads(found[1].replace("&quot;", '"'))
-    assert "CONSOLE" not in ran.stderr
-    assert seen["theme"] == theme and seen["low"] == 0 and seen["wide"] <= width
-    assert seen["back"] == ("rgb(16, 21, 27)" if theme == "dark" else "rgb(246, 247, 249)")
+    return json.loads(unescape(found[1])), [line for line in ran.stderr.splitlines() if "CONSOLE" in line]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+@pytest.mark.parametrize(("width", "theme", "back"), [(1200, "light", "246, 247, 249"), (375, "dark", "16, 21, 27")])
+def test_the_page_in_a_browser(finished: Path, tmp_path: Path, width: int, theme: str, back: str) -> None:
+    """No error in the console, every section laid out, nothing wider than the window, the theme as asked for."""
+    seen, console = seen_in_browser((finished / "report.html").read_text(), tmp_path, width, theme)
+    assert seen == {"theme": theme, "wide": width, "back": f"rgb({back})", "low": 0} and console == []
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+def test_the_browser_test_sees_a_broken_page(finished: Path, tmp_path: Path) -> None:
+    broken = '<section id="x"></section><div style="width:900px">wide</div><script>gone()</script></body>'
+    page = (finished / "report.html").read_text().replace("</body>", broken)
+    seen, console = seen_in_browser(page, tmp_path, 375, "light")
+    assert seen["wide"] == 900 and seen["low"] == 1 and "gone is not defined" in console[0]
