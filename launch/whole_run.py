@@ -12,7 +12,7 @@ import datetime
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,8 @@ class WholeRun:
         examples = self._examples(drawn, trained["parties"].index(words["label"]["holder"])) if drawn else None
         models = {f"party-{rank}": result_of(self.folder, rank)["model"] for rank in range(self.parties)}
         report = build(self.folder, trained, evaluated, baselines, models, words, examples)
+        if self.options.pooled:
+            report["label_inference"] = self._label_inference()
         report["warnings"] = find_warnings(report)
         (self.folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
         self._privacy_report()
@@ -126,6 +128,19 @@ class WholeRun:
         budget = Budget(options.epsilon, options.delta, options.refreshes + 1 + options.conditional)
         config, seed = options.train_config(), options.seed
         return benchmark_harness.baselines(data, split, roles, verdicts, config, budget, seed), drawn
+
+    def _label_inference(self) -> list[dict[str, Any]]:
+        """What gradients that were shown give away, party by party; empty in sealed mode."""
+        from secure_sccvfl.gradient_modes import label_inference
+        from secure_sccvfl.party_data import pooled
+        from secure_sccvfl.splits import make_split
+
+        if self.options.mode == "sealed":
+            return []
+        data = pooled(self.options.dataset, self.parties)
+        label = data.label.values[make_split(data, self.options.split, self.options.seed).train]
+        found = [label_inference(self.folder / f"party-{rank}", label) for rank in range(self.parties)]
+        return [{"party": rank, **asdict(rate)} for rank, rate in enumerate(found) if rate is not None]
 
     def _privacy_report(self) -> None:
         from launch import privacy_report

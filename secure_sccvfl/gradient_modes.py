@@ -10,22 +10,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from protocols.config import ConfigError
 from protocols.releases import Release, ReleasePlan
+from secure_sccvfl.attacks.gradients import labels_from_dp, labels_from_split
+from secure_sccvfl.attacks.view import Rate
 from secure_sccvfl.charging import Charger
-from secure_sccvfl.dp_training import DpConfig, DpModel, dp_releases, train_dp
+from secure_sccvfl.dp_training import DpConfig, DpModel, DpSeen, dp_releases, train_dp
 from secure_sccvfl.encoders import Encoder, plain_encoding
 from secure_sccvfl.party_data import Scheme
 from secure_sccvfl.release_plan import sealed_plan
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.secure_engine import SecureEngine
-from secure_sccvfl.split_training import SplitConfig, SplitModel, split_releases, train_split
+from secure_sccvfl.split_training import Seen, SplitConfig, SplitModel, split_releases, train_split
 from secure_sccvfl.training import TEMPERATURES, Hooks, Model, Part, Trainer
 from secure_sccvfl.units import Layout
 
+SPLIT_FIELDS, DP_FIELDS = ("rows", "gradient"), ("gradients", "total")
 Phase = Callable[[str], AbstractContextManager[None]]
 
 
@@ -133,14 +137,25 @@ def run_split(trainer: Trainer, engine: SecureEngine, options: RunOptions, phase
 
 def keep_gradients(folder: Path, made: SplitModel | DpModel) -> None:
     """What this party was shown, for the attack that the report runs on it."""
-    if isinstance(made, SplitModel):
-        arrays = {
-            f"{k} {n}": v for n, s in enumerate(made.seen) for k, v in (("rows", s.rows), ("shown", s.gradient))
-        }
-    else:
-        arrays = {
-            f"{k} {n}": v for n, s in enumerate(made.seen) for k, v in (("own", s.gradients), ("shown", s.total))
-        }
+    arrays: dict[str, Any] = {}
+    for number, step in enumerate(made.seen):
+        fields = {k: getattr(step, k) for k in (SPLIT_FIELDS if isinstance(step, Seen) else DP_FIELDS)}
+        arrays |= {f"{name} {number}": value for name, value in fields.items()}
     with open(folder / "gradients.npz", "wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
+        np.savez(file, **arrays)
     (folder / "gradients.npz").chmod(0o600)
+
+
+def label_inference(folder: Path, label: np.ndarray) -> Rate | None:
+    """How many training labels a party reads off what it was shown; None where nothing was. For a harness."""
+    path = folder / "gradients.npz"
+    if not path.exists():
+        return None
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    split = "gradient 0" in arrays
+    names = SPLIT_FIELDS if split else DP_FIELDS
+    steps = [[arrays[f"{name} {number}"] for name in names] for number in range(len(arrays) // len(names))]
+    if split:
+        return labels_from_split([Seen(*step) for step in steps], label)
+    return labels_from_dp([DpSeen(*step) for step in steps], label)

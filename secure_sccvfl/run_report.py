@@ -126,6 +126,11 @@ def find_warnings(report: Mapping[str, Any]) -> list[str]:
         found.append(f"Nearly every decision is the same (positive rate {rate:.3f}): stability means little here.")
     if report["privacy"]["noise"] == "dealer":
         found.append("Noise is the dealer's alone: released values must be kept from the dealer.")
+    for row in report.get("label_inference", ()):
+        found.append(
+            f"From the gradients it was shown, {report['party_names'][row['party']]} reads {row['rate']:.0%} of the "
+            f"training labels ({row['low']:.0%}-{row['high']:.0%}; guessing gives {row['chance']:.0%})."
+        )
     if report["mode"] == "split":
         found.append("Mode split returns gradients of activations: they reveal the labels to every party.")
     return found

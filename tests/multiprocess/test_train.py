@@ -145,6 +145,21 @@ def test_a_share_from_another_run_or_a_changed_one_is_refused(run, tmp_path):
     assert "the parts of the model are of different runs: party-1" in ran.stderr.replace("employer", "party-1")
 
 
+@pytest.mark.parametrize(("mode", "told"), [("split", True), ("dp", False)])
+def test_other_modes_say_what_their_gradients_tell(mode, told, tmp_path):
+    program("--parties", "3", "--mode", mode, "--no-harness", "--out", "run", *SHORT, cwd=tmp_path)
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["mode"] == mode and len(report["label_inference"]) == 3
+    for row in report["label_inference"]:
+        assert (row["low"] > 0.95) if told else (row["low"] <= row["chance"] + 0.02)
+    names = {"split": "gradient", "dp": "noisy gradient"}
+    made = read_chain(tmp_path / "run" / "party-0" / "releases.jsonl")
+    for rank in range(3):
+        shown = [entry for entry in made if entry["release"] == f"{names[mode]} {rank}"]
+        assert shown and all(entry["receivers"] == [rank] for entry in shown)
+    assert report["privacy"]["epsilon_rdp"] <= 8
+
+
 def test_a_killed_party_stops_all_and_the_run_goes_on_from_the_checkpoint(tmp_path):
     """Kill in the middle of training; after resuming the run is whole and each release was paid for once."""
     command = [sys.executable, str(ROOT / "launch" / "run_mpc.py"), "--parties", "3", "--out", "run", *SHORT]
