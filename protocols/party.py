@@ -123,12 +123,8 @@ class Party:
             return array
         return self.transport.exchange(step, {}, {owner: [spec]})[owner][0]
 
-    def collect(self, admission: Admission, share: Words, how: How = "add") -> Words | None:
-        """Sum of the shares at the receivers of an admitted release, in one round; None elsewhere."""
-        return self.collect_all([(admission, share)], how)[0]
-
     def collect_all(self, admitted: Sequence[tuple[Admission, Words]], how: How = "add") -> list[Words | None]:
-        """Several admitted releases, each at its own receivers alone, in one round."""
+        """Sums of the shares of admitted releases, each at its own receivers alone, in one round; None elsewhere."""
         names = ", ".join(admission.release.name for admission, _ in admitted)
         step = f"release {names} {admitted[-1][0].head[:16]}"
 

@@ -14,7 +14,7 @@ buy more than many small ones. Afterwards the hidden units are further columns o
 the secret head is trained as in `sealed`, which opens no gradient.
 
 What it is worth: on German (n = 560, epsilon 8 over five sketches and ten steps) no accuracy beyond `sealed` was
-seen, while sketches pay for the steps with more noise. It is for data with more records or more than linear effects.
+seen over five seeds, while sketches pay for the steps with more noise. Other data were not tried.
 """
 
 from __future__ import annotations

@@ -147,12 +147,12 @@ def test_a_ring_of_zero_shares_is_noticed(monkeypatch: pytest.MonkeyPatch) -> No
 def shares_sent_in_two_openings(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
     """What party 1 sends when the same value is opened twice."""
     sent: list[np.ndarray] = []
-    honest = Party.collect
+    honest = Party.collect_all
 
-    def spying(self: Party, admission: Any, share: np.ndarray, how: Any = "add") -> Any:
+    def spying(self: Party, admitted: Any, how: Any = "add") -> Any:
         if self.rank == 1:
-            sent.append(share.copy())
-        return honest(self, admission, share, how)
+            sent.extend(share.copy() for _, share in admitted)
+        return honest(self, admitted, how)
 
     def job(session: Session) -> None:
         value = session.share(np.ones(100), owner=0, shape=(100,))
@@ -160,7 +160,7 @@ def shares_sent_in_two_openings(monkeypatch: pytest.MonkeyPatch) -> list[np.ndar
             session.open(value, results(3)[1])
 
     with monkeypatch.context() as patch:
-        patch.setattr(Party, "collect", spying)
+        patch.setattr(Party, "collect_all", spying)
         run_session(job)
     return sent
 
