@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("run", type=Path, help="the folder of a run, or a ledger")
     parser.add_argument("--out", type=Path, help="folder for the report (default: beside what is read)")
-    parser.add_argument("--quiet", action="store_true", help="write the files, print their names only")
+    parser.add_argument("--quiet", action="store_true", help="write the files, print nothing")
     options = parser.parse_args(arguments)
     return guarded("privacy_report", lambda: run(options), debug=options.debug)
 
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         print(to_markdown(report))
     if not vouched and len(ledgers) == 1:
         print("privacy_report: no .head beside the ledger, so lines cut off its end would not show", file=sys.stderr)
-    for path in paths if not options.json else ():
+    for path in () if options.json or options.quiet else paths:
         print(f"wrote {path}")
     if not report["accountants_agree"]:
         print("privacy_report: the accountants disagree; trust none of the figures", file=sys.stderr)

@@ -64,7 +64,10 @@ class Charger:
         refused = [rank for rank, yes in enumerate(self._session.tell_all("budget", int(quote.allowed))) if not yes]
         if refused:
             own = f"; epsilon would be {quote.after:.4f} of {quote.cap:g} here" if not quote.allowed else ""
-            raise BudgetError(f"{name}: refused by the ledger of party {refused[0]}{own}; nothing was charged")
+            raise BudgetError(
+                f"{name}: refused by the ledger of party {refused[0]}{own}; nothing was charged, "
+                "release nothing more about these records"
+            )
         try:
             self.budget.charge(event, f"{self._run} {name}")
         except BudgetError as error:  # another process was faster; the others have charged, so all must stop

@@ -139,12 +139,15 @@ def check_report(files: RunFiles) -> Problems:
 def check_budget(files: RunFiles) -> Problems:
     """The privacy report against the ledger, and the ledger against the releases that were made."""
     run = files.run
-    terms, charges = read_account(read_ledger(run / "party-0" / "ledger.jsonl")[0])
+    entries = read_ledger(run / "party-0" / "ledger.jsonl")[0]
+    terms, charges = read_account(entries)
     anew = json.loads(json.dumps(build_report(terms, charges, Notes.from_dict(files.report["privacy"]))))
     told = json.loads((run / "privacy_budget.json").read_text(encoding="utf-8"))
     for key, value in anew.items():
         if told.get(key) != value:
             yield f"privacy_budget.json: {key!r} is not what the ledger gives"
+    if told["ledgers"]["head"] != entries[-1]["hash"]:
+        yield "privacy_budget.json was made from another ledger"
     paid = {charge.event.name for charge in charges}
     for log in _in_order(run / "party-0", "releases"):
         for entry in read_chain(log):

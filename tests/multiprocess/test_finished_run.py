@@ -41,7 +41,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run of two parties on German Credit, with everything that a run writes."""
     run = tmp_path_factory.mktemp("finished") / "run"
-    whole = ["--parties", "2", "--card", "shipped", "--no-baselines", "--json"]
+    whole = ["--parties", "2", "--card", "shipped", "--json"]
     assert main(["run", *whole, *SMALL, "--out", str(run)]) == 0
     return run
 
