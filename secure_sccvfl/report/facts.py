@@ -88,11 +88,11 @@ def headline(report: Report) -> dict[str, Any]:
     metrics, baselines, privacy = report["metrics"], report["baselines"], report["privacy"]
     quoted = [f"“{word}”" for word in label["labels"]]
     title = f"Deciding {' or '.join(quoted)}" if quoted else f"Predicting {label['meaning'] or report['dataset']}"
-    seen = "and none of them saw another's data: what joins their columns was computed on secret shares"
+    secrecy = "and none of them saw another's data: what joins their columns was computed on secret shares"
     if report["mode"] == "split":
-        seen = "none saw another's columns, but each was sent gradients, which tell the labels"
+        secrecy = "none saw another's columns, but each was sent gradients, which tell the labels"
     story = [
-        f"{listed(names).capitalize()} trained one model together on {rows['train']} records, {seen}. "
+        f"{listed(names).capitalize()} trained one model together on {rows['train']} records, {secrecy}. "
         f"{rows['validation']} more served "
         f"to choose settings; the {rows['test']} test records that this page speaks of were used for nothing else."
     ]
