@@ -38,11 +38,15 @@ RELEASES = {
     "scores": "how much each column follows the group",
     "moved-fixed": "check: did an edit touch a fixed column?",
     "moved-edited": "check: did an edit touch each mediator?",
+    "validity": "how far edits move columns, on average",
     "guard-length": "strength of the guard on proxies",
     "validation check": "go on training or stop",
     "validation summary": "loss, gap and spread for each weight",
     "temperature choice": "which calibration fits best",
     "evaluation": "test results, this page's figures",
+    "noisy gradient": "noisy gradients of the own encoder",
+    "gradient": "gradients of the own activations; they tell the labels",
+    "editing parties": "who has mediators",
     "predictions": "scores of the example records",
 }
 PHASES = {
@@ -88,11 +92,11 @@ def headline(report: Report) -> dict[str, Any]:
     metrics, baselines, privacy = report["metrics"], report["baselines"], report["privacy"]
     quoted = [f"“{word}”" for word in label["labels"]]
     title = f"Deciding {' or '.join(quoted)}" if quoted else f"Predicting {label['meaning'] or report['dataset']}"
-    seen = "and none of them saw another's data: what joins their columns was computed on secret shares"
+    secrecy = "and none of them saw another's data: what joins their columns was computed on secret shares"
     if report["mode"] == "split":
-        seen = "none saw another's columns, but each was sent gradients, which tell the labels"
+        secrecy = "none saw another's columns, but each was sent gradients, which tell the labels"
     story = [
-        f"{listed(names).capitalize()} trained one model together on {rows['train']} records, {seen}. "
+        f"{listed(names).capitalize()} trained one model together on {rows['train']} records, {secrecy}. "
         f"{rows['validation']} more served "
         f"to choose settings; the {rows['test']} test records that this page speaks of were used for nothing else."
     ]
@@ -284,11 +288,11 @@ def learned(report: Report) -> list[dict[str, Any]]:
     """What was opened to whom; numbered releases of one kind, and each owner's part of one kind, taken together."""
     merged: dict[str, dict[str, Any]] = {}
     for release in report["releases"]:
-        kind = re.sub(r"(-\d+)?( for party \d+)?$", "", release["name"])
+        kind = re.sub(r"([- ]\d+)?( for party \d+)?$", "", release["name"])
         entry = merged.setdefault(
             kind,
             {"name": RELEASES.get(kind, kind), "purpose": release["purpose"], "receivers": [], "values": 0}
-            | {"own": release["name"].endswith(f"for party {release['receivers'][0]}"), "noise": _noise(release)},
+            | {"own": re.search(r"(party|gradient) \d+$", release["name"]) is not None, "noise": _noise(release)},
         )
         entry["receivers"] = sorted({*entry["receivers"], *release["receivers"]})
         entry["values"] += math.prod(release["shape"]) * release["times"]

@@ -16,6 +16,15 @@ from tests.harness import CERTIFICATES, CONNECT, local_config
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
+SHORT = ("--refreshes", "1", "--warmup", "20", "--steps", "30", "--lambdas", "8", "16")
+
+
+def run_mpc(*arguments: str | Path, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """The program that runs all processes on this machine; it must end with this code."""
+    command = [sys.executable, str(ROOT / "launch" / "run_mpc.py"), *map(str, arguments)]
+    ran = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=200)
+    assert ran.returncode == code, ran.stderr[-3000:]
+    return ran
 
 
 class ByHand:

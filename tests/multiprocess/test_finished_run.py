@@ -20,6 +20,7 @@ from protocols.chain import HashChain, read_chain
 from secure_sccvfl.policy import read_card
 from secure_sccvfl.run_audit import verify
 from secure_sccvfl.run_log import record
+from tests.multiprocess.byhand import SHORT
 
 SECTIONS = (
     "warnings",
@@ -33,23 +34,13 @@ SECTIONS = (
     "cost",
     "trust",
 )
-SMALL = ("--refreshes", "1", "--warmup", "3", "--steps", "10", "--lambdas", "1", "2")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A short run of two parties on German Credit, with everything that a run writes."""
-    run = tmp_path_factory.mktemp("finished") / "run"
-    whole = ["--parties", "2", "--card", "shipped", "--json"]
-    assert main(["run", *whole, *SMALL, "--out", str(run)]) == 0
-    return run
-
-
 @pytest.fixture
-def run(finished: Path, tmp_path: Path) -> Path:
+def run(whole_run: Path, tmp_path: Path) -> Path:
     """A copy to damage."""
-    shutil.copytree(finished, tmp_path / "run")
+    shutil.copytree(whole_run, tmp_path / "run")
     return tmp_path / "run"
 
 
@@ -58,14 +49,14 @@ def problems(run: Path, *checks: str) -> list[str]:
     return [line for name, lines in found.items() for line in lines if not checks or name in checks]
 
 
-def test_a_run_as_it_ends_can_be_trusted(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert problems(finished) == []
-    seal = read_chain(finished / "audit.jsonl")[-1]["hash"]
-    assert main(["audit", "verify", str(finished), "--seal", seal[:16]]) == 0
+def test_a_run_as_it_ends_can_be_trusted(whole_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert problems(whole_run) == []
+    seal = read_chain(whole_run / "audit.jsonl")[-1]["hash"]
+    assert main(["audit", "verify", str(whole_run), "--seal", seal[:16]]) == 0
     assert "can be trusted" in capsys.readouterr().out
-    assert main(["audit", "verify", str(finished), "--seal", "0" * 64]) == 3
+    assert main(["audit", "verify", str(whole_run), "--seal", "0" * 64]) == 3
     assert "another seal" in capsys.readouterr().out
-    assert main(["audit", "log", str(finished)]) == 0 and seal in capsys.readouterr().out
+    assert main(["audit", "log", str(whole_run)]) == 0 and seal in capsys.readouterr().out
 
 
 LOGS = (
@@ -212,10 +203,10 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     ("option", "value", "told"),
     [
         ("model", "gone", "no model.json in model: train first, or name the run"),
-        ("model", "swapped", "this part of the model is of party 1 of 2: use the own one"),
+        ("model", "swapped", "this part of the model is of party 1 of 3: use the own one"),
         ("dataset", "heart", "the model was trained for another description of the data"),
         ("records", "gone.csv", "no file gone.csv with records"),
-        ("records", "short.csv", "short.csv has no column 'duration', which party-0 needs"),
+        ("records", "short.csv", "short.csv has no column 'duration', which bank needs"),
         ("records", "wild.csv", "credit_amount: 1 values outside the public range 250..20000, such as 9e+09"),
         ("receiver", 7, "the receiver of predictions must be a party, not 7"),
     ],
@@ -235,7 +226,7 @@ def test_a_prediction_that_cannot_be_made(
     for name in ("model", "records"):
         options[name] = str(here / str(options[name]))
     lines = [f"{name} = {json.dumps(told)}" for name, told in options.items()]
-    text = 'parties = ["127.0.0.1:1", "127.0.0.1:2"]\njob = "predict"\n[options]\n' + "\n".join(lines)
+    text = 'parties = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"]\njob = "predict"\n[options]\n' + "\n".join(lines)
     (here / "predict.toml").write_text(text)
     assert main(["party", "--rank", "0", "--config", str(here / "predict.toml"), "--out", str(here / "out")]) == 2
     assert told in one_line(capsys)
@@ -243,12 +234,12 @@ def test_a_prediction_that_cannot_be_made(
 
 def test_a_budget_that_is_spent(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     records = read_chain(run / "party-0" / "audit.jsonl")[0]["records"]
-    for rank in range(2):
+    for rank in range(3):
         place = run.parent / "ledgers" / f"german-{records[:12]}" / f"party-{rank}"
         place.mkdir(parents=True)
         for file in (run / f"party-{rank}").glob("ledger.jsonl*"):
             shutil.copy(file, place)
-    again = ["--parties", "2", *SMALL, "--ledger", str(run.parent / "ledgers"), "--out", str(run.parent / "again")]
+    again = ["--parties", "3", *SHORT, "--ledger", str(run.parent / "ledgers"), "--out", str(run.parent / "again")]
     assert main(["run", *again]) == 1
     line = one_line(capsys)
     assert "sketch-0: refused by the ledger of party 0; epsilon would be" in line
@@ -271,8 +262,8 @@ class Sections(HTMLParser):
                 self.fetched.append(target)
 
 
-def test_the_page_is_whole_and_needs_nothing_else(finished: Path) -> None:
-    page, report = (finished / "report.html").read_text(), json.loads((finished / "report.json").read_text())
+def test_the_page_is_whole_and_needs_nothing_else(whole_run: Path) -> None:
+    page, report = (whole_run / "report.html").read_text(), json.loads((whole_run / "report.json").read_text())
     seen = Sections()
     seen.feed(page)
     assert sorted(seen.ids) == sorted(SECTIONS) and seen.fetched == []
@@ -283,7 +274,7 @@ def test_the_page_is_whole_and_needs_nothing_else(finished: Path) -> None:
         assert model in page
     for example in report["examples"]["shown"]:
         assert f"record {example['id']}" in page
-    assert str(finished) not in page
+    assert str(whole_run) not in page
 
 
 def seen_in_browser(text: str, folder: Path, width: int, theme: str) -> tuple[dict[str, object], list[str]]:
@@ -321,15 +312,15 @@ def seen_in_browser(text: str, folder: Path, width: int, theme: str) -> tuple[di
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 @pytest.mark.parametrize(("width", "theme", "back"), [(1200, "light", "246, 247, 249"), (375, "dark", "16, 21, 27")])
-def test_the_page_in_a_browser(finished: Path, tmp_path: Path, width: int, theme: str, back: str) -> None:
+def test_the_page_in_a_browser(whole_run: Path, tmp_path: Path, width: int, theme: str, back: str) -> None:
     """No error in the console, every section laid out, nothing wider than the window, the theme as asked for."""
-    seen, console = seen_in_browser((finished / "report.html").read_text(), tmp_path, width, theme)
+    seen, console = seen_in_browser((whole_run / "report.html").read_text(), tmp_path, width, theme)
     assert seen == {"theme": theme, "wide": width, "back": f"rgb({back})", "low": 0} and console == []
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
-def test_the_browser_test_sees_a_broken_page(finished: Path, tmp_path: Path) -> None:
+def test_the_browser_test_sees_a_broken_page(whole_run: Path, tmp_path: Path) -> None:
     broken = '<section id="x"></section><div style="width:900px">wide</div><script>gone()</script></body>'
-    page = (finished / "report.html").read_text().replace("</body>", broken)
+    page = (whole_run / "report.html").read_text().replace("</body>", broken)
     seen, console = seen_in_browser(page, tmp_path, 375, "light")
     assert seen["wide"] == 900 and seen["low"] == 1 and "gone is not defined" in console[0]

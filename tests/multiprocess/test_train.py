@@ -26,28 +26,18 @@ from secure_sccvfl.party_data import pooled
 from secure_sccvfl.plain_engine import PlainEngine
 from secure_sccvfl.policy import Roles
 from secure_sccvfl.release_plan import sealed_plan
+from secure_sccvfl.run_audit import verify
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.splits import make_split
 from secure_sccvfl.training import train
+from tests.multiprocess.byhand import ROOT, SHORT, run_mpc
 
-ROOT = Path(__file__).resolve().parents[2]
-SHORT = ("--refreshes", "1", "--warmup", "20", "--steps", "30", "--lambdas", "8", "16")
 OPTIONS = {"refreshes": 1, "warmup": 20, "steps": 30, "lambdas": [8.0, 16.0]}
 
 
-def program(*arguments, cwd, code=0):
-    command = [sys.executable, str(ROOT / "launch" / "run_mpc.py"), *map(str, arguments)]
-    ran = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=200)
-    assert ran.returncode == code, ran.stderr[-3000:]
-    return ran
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """One short run of the default data set; its folder."""
-    place = tmp_path_factory.mktemp("whole")
-    program("--parties", "3", "--out", "run", *SHORT, cwd=place)
-    return place / "run"
+@pytest.fixture
+def run(whole_run):
+    return whole_run
 
 
 def logits_of(run, rows):
@@ -119,7 +109,7 @@ def test_new_records_are_scored_in_secret_for_one_receiver(run, tmp_path):
         writer = csv.DictWriter(file, names, extrasaction="ignore")
         writer.writeheader()
         writer.writerows(table[str(data.ids[row])] for row in rows)
-    program("predict", "--model", run, "--records", "new.csv", "--out", "told", cwd=tmp_path)
+    run_mpc("predict", "--model", run, "--records", "new.csv", "--out", "told", cwd=tmp_path)
     told = [*tmp_path.glob("told/party-*/predictions.csv")]
     assert [path.parent.name for path in told] == ["party-0"], "only the receiver has the predictions"
     with told[0].open() as file:
@@ -137,11 +127,11 @@ def test_a_share_from_another_run_or_a_changed_one_is_refused(run, tmp_path):
     facts = json.loads(path.read_text())
     path.write_text(json.dumps({**facts, "temperature": facts["temperature"] * 2}))
     source = ROOT / "secure_sccvfl" / "data_files" / "german.csv"
-    ran = program("predict", "--model", other, "--records", source, cwd=tmp_path, code=2)
+    ran = run_mpc("predict", "--model", other, "--records", source, cwd=tmp_path, code=2)
     assert "party 1: the model in model was changed after training" in ran.stderr
     model = load_model(run / "party-1" / "model", make_parties(pooled("german", 3))[1].layout)
     save_model(replace(model, run=model.run[::-1]), other / "party-1" / "model")
-    ran = program("predict", "--model", other, "--records", source, cwd=tmp_path, code=1)
+    ran = run_mpc("predict", "--model", other, "--records", source, cwd=tmp_path, code=1)
     assert "the parts of the model are of different runs: party-1" in ran.stderr.replace("employer", "party-1")
 
 
@@ -176,7 +166,7 @@ def test_a_killed_party_stops_all_and_the_run_goes_on_from_the_checkpoint(tmp_pa
     _, errors = process.communicate(timeout=60)
     assert process.returncode != 0 and "--resume" in errors
     assert not (tmp_path / "run" / "report.json").exists()
-    program("--resume", "run", "--no-harness", cwd=tmp_path)
+    run_mpc("--resume", "run", "--no-harness", cwd=tmp_path)
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     budget = json.loads((tmp_path / "run" / "privacy_budget.json").read_text())
     assert [r["name"] for r in budget["releases"]] == ["sketch-0", "sketch-1"], "each is charged once"
@@ -192,6 +182,7 @@ def test_a_killed_party_stops_all_and_the_run_goes_on_from_the_checkpoint(tmp_pa
     found = logits_of(tmp_path / "run", split.test)
     assert np.abs(found - expected).max() <= 0.02
     assert ((found > 0) == (expected > 0)).mean() >= 0.995
+    assert not any(verify(tmp_path / "run").values()), "parties may have stopped a line apart, and still it fits"
 
 
 def _processes_in(folder):

@@ -1,11 +1,13 @@
 """Roles and policy cards."""
 
+import datetime
 import json
 
 import pytest
 
 from secure_sccvfl.data import load
-from secure_sccvfl.policy import Decision, PolicyCard, PolicyError, Roles, read_card, shipped_card
+from secure_sccvfl.policy import Decision, PolicyCard, PolicyError, Roles, next_version, read_card, shipped_card
+from secure_sccvfl.run_policy import card_markdown, card_of_run, mask_of
 
 PROPOSED = Roles({"a": "N", "b": "M", "c": "P"})
 
@@ -54,6 +56,42 @@ def test_a_card_survives_a_round_trip_through_json(tmp_path):
     path = tmp_path / "card.json"
     path.write_text(json.dumps(shipped_card("german").to_json()))
     assert read_card(path) == shipped_card("german")
+
+
+def test_the_card_of_a_run_keeps_given_reasons_and_adds_evidence():
+    report = {
+        "dataset": "toy",
+        "run": "ab",
+        "party_names": ["x", "y"],
+        "roles": {"a": "P", "b": "M", "c": "N"},
+        "scores": {"a": 0.1, "b": 0.3, "c": 0.2},
+        "role_changes": ["c: M -> N, does not respond to a change of s"],
+        "privacy": {"releases": 5, "epsilon_rdp": 8.0, "delta": 1e-5},
+    }
+    made = card_of_run(report, card("7", a="P"), datetime.date(2026, 1, 31))
+    assert (made.version, made.owners, made.review_due, made.run) == ("7", ("board",), "2027-01-31", "ab")
+    assert made.decisions["a"].reason == "because" and "proposed by discovery" in made.decisions["b"].reason
+    assert "left it alone" in made.decisions["c"].reason
+    assert made.decisions["b"].evidence == "score 0.300, place 1 of 3; 5 noisy releases, epsilon 8.00 at 1e-05"
+    assert mask_of(made) == Roles(report["roles"]).digest() != PROPOSED.digest()
+    assert "| a | P | because |" in card_markdown(made)
+
+
+def test_reviews_answer_appeals_and_set_the_next_date():
+    asked = card(a="P").appealed("a", "2026-03-01", "someone", "why?", wants="N")
+    assert [e["number"] for e in asked.open_appeals] == ["1"]
+    kept = asked.reviewed("2026-03-02", "board", "it stays", appeal="1")
+    assert kept.decisions == asked.decisions and kept.version == "1" and kept.review_due == "2027-03-02"
+    changed = asked.reviewed("2026-03-02", "board", "agreed", appeal="1", role="N", due="2026-06-01")
+    assert changed.decisions["a"].role == "N" and changed.version == "2" and not changed.open_appeals
+    assert changed.overdue(datetime.date(2026, 6, 2)) and not changed.overdue(datetime.date(2026, 6, 1))
+    assert [next_version(v) for v in ("1", "2.7", "draft")] == ["2", "2.8", "draft.1"]
+    with pytest.raises(PolicyError, match="no open appeal"):
+        kept.reviewed("2026-03-03", "board", "again", appeal="1")
+    with pytest.raises(PolicyError, match="in answer to an appeal"):
+        kept.reviewed("2026-03-03", "board", "just so", role="N")
+    with pytest.raises(PolicyError, match="no date"):
+        kept.reviewed("tomorrow", "board", "regular")
 
 
 def test_an_unknown_data_set_has_no_card():

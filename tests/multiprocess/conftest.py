@@ -1,0 +1,17 @@
+"""One short run through the real programs, shared by all tests that read or copy its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.multiprocess.byhand import SHORT, run_mpc
+
+
+@pytest.fixture(scope="session")
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of the default data set; nobody may change it."""
+    place = tmp_path_factory.mktemp("whole")
+    run_mpc("--parties", "3", "--out", "run", *SHORT, cwd=place)
+    return place / "run"
