@@ -120,9 +120,9 @@ def headline(report: Report) -> dict[str, Any]:
     worst = flips(report, metrics)
     if worst is not None and data["task"] != "regression":
         others = [
-            f"{words} for {percent(seen[1])}"
+            f"{words} for {percent(rate[1])}"
             for key, words in (("erm", "with plain training"), ("drop_m", "without the mediators"))
-            if key in baselines and (seen := flips(report, baselines[key])) is not None
+            if key in baselines and (rate := flips(report, baselines[key])) is not None
         ]
         contrast = f"; {listed(others)}" if others else ""
         story.append(
