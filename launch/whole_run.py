@@ -67,9 +67,7 @@ class WholeRun:
         words = describe(self.options, self.parties)
         examples = self._examples(drawn, trained["parties"].index(words["label"]["holder"])) if drawn else None
         models = {f"party-{rank}": result_of(self.folder, rank)["model"] for rank in range(self.parties)}
-        report = build(self.folder, trained, evaluated, baselines, models, words, examples)
-        if self.options.pooled:
-            report["label_inference"] = self._label_inference()
+        report = build(self.folder, trained, evaluated, baselines, models, words, examples, self._label_inference())
         report["warnings"] = find_warnings(report)
         (self.folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
         self._privacy_report()
@@ -135,7 +133,7 @@ class WholeRun:
         from secure_sccvfl.party_data import pooled
         from secure_sccvfl.splits import make_split
 
-        if self.options.mode == "sealed":
+        if self.options.mode == "sealed" or not self.options.pooled:
             return []
         data = pooled(self.options.dataset, self.parties)
         label = data.label.values[make_split(data, self.options.split, self.options.seed).train]

@@ -123,7 +123,16 @@ def check_report(files: RunFiles) -> Problems:
     report, run = files.report, files.run
     models = {f"party-{rank}": result_of(run, rank)["model"] for rank in range(files.parties)}
     evaluated = result_of(run / "evaluation", 0) if (run / "evaluation").is_dir() else None
-    anew = build(run, result_of(run, 0), evaluated, report["baselines"], models, report["data"], report["examples"])
+    anew = build(
+        run,
+        result_of(run, 0),
+        evaluated,
+        report["baselines"],
+        models,
+        report["data"],
+        report["examples"],
+        report["label_inference"],
+    )
     anew["warnings"] = find_warnings(anew)
     anew = json.loads(json.dumps(anew))
     for key in sorted(anew.keys() | report.keys()):

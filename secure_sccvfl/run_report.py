@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,7 @@ def build(
     models: Mapping[str, str],
     words: Mapping[str, Any],
     examples: Mapping[str, Any] | None,
+    label_inference: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The report of a finished run; paths of this machine are not in it."""
     releases = release_table(folder)
@@ -102,6 +103,7 @@ def build(
         "releases": releases,
         "models": models,
         "examples": examples,
+        "label_inference": list(label_inference),
         "cost": {**cost, "total": total},
         "warnings": [],
     }
@@ -126,7 +128,7 @@ def find_warnings(report: Mapping[str, Any]) -> list[str]:
         found.append(f"Nearly every decision is the same (positive rate {rate:.3f}): stability means little here.")
     if report["privacy"]["noise"] == "dealer":
         found.append("Noise is the dealer's alone: released values must be kept from the dealer.")
-    for row in report.get("label_inference", ()):
+    for row in report["label_inference"]:
         found.append(
             f"From the gradients it was shown, {report['party_names'][row['party']]} reads {row['rate']:.0%} of the "
             f"training labels ({row['low']:.0%}-{row['high']:.0%}; guessing gives {row['chance']:.0%})."

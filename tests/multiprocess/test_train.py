@@ -137,7 +137,7 @@ def test_a_share_from_another_run_or_a_changed_one_is_refused(run, tmp_path):
 
 @pytest.mark.parametrize(("mode", "told"), [("split", True), ("dp", False)])
 def test_other_modes_say_what_their_gradients_tell(mode, told, tmp_path):
-    program("--parties", "3", "--mode", mode, "--no-harness", "--out", "run", *SHORT, cwd=tmp_path)
+    run_mpc("--parties", "3", "--mode", mode, "--no-harness", "--out", "run", *SHORT, cwd=tmp_path)
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["mode"] == mode and len(report["label_inference"]) == 3
     for row in report["label_inference"]:
@@ -148,6 +148,7 @@ def test_other_modes_say_what_their_gradients_tell(mode, told, tmp_path):
         shown = [entry for entry in made if entry["release"] == f"{names[mode]} {rank}"]
         assert shown and all(entry["receivers"] == [rank] for entry in shown)
     assert report["privacy"]["epsilon_rdp"] <= 8
+    assert not any(verify(tmp_path / "run").values())
 
 
 def test_a_killed_party_stops_all_and_the_run_goes_on_from_the_checkpoint(tmp_path):
