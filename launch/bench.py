@@ -4,6 +4,7 @@
     python launch/bench.py ops --repeats 30 --blocks 5
     python launch/bench.py discovery --json results/bench-discovery.json
     python launch/bench.py step --json results/bench-step.json    # one training step, modes sealed and split
+    python launch/bench.py run --json results/bench-run.json      # whole trainings, beside the plaintext engine
 
 Systems: `ours` (dealer process, mutual TLS), `crypten-tfp` and `crypten-ttp` (stock CrypTen over
 gloo without TLS, with its two tuple providers), `plain` (torch, one thread). They run in turn,
@@ -36,8 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__, json=False)
     parser.add_argument(
         "what",
-        choices=("ops", "discovery", "step"),
-        help="ops: single secret operations; discovery: noisy tables of s; step: one training step",
+        choices=("ops", "discovery", "step", "run"),
+        help="ops: single secret operations; discovery: noisy tables of s; step: one training step; run: all of it",
     )
     parser.add_argument("--json", type=Path, help="write the rows here")
     parser.add_argument("--repeats", type=int, default=10, help="timed runs of an operation in a block (default 10)")
@@ -53,6 +54,8 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError("--repeats and --blocks must be at least 1")
     if options.what == "discovery":
         return run_discovery(options)
+    if options.what == "run":
+        return run_whole(options)
     if options.what == "step":
         from launch.bench_step import run_steps
 
@@ -74,6 +77,19 @@ def run(options: argparse.Namespace) -> int:
         text = json.dumps({"command": command, "parties": PARTIES, "rows": rows}, indent=1)
         options.json.write_text(text + "\n")
         options.json.with_suffix(".md").write_text(markdown(rows, command))
+    return OK
+
+
+def run_whole(options: argparse.Namespace) -> int:
+    from launch import bench_run
+
+    rows, command = bench_run.measure(), "python launch/bench.py run"
+    text = bench_run.markdown(rows, command, os.cpu_count() or 1)
+    print(text)
+    if options.json is not None:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps({"command": command, "rows": rows}, indent=1) + "\n")
+        options.json.with_suffix(".md").write_text(text)
     return OK
 
 
