@@ -40,9 +40,10 @@ OWN = "own"
 
 
 def model_folder(root: str, rank: int) -> Path:
-    """Where a party's part of a model is: the folder itself, or that party's in the folder of a run."""
+    """Where a party's part of a model is: the folder itself, the party's own, or in the folder of a whole run."""
     path = Path(root)
-    return path if (path / "model.json").exists() else path / f"party-{rank}" / "model"
+    near = [place for place in (path, path / "model") if (place / "model.json").exists()]
+    return near[0] if near else path / f"party-{rank}" / "model"
 
 
 class _WithModel:
