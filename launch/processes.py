@@ -173,9 +173,7 @@ class LocalSession:
         failed = [child for child in self.children if child.process.returncode != OK]
         failed.sort(key=lambda child: child.name == "dealer")  # it only ever follows a party
         wrong = [child for child in failed if child.process.returncode == WRONG_USE]
-        own = [child for child in failed if not _relayed(child)]
-        blamed = wrong or [child for child in own if child is first] or own or failed  # not who only heard of it
-        first = blamed[0] if blamed else None
+        first = wrong[0] if wrong else first or (failed[0] if failed else None)
         return Ending(
             code=_exit_code(first.process.returncode) if first else OK,
             cause=_failure(first) if first else "",
@@ -221,11 +219,6 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _exit_code(code: int | None) -> int:
     return 1 if code is None else code if code >= 0 else 128 - code
-
-
-def _relayed(child: Child) -> bool:
-    """Whether a process stopped because a peer did, or was ended by us."""
-    return (child.process.returncode or 0) < 0 or ": stopped: " in child.last_line()
 
 
 def _failure(child: Child) -> str:
