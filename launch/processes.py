@@ -165,15 +165,13 @@ class LocalSession:
         while any(child.process.poll() is None for child in self.children):
             failed = [child for child in self.children if child.process.poll() not in (None, OK)]
             if failed and first is None:
-                first, limit = failed[-1], time.monotonic() + _GRACE
+                first, limit = failed[0], time.monotonic() + _GRACE
             if time.monotonic() > limit:
                 break
             time.sleep(0.02)
         self._end_all()
         failed = [child for child in self.children if child.process.returncode != OK]
-        failed.sort(key=lambda child: child.name == "dealer")  # it only ever follows a party
-        wrong = [child for child in failed if child.process.returncode == WRONG_USE]
-        first = wrong[0] if wrong else first or (failed[0] if failed else None)
+        first = _to_blame(failed, first) if failed else None
         return Ending(
             code=_exit_code(first.process.returncode) if first else OK,
             cause=_failure(first) if first else "",
@@ -215,6 +213,15 @@ class LocalSession:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+def _to_blame(failed: list[Child], first: Child | None) -> Child:
+    """Wrong input before all; else the first that failed, unless it only says that a peer had stopped."""
+    wrong = [child for child in failed if child.process.returncode == WRONG_USE]
+    if first is None or ": stopped: " in _failure(first):
+        own = [child for child in failed if child.process.returncode > 0 and ": stopped: " not in _failure(child)]
+        first = own[0] if own else first or failed[0]
+    return wrong[0] if wrong else first
 
 
 def _exit_code(code: int | None) -> int:
