@@ -161,7 +161,7 @@ def _check_transcript(options: argparse.Namespace, settings: dict[str, Any]) -> 
     from secure_sccvfl.party_data import is_benchmark
 
     if not settings.get("pooled", is_benchmark(settings.get("dataset", "german"))):
-        raise ConfigError("--transcript writes the shares of all parties to one disk: benchmark or --pooled data only")
+        raise ConfigError("--transcript writes all parties' shares to one disk: for benchmark or --pooled data only")
     if options.transport != "tls" or options.resume is not None:
         raise ConfigError("--transcript needs the tls transport and a new run")
 

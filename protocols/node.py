@@ -60,9 +60,7 @@ def open_session(
     return Session(transport if kept is None else Recording(transport, kept), config, plan, log, kept)
 
 
-def serve_as_dealer(
-    config: SessionConfig, credentials: Credentials | None, transcript: Path | None = None
-) -> int:
+def serve_as_dealer(config: SessionConfig, credentials: Credentials | None, transcript: Path | None = None) -> int:
     """Serve one session to its end; returns how many tuples were made."""
     kept = Transcript(transcript) if transcript is not None else None
     transport = connect(config, config.dealer, credentials)

@@ -45,8 +45,8 @@ class Transcript:
         self._at, self._limit = 0, limit
 
     def note(self, way: Way, peers: Sequence[int], kind: Kind, step: str, arrays: Sequence[Array]) -> None:
-        line = {"way": way, "peers": list(peers), "kind": kind, "step": step, "at": self._at}
-        line["arrays"] = [[array.dtype.str, list(array.shape)] for array in arrays]
+        specs = [[array.dtype.str, list(array.shape)] for array in arrays]
+        line = {"way": way, "peers": list(peers), "kind": kind, "step": step, "at": self._at, "arrays": specs}
         self._at += sum(array.nbytes for array in arrays)
         if self._at > self._limit:
             raise LocalError(f"the transcript is larger than {self._limit} bytes: record a smaller run")
