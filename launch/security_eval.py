@@ -154,10 +154,8 @@ def _predictions(run: FinishedRun, work: Path) -> Any:
     settings |= {"model": str(run.folder.resolve()), "records": str(records.resolve()), "scores": True}
     _session(run, folder, "predict", settings)
     with (folder / f"party-{run.holder('y')}" / "predictions.csv").open(newline="") as file:
-        found = {
-            row["id"]: [float(v) for k, v in row.items() if k not in ("id", "decision")]
-            for row in csv.DictReader(file)
-        }
+        rows = list(csv.DictReader(file))
+    found = {row["id"]: [float(v) for k, v in row.items() if k.startswith("logit ")] for row in rows}
     return np.array([found[str(name)] for name in run.data.ids[run.split.test]])
 
 

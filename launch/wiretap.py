@@ -82,6 +82,7 @@ class Wiretap:
             self._select.close()
             for half in self._halves:
                 half.copy.close()
+                half.source.close()  # a socket is the source of one half
 
     def _accept(self, listener: socket.socket, rank: int) -> None:
         caller, _ = listener.accept()

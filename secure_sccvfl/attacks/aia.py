@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
+from sklearn.utils.class_weight import compute_sample_weight
 from torch import nn
 from torch.nn import functional as F
 
@@ -53,7 +54,10 @@ def _mlp(
 def guesses(
     view: View, seed: int, attackers: Sequence[str] = ATTACKERS, epochs: tuple[int, ...] = EPOCHS
 ) -> dict[str, np.ndarray]:
-    """What attackers say about the records they were not told of; the network once for each number of epochs."""
+    """What attackers say about the records they were not told of; the network once for each number of epochs.
+
+    `trees` is boosting without histograms: as strong, and far quicker on some hundred records.
+    """
     x, codes, test = _standard(view, np.random.default_rng(seed))
     made = {f"mlp{k}": guess for k, guess in (_mlp(x, codes, test, seed, epochs) if epochs else {}).items()}
     if "logreg" in attackers:
@@ -62,6 +66,9 @@ def guesses(
     if "boosting" in attackers:
         boosted = HistGradientBoostingClassifier(max_iter=40, max_depth=3, class_weight="balanced", random_state=seed)
         made["boosting"] = boosted.fit(x, codes).predict(test)
+    if "trees" in attackers:
+        exact = GradientBoostingClassifier(n_estimators=40, max_depth=3, random_state=seed)
+        made["trees"] = exact.fit(x, codes, compute_sample_weight("balanced", codes)).predict(test)
     return made
 
 

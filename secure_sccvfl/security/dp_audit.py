@@ -18,13 +18,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from scipy import optimize, stats
 
-from accounting.accountant import epsilons
+from accounting.accountant import Epsilons, epsilons
 from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
 from accounting.events import Event
@@ -44,6 +44,9 @@ from secure_sccvfl.splits import Split
 RELEASES = 1000
 WORLDS = ("without", "with")
 CONFIDENCE = 0.95
+Counts = tuple[int, int, int, int]
+"""False positives, true positives, and out of how many each."""
+Bound = Callable[..., float]
 
 
 class CanaryAudit:
@@ -129,35 +132,41 @@ class Audit:
 def audit(without: np.ndarray, with_canary: np.ndarray, multiplier: float, delta: float) -> Audit:
     """Bounds from one statistic per sample: the canary's cells minus what the other records put there, over what
     the canary would add; so around 0 without it and around 1 with it."""
-    claimed = epsilons([Event("audited", 1.0, multiplier, "audit")], delta)
-    sizes = len(without), len(with_canary)
+    claimed, sizes = _claimed(multiplier, delta), (len(without), len(with_canary))
 
-    def best(bound: Callable[..., float]) -> tuple[int, int, int, int]:
-        """What a threshold gives that was chosen by the claim alone."""
-        places = np.linspace(-2 * multiplier, 1 + 2 * multiplier, 81)
-
-        def promised(place: float) -> float:
-            chances = stats.norm.sf(np.array([place, place - 1]) / multiplier)
-            return bound(*np.rint(chances * sizes).astype(int), *sizes)
-
-        place = max(places, key=promised)
+    def counts(bound: Bound) -> Counts:
+        place = _best_place(bound, multiplier, sizes)
         return int((without > place).sum()), int((with_canary > place).sum()), *sizes
 
-    gaussian, whatever = best(_mu_low), best(partial(_any_low, delta))
-    mu = max(0.0, _mu_low(*gaussian))
+    middle = counts(_mu_low)
+    mu = max(0.0, _mu_low(*middle))
+    tail = partial(_any_low, delta)
     return Audit(
         samples=sum(sizes),
         delta=delta,
         epsilon_low=epsilon_of_mu(mu, delta),
-        epsilon_low_any=max(0.0, _any_low(delta, *whatever)),
+        epsilon_low_any=max(0.0, *(_any_low(delta, *c) for c in (middle, counts(tail)))),
         epsilon_high=claimed.renyi,
         epsilon_high_tight=claimed.pld,
         mu_low=mu,
         mu_claimed=1 / multiplier,
-        false_positives=gaussian[0] / sizes[0],
-        true_positives=gaussian[1] / sizes[1],
+        false_positives=middle[0] / sizes[0],
+        true_positives=middle[1] / sizes[1],
         confidence=CONFIDENCE,
     )
+
+
+@lru_cache(maxsize=16)
+def _claimed(multiplier: float, delta: float) -> Epsilons:
+    return epsilons([Event("audited", 1.0, multiplier, "audit")], delta)
+
+
+def _best_place(bound: Bound, multiplier: float, sizes: tuple[int, int]) -> float:
+    """The threshold that would give the best bound if the claim were true."""
+    places = np.linspace(-2 * multiplier, 1 + 2 * multiplier, 41)
+    chances = stats.norm.sf(np.stack([places, places - 1], axis=1) / multiplier)
+    promised = [bound(*np.rint(pair * sizes).astype(int), *sizes) for pair in chances]
+    return float(places[int(np.argmax(promised))])
 
 
 def of_results(results: list[dict[str, Any]], data: Dataset, split: Split) -> Audit:
@@ -187,19 +196,19 @@ def epsilon_of_mu(mu: float, delta: float) -> float:
     return float(optimize.brentq(rest, 0.0, mu * mu + 20 * mu + 1))
 
 
-def _rates(false: int, true: int, total: int, other: int) -> tuple[float, float]:
+def _rates(false: int, true: int, total: int, other: int, error: float) -> tuple[float, float]:
     """The largest false and the smallest true positive rate, each at half of the error."""
-    half = (1 - CONFIDENCE) / 2
+    half = error / 2
     high = 1.0 if false == total else float(stats.beta.ppf(1 - half, false + 1, total - false))
     low = 0.0 if true == 0 else float(stats.beta.ppf(half, true, other - true + 1))
     return high, low
 
 
 def _mu_low(false: int, true: int, total: int, other: int) -> float:
-    high, low = _rates(false, true, total, other)
+    high, low = _rates(false, true, total, other, 1 - CONFIDENCE)
     return float(stats.norm.ppf(low) - stats.norm.ppf(high)) if low > 0 and high < 1 else -math.inf
 
 
 def _any_low(delta: float, false: int, true: int, total: int, other: int) -> float:
-    high, low = _rates(false, true, total, other)
+    high, low = _rates(false, true, total, other, (1 - CONFIDENCE) / 2)  # it is asked at two thresholds
     return math.log((low - delta) / high) if low > delta else -math.inf
