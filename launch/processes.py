@@ -25,6 +25,7 @@ from types import FrameType, TracebackType
 from typing import IO, Any
 
 from launch.console import OK, THREAD_VARIABLES, WRONG_USE
+from launch.wiretap import Wiretap
 from protocols.certificates import make_certificates
 from protocols.config import SessionConfig
 from protocols.rendezvous import listen_anywhere
@@ -67,8 +68,11 @@ class LocalSession:
         certs: Path | None = None,
         on_event: Callable[[dict[str, Any]], None] = lambda event: None,
         debug: bool = False,
+        transcript: bool = False,
     ) -> None:
-        self.folder = folder
+        """`transcript`: every process writes down what it sees, and a wire-tap what the network sees."""
+        self.folder, self._transcript = folder, transcript
+        self._tap: Wiretap | None = None
         self.children: list[Child] = []
         self._debug, self._on_event = debug, on_event
         self._keys: Path | None = None
@@ -99,6 +103,9 @@ class LocalSession:
     def _start(self) -> None:
         parties = len(self._config.parties)
         self._listeners, addresses = self.addresses(parties)
+        if self._transcript:
+            self._tap = Wiretap(addresses, self.folder / "network").__enter__()
+            addresses = self._tap.addresses
         config = replace(self._config, parties=addresses)
         if config.transport == "gloo":  # it opens its own ports
             self._close_listeners()
@@ -115,7 +122,7 @@ class LocalSession:
             common += ["--certs", str(certs)]
         if self._debug:
             common.append("--debug")
-        self._launch("dealer", "run_dealer.py", common)
+        self._launch("dealer", "run_dealer.py", [*common, *self._recorded("dealer")])
         for rank in range(parties):
             own = [
                 *common,
@@ -125,6 +132,7 @@ class LocalSession:
                 str(rank),
                 "--out",
                 str(self.folder / f"party-{rank}"),
+                *self._recorded(f"party-{rank}"),
             ]
             handles: tuple[int, ...] = ()
             if self._listeners:
@@ -135,6 +143,9 @@ class LocalSession:
             self._launch(f"party {rank}", "run_party.py", own, handles)
         self._close_listeners()
         threading.Thread(target=self._follow, args=(self.children[1].process.stdout,), daemon=True).start()
+
+    def _recorded(self, place: str) -> list[str]:
+        return ["--transcript", str(self.folder / place / "transcript")] if self._transcript else []
 
     def _launch(self, name: str, script: str, arguments: list[str], handles: tuple[int, ...] = ()) -> None:
         log = self.folder / "logs" / f"{name.replace(' ', '-')}.log"
@@ -197,6 +208,8 @@ class LocalSession:
             if child.process.stdout is not None:
                 child.process.stdout.close()
         self._close_listeners()
+        if self._tap is not None:
+            self._tap.close()
         self._remove_keys()
         for number, handler in self._previous.items():
             signal.signal(number, handler)

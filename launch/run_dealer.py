@@ -20,6 +20,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__, json=False)
     parser.add_argument("--config", type=Path, required=True, help="the session file")
     parser.add_argument("--certs", type=Path, help="folder with ca.pem and dealer/ (not needed for gloo)")
+    parser.add_argument(
+        "--transcript",
+        type=Path,
+        metavar="FOLDER",
+        help="for a security evaluation: write all that the dealer sees and sends to a new folder",
+    )
     options = parser.parse_args(arguments)
     start_logging(options.debug)
     keep_freed_memory()
@@ -33,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
 
     config = SessionConfig.load(options.config)
     credentials = Credentials.of(options.certs, "dealer") if options.certs is not None else None
-    made = serve_as_dealer(config, credentials)
+    made = serve_as_dealer(config, credentials, options.transcript)
     logging.getLogger("dealer").info("done, %d tuples made", made)
     return OK
 

@@ -75,6 +75,11 @@ def make_parser() -> argparse.ArgumentParser:
     running.add_argument("--deadline", type=float, default=60.0, help="seconds to wait for a peer (default 60)")
     running.add_argument("--certs", type=Path, help="certificates made by certs.py, instead of throw-away ones")
     running.add_argument("--out", type=Path, help="a new folder for logs and results (default runs/TIME)")
+    running.add_argument(
+        "--transcript",
+        action="store_true",
+        help="for security_eval.py: every process writes what it sees, SHARES INCLUDED, to disk (pooled data only)",
+    )
     return parser
 
 
@@ -95,14 +100,16 @@ def run(options: argparse.Namespace) -> int:
     if options.resume is None and folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} is not empty; choose a new folder for the run")
     job, parties, settings = _job(options)
+    if options.transcript:
+        _check_transcript(options, settings)
     config = session_config(folder, job, parties, settings, transport=options.transport, deadline=options.deadline)
     with _Progress(quiet=options.json) as progress:
         if job == "train":
-            whole = WholeRun(folder, config, options.certs, progress.event, options.debug)
+            whole = WholeRun(folder, config, options.certs, progress.event, options.debug, options.transcript)
             ending = whole.train()
             result = whole.finish(harness=not options.no_harness) if ending.code == OK else None
         else:
-            ending = run_job(config, folder, options.certs, progress.event, options.debug)
+            ending = run_job(config, folder, options.certs, progress.event, options.debug, options.transcript)
             result = _first_result(folder)
     if options.json:
         print(json.dumps({"exit_codes": ending.exit_codes, "failures": ending.failures, "result": result}))
@@ -146,6 +153,17 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
         if getattr(options, flag) and (options.job == "train" or flag == "conditional"):
             settings[flag] = True
     return options.job, options.parties or _natural_parties(settings.get("dataset", "german")), settings
+
+
+def _check_transcript(options: argparse.Namespace, settings: dict[str, Any]) -> None:
+    """All parties' shares side by side give every secret away: only where the data may be pooled anyway."""
+    from protocols.config import ConfigError
+    from secure_sccvfl.party_data import is_benchmark
+
+    if not settings.get("pooled", is_benchmark(settings.get("dataset", "german"))):
+        raise ConfigError("--transcript writes all parties' shares to one disk: for benchmark or --pooled data only")
+    if options.transport != "tls" or options.resume is not None:
+        raise ConfigError("--transcript needs the tls transport and a new run")
 
 
 def _session_of(run: Path) -> dict[str, Any]:

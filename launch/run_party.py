@@ -29,6 +29,12 @@ def main(arguments: list[str] | None = None) -> int:
         "--listen", metavar="HOST:PORT", help="listen here instead of the address in the session file"
     )
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of this process (default 1)")
+    parser.add_argument(
+        "--transcript",
+        type=Path,
+        metavar="FOLDER",
+        help="for a security evaluation: write all that this party sees, SHARES INCLUDED, to a new folder",
+    )
     parser.add_argument("--listen-fd", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--progress", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -68,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     releases = options.out / "releases.jsonl"
     if config.options.get("resume"):
         releases = unused_name(releases)
-    session = open_session(config, options.rank, credentials, job.plan(), releases, listener)
+    session = open_session(config, options.rank, credentials, job.plan(), releases, listener, options.transcript)
     with session:
         if options.progress:
             print(json.dumps({"connected": True}), flush=True)

@@ -31,23 +31,34 @@ def session_config(folder: Path, job: str, parties: int, options: dict[str, Any]
     return SessionConfig(parties=placeholder, name=folder.name, job=job, options=options, **settings)
 
 
-def run_job(config: SessionConfig, folder: Path, certs: Path | None, event: Event, debug: bool) -> Ending:
-    with LocalSession(config, folder, certs, event, debug) as session:
+def run_job(
+    config: SessionConfig, folder: Path, certs: Path | None, event: Event, debug: bool, transcript: bool = False
+) -> Ending:
+    with LocalSession(config, folder, certs, event, debug, transcript) as session:
         return session.wait()
 
 
 class WholeRun:
     """Training, evaluation and report of one run in one folder."""
 
-    def __init__(self, folder: Path, config: SessionConfig, certs: Path | None, event: Event, debug: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: SessionConfig,
+        certs: Path | None,
+        event: Event,
+        debug: bool,
+        transcript: bool = False,
+    ) -> None:
         self.folder, self.config, self.certs, self.event, self.debug = folder, config, certs, event, debug
+        self.transcript = transcript
         self.options = RunOptions.of(config.options)
         self.parties = len(config.parties)
         self.options.check(self.parties)
 
     def train(self) -> Ending:
         """The first session; a folder with checkpoints is resumed if the options say so."""
-        return run_job(self.config, self.folder, self.certs, self.event, self.debug)
+        return run_job(self.config, self.folder, self.certs, self.event, self.debug, self.transcript)
 
     def finish(self, harness: bool = True) -> dict[str, Any]:
         """Judges, the second session, baselines and examples, and the report's files; returns the report."""

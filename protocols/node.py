@@ -16,6 +16,7 @@ from protocols.errors import ProtocolError, reason_for_peers
 from protocols.mesh import Mesh
 from protocols.party import agree_on_keys
 from protocols.releases import ReleasePlan
+from protocols.transcript import Recording, Transcript
 from protocols.transport import Transport
 
 if TYPE_CHECKING:
@@ -47,18 +48,24 @@ def open_session(
     plan: ReleasePlan,
     log: Path | None = None,
     listener: socket.socket | None = None,
+    transcript: Path | None = None,
 ) -> Session:
-    """A party's session, connected and ready to enter."""
+    """A party's session, connected and ready to enter. `transcript`: where to write down all that it sees."""
     from protocols.runtime import Session
 
     if log is not None and log.exists():
         raise ConfigError(f"{log} is there already: choose a new folder for this run")
-    return Session(connect(config, rank, credentials, listener), config, plan, log)
+    kept = Transcript(transcript) if transcript is not None else None
+    transport = connect(config, rank, credentials, listener)
+    return Session(transport if kept is None else Recording(transport, kept), config, plan, log, kept)
 
 
-def serve_as_dealer(config: SessionConfig, credentials: Credentials | None) -> int:
+def serve_as_dealer(config: SessionConfig, credentials: Credentials | None, transcript: Path | None = None) -> int:
     """Serve one session to its end; returns how many tuples were made."""
+    kept = Transcript(transcript) if transcript is not None else None
     transport = connect(config, config.dealer, credentials)
+    if kept is not None:
+        transport = Recording(transport, kept)
     try:
         keys = agree_on_keys(transport, config)
         # Parties may work locally for long, and then the dealer's sends wait for them.

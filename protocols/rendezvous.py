@@ -51,6 +51,11 @@ def listen_anywhere() -> tuple[socket.socket, str]:
     return server, f"127.0.0.1:{server.getsockname()[1]}"
 
 
+def dial(address: str, seconds: float) -> socket.socket:
+    """A connection to host:port, or OSError."""
+    return socket.create_connection(split_address(address), timeout=seconds)
+
+
 class Rendezvous:
     """Dialling and being dialled, each connection in its own short-lived thread."""
 
@@ -119,10 +124,10 @@ class Rendezvous:
         return max(0.01, self.end - time.monotonic())
 
     def _dial(self, peer: int) -> None:
-        name, address = self.config.node_name(peer), split_address(self.config.parties[peer])
+        name, address = self.config.node_name(peer), self.config.parties[peer]
         while not self.stop.is_set() and time.monotonic() < self.end:
             try:
-                raw = socket.create_connection(address, timeout=self._left())
+                raw = dial(address, self._left())
             except OSError:
                 self.stop.wait(0.05)
                 continue

@@ -39,6 +39,7 @@ from protocols.party import How, Party, agree_on_keys
 from protocols.randomness import fresh_key
 from protocols.releases import Release, ReleaseDesk, ReleasePlan
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
+from protocols.transcript import Transcript
 from protocols.transport import Array, Cost, Spec, Transport
 from protocols.tuples import Request
 
@@ -94,11 +95,18 @@ def current() -> Session:
 class Session:
     """One party's part in a secure computation."""
 
-    def __init__(self, transport: Transport, config: Any, plan: ReleasePlan, log: Path | None = None) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        config: Any,
+        plan: ReleasePlan,
+        log: Path | None = None,
+        transcript: Transcript | None = None,
+    ) -> None:
         """Takes a connected transport; `log` is where releases.jsonl will be written."""
         self._transport, self._config = transport, config
         self._desk = ReleaseDesk(plan, transport.parties, log)
-        self._plan = plan
+        self._plan, self._transcript = plan, transcript
         self.folder = log.parent if log is not None else None
         """Where this party keeps what the run leaves behind."""
         self._token: Token[Session | None] | None = None
@@ -200,6 +208,9 @@ class Session:
                 for w, zero in zip(words, fresh, strict=True)
             ]
             totals = self.party.collect_all(list(zip(admissions, shares, strict=True)), how)
+        for (_, release), total, w in zip(pairs, totals, words, strict=True):
+            if self._transcript is not None and total is not None:
+                self._transcript.release(release.name, total.reshape(w.shape))
         return [
             None if total is None else _plain(total, bits_of(tensor)).reshape(w.shape)
             for total, w, tensor in zip(totals, words, tensors, strict=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from secure_sccvfl.attacks.view import TorchLogits
-from secure_sccvfl.encoders import PlainEncoder
+from secure_sccvfl.encoders import Encoder, PlainEncoder
 from secure_sccvfl.evaluation import Predictor
 from secure_sccvfl.noise import Budget, GaussianNoise
 from secure_sccvfl.parties import Party
@@ -53,11 +53,18 @@ def sealed_white_box(model: Model, parties: tuple[Party, ...]) -> TorchLogits:
     cuts = np.cumsum([model.encoders[p.rank].columns for p in parties])[:-1]
     probe = np.split(np.vstack([np.zeros(width), np.eye(width)]), cuts, axis=1)
     values = model.engine.logits(model.head, {p.rank: b for p, b in zip(parties, probe, strict=True)})
-    bias = torch.tensor(values[0] / model.temperature)
-    weight = torch.tensor((values[1:] - values[0]) / model.temperature)
+    weight, bias = (values[1:] - values[0]) / model.temperature, values[0] / model.temperature
+    return affine_white_box(weight, bias, model.encoders, parties)
+
+
+def affine_white_box(
+    weight: np.ndarray, bias: np.ndarray, encoders: Mapping[int, Encoder], parties: tuple[Party, ...]
+) -> TorchLogits:
+    """A head on plain encoders in torch, as a function of all parties' input space."""
+    head, offset = torch.tensor(weight), torch.tensor(bias)
     means = []
     for party in parties:
-        encoder = model.encoders[party.rank]
+        encoder = encoders[party.rank]
         if not isinstance(encoder, PlainEncoder):
             raise TypeError(f"no white box for encoder {type(encoder).__name__}")
         means.append(encoder.mean)
@@ -74,7 +81,7 @@ def sealed_white_box(model: Model, parties: tuple[Party, ...]) -> TorchLogits:
                     part = torch.cat([steps, part[:, 1:]], dim=1)
                 columns.append(part)
             at += party.layout.width
-        return (torch.cat(columns, dim=1) - mean) @ weight + bias
+        return (torch.cat(columns, dim=1) - mean) @ head + offset
 
     return logits
 

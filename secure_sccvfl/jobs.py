@@ -33,10 +33,12 @@ def make_job(config: SessionConfig, rank: int) -> Job:
         "bench-discovery": lambda: _job("discovery_benchmark", "DiscoveryBenchmark")(config),
         "bench-ops": lambda: _job("benchmark", "OperationsBenchmark")(config),
         "bench-step": lambda: _job("bench_step", "StepBenchmark")(config),
+        "canary-audit": lambda: _job("security.dp_audit", "CanaryAudit")(config, rank),
         "discovery": lambda: _job("discovery_job", "DiscoveryJob")(config, rank),
         "evaluate": lambda: _job("score_jobs", "EvaluateJob")(config, rank),
         "predict": lambda: _job("score_jobs", "PredictJob")(config, rank),
         "selftest": lambda: _job("selftest", "SelfTest")(config),
+        "share-probe": lambda: _job("security.share_probe", "ShareProbe")(config),
         "train": lambda: _job("train_job", "TrainJob")(config, rank),
     }
     if config.job not in makers:

@@ -21,6 +21,7 @@ from protocols.node import connect, serve_as_dealer
 from protocols.releases import ANY, Release, ReleasePlan
 from protocols.rendezvous import listen_anywhere
 from protocols.runtime import Session
+from protocols.transcript import Recording, Transcript
 from protocols.transport import Transport
 
 DEADLINE = 10.0
@@ -38,6 +39,10 @@ make_certificates(CERTIFICATES, MOST_PARTIES)
 
 def credentials(node: int, parties: int) -> Credentials:
     return Credentials.of(CERTIFICATES, node_folder(node, parties))
+
+
+def node_names(parties: int) -> list[str]:
+    return [node_folder(node, parties) for node in range(parties + 1)]
 
 
 def results(parties: int, dimensions: Sequence[int] = (0, 1, 2, 3), times: int = 1000) -> dict[int, Release]:
@@ -87,19 +92,24 @@ def run_session(
     plan: ReleasePlan | None = None,
     wrap: Callable[[Transport], Transport] = lambda transport: transport,
     folder: Path | None = None,
+    transcripts: bool = False,
     **settings: Any,
 ) -> list[Any]:
-    """Run `job` at every party, with a dealer; returns what each party got."""
+    """Run `job` at every party, with a dealer; returns what each party got. Transcripts go into the folder too."""
     config, listeners = local_config(parties, **settings)
     plan = plan or ReleasePlan(results(parties).values())
+    assert folder is not None or not transcripts, "transcripts need a folder"
+    places = [folder / name / "transcript" for name in node_names(parties)] if folder and transcripts else None
 
     def party(rank: int) -> Any:
         transport = wrap(connect(config, rank, credentials(rank, parties), listeners[rank]))
         log = folder / f"party-{rank}" / "releases.jsonl" if folder else None
-        with Session(transport, config, plan, log) as session:
+        kept = Transcript(places[rank]) if places else None
+        with Session(Recording(transport, kept) if kept else transport, config, plan, log, kept) as session:
             return job(session)
 
-    dealer = functools.partial(serve_as_dealer, config, credentials(config.dealer, parties))
+    seen = places[-1] if places else None
+    dealer = functools.partial(serve_as_dealer, config, credentials(config.dealer, parties), seen)
     works = [functools.partial(party, rank) for rank in range(parties)]
     return in_threads([*works, dealer])[:parties]
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
-from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
+from sklearn.utils.class_weight import compute_sample_weight
 from torch import nn
 from torch.nn import functional as F
 
 from secure_sccvfl.attacks.view import Rate, View
 
 EPOCHS = (10, 20, 40, 80)
+ATTACKERS = ("logreg", "boosting")
 ATTACK_ROWS = 8000
 
 
@@ -24,8 +28,10 @@ def _standard(view: View, rng: np.random.Generator) -> tuple[np.ndarray, np.ndar
     return (values - mean) / scale, codes, (view.unknown[0] - mean) / scale
 
 
-def _mlp(x: np.ndarray, codes: np.ndarray, test: np.ndarray, seed: int) -> dict[int, np.ndarray]:
-    """The paper's attacker, read out after 10, 20, 40 and 80 epochs."""
+def _mlp(
+    x: np.ndarray, codes: np.ndarray, test: np.ndarray, seed: int, epochs: tuple[int, ...]
+) -> dict[int, np.ndarray]:
+    """The paper's attacker, read out after some epochs."""
     groups = int(codes.max()) + 1
     weight = torch.tensor(len(codes) / (groups * np.maximum(np.bincount(codes, minlength=groups), 1)))
     out = {}
@@ -34,29 +40,42 @@ def _mlp(x: np.ndarray, codes: np.ndarray, test: np.ndarray, seed: int) -> dict[
         net = nn.Sequential(nn.Linear(x.shape[1], 64), nn.ReLU(), nn.Linear(64, groups))
         optimiser = torch.optim.Adam(net.parameters(), lr=5e-3)
         data, label = torch.tensor(x, dtype=torch.float32), torch.as_tensor(codes, dtype=torch.long)
-        for epoch in range(1, max(EPOCHS) + 1):
+        for epoch in range(1, max(epochs) + 1):
             for rows in torch.randperm(len(data)).split(128):
                 optimiser.zero_grad()
                 F.cross_entropy(net(data[rows]), label[rows], weight=weight.float()).backward()
                 optimiser.step()
-            if epoch in EPOCHS:
+            if epoch in epochs:
                 with torch.no_grad():
                     out[epoch] = net(torch.tensor(test, dtype=torch.float32)).argmax(dim=1).numpy()
     return out
 
 
+def guesses(
+    view: View, seed: int, attackers: Sequence[str] = ATTACKERS, epochs: tuple[int, ...] = EPOCHS
+) -> dict[str, np.ndarray]:
+    """What attackers say about the records they were not told of; the network once for each number of epochs.
+
+    `trees` is boosting without histograms: as strong, and far quicker on some hundred records.
+    """
+    x, codes, test = _standard(view, np.random.default_rng(seed))
+    made = {f"mlp{k}": guess for k, guess in (_mlp(x, codes, test, seed, epochs) if epochs else {}).items()}
+    if "logreg" in attackers:
+        linear = LogisticRegression(max_iter=2000, class_weight="balanced").fit(x, codes)
+        made["logreg"] = linear.predict(test)
+    if "boosting" in attackers:
+        boosted = HistGradientBoostingClassifier(max_iter=40, max_depth=3, class_weight="balanced", random_state=seed)
+        made["boosting"] = boosted.fit(x, codes).predict(test)
+    if "trees" in attackers:
+        exact = GradientBoostingClassifier(n_estimators=40, max_depth=3, random_state=seed)
+        made["trees"] = exact.fit(x, codes, compute_sample_weight("balanced", codes)).predict(test)
+    return made
+
+
 def attribute_inference(view: View, seed: int) -> list[Rate]:
     """All attackers on one view; a report takes the strongest by its mean over seeds."""
-    x, codes, test = _standard(view, np.random.default_rng(seed))
     truth = view.unknown[1]
-    rates = [
-        Rate.balanced(f"mlp{epoch}", view.holder, guess, truth) for epoch, guess in _mlp(x, codes, test, seed).items()
-    ]
-    linear = LogisticRegression(max_iter=2000, class_weight="balanced").fit(x, codes)
-    rates.append(Rate.balanced("logreg", view.holder, linear.predict(test), truth))
-    boosted = HistGradientBoostingClassifier(max_iter=40, max_depth=3, class_weight="balanced", random_state=seed)
-    rates.append(Rate.balanced("boosting", view.holder, boosted.fit(x, codes).predict(test), truth))
-    return rates
+    return [Rate.balanced(name, view.holder, guess, truth) for name, guess in guesses(view, seed).items()]
 
 
 def strongest(rates: list[Rate]) -> Rate:

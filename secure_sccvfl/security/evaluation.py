@@ -1,0 +1,232 @@
+"""All attacks on all views of a finished run, as rows of data, and what must hold for them.
+
+A row: attack, view, strength, rate with its 95 % interval, chance, control, gain over the control (or chance) with
+its 95 % interval. Strength `chosen` is the attacker that the adversary itself would choose (`inference`); the others
+are there for the curves. Many views are looked at, so a verdict needs more than one interval that misses: with
+F comparisons a leak is called where the gain's interval at level 1 - .05 / F lies above 0, or where some column of
+the view is related to the truth at .05 / 2F (Bonferroni, so all verdicts together are wrong in at most 5 % of
+evaluations of a safe run).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from secure_sccvfl.attacks.labels import example_gradients, from_example_gradients
+from secure_sccvfl.attacks.pgd import RADII, subspace_pgd
+from secure_sccvfl.attacks.view import Rate, WhiteBox
+from secure_sccvfl.methods import METHODS
+from secure_sccvfl.network import TrainedNetwork
+from secure_sccvfl.noise import Budget, GaussianNoise
+from secure_sccvfl.plain_engine import PlainEngine
+from secure_sccvfl.policy import Roles
+from secure_sccvfl.prepared import Fitted, Prepared
+from secure_sccvfl.security.inference import Inference, balanced, dependence, gain_interval, infer
+from secure_sccvfl.security.run_views import FinishedRun, Target
+from secure_sccvfl.security.share_probe import columns, drawn, read_probe
+from secure_sccvfl.training import train
+
+Attack = Literal["aia", "label", "pgd", "shares"]
+ATTACK: Mapping[Target, Attack] = {"s": "aia", "y": "label"}
+ERROR = 0.05
+BASELINES = ("erm", "logreg", "drop_m", "paper")
+CHOSEN = "chosen"
+SHOWN, NO_GAIN, LEAKS = "shown", "no gain", "leaks by design"
+"""What is promised for a view: nothing (it is there for comparison), that it tells nothing, or that it does tell."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One attack on one view at one strength."""
+
+    attack: Attack
+    view: str
+    strength: str | float
+    rate: float
+    low: float
+    high: float
+    chance: float
+    control: float | None = None
+    gain: float | None = None
+    gain_low: float | None = None
+    gain_high: float | None = None
+    promise: str = SHOWN
+    family_low: float | None = None
+    related: float | None = None
+    leak: bool | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def compared(
+    attack: Attack, view: str, found: Inference, control: Inference | None, promise: str, related: float | None
+) -> list[Row]:
+    """Rows of one view: the chosen attacker against its control, and every attacker for the curve."""
+    chance = 1 / len(np.unique(found.truth))
+    base = None if control is None else control.chosen
+    against = chance if base is None else float(balanced(base[None], found.truth)[0])
+    rows = []
+    for strength, guess in ((CHOSEN, found.chosen), *found.each.items()):
+        rate = Rate.balanced(strength, view, guess, found.truth)
+        rows.append(Row(attack, view, strength, rate.rate, rate.low, rate.high, chance, against))
+    gain, low, high = gain_interval(found.chosen, base, found.truth, 1 - ERROR)
+    rows[0] = replace(rows[0], gain=gain, gain_low=low, gain_high=high, promise=promise, related=related)
+    return rows
+
+
+class ViewAttacks:
+    """Inference of s and y from every view of a run; `decide` gives the verdicts once all are in."""
+
+    def __init__(self, run: FinishedRun) -> None:
+        self.run, self.seed = run, run.options.seed
+        self.rows: list[Row] = []
+        self._kept: dict[tuple[Attack, str], tuple[Inference, Inference | None]] = {}
+
+    def add(
+        self,
+        attack: Attack,
+        view: str,
+        truth: np.ndarray,
+        own: np.ndarray | None,
+        seen: np.ndarray,
+        *,
+        evidence: np.ndarray | None = None,
+        promise: str = SHOWN,
+    ) -> None:
+        """Attack one view. `evidence` follows from own columns and paid releases, so only the gain counts for it."""
+        control = None if own is None else infer(own, None, truth, self.seed)
+        whole = seen if evidence is None else np.hstack([seen, evidence.astype(np.float32)])
+        found = infer(own, whole, truth, self.seed)
+        related = dependence(seen, truth, self.seed) if promise != SHOWN else None
+        self.rows += compared(attack, view, found, control, promise, related)
+        self._kept[attack, view] = found, control
+
+    def every_view(self, progress: Callable[[str], None] = lambda view: None) -> None:
+        """Parties, coalitions, dealer and network, for s and y."""
+        run = self.run
+        seen: dict[tuple[int, ...], np.ndarray] = {}
+        dealer, network = run.seen_by_dealer(), run.seen_by_network()
+        for target in self.targets:
+            attack, truth = ATTACK[target], run.truth(target)
+            gradients = run.options.mode != "sealed" and target == "y"
+            for members in run.coalitions(target):
+                progress(f"{attack}: {run.name(members)}")
+                if members not in seen:
+                    seen[members] = run.seen(members)
+                self.add(
+                    attack,
+                    run.name(members),
+                    truth,
+                    run.own(members),
+                    seen[members],
+                    evidence=run.evidence(members),
+                    promise=LEAKS if gradients else NO_GAIN,
+                )
+            for view, words in (("dealer", dealer), ("network", network)):
+                progress(f"{attack}: {view}")
+                self.add(attack, view, truth, None, words, promise=NO_GAIN)
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        return ("s",) if self.run.data.task == "regression" else ("s", "y")
+
+    def join(self, other: ViewAttacks) -> None:
+        """Add what another process found."""
+        self.rows += other.rows
+        self._kept |= other._kept
+
+    def decide(self) -> None:
+        """Verdicts over the family of all views that a promise is made for."""
+        family = [i for i, row in enumerate(self.rows) if row.promise != SHOWN]
+        for i in family:
+            row = self.rows[i]
+            found, control = self._kept[row.attack, row.view]
+            base = None if control is None else control.chosen
+            _, low, _ = gain_interval(found.chosen, base, found.truth, 1 - ERROR / len(family))
+            related = row.related is not None and row.related < ERROR / (2 * len(family))
+            self.rows[i] = replace(row, family_low=low, leak=low > 0 or related)
+
+
+def predictions(attacks: ViewAttacks, logits: np.ndarray, rows: np.ndarray) -> None:
+    """The receiver's view: logits of the test records alone, and together with its own columns of them."""
+    run = attacks.run
+    receiver = run.parties[run.holder("y")]
+    truth = run.data.protected[0].codes[rows]
+    attacks.add("aia", "receiver of predictions, logits alone", truth, None, logits)
+    own = receiver.units[rows]
+    attacks.add("aia", f"receiver of predictions with columns of {receiver.name}", truth, own, logits)
+
+
+def shares(attacks: ViewAttacks, folder: Path) -> None:
+    """The share-distinguishing game: all parties but the owner, for each owner."""
+    ranks = range(len(attacks.run.parties))
+    for owner in ranks:
+        others = [rank for rank in ranks if rank != owner]
+        parts = read_probe(folder, owner, others)
+        truth = drawn(len(parts[0]["share"]), owner)
+        view = f"all but {attacks.run.parties[owner].name}"
+        attacks.add("shares", view, truth, None, columns(parts), promise=NO_GAIN)
+
+
+def prepared(run: FinishedRun) -> Prepared:
+    """What the baselines start from: the same split and roles, in plaintext."""
+    config = run.options.train_config()
+    roles = Roles(dict(next(run.models()).roles))  # type: ignore[arg-type]
+    budget = Budget(run.options.epsilon, run.options.delta, config.refreshes + 1)
+    noise = GaussianNoise(budget, run.options.seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = train(
+            PlainEngine(noise), run.data, run.split, config, run.options.seed, roles=roles, parties=run.parties
+        )
+    return Prepared(run.data, run.split, run.parties, run.options.seed, budget, config, model, ())
+
+
+def contrasts(attacks: ViewAttacks, ready: Prepared, progress: Callable[[str], None] = lambda view: None) -> None:
+    """What the paper's plaintext server holds of the training records, and the logits of the baselines."""
+    run = attacks.run
+    train_rows, test = run.split.train[run.rows], run.split.test
+    codes = run.data.protected[0].codes
+    attacks.add("aia", "plaintext server: z of this model", run.truth("s"), None, run.encodings(train_rows))
+    for name in BASELINES:
+        if name == "drop_m" and not ready.roles.named("M"):
+            continue
+        progress(f"baseline {name}")
+        fitted = METHODS[name](ready)
+        attacks.add("aia", f"logits of {name}", codes[test], None, fitted.predict(ready.units[test]))
+        attacks.rows += list(pgd_rows(f"white box of {name}", fitted.white_box, ready))
+        if name == "paper":
+            _paper(attacks, ready, fitted, train_rows)
+
+
+def _paper(attacks: ViewAttacks, ready: Prepared, fitted: Fitted, rows: np.ndarray) -> None:
+    if fitted.fused is not None:
+        seen = fitted.fused(ready.units[rows])
+        attacks.add("aia", "plaintext server: fused z of the paper", attacks.run.truth("s"), None, seen)
+    if ready.data.task == "binary" and isinstance(fitted.predict, TrainedNetwork):
+        label, party = ready.data.label.values[rows], int(np.argmax(ready.widths))
+        gradients = example_gradients(fitted.predict, ready.units[rows], label, party)
+        rate = from_example_gradients(gradients, label)
+        view = f"plaintext server's gradients at {ready.parties[party].name} (paper)"
+        gain = rate.rate - rate.chance
+        attacks.rows.append(
+            Row("label", view, CHOSEN, rate.rate, rate.low, rate.high, rate.chance, rate.chance, gain,
+                rate.low - rate.chance, rate.high - rate.chance)
+        )  # fmt: skip
+
+
+def pgd_rows(view: str, logits: Any, ready: Prepared) -> Iterator[Row]:
+    """Decisions flipped by moving mediators of test records inside a ball, for each radius."""
+    if ready.data.task == "regression":
+        return
+    target = WhiteBox(view, logits, ready.units[ready.split.test], ready.columns(ready.roles.named("M")))
+    for radius in RADII:
+        rate = subspace_pgd(target, radius)
+        yield Row("pgd", view, radius, rate.rate, rate.low, rate.high, rate.chance)

@@ -1,0 +1,185 @@
+"""Can s or y of a record be told from what someone holds? One attack, its control, and a test of every column.
+
+The adversary is given the truth of a random half of the records and guesses the other half. Within the half it
+knows it chooses, by cross-validation, how many columns of its view to use besides its own (`FEW` or `MANY` of
+those most related to the truth, if they help logistic regression by more than one standard error; else none),
+and then which attacker (logistic regression, boosted trees, a network). So nothing is chosen on the records it is
+judged on, and a view that tells nothing mostly leaves it with the guesses of the control. Rates are balanced
+over groups.
+
+`dependence` looks for any relation between any column and the truth: the largest between-group sum of squares,
+compared with the largest under shuffled truths. It holds its level whatever the number of columns, and notices
+one telling column among thousands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+
+from secure_sccvfl.attacks.aia import EPOCHS, guesses
+from secure_sccvfl.attacks.view import View
+from secure_sccvfl.streams import stream, torch_seed
+
+FEW, MANY = 4, 32
+FOLDS = 5
+SHUFFLES = 1999
+RESAMPLES = 20_000
+CHOICES = ("logreg", "trees", "mlp20")
+"""What is chosen from; the other read-outs of the network are there for the curves."""
+Attempt = Callable[..., dict[str, np.ndarray]]
+"""(rows to fit, rows to guess, columns of the view, attackers, epochs of the network) -> guesses."""
+
+
+@dataclass(frozen=True)
+class Inference:
+    """Truth of the guessed records, guesses of the chosen attacker, and of each attacker with `MANY` columns."""
+
+    truth: np.ndarray
+    chosen: np.ndarray
+    each: dict[str, np.ndarray]
+
+
+def folds(truth: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """Records dealt out at random to `count` parts, every group alike: the part of each."""
+    rng = stream(seed, "security folds", count)
+    part = np.zeros(len(truth), int)
+    for group in np.unique(truth):
+        rows = rng.permutation(np.flatnonzero(truth == group))
+        part[rows] = np.arange(len(rows)) % count
+    return part
+
+
+def infer(own: np.ndarray | None, seen: np.ndarray | None, truth: np.ndarray, seed: int) -> Inference:
+    """Attack half of the records. `own`: what was held before; `seen`: what the run showed."""
+    known = folds(truth, 2, seed) == 0
+    base = np.zeros((len(truth), 0)) if own is None else own
+    widths = [0] * (own is not None)
+    if seen is not None:
+        widths += sorted({min(width, seen.shape[1]) for width in (FEW, MANY)})
+    attempt = partial(_guess, base, seen, truth, seed=seed)
+    with _one_thread():
+        width = _best_width(attempt, truth, known, widths, seed)
+        name = _best_attacker(attempt, truth, known, width, seed)
+        found = {w: attempt(known, ~known, w, CHOICES, EPOCHS) for w in {width, widths[-1]}}
+    return Inference(truth[~known], found[width][name], found[widths[-1]])
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Some hundred records are too few to share between threads: it takes ten times longer."""
+    usual = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(usual)
+
+
+def _trials(truth: np.ndarray, known: np.ndarray, count: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """What is fitted and what is looked at, part by part of the known half."""
+    part = np.full(len(truth), -1)
+    part[known] = folds(truth[known], count, seed)
+    return ((known & (part != k), part == k) for k in range(count))
+
+
+def _best_width(attempt: Attempt, truth: np.ndarray, known: np.ndarray, widths: list[int], seed: int) -> int:
+    rates = np.array(
+        [
+            [balanced(attempt(fit, look, width, CHOICES[:1])["logreg"][None], truth[look])[0] for width in widths]
+            for fit, look in _trials(truth, known, FOLDS, seed)
+        ]
+    )
+    better = rates - rates[:, :1]
+    convincing = better.mean(axis=0) - better.std(axis=0, ddof=1) / np.sqrt(FOLDS)
+    return widths[int(np.argmax(convincing))]
+
+
+def _best_attacker(attempt: Attempt, truth: np.ndarray, known: np.ndarray, width: int, seed: int) -> str:
+    rates = dict.fromkeys(CHOICES, 0.0)
+    for fit, look in _trials(truth, known, 2, seed):
+        for name, guess in attempt(fit, look, width, CHOICES, (20,)).items():
+            rates[name] += float(balanced(guess[None], truth[look])[0])
+    return max(CHOICES, key=lambda name: rates[name])
+
+
+def _guess(
+    base: np.ndarray,
+    seen: np.ndarray | None,
+    truth: np.ndarray,
+    known: np.ndarray,
+    unknown: np.ndarray,
+    width: int,
+    attackers: Sequence[str],
+    epochs: tuple[int, ...] = (),
+    *,
+    seed: int,
+) -> dict[str, np.ndarray]:
+    columns = base
+    if seen is not None and width:
+        related = np.argsort(-_between(seen[known], truth[known]), kind="stable")[:width]
+        columns = np.hstack([base, seen[:, related]])
+    view = View("adversary", (columns[known], truth[known]), (columns[unknown], truth[unknown]))
+    return guesses(view, torch_seed(seed, "security attack"), attackers, epochs)
+
+
+def _standard(columns: np.ndarray) -> np.ndarray:
+    """Columns of mean 0 and length 1; a constant one becomes 0. The square of what a group's sum is over them."""
+    centred = columns - columns.mean(axis=0)
+    length = np.sqrt((centred**2).sum(axis=0))
+    return np.divide(centred, length, out=np.zeros_like(centred), where=length > 1e-6 * np.abs(columns).max(axis=0))
+
+
+def _between(columns: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Between-group share of the variance of each column."""
+    groups = [truth == g for g in np.unique(truth)]
+    scaled = _standard(columns)
+    return np.sum([scaled[g].sum(axis=0) ** 2 / g.sum() for g in groups], axis=0)
+
+
+def dependence(seen: np.ndarray, truth: np.ndarray, seed: int) -> float:
+    """p-value that no column of a view is related to the truth, all columns together."""
+    if not seen.shape[1]:
+        return 1.0
+    rng, scaled = stream(seed, "security shuffles"), _standard(seen)
+    real = float(_between(seen, truth).max())
+    largest = np.zeros(SHUFFLES)
+    groups, sizes = np.unique(truth, return_counts=True)
+    for start in range(0, SHUFFLES, 500):
+        shuffled = np.stack([rng.permutation(truth) for _ in range(min(500, SHUFFLES - start))], axis=1)
+        total = np.zeros((scaled.shape[1], shuffled.shape[1]), np.float32)
+        for group, size in zip(groups, sizes, strict=True):
+            total += (scaled.T @ (shuffled == group).astype(np.float32)) ** 2 / size
+        largest[start : start + shuffled.shape[1]] = total.max(axis=0)
+    return float((1 + (largest >= real * (1 - 1e-6)).sum()) / (SHUFFLES + 1))
+
+
+def balanced(guess: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Mean over groups of the hit rate, for each row of guesses."""
+    return np.mean([(guess[:, truth == g] == g).mean(axis=1) for g in np.unique(truth)], axis=0)
+
+
+def gain_interval(
+    attack: np.ndarray, control: np.ndarray | None, truth: np.ndarray, level: float
+) -> tuple[float, float, float]:
+    """Balanced rate of an attack minus its control's (or chance), with a paired bootstrap interval over records."""
+    rng = stream(0, "security bootstrap")
+    groups = np.unique(truth)
+    drawn, gain = np.zeros(RESAMPLES), 0.0
+    for group in groups:
+        rows = truth == group
+        hit = (attack[rows] == group).astype(int)
+        base = 1 / len(groups) if control is None else (control[rows] == group).astype(int)
+        difference = hit - base
+        values, counts = np.unique(difference, return_counts=True)
+        drawn += rng.multinomial(rows.sum(), counts / rows.sum(), RESAMPLES) @ values / rows.sum() / len(groups)
+        gain += float(difference.mean()) / len(groups)
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    return gain, float(low), float(high)

@@ -1,0 +1,202 @@
+"""From rows to security.json, its table in Markdown, and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+
+from secure_sccvfl.report.tables import paper_figures
+from secure_sccvfl.security.dp_audit import Audit
+from secure_sccvfl.security.evaluation import CHOSEN, ERROR, LEAKS, NO_GAIN, Row
+from secure_sccvfl.security.run_views import FinishedRun
+
+LOGITS_TARGET, PGD_TARGET = 0.55, 0.05
+RECEIVER = "receiver of predictions, logits alone"
+OURS = "white box of this run"
+ATTACKS = {
+    "aia": "s of a record (balanced; attribute inference)",
+    "label": "y of a record (balanced, but where chance is the majority rate)",
+    "shares": "which of two secrets was shared",
+}
+Data = Mapping[str, Any]
+
+
+def checks(rows: Sequence[Row], audit: Audit) -> list[dict[str, Any]]:
+    """What must hold (promises), and what is aimed at (targets)."""
+    found = []
+    for row in rows:
+        name = f"{row.attack}: {row.view}"
+        if row.promise == NO_GAIN:
+            found.append(_check(name + " tells nothing", "promise", row.family_low, 0.0, not row.leak))
+        elif row.promise == LEAKS:
+            found.append(
+                _check(name + " leaks, as this mode declares", "promise", row.family_low, 0.0, bool(row.leak))
+            )
+        elif row.view == RECEIVER and row.strength == CHOSEN:
+            found.append(_check(name, "target", row.rate, LOGITS_TARGET, row.rate <= LOGITS_TARGET))
+        elif row.view == OURS and row.strength == 0.2:
+            found.append(_check(f"{name} at .20", "target", row.rate, PGD_TARGET, row.rate <= PGD_TARGET))
+    low = max(audit.epsilon_low, audit.epsilon_low_any)
+    found.append(_check("epsilon of one sketch, lower bound", "promise", low, audit.epsilon_high, audit.holds))
+    return found
+
+
+def _check(name: str, kind: str, value: float | None, limit: float, holds: bool) -> dict[str, Any]:
+    return {"check": name, "kind": kind, "value": value, "limit": limit, "holds": holds}
+
+
+def assemble(run: FinishedRun, rows: Sequence[Row], audit: Audit, seconds: float) -> dict[str, Any]:
+    """Everything as data."""
+    found = checks(rows, audit)
+    family = sum(row.promise != "shown" for row in rows)
+    paper = [f for f in paper_figures() if f["experiment"] == "attacks" and f["dataset"] == run.data.name]
+    return {
+        "version": 1,
+        "dataset": run.data.name,
+        "mode": run.options.mode,
+        "parties": len(run.parties),
+        "seed": run.options.seed,
+        "records": {"train": run.records, "attacked": len(run.rows), "guessed": len(run.rows) // 2},
+        "family": {"comparisons": family, "error": ERROR, "correction": "Bonferroni"},
+        "rows": [row.as_dict() for row in rows],
+        "dp_audit": audit.as_dict(),
+        "checks": found,
+        "ok": all(check["holds"] for check in found if check["kind"] == "promise"),
+        "paper": paper,
+        "seconds": round(seconds, 1),
+    }
+
+
+def markdown(report: Data) -> str:
+    """The table that a person reads."""
+    name = f"{report['dataset']}, {report['parties']} parties, mode {report['mode']}, seed {report['seed']}"
+    lines = [f"# Security evaluation: {name}", ""]
+    bad = [c for c in report["checks"] if not c["holds"]]
+    lines += [f"- **{c['kind']} not met**: {c['check']}: {_text(c['value'])}, limit {c['limit']:g}" for c in bad]
+    lines += ["" if bad else "All promises and targets are met.", ""]
+    lines += [
+        f"Attackers know the truth of half of {report['records']['attacked']} training records (shares: repetitions; "
+        "predictions: test records) and guess the other half. Gain: rate minus that of the same attacker without the "
+        "view (or chance); 0 to 0 means that by its own cross-validation it did best without the view. `Made to use "
+        "it`: the strongest of six attackers that had to use it, picked on the guessed records, so a bit too high. "
+        f"Intervals: 95 %. A leak is called over all {report['family']['comparisons']} comparisons together at "
+        f"{100 * report['family']['error']:g} % ({report['family']['correction']}): where the corrected interval of "
+        "the gain lies above 0, or some column is related to the truth (p below .05 / 2F).",
+    ]
+    for attack, meaning in ATTACKS.items():
+        rows = [r for r in report["rows"] if r["attack"] == attack and r["strength"] == CHOSEN]
+        if rows:
+            lines += ["", f"## {meaning}", ""]
+            lines += ["| view | rate | made to use it | chance | control | gain | p of columns | |", "|---" * 8 + "|"]
+            lines += [_line(row, report["rows"]) for row in rows]
+    lines += ["", "## Decisions flipped by moving mediators of test records (subspace-PGD)", ""]
+    lines += ["The white box of this run was put together from the shares of all parties, by the harness.", ""]
+    lines += _pgd_table(report["rows"])
+    audit = report["dp_audit"]
+    lines += [
+        "",
+        "## Differential privacy of one sketch, audited",
+        "",
+        f"{audit['samples']} samples through the real protocol, delta {audit['delta']:g}: epsilon is at least "
+        f"{audit['epsilon_low']:.2f} (Gaussian noise assumed; {audit['epsilon_low_any']:.2f} without) by the "
+        f"samples, and at most {audit['epsilon_high']:.2f} by the accountant (tight: "
+        f"{audit['epsilon_high_tight']:.2f}).",
+        "",
+        f"Took {report['seconds']:.0f} s.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _line(row: Data, rows: Sequence[Data]) -> str:
+    same = [r["rate"] for r in rows if (r["attack"], r["view"]) == (row["attack"], row["view"])]
+    forced = _percent(max(same[1:])) if len(same) > 1 else ""
+    verdict = {None: "", True: "**leak**", False: "no leak"}[row["leak"]]
+    if row["promise"] == LEAKS and row["leak"]:
+        verdict = "leaks, as declared"
+    related = "" if row["related"] is None else f"{row['related']:.3f}"
+    gain = _interval(row, "gain", "gain_low", "gain_high")
+    parts = (row["view"], _interval(row), forced, _percent(row["chance"]), _percent(row["control"]), gain)
+    return "| " + " | ".join((*parts, related, verdict)) + " |"
+
+
+def _pgd_table(rows: Sequence[Data]) -> list[str]:
+    models: dict[str, dict[float, Data]] = {}
+    for row in rows:
+        if row["attack"] == "pgd":
+            models.setdefault(row["view"], {})[row["strength"]] = row
+    radii = sorted({radius for found in models.values() for radius in found})
+    lines = ["| model | " + " | ".join(f"radius {r:g}" for r in radii) + " |", "|---" * (len(radii) + 1) + "|"]
+    for name, found in models.items():
+        cells = [_interval(found[radius]) for radius in radii]
+        lines.append(f"| {name.removeprefix('white box of ')} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _interval(row: Data, name: str = "rate", low: str = "low", high: str = "high") -> str:
+    return f"{_percent(row[name])} ({_percent(row[low])} to {_percent(row[high])})"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def _text(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def draw_views(rows: Sequence[Data], path: Path) -> None:
+    """One line per view: the attack's rate with its interval, its control, and chance. SVG or PNG by the name."""
+    kinds = [k for k in ATTACKS if any(r["attack"] == k for r in rows)]
+    chosen = {k: [r for r in rows if r["attack"] == k and r["strength"] == CHOSEN] for k in kinds}
+    heights = [len(chosen[k]) + 1 for k in kinds]
+    figure, axes = plt.subplots(
+        len(kinds), 1, figsize=(8.5, 0.34 * sum(heights) + 1), squeeze=False, height_ratios=heights, sharex=True
+    )
+    for axis, kind in zip(axes[:, 0], kinds, strict=True):
+        for at, row in enumerate(reversed(chosen[kind])):
+            colour = "C3" if row["leak"] or (row["leak"] is None and row["gain_low"] > 0) else "C0"
+            axis.plot([100 * row["low"], 100 * row["high"]], [at, at], color=colour)
+            axis.plot(100 * row["rate"], at, "o", color=colour)
+            axis.plot(100 * row["control"], at, "|", color="black", markersize=12)
+        axis.set_yticks(range(len(chosen[kind])), [r["view"] for r in reversed(chosen[kind])], fontsize=8)
+        axis.axvline(100 * chosen[kind][0]["chance"], color="grey", linestyle=":")
+        axis.set_title(ATTACKS[kind], fontsize=9, loc="left")
+        axis.set_ylim(-0.7, len(chosen[kind]) - 0.3)
+    axes[-1, 0].set_xlabel("right guesses, %; bar: control (the same attacker without the view)")
+    _save(figure, path)
+
+
+def draw_curves(rows: Sequence[Data], path: Path) -> None:
+    """Flipped decisions against the radius, and guesses against the attacker's epochs, with intervals."""
+    figure, axes = plt.subplots(1, 3, figsize=(14, 4.2))
+    panels = (("pgd", axes[0], "PGD radius"), ("aia", axes[1], "epochs, s"), ("label", axes[2], "epochs, y"))
+    for attack, axis, name in panels:
+        curves: dict[str, list[tuple[float, float, float, float]]] = {}
+        for row in rows:
+            strength = str(row["strength"]).removeprefix("mlp")
+            if row["attack"] == attack and strength.replace(".", "").isdigit():
+                point = (float(strength), 100 * row["rate"], 100 * row["low"], 100 * row["high"])
+                curves.setdefault(row["view"], []).append(point)
+        for view, points in curves.items():
+            x, rate, low, high = zip(*sorted(points), strict=True)
+            (line,) = axis.plot(x, rate, marker="o", markersize=3, label=view)
+            axis.fill_between(x, low, high, color=line.get_color(), alpha=0.08)
+        if attack != "pgd" and curves:
+            axis.axhline(100 * next(r["chance"] for r in rows if r["attack"] == attack), color="grey", linestyle=":")
+        axis.set(xlabel=name, ylabel="success, %")
+        if curves:
+            axis.legend(fontsize=5)
+    _save(figure, path)
+
+
+def _save(figure: Any, path: Path) -> None:
+    figure.tight_layout()
+    figure.savefig(path, dpi=120, metadata={"Date": None} if path.suffix == ".svg" else None)
+    plt.close(figure)

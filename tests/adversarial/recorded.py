@@ -1,0 +1,67 @@
+"""Small training runs in threads with transcripts and a wire-tap, sound or with a defence switched off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.wiretap import Wiretap
+from protocols import tuples
+from protocols.releases import ANY, Release, ReleasePlan
+from protocols.transport import Array
+from secure_sccvfl.secure_engine import SecureEngine
+from secure_sccvfl.security.run_views import FinishedRun
+from secure_sccvfl.train_job import TrainJob
+from tests import harness
+
+PARTIES = 3
+SHORT = {"lambdas": [8.0], "warmup": 4, "steps": 6, "refreshes": 0, "checkpoints": False}
+
+
+class OpeningJob(TrainJob):
+    """A job that declares the gradient of every record's logit as a release."""
+
+    def plan(self) -> ReleasePlan:
+        leak = Release("gradients", tuple(range(PARTIES)), (ANY, ANY), "test: what must be caught", times=1000)
+        return ReleasePlan([*super().plan().releases.values(), leak])
+
+
+def open_gradients(patch: pytest.MonkeyPatch) -> None:
+    """Every residual is opened to all parties."""
+    sound = SecureEngine._residual
+
+    def opening(self: SecureEngine, *arguments: Any) -> Array:
+        residual = sound(self, *arguments)
+        if "gradients" in self.session._plan.releases:
+            self.session.open(self.session.wrap(residual, 0), self.session.declared("gradients"))
+        return residual
+
+    patch.setattr(SecureEngine, "_residual", opening)
+
+
+def no_masks(patch: pytest.MonkeyPatch) -> None:
+    """Tuples as they should be, but all of zeros."""
+    import numpy as np
+
+    patch.setattr(tuples.Field, "expand", lambda self, draw, rank: np.zeros(self.shape, self.dtype))
+
+
+def record(folder: Path, make: type[TrainJob] = TrainJob) -> FinishedRun:
+    """Train shortly, with transcripts of all places and the bytes on the wire."""
+    config, listeners = harness.local_config(PARTIES, options=SHORT, job="train", deadline=60.0)
+    with Wiretap(config.parties, folder / "network") as tap, pytest.MonkeyPatch.context() as patch:
+        tapped = replace(config, parties=tap.addresses)
+        patch.setattr(harness, "local_config", lambda parties, **settings: (tapped, listeners))
+        jobs = [make(tapped, rank) for rank in range(PARTIES)]
+        harness.run_session(
+            lambda session: jobs[session.rank].run(session, lambda *step: None),
+            PARTIES,
+            jobs[0].plan(),
+            folder=folder,
+            transcripts=True,
+        )
+    (folder / "session.toml").write_text(tapped.to_toml())
+    return FinishedRun.load(folder)

@@ -1,0 +1,251 @@
+"""The security evaluation on real transcripts: a sound run passes, and each switched-off defence is caught."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from launch import run_mpc, security_eval
+from protocols import tuples
+from protocols.config import ConfigError
+from protocols.errors import LocalError
+from protocols.link import HEADER
+from protocols.releases import ReleasePlan
+from protocols.transcript import LIMIT, Transcript, read_transcript
+from protocols.transport import describe
+from secure_sccvfl.security.dp_audit import audit
+from secure_sccvfl.security.evaluation import ATTACK, NO_GAIN, Row, ViewAttacks
+from secure_sccvfl.security.inference import dependence, folds, gain_interval, infer
+from secure_sccvfl.security.report import assemble, checks, draw_curves, draw_views, markdown
+from secure_sccvfl.security.run_views import FinishedRun, Target, write_records
+from secure_sccvfl.security.share_probe import columns, drawn, held
+from secure_sccvfl.security.wire import contents, seen_by_network
+from tests.adversarial.recorded import OpeningJob, no_masks, open_gradients, record
+from tests.harness import run_session
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
+    return record(tmp_path_factory.mktemp("sound"))
+
+
+@pytest.fixture(scope="module")
+def maskless(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
+    with pytest.MonkeyPatch.context() as patch:
+        no_masks(patch)
+        return record(tmp_path_factory.mktemp("maskless"))
+
+
+def verdicts(run: FinishedRun, *wanted: tuple[Target, tuple[int, ...] | str]) -> list[bool | None]:
+    """Whether a leak is called for each of these views."""
+    attacks = ViewAttacks(run)
+    for target, view in wanted:
+        truth = run.truth(target)
+        if isinstance(view, str):
+            seen = run.seen_by_dealer() if view == "dealer" else run.seen_by_network()
+            attacks.add(ATTACK[target], view, truth, None, seen, promise=NO_GAIN)
+        else:
+            assert run.holder(target) not in view
+            attacks.add(ATTACK[target], run.name(view), truth, run.own(view), run.seen(view), promise=NO_GAIN)
+    attacks.decide()
+    return [row.leak for row in attacks.rows if row.promise == NO_GAIN]
+
+
+def test_a_sound_run_tells_nothing(sound: FinishedRun) -> None:
+    assert (sound.holder("s"), sound.holder("y")) == (1, 0)
+    assert verdicts(sound, ("s", (0, 2)), ("y", (1, 2)), ("s", "dealer"), ("y", "network")) == [False] * 4
+
+
+def test_all_coalitions_without_the_holder_are_looked_at(sound: FinishedRun) -> None:
+    assert sound.coalitions("s") == [(0,), (2,), (0, 2)]
+    assert sound.coalitions("y") == [(1,), (2,), (1, 2)]
+    assert sound.name((0,)) == "label holder bank" and sound.name((1, 2)) == "parties employer+bureau"
+
+
+def test_missing_masks_are_caught(maskless: FinishedRun) -> None:
+    assert verdicts(maskless, ("s", (2,)), ("y", (2,))) == [True, True]
+
+
+def test_opened_gradients_are_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_gradients(monkeypatch)
+    run = record(tmp_path, OpeningJob)
+    assert verdicts(run, ("y", (2,))) == [True]
+    assert any(
+        f.kind == "release" and f.step == "gradients" for f in read_transcript(tmp_path / "party-2/transcript")
+    )
+
+
+def in_the_clear(run: FinishedRun, folder: Path) -> Path:
+    """The same frames in TLS records that encrypt nothing."""
+    folder.mkdir()
+    places = ["party-0", "party-1", "party-2", "dealer"]
+    frames = [list(read_transcript(run.folder / place / "transcript")) for place in places]
+    for rank in range(3):
+        for caller in range(rank + 1, 4):
+            for source, target, way in ((caller, rank, "to"), (rank, caller, "from")):
+                plain = bytearray(b"handshake")
+                for frame in frames[source]:
+                    if frame.way == "out" and target in frame.peers:
+                        told = describe(frame.step, frame.specs) if frame.kind == "data" else b""
+                        plain += bytes(HEADER.size) + told + b"".join(a.tobytes() for a in frame.arrays)
+                pieces = (plain[at : at + 16384] for at in range(0, len(plain), 16384))
+                records = (b"\x17\x03\x03" + (len(p) + 17).to_bytes(2) + p + bytes(17) for p in pieces)
+                (folder / f"{rank}-{caller}-{way}.bin").write_bytes(b"".join(records))
+    return folder
+
+
+def test_a_network_that_is_not_encrypted_is_caught(maskless: FinishedRun, tmp_path: Path) -> None:
+    """And the same words encrypted are not: it is TLS that hides them here."""
+    assert verdicts(maskless, ("s", "network")) == [False]
+    network = maskless.folder / "network"
+    network.rename(tmp_path / "kept")
+    in_the_clear(maskless, network)
+    assert verdicts(maskless, ("s", "network")) == [True]
+
+
+def test_the_wire_is_lined_up_with_the_frames(maskless: FinishedRun, tmp_path: Path) -> None:
+    folder = in_the_clear(maskless, tmp_path / "clear")
+    paths = {n: maskless.folder / p / "transcript" for n, p in enumerate(["party-0", "party-1", "party-2", "dealer"])}
+    found = [
+        s
+        for s in seen_by_network(folder, paths, maskless.records)
+        if s.source[:3] == ("wire", "masked block", "1 to 0")
+    ]
+    sent = [f.arrays[0] for f in read_transcript(paths[1]) if f.way == "out" and f.step == "masked block"]
+    rows = [a for a in sent if len(a) == maskless.records]
+    assert found and len(found) == len(rows)
+    assert all(np.array_equal(s.words, a) for s, a in zip(found, rows, strict=True))
+
+
+def test_what_the_tap_saw_is_not_what_was_sent(sound: FinishedRun) -> None:
+    sent = [
+        f for f in read_transcript(sound.folder / "party-1/transcript") if f.way == "out" and f.step == "masked block"
+    ]
+    needle = sent[0].arrays[0].tobytes()[:64]
+    streams = [p.read_bytes() for p in sorted((sound.folder / "network").glob("*.bin"))]
+    assert sum(len(s) for s in streams) > 1_000_000
+    assert not any(needle in s for s in streams)
+    assert all(len(contents(s)) < len(s) for s in streams)
+
+
+def game(
+    monkeypatch: pytest.MonkeyPatch, sabotage: Callable[[pytest.MonkeyPatch], None] | None
+) -> tuple[bool, float]:
+    """Whether the coalition of parties 1 and 2 tells party 0's secrets apart, and how often it is right."""
+    with monkeypatch.context() as patch:
+        if sabotage:
+            sabotage(patch)
+        parts = run_session(lambda session: held(session, 0, 1000), 3, ReleasePlan([]))[1:]
+    truth, seen = drawn(1000, 0), columns(parts)
+    found = infer(None, seen, truth, 0)
+    gain, low, _ = gain_interval(found.chosen, None, found.truth, 0.999)
+    return low > 0 or dependence(seen, truth, 0) < 0.001, gain
+
+
+def short_masks(patch: pytest.MonkeyPatch) -> None:
+    """Eight bits in the place of 64."""
+    sound = tuples.Field.expand
+    patch.setattr(tuples.Field, "expand", lambda self, draw, rank: sound(self, draw, rank) & 0xFF)
+
+
+def test_shares_of_two_secrets_cannot_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert game(monkeypatch, None)[0] is False
+    for sabotage in (no_masks, short_masks):
+        caught, gain = game(monkeypatch, sabotage)
+        assert caught and gain > 0.4
+
+
+def test_one_telling_column_among_thousands_is_noticed_and_noise_is_not() -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 2, 500)
+    noise = (rng.integers(-(2**63), 2**63 - 1, (500, 3000)) / 2**63).astype(np.float32)
+    assert dependence(noise, truth, 0) > 0.01
+    telling = noise.copy()
+    telling[:, 1234] += 0.5 * truth
+    assert dependence(telling, truth, 0) < 0.001
+    own = rng.normal(size=(500, 5))
+    found, control = infer(own, telling, truth, 0), infer(own, None, truth, 0)
+    assert gain_interval(found.chosen, control.chosen, found.truth, 0.95)[1] > 0
+
+
+def test_the_test_of_columns_holds_its_level() -> None:
+    """Under shuffled truths its p-values are uniform: few small ones in many trials."""
+    rng = np.random.default_rng(1)
+    seen = rng.normal(size=(120, 50)).astype(np.float32)
+    small = sum(dependence(seen, rng.permutation(np.arange(120) % 2), k) < 0.1 for k in range(30))
+    assert small <= 9  # binomial(30, .1): 10 or more has a chance of .05 %
+
+
+def test_halves_are_balanced_and_do_not_meet() -> None:
+    truth = np.array([0] * 30 + [1] * 11)
+    part = folds(truth, 2, 3)
+    assert int(part[:30].sum()) == 15 and int(part[30:].sum()) == 5
+
+
+def test_gain_is_paired() -> None:
+    truth = np.repeat([0, 1], 200)
+    same = np.zeros(400, int)
+    assert gain_interval(same, same, truth, 0.95) == (0.0, 0.0, 0.0)
+    gain, low, high = gain_interval(truth, same, truth, 0.95)
+    assert (gain, low, high) == (0.5, 0.5, 0.5)
+
+
+def test_a_report_says_what_does_not_hold(sound: FinishedRun, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    noise = (rng.normal(0, 1.4, 2000), rng.normal(1, 1.4, 2000))
+    rows = [
+        Row("aia", "dealer", "chosen", 0.7, 0.6, 0.8, 0.5, 0.5, 0.2, 0.1, 0.3, NO_GAIN, 0.05, 0.2, True),
+        Row("aia", "dealer", "mlp10", 0.6, 0.5, 0.7, 0.5, 0.5),
+        Row("pgd", "white box of this run", 0.2, 0.1, 0.05, 0.15, 0.0),
+    ]
+    made = assemble(sound, rows, audit(*noise, 1.426, 1e-5), 1.0)
+    assert made["ok"] is False and [c["holds"] for c in made["checks"]] == [False, False, True]
+    assert "**leak**" in markdown(made) and "promise not met" in markdown(made) and "target not met" in markdown(made)
+    assert set(json.loads(json.dumps(made))["rows"][0]) >= {"attack", "view", "strength", "rate", "gain_high"}
+    for draw, name in itertools.product((draw_views, draw_curves), ("a.svg", "a.png")):
+        draw(made["rows"], tmp_path / name)
+        assert (tmp_path / name).stat().st_size > 1000
+    assert checks(rows, audit(noise[0], noise[1] + 4, 1.426, 1e-5))[-1]["holds"] is False
+
+
+def test_transcripts_are_private_bounded_and_never_silent(sound: FinishedRun, tmp_path: Path) -> None:
+    for path in sound.folder.glob("*/transcript/*"):
+        assert path.stat().st_mode & 0o077 == 0
+    kept = Transcript(tmp_path / "t", limit=100)
+    with pytest.raises(LocalError, match="larger than 100 bytes"):
+        kept.note("in", [0], "data", "step", [np.zeros(20)])
+    kept.close()
+    with pytest.raises(ConfigError, match="is there already"):
+        Transcript(tmp_path / "t", LIMIT)
+    with pytest.raises(ConfigError, match="make the run with --transcript"):
+        list(read_transcript(tmp_path / "nothing"))
+
+
+def test_mistakes_give_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, line in (
+        ([str(tmp_path)], "is not the folder of a run"),
+        ([str(tmp_path), "--seed", "1"], "--seed goes with --fresh"),
+    ):
+        assert security_eval.main(arguments) == 2
+        assert line in capsys.readouterr().err
+    own = tmp_path / "loans.toml"
+    own.write_text("")
+    assert run_mpc.main(["--dataset", str(own), "--parties", "3", "--transcript", "--out", str(tmp_path / "r")]) == 2
+    assert "benchmark or --pooled" in capsys.readouterr().err
+    assert run_mpc.main(["--transport", "gloo", "--transcript", "--out", str(tmp_path / "r")]) == 2
+    assert "needs the tls transport" in capsys.readouterr().err
+
+
+def test_records_can_be_read_back(sound: FinishedRun, tmp_path: Path) -> None:
+    import pandas as pd
+
+    rows = sound.split.test[:40]
+    write_records(sound.data, rows, tmp_path / "r.csv")
+    frame = pd.read_csv(tmp_path / "r.csv", dtype="string", keep_default_na=False)
+    read = np.column_stack([f.read(frame[f.name]) for f in sound.data.features])
+    assert np.array_equal(read, sound.data.values[rows], equal_nan=True)
