@@ -178,7 +178,7 @@ def shares(attacks: ViewAttacks, folder: Path) -> None:
 def prepared(run: FinishedRun) -> Prepared:
     """What the baselines start from: the same split and roles, in plaintext."""
     config = run.options.train_config()
-    roles = Roles(dict(next(run.models()).roles))  # type: ignore[arg-type]
+    roles = Roles(dict(next(run.models()).roles))
     budget = Budget(run.options.epsilon, run.options.delta, config.refreshes + 1)
     noise = GaussianNoise(budget, run.options.seed)
     with warnings.catch_warnings():
