@@ -3,6 +3,7 @@
     python launch/reproduce.py main --dataset german --split iid --seeds 10 --jobs 2 --out results/german
     python launch/reproduce.py main --dataset german --first-seed 200 --seeds 10 --out results/fresh
     python launch/reproduce.py main --dataset my-data.toml --out results/mine
+    python launch/reproduce.py discovery --out results
 
 Finished seeds are kept in OUT/seeds, so a run that was stopped goes on where it was. OUT gets
 results.json (data), results.md (tables with 95 % intervals) and plots.
@@ -113,7 +114,9 @@ def reproduce(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
-    parser.add_argument("experiment", choices=EXPERIMENTS, help="which table of the paper")
+    parser.add_argument(
+        "experiment", choices=(*EXPERIMENTS, "discovery"), help="which table of the paper; discovery: rank agreement"
+    )
     parser.add_argument(
         "--dataset",
         action="append",
@@ -131,7 +134,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return guarded("reproduce", lambda: run(options), debug=options.debug)
 
 
+def run_discovery(out: Path) -> int:
+    """Rank agreement of noisy scores, as OUT/discovery-utility.json and .md."""
+    from secure_sccvfl import utility
+
+    rows, command = utility.measure(), "python launch/reproduce.py discovery --out results"
+    out.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"command": command, "rows": rows}, indent=1)
+    (out / "discovery-utility.json").write_text(text + "\n", encoding="utf-8")
+    (out / "discovery-utility.md").write_text(utility.markdown(rows, command), encoding="utf-8")
+    print((out / "discovery-utility.md").read_text("utf-8"))
+    return OK
+
+
 def run(options: argparse.Namespace) -> int:
+    if options.experiment == "discovery":
+        return run_discovery(options.out)
     datasets = options.dataset or (["mobility"] if options.experiment == "folktables" else ["german"])
     for name in datasets:
         load_any(name)  # a name or a file that is wrong is told before work is handed out
