@@ -8,11 +8,11 @@ Before: shares of x. After: arithmetic shares of the bit [x < 0]. Nobody learns 
    public digit v of c, [v < digit] and [v = digit] are exclusive ors of entries of that row:
    16 pairs (less, equal) from no communication.
 3. Neighbouring digits are joined, (l, e) o (l', e') = (l xor e l', e e'), four times: 16 to 1,
-   one round of bit products each; 4, 2, 1 and 1 bytes a value.
+   one round of bit products each; 4, 2, 1 and 1/4 bytes a value.
 4. The bit is opened under a random bit that is shared both ways, which turns it into an
    arithmetic share (1 round, 1/8 byte).
 
-Together 6 rounds and about 17 bytes a value to each peer. Everything opened is under a fresh
+Together 6 rounds and about 15.4 bytes a value to each peer. Everything opened is under a fresh
 uniform mask. CrypTen instead adds m binary numbers of 64 bits (dozens of rounds).
 """
 

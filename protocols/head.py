@@ -18,7 +18,7 @@ Opened are only differences between a secret and a uniform tuple value that is u
 mask that belongs to one secret, so every view is uniform whatever the data are.
 
 Selection: `owner` holds a[i, g, :] for every group g, `holder` the one-hot s[i, :]; shares of
-a[i, s_i, :] come from one message each way between these two (1 round), and nothing else.
+a[i, s_i, :] come from one message each way between these two (1 round for each band of 2^11 rows), and nothing else.
 
 Fractions: encodings 16 bits, head and H 24, logits 40, residuals 28, so a band of 2^11 rows of
 magnitude 2^6 stays below 2^62, where truncation is exact (protocols/arithmetic.py).

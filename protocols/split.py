@@ -11,7 +11,7 @@ step, so every step masks them anew.
 | 1 | h - A and deltas - D by their owner, s - S by its holder, w - b | rows x width x (1 + groups), columns |
 | 2 | logits u + t modulo the period, shifts v - b_v: then residuals r and y = s v | rows x (1 + groups) |
 | 3 | r - b_r, y - b_y: head gradients; c = r - lam * shift is truncated | rows x (2 + groups) |
-| 4 | truncation of the update with rate and momentum as divisors; c - b_c | columns x 4, rows |
+| 4 | truncation of the update with rate and momentum as divisors; c - b_c | columns x 3 + 2, rows |
 | 5 | to each owner alone: its gradient (see below) | (rows + width) x probes |
 
 Why the first four tell nothing: all that is opened is a secret plus a uniform tuple value used once.

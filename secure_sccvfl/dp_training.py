@@ -5,8 +5,8 @@ of the scores. A step: residuals sigma(sum of s_p) - y in secret; every party's 
 of its own score (torch.func), weighted by the secret residuals and summed in secret; discrete Gaussian noise
 on the sum, in secret; the noisy sum is opened to its owner alone (three rounds, protocols/weighted_sums.py).
 
-The guarantee. A residual depends on its own record and on parameters that were released with noise, on
-nothing else: no secret head takes part here, because a head trained without noise would carry every record
+The guarantee. A residual and a gradient depend on their own record and on parameters that were released with
+noise, on nothing else: columns are not centred on means of records, and no secret head takes part here, because a head trained without noise would carry every record
 into every residual, and the sensitivity would not hold. So each step is one Gaussian release of joint
 sensitivity clip * (1 + 2^-10) * sqrt(parties) under adding or removing a record, charged before it is made.
 Steps are full-batch: a public choice of rows would not amplify privacy, and at these sizes few full steps
@@ -106,11 +106,12 @@ class Score:
     """One party's score network and its per-record gradients. Party-local."""
 
     def __init__(self, party: Party, units: int, seed: int) -> None:
-        plain = plain_encoding(party.layout, party.units)
-        self.plain = PlainEncoder(party.layout, plain.mean(axis=0))
-        self.rows = torch.tensor(self.plain(party.units))
+        self.layout = party.layout
+        # Not centred: a mean over records would carry each of them into every other one's gradient.
+        self.rows = torch.tensor(plain_encoding(party.layout, party.units))
+        self.columns = self.rows.shape[1]
         generator = torch.Generator().manual_seed(torch_seed(seed, "dp", *party.layout.names))
-        wide = torch.randn(self.plain.columns, units, generator=generator, dtype=torch.float64) / 2
+        wide = torch.randn(self.columns, units, generator=generator, dtype=torch.float64) / 2
         # Output weights of both signs and of size 1: with a small start no unit would move.
         out = torch.ones(units, dtype=torch.float64)
         out[units // 2 :] = -1
@@ -143,8 +144,11 @@ class Score:
         """Plain columns, and the units scaled to deviation 1 on the own training rows."""
         wide, bias, _ = self._unpack(self.theta)
         made = torch.relu(self.rows @ wide + bias).numpy()
-        scale = np.maximum(made.std(axis=0), 1e-3)
-        return FeatureEncoder(self.plain, wide.numpy() / scale, bias.numpy() / scale, made.mean(axis=0) / scale)
+        scale, mean = np.maximum(made.std(axis=0), 1e-3), self.rows.numpy().mean(axis=0)
+        shifted = bias.numpy() + mean @ wide.numpy()  # the encoder centres its columns; the units were not
+        return FeatureEncoder(
+            PlainEncoder(self.layout, mean), wide.numpy() / scale, shifted / scale, made.mean(axis=0) / scale
+        )
 
 
 def train_dp(
@@ -161,8 +165,8 @@ def train_dp(
     hooks = Hooks() if hooks is None else hooks
     (own,) = train.parties
     score, rank = Score(own, config.units, seed), session.rank
-    if score.plain.columns != columns[rank]:
-        raise ValueError(f"{columns[rank]} columns were declared, there are {score.plain.columns}")
+    if score.columns != columns[rank]:
+        raise ValueError(f"{columns[rank]} columns were declared, there are {score.columns}")
     widths = [parameters_of(width, config) for width in columns]
     label = session.party.zero_share((train.rows, 1))
     if rank == label_holder:

@@ -213,12 +213,12 @@ class Trainer:
         if config.discovery.conditional and self.state.residual is None:
             self._go_on(residual=self.discovery.residual(self.validation.parties))
         rounds = config.refreshes + 1
+        step = Step(config.rate, config.momentum)  # one object: an engine prepares for it once
         for refresh in range(self.state.refreshes, rounds):
             self.hooks.progress("discovery and warm-up", refresh, rounds)
             state = self.state
             sketches, finding = self.discovery.refresh(refresh, state.sketches, state.finding, state.residual)
             self._go_on(sketches=sketches, finding=finding)
-            step = Step(config.rate, config.momentum)
             count = config.warmup // rounds
             head = self.engine.steps(self.state.head, self.batch, None, step, self.flat, count)
             self._go_on(head=head, refreshes=refresh + 1)

@@ -1,5 +1,7 @@
 """Encoders from noisy batch gradients: the sums, their sensitivity, their noise, their price, and the attack."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -51,6 +53,24 @@ def test_no_record_counts_for_more_than_the_sensitivity():
     rows = np.random.default_rng(0).normal(size=(500, 30)) * np.geomspace(1e-3, 1e3, 500)[:, None]
     short = weighted_sums.clipped(rows, 0.7).astype(object)
     assert all(sum(v * v for v in row) <= (0.7 * 2**16) ** 2 for row in short)  # exact integers
+
+
+def test_no_record_moves_the_score_or_gradient_of_another():
+    (party,) = german_part(0).parties
+    odd = replace(party, units=np.vstack([party.units[:50], 1 - party.units[50:51]]))
+    alone, with_one_more = (Score(p, 4, 0) for p in (party.take(np.arange(50)), odd))
+    assert np.abs(alone.scores(7.0) - with_one_more.scores(7.0)[:50]).max() < 1e-12
+    assert np.abs(alone.gradients() - with_one_more.gradients()[:50]).max() < 1e-12
+
+
+def test_the_encoder_gives_the_units_that_were_trained():
+    (party,) = german_part(0).parties
+    score = Score(party, 4, 0)
+    wide, bias, _ = score._unpack(score.theta)
+    units = np.maximum(score.rows.numpy() @ wide.numpy() + bias.numpy(), 0.0)
+    made = score.encoder()(party.units)[:, -4:]
+    scale = np.maximum(units.std(axis=0), 1e-3)
+    assert np.allclose(made, (units - units.mean(axis=0)) / scale)
 
 
 def german_part(rank, rows=None):

@@ -1,4 +1,4 @@
-"""The Engine contract. Every engine passes these; the plaintext one is the reference."""
+"""The Engine contract on the plaintext engine, the reference; test_secure_engine.py holds the secret one to it."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What the paper's method does when it is run to the letter (FINDINGS 4 and 5)."""
+"""What the paper's method does when it is run to the letter."""
 
 import numpy as np
 import pytest
