@@ -6,9 +6,10 @@ of its own score (torch.func), weighted by the secret residuals and summed in se
 on the sum, in secret; the noisy sum is opened to its owner alone (three rounds, protocols/weighted_sums.py).
 
 The guarantee. A residual and a gradient depend on their own record and on parameters that were released with
-noise, on nothing else: columns are not centred on means of records, and no secret head takes part here, because a head trained without noise would carry every record
-into every residual, and the sensitivity would not hold. So each step is one Gaussian release of joint
-sensitivity clip * (1 + 2^-10) * sqrt(parties) under adding or removing a record, charged before it is made.
+noise, on nothing else. So columns are not centred on means of records, and no secret head takes part: a head
+trained without noise would carry every record into every residual, and the sensitivity would not hold. Each step
+is then one Gaussian release of joint sensitivity clip * (1 + 2^-10) * sqrt(parties) under adding or removing a
+record, charged before it is made.
 Steps are full-batch: a public choice of rows would not amplify privacy, and at these sizes few full steps
 buy more than many small ones. Afterwards the hidden units are further columns of the party's encoder and
 the secret head is trained as in `sealed`, which opens no gradient.

@@ -85,7 +85,7 @@ def german_part(rank, rows=None):
 
 
 def columns_of(rank):
-    return Score(german_part(rank).parties[0], 1, 0).plain.columns
+    return Score(german_part(rank).parties[0], 1, 0).columns
 
 
 def run_dp(config, tmp_path, multiplier, epsilon=8.0, rows=None):
