@@ -150,7 +150,7 @@ def test_noise_takes_the_labels_away(tmp_path):
     naked = run_dp(config, tmp_path / "open", multiplier=1e-3, epsilon=1e9, rows=rows)
     noisy = run_dp(config, tmp_path / "noisy", multiplier=3.0, epsilon=8.0, rows=rows)
     best = max(labels_from_dp(model.seen, label).rate for model, *_ in naked)
-    assert best > 0.97
+    assert best > 0.9
     rates = [labels_from_dp(model.seen, label) for model, *_ in noisy]
     assert all(rate.low <= rate.chance for rate in rates)
 
