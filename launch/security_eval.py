@@ -93,11 +93,14 @@ def attack_views(folder: Path) -> ViewAttacks:
 
 def _rest(options: argparse.Namespace, views: Any, started: float) -> dict[str, Any]:
     """Sessions that the evaluation needs, attacks on them and on the model, and the report."""
+    import torch
+
     from secure_sccvfl.security import evaluation, report
     from secure_sccvfl.security.dp_audit import of_results
     from secure_sccvfl.security.run_views import FinishedRun
 
     warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
     run = FinishedRun.load(options.run)
     work = options.run / "security"
     shutil.rmtree(work, ignore_errors=True)
