@@ -15,6 +15,7 @@ Needs data that may be pooled: transcripts of all parties in one place give ever
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import json
 import multiprocessing
@@ -27,7 +28,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launch.console import CHECK_FAILED, EXIT_CODES, OK, THREAD_VARIABLES, guarded
+from launch.console import CHECK_FAILED, OK, THREAD_VARIABLES, Parser, guarded
 
 if TYPE_CHECKING:
     from secure_sccvfl.security.evaluation import ViewAttacks
@@ -37,9 +38,7 @@ _FRESH = ("dataset", "seed", "parties", "mode")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run made with --transcript")
     parser.add_argument("--fresh", action="store_true", help="make the run first; RUN must be a new folder")
     parser.add_argument("--dataset", help="with --fresh: as for run_mpc.py")
@@ -47,8 +46,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--parties", help="with --fresh: as for run_mpc.py")
     parser.add_argument("--mode", help="with --fresh: as for run_mpc.py")
     parser.add_argument("--releases", type=int, default=400, help="sketches for the audit, with and without (400)")
-    parser.add_argument("--json", action="store_true", help="print security.json instead of the table")
-    parser.add_argument("--debug", action="store_true", help="tracebacks")
     options = parser.parse_args(arguments)
     return guarded("security_eval", lambda: evaluate(options), debug=options.debug)
 
@@ -65,7 +62,8 @@ def evaluate(options: argparse.Namespace) -> int:
         from launch import run_mpc
 
         settings = [text for name in given for text in (f"--{name}", getattr(options, name))]
-        made = run_mpc.main(["--transcript", "--no-baselines", "--json", "--out", str(options.run), *settings])
+        with contextlib.redirect_stdout(sys.stderr):
+            made = run_mpc.main(["--transcript", "--no-harness", "--out", str(options.run), *settings])
         if made != OK:
             return made
     started = time.monotonic()
@@ -95,11 +93,14 @@ def attack_views(folder: Path) -> ViewAttacks:
 
 def _rest(options: argparse.Namespace, views: Any, started: float) -> dict[str, Any]:
     """Sessions that the evaluation needs, attacks on them and on the model, and the report."""
+    import torch
+
     from secure_sccvfl.security import evaluation, report
     from secure_sccvfl.security.dp_audit import of_results
     from secure_sccvfl.security.run_views import FinishedRun
 
     warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
     run = FinishedRun.load(options.run)
     work = options.run / "security"
     shutil.rmtree(work, ignore_errors=True)

@@ -346,6 +346,11 @@ def cost_rows(report: Report) -> list[dict[str, Any]]:
     ]
 
 
+def _strength(row: Mapping[str, Any]) -> float:
+    """A row without a strength is the attacker that the adversary would choose: the last word on a view."""
+    return math.inf if row["strength"] is None else float(row["strength"])
+
+
 def attack_panels(security: Mapping[str, Any] | None) -> list[dict[str, str]]:
     """For each attack: every view at its strongest, and curves over strength where there are several."""
     rows = security["rows"] if security is not None else []
@@ -353,7 +358,7 @@ def attack_panels(security: Mapping[str, Any] | None) -> list[dict[str, str]]:
     for attack in dict.fromkeys(row["attack"] for row in rows):
         here = [row for row in rows if row["attack"] == attack]
         views = list(dict.fromkeys(row["view"] for row in here))
-        series = {v: sorted((r for r in here if r["view"] == v), key=lambda r: r["strength"] or 0) for v in views}
+        series = {v: sorted((r for r in here if r["view"] == v), key=_strength) for v in views}
         title = ATTACKS.get(attack, attack)
         dots = [
             Dot(v, s[-1]["rate"], s[-1]["low"], s[-1]["high"], False, s[-1]["control"]) for v, s in series.items()
@@ -372,7 +377,8 @@ def attack_panels(security: Mapping[str, Any] | None) -> list[dict[str, str]]:
                 "svg": forest(title, dots, chance=chance or None),
             }
         )
-        several = {v: s for v, s in series.items() if len({r["strength"] for r in s}) > 1}
+        measured = {v: [r for r in s if r["strength"] is not None] for v, s in series.items()}
+        several = {v: s for v, s in measured.items() if len(s) > 1}
         if several:
             lines = [
                 Line(v, [(r["strength"], r["rate"]) for r in s], [(r["low"], r["high"]) for r in s])

@@ -35,14 +35,17 @@ class Seen:
 
 
 def by_record(array: Array, records: int) -> Array | None:
-    """The array with one row per record, or None if it has no such axis."""
+    """The array with one row per record, or None if it has no such axis.
+
+    A longer vector begins with some words for each record, as sketches of gradients do.
+    """
     if array.dtype.kind not in "iu":
         return None
     for axis, length in enumerate(array.shape):
         if length == records:
             return np.moveaxis(array, axis, 0).reshape(records, -1)
-    if array.ndim == 1 and array.size and array.size % records == 0:
-        return array.reshape(records, -1)
+    if array.ndim == 1 and array.size > records:
+        return array[: array.size // records * records].reshape(records, -1)
     return None
 
 

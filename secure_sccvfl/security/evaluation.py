@@ -1,11 +1,12 @@
 """All attacks on all views of a finished run, as rows of data, and what must hold for them.
 
 A row: attack, view, strength, rate with its 95 % interval, chance, control, gain over the control (or chance) with
-its 95 % interval. Strength `chosen` is the attacker that the adversary itself would choose (`inference`); the others
-are there for the curves. Many views are looked at, so a verdict needs more than one interval that misses: with
-F comparisons a leak is called where the gain's interval at level 1 - .05 / F lies above 0, or where some column of
-the view is related to the truth at .05 / 2F (Bonferroni, so all verdicts together are wrong in at most 5 % of
-evaluations of a safe run).
+its 95 % interval. Without a strength: the attacker that the adversary itself would choose (`inference`), and
+`forced`, the best of six that had to use the view; with one (epochs of a network, radius): points of a curve.
+
+Many views are looked at, so a verdict needs more than one interval that misses: with F comparisons a leak is called
+where the gain's interval at level 1 - .05 / F lies above 0, or where some column of the view is related to the
+truth at .05 / 2F (Bonferroni, so all verdicts together are wrong in at most 5 % of evaluations of a safe run).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from secure_sccvfl.attacks.aia import EPOCHS
 from secure_sccvfl.attacks.labels import example_gradients, from_example_gradients
 from secure_sccvfl.attacks.pgd import RADII, subspace_pgd
 from secure_sccvfl.attacks.view import Rate, WhiteBox
@@ -27,6 +29,7 @@ from secure_sccvfl.noise import Budget, GaussianNoise
 from secure_sccvfl.plain_engine import PlainEngine
 from secure_sccvfl.policy import Roles
 from secure_sccvfl.prepared import Fitted, Prepared
+from secure_sccvfl.run_options import Mode
 from secure_sccvfl.security.inference import Inference, balanced, dependence, gain_interval, infer
 from secure_sccvfl.security.run_views import FinishedRun, Target
 from secure_sccvfl.security.share_probe import columns, drawn, read_probe
@@ -36,9 +39,11 @@ Attack = Literal["aia", "label", "pgd", "shares"]
 ATTACK: Mapping[Target, Attack] = {"s": "aia", "y": "label"}
 ERROR = 0.05
 BASELINES = ("erm", "logreg", "drop_m", "paper")
-CHOSEN = "chosen"
 SHOWN, NO_GAIN, LEAKS = "shown", "no gain", "leaks by design"
 """What is promised for a view: nothing (it is there for comparison), that it tells nothing, or that it does tell."""
+
+PROMISE: Mapping[Mode, str] = {"sealed": NO_GAIN, "split": LEAKS, "dp": SHOWN}
+"""What parties learn of labels: `dp` gives noisy sums of gradients, whose price the ledger has."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class Row:
 
     attack: Attack
     view: str
-    strength: str | float
+    strength: float | None
     rate: float
     low: float
     high: float
@@ -56,6 +61,7 @@ class Row:
     gain: float | None = None
     gain_low: float | None = None
     gain_high: float | None = None
+    forced: float | None = None
     promise: str = SHOWN
     family_low: float | None = None
     related: float | None = None
@@ -72,13 +78,16 @@ def compared(
     chance = 1 / len(np.unique(found.truth))
     base = None if control is None else control.chosen
     against = chance if base is None else float(balanced(base[None], found.truth)[0])
-    rows = []
-    for strength, guess in ((CHOSEN, found.chosen), *found.each.items()):
-        rate = Rate.balanced(strength, view, guess, found.truth)
-        rows.append(Row(attack, view, strength, rate.rate, rate.low, rate.high, chance, against))
+
+    def row(strength: float | None, guess: np.ndarray) -> Row:
+        rate = Rate.balanced(attack, view, guess, found.truth)
+        return Row(attack, view, strength, rate.rate, rate.low, rate.high, chance, against)
+
     gain, low, high = gain_interval(found.chosen, base, found.truth, 1 - ERROR)
-    rows[0] = replace(rows[0], gain=gain, gain_low=low, gain_high=high, promise=promise, related=related)
-    return rows
+    forced = max(row(None, guess).rate for guess in found.each.values())
+    first = replace(row(None, found.chosen), gain=gain, gain_low=low, gain_high=high, forced=forced)
+    curve = [row(epochs, found.each[f"mlp{epochs}"]) for epochs in EPOCHS]
+    return [replace(first, promise=promise, related=related), *curve]
 
 
 class ViewAttacks:
@@ -115,7 +124,7 @@ class ViewAttacks:
         dealer, network = run.seen_by_dealer(), run.seen_by_network()
         for target in self.targets:
             attack, truth = ATTACK[target], run.truth(target)
-            gradients = run.options.mode != "sealed" and target == "y"
+            promise = PROMISE[run.options.mode] if target == "y" else NO_GAIN
             for members in run.coalitions(target):
                 progress(f"{attack}: {run.name(members)}")
                 if members not in seen:
@@ -127,7 +136,7 @@ class ViewAttacks:
                     run.own(members),
                     seen[members],
                     evidence=run.evidence(members),
-                    promise=LEAKS if gradients else NO_GAIN,
+                    promise=promise,
                 )
             for view, words in (("dealer", dealer), ("network", network)):
                 progress(f"{attack}: {view}")
@@ -142,15 +151,15 @@ class ViewAttacks:
         self.rows += other.rows
         self._kept |= other._kept
 
-    def decide(self) -> None:
+    def decide(self, error: float = ERROR) -> None:
         """Verdicts over the family of all views that a promise is made for."""
         family = [i for i, row in enumerate(self.rows) if row.promise != SHOWN]
         for i in family:
             row = self.rows[i]
             found, control = self._kept[row.attack, row.view]
             base = None if control is None else control.chosen
-            _, low, _ = gain_interval(found.chosen, base, found.truth, 1 - ERROR / len(family))
-            related = row.related is not None and row.related < ERROR / (2 * len(family))
+            _, low, _ = gain_interval(found.chosen, base, found.truth, 1 - error / len(family))
+            related = row.related is not None and row.related <= error / (2 * len(family))
             self.rows[i] = replace(row, family_low=low, leak=low > 0 or related)
 
 
@@ -215,11 +224,9 @@ def _paper(attacks: ViewAttacks, ready: Prepared, fitted: Fitted, rows: np.ndarr
         gradients = example_gradients(fitted.predict, ready.units[rows], label, party)
         rate = from_example_gradients(gradients, label)
         view = f"plaintext server's gradients at {ready.parties[party].name} (paper)"
-        gain = rate.rate - rate.chance
-        attacks.rows.append(
-            Row("label", view, CHOSEN, rate.rate, rate.low, rate.high, rate.chance, rate.chance, gain,
-                rate.low - rate.chance, rate.high - rate.chance)
-        )  # fmt: skip
+        low, high = rate.low - rate.chance, rate.high - rate.chance
+        shown = Row("label", view, None, rate.rate, rate.low, rate.high, rate.chance, rate.chance)
+        attacks.rows.append(replace(shown, gain=rate.rate - rate.chance, gain_low=low, gain_high=high))
 
 
 def pgd_rows(view: str, logits: Any, ready: Prepared) -> Iterator[Row]:

@@ -13,7 +13,7 @@ from matplotlib import pyplot as plt
 
 from secure_sccvfl.report.tables import paper_figures
 from secure_sccvfl.security.dp_audit import Audit
-from secure_sccvfl.security.evaluation import CHOSEN, ERROR, LEAKS, NO_GAIN, Row
+from secure_sccvfl.security.evaluation import ERROR, LEAKS, NO_GAIN, SHOWN, Row
 from secure_sccvfl.security.run_views import FinishedRun
 
 LOGITS_TARGET, PGD_TARGET = 0.55, 0.05
@@ -38,7 +38,7 @@ def checks(rows: Sequence[Row], audit: Audit) -> list[dict[str, Any]]:
             found.append(
                 _check(name + " leaks, as this mode declares", "promise", row.family_low, 0.0, bool(row.leak))
             )
-        elif row.view == RECEIVER and row.strength == CHOSEN:
+        elif row.view == RECEIVER and row.strength is None:
             found.append(_check(name, "target", row.rate, LOGITS_TARGET, row.rate <= LOGITS_TARGET))
         elif row.view == OURS and row.strength == 0.2:
             found.append(_check(f"{name} at .20", "target", row.rate, PGD_TARGET, row.rate <= PGD_TARGET))
@@ -54,7 +54,7 @@ def _check(name: str, kind: str, value: float | None, limit: float, holds: bool)
 def assemble(run: FinishedRun, rows: Sequence[Row], audit: Audit, seconds: float) -> dict[str, Any]:
     """Everything as data."""
     found = checks(rows, audit)
-    family = sum(row.promise != "shown" for row in rows)
+    family = sum(row.promise != SHOWN for row in rows)
     paper = [f for f in paper_figures() if f["experiment"] == "attacks" and f["dataset"] == run.data.name]
     return {
         "version": 1,
@@ -90,11 +90,11 @@ def markdown(report: Data) -> str:
         "the gain lies above 0, or some column is related to the truth (p below .05 / 2F).",
     ]
     for attack, meaning in ATTACKS.items():
-        rows = [r for r in report["rows"] if r["attack"] == attack and r["strength"] == CHOSEN]
+        rows = [r for r in report["rows"] if r["attack"] == attack and r["strength"] is None]
         if rows:
             lines += ["", f"## {meaning}", ""]
             lines += ["| view | rate | made to use it | chance | control | gain | p of columns | |", "|---" * 8 + "|"]
-            lines += [_line(row, report["rows"]) for row in rows]
+            lines += [_line(row) for row in rows]
     lines += ["", "## Decisions flipped by moving mediators of test records (subspace-PGD)", ""]
     lines += ["The white box of this run was put together from the shares of all parties, by the harness.", ""]
     lines += _pgd_table(report["rows"])
@@ -114,9 +114,8 @@ def markdown(report: Data) -> str:
     return "\n".join(lines)
 
 
-def _line(row: Data, rows: Sequence[Data]) -> str:
-    same = [r["rate"] for r in rows if (r["attack"], r["view"]) == (row["attack"], row["view"])]
-    forced = _percent(max(same[1:])) if len(same) > 1 else ""
+def _line(row: Data) -> str:
+    forced = "" if row["forced"] is None else _percent(row["forced"])
     verdict = {None: "", True: "**leak**", False: "no leak"}[row["leak"]]
     if row["promise"] == LEAKS and row["leak"]:
         verdict = "leaks, as declared"
@@ -154,7 +153,7 @@ def _text(value: float | None) -> str:
 def draw_views(rows: Sequence[Data], path: Path) -> None:
     """One line per view: the attack's rate with its interval, its control, and chance. SVG or PNG by the name."""
     kinds = [k for k in ATTACKS if any(r["attack"] == k for r in rows)]
-    chosen = {k: [r for r in rows if r["attack"] == k and r["strength"] == CHOSEN] for k in kinds}
+    chosen = {k: [r for r in rows if r["attack"] == k and r["strength"] is None] for k in kinds}
     heights = [len(chosen[k]) + 1 for k in kinds]
     figure, axes = plt.subplots(
         len(kinds), 1, figsize=(8.5, 0.34 * sum(heights) + 1), squeeze=False, height_ratios=heights, sharex=True
@@ -180,9 +179,8 @@ def draw_curves(rows: Sequence[Data], path: Path) -> None:
     for attack, axis, name in panels:
         curves: dict[str, list[tuple[float, float, float, float]]] = {}
         for row in rows:
-            strength = str(row["strength"]).removeprefix("mlp")
-            if row["attack"] == attack and strength.replace(".", "").isdigit():
-                point = (float(strength), 100 * row["rate"], 100 * row["low"], 100 * row["high"])
+            if row["attack"] == attack and row["strength"] is not None:
+                point = (row["strength"], 100 * row["rate"], 100 * row["low"], 100 * row["high"])
                 curves.setdefault(row["view"], []).append(point)
         for view, points in curves.items():
             x, rate, low, high = zip(*sorted(points), strict=True)

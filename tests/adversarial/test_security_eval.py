@@ -28,6 +28,9 @@ from secure_sccvfl.security.wire import contents, seen_by_network
 from tests.adversarial.recorded import OpeningJob, no_masks, open_gradients, record
 from tests.harness import run_session
 
+RARE = 0.004
+"""How often a sound run may fail a test here: masks are new in every run."""
+
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
@@ -52,7 +55,7 @@ def verdicts(run: FinishedRun, *wanted: tuple[Target, tuple[int, ...] | str]) ->
         else:
             assert run.holder(target) not in view
             attacks.add(ATTACK[target], run.name(view), truth, run.own(view), run.seen(view), promise=NO_GAIN)
-    attacks.decide()
+    attacks.decide(RARE)
     return [row.leak for row in attacks.rows if row.promise == NO_GAIN]
 
 
@@ -199,8 +202,8 @@ def test_a_report_says_what_does_not_hold(sound: FinishedRun, tmp_path: Path) ->
     rng = np.random.default_rng(0)
     noise = (rng.normal(0, 1.4, 2000), rng.normal(1, 1.4, 2000))
     rows = [
-        Row("aia", "dealer", "chosen", 0.7, 0.6, 0.8, 0.5, 0.5, 0.2, 0.1, 0.3, NO_GAIN, 0.05, 0.2, True),
-        Row("aia", "dealer", "mlp10", 0.6, 0.5, 0.7, 0.5, 0.5),
+        Row("aia", "dealer", None, 0.7, 0.6, 0.8, 0.5, 0.5, 0.2, 0.1, 0.3, 0.7, NO_GAIN, 0.05, 0.2, True),
+        Row("aia", "dealer", 10, 0.6, 0.5, 0.7, 0.5, 0.5),
         Row("pgd", "white box of this run", 0.2, 0.1, 0.05, 0.15, 0.0),
     ]
     made = assemble(sound, rows, audit(*noise, 1.426, 1e-5), 1.0)
