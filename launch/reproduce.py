@@ -4,6 +4,7 @@
     python launch/reproduce.py main --dataset german --first-seed 200 --seeds 10 --out results/fresh
     python launch/reproduce.py main --dataset my-data.toml --out results/mine
     python launch/reproduce.py discovery --out results
+    python launch/reproduce.py secure --dataset german --first-seed 200 --seeds 10 --out results/secure-german
 
 Finished seeds are kept in OUT/seeds, so a run that was stopped goes on where it was. OUT gets
 results.json (data), results.md (tables with 95 % intervals) and plots.
@@ -115,7 +116,7 @@ def reproduce(
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument(
-        "experiment", choices=(*EXPERIMENTS, "discovery"), help="which table of the paper; discovery: rank agreement"
+        "experiment", choices=(*EXPERIMENTS, "discovery", "secure"), help="which table; secure: whole runs in secret"
     )
     parser.add_argument(
         "--dataset",
@@ -147,9 +148,23 @@ def run_discovery(out: Path) -> int:
     return OK
 
 
+def run_secure_seeds(options: argparse.Namespace) -> int:
+    from launch.reproduce_secure import run_secure
+
+    dataset, split = (options.dataset or ["german"])[0], (options.split or ["iid"])[0]
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    command = f"python launch/reproduce.py secure --dataset {dataset} --split {split} "
+    command += f"--first-seed {options.first_seed} --seeds {options.seeds}"
+    run_secure(dataset, split, seeds, options.out, command)
+    print((options.out / "results.md").read_text("utf-8"))
+    return OK
+
+
 def run(options: argparse.Namespace) -> int:
     if options.experiment == "discovery":
         return run_discovery(options.out)
+    if options.experiment == "secure":
+        return run_secure_seeds(options)
     datasets = options.dataset or (["mobility"] if options.experiment == "folktables" else ["german"])
     for name in datasets:
         load_any(name)  # a name or a file that is wrong is told before work is handed out
