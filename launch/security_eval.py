@@ -20,8 +20,8 @@ import csv
 import json
 import multiprocessing
 import os
-import shutil
 import sys
+import tempfile
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
@@ -70,7 +70,8 @@ def evaluate(options: argparse.Namespace) -> int:
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         views = pool.submit(attack_views, options.run)
-        report = _rest(options, views.result, started)
+        with tempfile.TemporaryDirectory(prefix="sccvfl-") as work:
+            report = _rest(options, Path(work), views.result, started)
     if options.json:
         print(json.dumps(report))
     else:
@@ -91,7 +92,7 @@ def attack_views(folder: Path) -> ViewAttacks:
     return attacks
 
 
-def _rest(options: argparse.Namespace, views: Any, started: float) -> dict[str, Any]:
+def _rest(options: argparse.Namespace, work: Path, views: Any, started: float) -> dict[str, Any]:
     """Sessions that the evaluation needs, attacks on them and on the model, and the report."""
     import torch
 
@@ -102,8 +103,6 @@ def _rest(options: argparse.Namespace, views: Any, started: float) -> dict[str, 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     run = FinishedRun.load(options.run)
-    work = options.run / "security"
-    shutil.rmtree(work, ignore_errors=True)
     attacks = evaluation.ViewAttacks(run)
     _say("predictions of the test records")
     test = run.split.test
@@ -124,11 +123,24 @@ def _rest(options: argparse.Namespace, views: Any, started: float) -> dict[str, 
     found.join(attacks)
     found.decide()
     made = report.assemble(run, found.rows, audit, time.monotonic() - started)
-    (options.run / "security.json").write_text(json.dumps(made, indent=1) + "\n")
-    (options.run / "security.md").write_text(report.markdown(made))
-    report.draw_views(made["rows"], options.run / "security-views.svg")
-    report.draw_curves(made["rows"], options.run / "security-curves.svg")
+    _write(options.run, made)
     return made
+
+
+def _write(run: Path, made: dict[str, Any]) -> None:
+    """The report's files, and a line in the run's log that they are part of it."""
+    from secure_sccvfl.run_log import LOG, record
+    from secure_sccvfl.security import report
+
+    names = ("security.json", "security.md", "security-views.svg", "security-curves.svg")
+    data, text, views, curves = (run / name for name in names)
+    data.write_text(json.dumps(made, indent=1) + "\n")
+    text.write_text(report.markdown(made))
+    report.draw_views(made["rows"], views)
+    report.draw_curves(made["rows"], curves)
+    if (run / LOG).exists():
+        leaks = [f"{row['attack']}: {row['view']}" for row in made["rows"] if row["leak"]]
+        record(run, "leakage", {"ok": made["ok"], "leaks": leaks}, [data, text, views, curves])
 
 
 def _session(run: FinishedRun, folder: Path, job: str, options: dict[str, Any]) -> None:
@@ -148,7 +160,6 @@ def _predictions(run: FinishedRun, work: Path) -> Any:
 
     from secure_sccvfl.security.run_views import write_records
 
-    work.mkdir()
     records, folder = work / "records.csv", work / "predictions"
     write_records(run.data, run.split.test, records)
     settings = {k: getattr(run.options, k) for k in ("dataset", "split", "seed")}
