@@ -27,7 +27,7 @@ run: $(READY)   ## run three parties and the dealer on this machine
 	$(BIN)/python launch/run_mpc.py --parties 3
 
 test: $(READY)  ## the whole suite, under 12 minutes on two cores
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest
 
 test-slow: $(READY)  ## what is too long for every day
 	$(BIN)/python -m pytest -m slow
