@@ -162,7 +162,9 @@ def check_budget(files: RunFiles) -> Problems:
     paid = {charge.event.name for charge in charges}
     for log in _in_order(run / "party-0", "releases"):
         for entry in read_chain(log):
-            if entry["event"] is not None and entry["event"] not in paid:
+            # Steps of one kind are charged one by one, as NAME-0, NAME-1, ...
+            event = entry["event"]
+            if event is not None and not any(name == event or name.startswith(f"{event}-") for name in paid):
                 yield f"release {entry['release']!r} was never charged"
     trained = [e for e in files.audit(0) if e["event"] == "trained"]
     if not trained or trained[-1]["epsilon_rdp"] != files.report["privacy"]["epsilon_rdp"]:

@@ -16,6 +16,7 @@ from secure_sccvfl.plain_engine import PlainEngine
 from secure_sccvfl.policy import Roles
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.score_jobs import EvaluateJob
+from secure_sccvfl.secure_engine import SecureEngine
 from secure_sccvfl.secure_statistics import SecureStatistics
 from secure_sccvfl.splits import make_split
 from secure_sccvfl.train_job import TrainJob
@@ -40,6 +41,30 @@ def run_jobs(make, folder, options):
     )
 
 
+class Replayed(PlainEngine):
+    """Takes the turns that the secure run opened, and sees that its own would have been those, or nearly equal."""
+
+    def __init__(self, noise, turns):
+        super().__init__(noise)
+        self.turns = {name: iter(seen) for name, seen in turns.items()}
+
+    def improves(self, objective, best):
+        seen = next(self.turns["improves"])
+        assert seen == super().improves(objective, best) or abs(objective - best) < 1e-3
+        return seen
+
+    def measure(self, head, batch, penalty):
+        seen, own = next(self.turns["measure"]), super().measure(head, batch, penalty)
+        for name in ("loss", "spread", "gap_rms"):
+            assert getattr(seen, name) == pytest.approx(getattr(own, name), abs=5e-3), name
+        return seen
+
+    def coolest(self, head, batch, temperatures):
+        seen = next(self.turns["coolest"])
+        assert abs(seen - super().coolest(head, batch, temperatures)) <= 1
+        return seen
+
+
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory):
     """The run, what it released by name, and the scale of its noise."""
@@ -52,19 +77,34 @@ def secure(tmp_path_factory):
         scales.add(self.deviation(sensitivity))
         return found
 
+    turns = {"improves": [], "measure": [], "coolest": []}
+
+    def recorded(name):
+        original = getattr(SecureEngine, name)
+
+        def turn(self, *arguments):
+            found = original(self, *arguments)
+            if self.session.rank == 0:
+                turns[name].append(found)
+            return found
+
+        return turn
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SecureStatistics, "group_sums", watched)
+        for name in turns:
+            patch.setattr(SecureEngine, name, recorded(name))
         results = run_jobs(TrainJob, folder, {"seed": 0})
-    return folder, results, tables, scales.pop()
+    return folder, results, tables, scales.pop(), turns
 
 
 @pytest.fixture(scope="module")
 def plain(secure):
-    _, _, tables, scale = secure
+    _, _, tables, scale, turns = secure
     data = pooled("german", PARTIES)
     split = make_split(data, "iid", 0)
     config = RunOptions().train_config()
-    return data, split, train(PlainEngine(Recorded(tables, scale)), data, split, config, 0)
+    return data, split, train(Replayed(Recorded(tables, scale), turns), data, split, config, 0)
 
 
 def head_of(folder, data):
@@ -83,7 +123,7 @@ def head_of(folder, data):
 
 
 def test_logits_and_decisions_are_those_of_the_plaintext_engine(secure, plain):
-    folder, results, _, _ = secure
+    folder, results, *_ = secure
     data, split, model = plain
     assert [r["roles"] for r in results] == [model.roles.of] * PARTIES
     assert results[0]["lambda"] == model.lam and results[0]["temperature"] == model.temperature
@@ -98,7 +138,7 @@ def test_logits_and_decisions_are_those_of_the_plaintext_engine(secure, plain):
 
 
 def test_the_secret_evaluation_gives_the_plaintext_metrics(secure, plain):
-    folder, results, _, _ = secure
+    folder, results, *_ = secure
     data, split, _ = plain
     verdicts = make_verdicts(data, split, Roles(results[0]["roles"]), 0)
     hand_out(data, verdicts, folder)
