@@ -13,8 +13,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -25,12 +23,12 @@ from types import FrameType, TracebackType
 from typing import IO, Any
 
 from launch.console import OK, THREAD_VARIABLES, WRONG_USE
+from launch.nursery import Program
 from launch.wiretap import Wiretap
 from protocols.certificates import make_certificates
 from protocols.config import SessionConfig
 from protocols.rendezvous import listen_anywhere
 
-_SCRIPTS = Path(__file__).resolve().parent
 _GRACE = 5.0
 _LAST_GRACE = 2.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -39,7 +37,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @dataclass
 class Child:
     name: str
-    process: subprocess.Popen[str]
+    process: Program
     log: Path
 
     def last_line(self) -> str:
@@ -110,7 +108,7 @@ class LocalSession:
         if config.transport == "gloo":  # it opens its own ports
             self._close_listeners()
         (self.folder / "logs").mkdir(parents=True, exist_ok=True)  # a run that resumes has one
-        session_file = self.folder / "session.toml"
+        session_file = (self.folder / "session.toml").resolve()
         session_file.write_text(config.to_toml())
         certs = self._certs
         if certs is None and config.transport == "tls":
@@ -122,7 +120,7 @@ class LocalSession:
             common += ["--certs", str(certs)]
         if self._debug:
             common.append("--debug")
-        self._launch("dealer", "run_dealer.py", [*common, *self._recorded("dealer")])
+        self._launch("dealer", "run_dealer", [*common, *self._recorded("dealer")])
         for rank in range(parties):
             own = [
                 *common,
@@ -134,32 +132,22 @@ class LocalSession:
                 str(self.folder / f"party-{rank}"),
                 *self._recorded(f"party-{rank}"),
             ]
-            handles: tuple[int, ...] = ()
-            if self._listeners:
-                handles = (self._listeners[rank].fileno(),)
-                own += ["--listen-fd", str(handles[0])]
             if rank == 0:
                 own.append("--progress")
-            self._launch(f"party {rank}", "run_party.py", own, handles)
+            listener = self._listeners[rank] if self._listeners else None
+            self._launch(f"party {rank}", "run_party", own, listener)
         self._close_listeners()
-        threading.Thread(target=self._follow, args=(self.children[1].process.stdout,), daemon=True).start()
+        threading.Thread(target=self._follow, args=(self.children[1].process.output,), daemon=True).start()
 
     def _recorded(self, place: str) -> list[str]:
         return ["--transcript", str(self.folder / place / "transcript")] if self._transcript else []
 
-    def _launch(self, name: str, script: str, arguments: list[str], handles: tuple[int, ...] = ()) -> None:
+    def _launch(self, name: str, program: str, arguments: list[str], listener: socket.socket | None = None) -> None:
         log = self.folder / "logs" / f"{name.replace(' ', '-')}.log"
-        with log.open("a") as output:
-            process = subprocess.Popen(
-                [sys.executable, str(_SCRIPTS / script), *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE if "--progress" in arguments else subprocess.DEVNULL,
-                stderr=output,
-                text=True,
-                pass_fds=handles,
-                env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, self._threads)},
-            )
-        self.children.append(Child(name, process, log))
+        log.touch()
+        threads = dict.fromkeys(THREAD_VARIABLES, self._threads)
+        follow = "--progress" in arguments
+        self.children.append(Child(name, Program(program, arguments, log, threads, listener, follow=follow), log))
 
     def _follow(self, stream: IO[str] | None) -> None:
         for line in stream or ():
@@ -196,8 +184,7 @@ class LocalSession:
             process.terminate()
         end = time.monotonic() + _LAST_GRACE
         for process in alive:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.05, end - time.monotonic()))
+            process.wait(max(0.05, end - time.monotonic()))
             if process.poll() is None:
                 process.kill()
                 process.wait()
@@ -205,8 +192,8 @@ class LocalSession:
     def _clean_up(self) -> None:
         self._end_all()
         for child in self.children:
-            if child.process.stdout is not None:
-                child.process.stdout.close()
+            if child.process.output is not None:
+                child.process.output.close()
         self._close_listeners()
         if self._tap is not None:
             self._tap.close()
@@ -232,7 +219,9 @@ def _to_blame(failed: list[Child], first: Child | None) -> Child:
     """Wrong input before all; else the first that failed, unless it only says that a peer had stopped."""
     wrong = [child for child in failed if child.process.returncode == WRONG_USE]
     if first is None or ": stopped: " in _failure(first):
-        own = [child for child in failed if child.process.returncode > 0 and ": stopped: " not in _failure(child)]
+        own = [
+            child for child in failed if (child.process.returncode or 0) > 0 and ": stopped: " not in _failure(child)
+        ]
         first = own[0] if own else first or failed[0]
     return wrong[0] if wrong else first
 

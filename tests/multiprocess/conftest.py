@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from launch.nursery import prepare
 from tests.multiprocess.byhand import SHORT, run_mpc
 
 
@@ -15,3 +16,9 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("whole")
     run_mpc("--parties", "3", "--out", "run", *SHORT, cwd=place)
     return place / "run"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _nursery() -> None:
+    """Started once, before a test looks at what a session leaves in the temporary folder."""
+    prepare({})

@@ -1,0 +1,105 @@
+"""Where the processes of a session on this machine come from: forked from one that has imported everything.
+
+Importing torch and CrypTen takes two seconds of CPU in every process, and a whole run starts twelve. Python's own
+fork server imports once and forks. A party is still a process of its own, with its own memory, keys and
+sockets: what it is forked from holds no key and no data and has drawn no random number. Started by hand
+(run_party.py, run_dealer.py), processes import for themselves.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import sys
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import IO
+
+context = multiprocessing.get_context("forkserver")
+
+
+class Program:
+    """One of our programs in a process of its own; `poll` and `returncode` as of `subprocess.Popen`."""
+
+    def __init__(
+        self,
+        name: str,
+        arguments: list[str],
+        log: Path,
+        threads: dict[str, str],
+        listener: socket.socket | None = None,
+        *,
+        follow: bool = False,
+    ) -> None:
+        """Runs `launch.name`; standard error goes to `log`, and with `follow` standard output to `output`."""
+        prepare(threads)
+        reader, writer = socket.socketpair() if follow else (None, None)
+        self.output: IO[str] | None = reader.makefile() if reader is not None else None
+        self._process = context.Process(
+            target=_run,
+            args=(name, arguments, log.resolve(), os.getcwd(), {**os.environ, **threads}, listener, writer),
+        )
+        self._process.start()
+        if reader is not None and writer is not None:
+            reader.close()  # `output` keeps it
+            writer.close()
+
+    @property
+    def pid(self) -> int:
+        return int(self._process.pid or 0)
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Until it has ended, or for so long."""
+        self._process.join(seconds)
+
+
+def prepare(threads: dict[str, str]) -> None:
+    """Start the fork server, once; libraries read their number of threads when they are imported."""
+    before = dict(os.environ)
+    os.environ.update(threads)
+    try:
+        context.set_forkserver_preload(["launch.preloaded"])
+        forkserver.ensure_running()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _run(
+    name: str,
+    arguments: list[str],
+    log: Path,
+    folder: str,
+    environment: dict[str, str],
+    listener: socket.socket | None,
+    output: socket.socket | None,
+) -> None:
+    """In the new process."""
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    with log.open("a") as errors, open(os.devnull, "w") as nowhere:
+        os.dup2(errors.fileno(), 2)
+        os.dup2((nowhere if output is None else output).fileno(), 1)
+    if output is not None:
+        output.close()
+    if listener is not None:
+        arguments = [*arguments, "--listen-fd", str(listener.detach())]
+    from launch import run_dealer, run_party
+
+    programs = {"run_party": run_party.main, "run_dealer": run_dealer.main}
+    sys.exit(programs[name](arguments))
