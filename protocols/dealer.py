@@ -9,8 +9,8 @@ fields.
 
 Working ahead: a loop asks for the same tuples in every pass. `TupleSource.repeat` records the
 first pass and then asks for all the others at once, each pass as one bundle if that is small: one
-draw, one correction. The dealer makes them in order and sends until the receivers' socket buffers
-are full, which is the bound of its queue. If something
+draw, one correction; so too for what is known to follow the loop. The dealer makes them in order and
+sends until the receivers' socket buffers are full, which is the bound of its queue. If something
 else is asked for before they are used up, the rest is cancelled: the dealer answers with a
 marker, the parties throw away what came before it, and the counters of the cancelled tuples
 are never used again.
@@ -24,7 +24,8 @@ from __future__ import annotations
 import itertools
 import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from protocols.errors import PeerError, ProtocolError
@@ -130,30 +131,31 @@ class TupleSource:
         self._transport = transport
         self._stream = Stream(key, _STREAM)
         self._next = 0
-        self._ahead = _Ahead([], 0)
+        self._ahead: deque[_Ahead] = deque()
         self._recording: list[Request] | None = None
         self._looping = False
 
     def take(self, request: Request) -> tuple[int, dict[str, Array]]:
         """The number of the tuple, and this party's share of every field of it."""
-        if self._ahead.left and self._ahead.next() != request:
+        if self._ahead and self._ahead[0].next() != request:
             self._cancel()
-        if not self._ahead.left:
-            self._ask([request], 1)
-        elif self._ahead.bundle is not None:
-            return self._from_bundle(self._ahead, self._ahead.bundle)
-        else:
-            self._ahead.left -= 1
         if self._recording is not None:
             self._recording.append(request)
-        return self._fetch(request)
+        if not self._ahead:
+            self._ask([request], 1)
+            return self._fetch(request)
+        ahead = self._ahead[0]
+        got = self._fetch(request) if ahead.bundle is None else self._from_bundle(ahead, ahead.bundle)
+        ahead.left -= 1
+        if not ahead.left:
+            self._ahead.popleft()
+        return got
 
     def _from_bundle(self, ahead: _Ahead, bundle: Request) -> tuple[int, dict[str, Array]]:
         """The next request of a pass whose tuples come together."""
         if ahead.left % len(ahead.requests) == 0:
             counter, fields = self._fetch(bundle)
             ahead.counter, ahead.waiting = counter, deque(unbundle(fields, len(ahead.requests)))
-        ahead.left -= 1
         return ahead.counter, ahead.waiting.popleft()
 
     def _fetch(self, request: Request) -> tuple[int, dict[str, Array]]:
@@ -174,36 +176,55 @@ class TupleSource:
             fields.update((name, field.expand(draw, rank)) for name, field in wanted.bound.items())
         return counter, fields
 
-    def repeat(self, times: int, known: list[Request] | None = None) -> Iterator[int]:
+    def repeat(self, times: int, known: list[Request] | None = None, then: Sequence[Request] = ()) -> Iterator[int]:
         """Count passes of a loop; from the second pass on the dealer works ahead.
 
         A loop left early leaves tuples over: what asks for the same next takes them, anything else
         cancels them. A loop inside another is part of its passes. `known` is a list that keeps what a
-        pass asks for: given again, the dealer works ahead from the first pass on.
+        pass asks for: given again, the dealer works ahead from the first pass on. `then`: what will be
+        asked for after the loop, if it was recorded before.
         """
         if self._looping or (times < 2 and not known):
             yield from range(times)
             return
-        if self._ahead.left:
+        if self._ahead:
             self._cancel()
         self._looping = True
         try:
             first = 0
             if not known:
-                self._recording = []
-                yield 0
-                first, requests, self._recording = 1, self._recording, None
-                # Products with a mask made inside the pass name another mask in every pass.
-                usable = not any(request.kind == "mask" for request in requests)
                 known = known if known is not None else []
-                known.extend(requests if usable else [])
+                with self.record(known):
+                    yield 0
+                first = 1
             if known:
-                together = _bundle_of(known)
-                self._ask([together] if together else known, times - first)
-                self._ahead = _Ahead(list(known), len(known) * (times - first), together)
+                self._plan(known, times - first)
+                self._plan(then, 1)
             yield from range(first, times)
         finally:  # also when an exception passes: nothing may be sent here
-            self._looping, self._recording = False, None
+            self._looping = False
+
+    @contextmanager
+    def record(self, requests: list[Request]) -> Iterator[None]:
+        """Keep in an empty list what is asked for inside, unless it could not be asked for again."""
+        if requests or self._recording is not None:
+            yield
+            return
+        self._recording = []
+        try:
+            yield
+            # Products with a mask made inside name another mask every time.
+            if not any(request.kind == "mask" for request in self._recording):
+                requests.extend(self._recording)
+        finally:
+            self._recording = None
+
+    def _plan(self, requests: Sequence[Request], times: int) -> None:
+        """Tell the dealer of passes to come."""
+        if requests and times:
+            together = _bundle_of(requests)
+            self._ask([together] if together else requests, times)
+            self._ahead.append(_Ahead(tuple(requests), len(requests) * times, together))
 
     def forget(self, counter: int) -> None:
         """Tell the dealer that a kept mask is no longer needed."""
@@ -214,12 +235,12 @@ class TupleSource:
 
     def end(self) -> None:
         """Tell the dealer that no more will be asked."""
-        if self._ahead.left:
+        if self._ahead:
             self._cancel()
         if self._transport.node == 0:
             self._transport.send_message(self._transport.parties, "end", json.dumps({"end": True}).encode())
 
-    def _ask(self, requests: list[Request], times: int) -> None:
+    def _ask(self, requests: Sequence[Request], times: int) -> None:
         if self._transport.node == 0:
             self._transport.send_message(
                 self._transport.parties, "request for tuples", encode_requests(requests, times)
@@ -231,15 +252,15 @@ class TupleSource:
                 self._transport.parties, "cancel tuples", json.dumps({"cancel": True}).encode()
             )
         self._transport.skip_to(self._transport.parties, _CANCELLED)
-        self._next += self._ahead.unmade
-        self._ahead = _Ahead([], 0)
+        self._next += sum(ahead.unmade for ahead in self._ahead)
+        self._ahead.clear()
 
 
 @dataclass
 class _Ahead:
     """Requests that the dealer was told of beforehand, over and over, and how many are left."""
 
-    requests: list[Request]
+    requests: tuple[Request, ...]
     left: int
     bundle: Request | None = None
     counter: int = 0
@@ -254,7 +275,7 @@ class _Ahead:
         return self.left if self.bundle is None else self.left // len(self.requests)
 
 
-def _bundle_of(requests: list[Request]) -> Request | None:
+def _bundle_of(requests: Sequence[Request]) -> Request | None:
     """All requests of a pass as one, unless that is too large to be worth it."""
     size = sum(field.spec.nbytes for request in requests for field in recipe(request).bound.values())
     if len(requests) < 2 or size > _BUNDLED:

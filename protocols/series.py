@@ -1,4 +1,4 @@
-"""Sigmoid, tanh and softplus of a bounded shared value in one round, by a Fourier series.
+"""Sigmoid, tanh and log-cosh of a bounded shared value in one round, by a Fourier series.
 
 Before: shares of x with |x| <= bound, which the caller has made sure of. After: shares of
 f(x) with the fraction asked for. Nobody learns anything. x may have a longer fraction than 16
@@ -7,10 +7,10 @@ bits, as a product before truncation has: the round that would truncate it is sa
 The sum of sigmoids that alternate in sign at every half period P/2 has the series
 1/2 + sum over odd k of b_k sin(2 pi k x / P), b_k = (4 pi / P) / sinh(2 pi^2 k / P), and
 differs from one sigmoid by exp(|x| - P/2) at most. With P = 64 and 16 terms the error is
-below 1e-4 for |x| <= 22. Its integral, x/2 + c - sum of b_k / (2 pi k / P) cos(2 pi k x / P), is
-log(1 + exp(x)), with c such that it is log 2 at 0. The dealer shares, for t uniform over one period, the sines and
-cosines of k w t. The parties open c = x + t modulo the period (1 round, 4 bytes a value, or 8 for
-long fractions: c is uniform), and
+below 1e-4 for |x| <= 22. The integral of its waves, c - sum of b_k / (2 pi k / P) cos(2 pi k x / P), is
+log(2 cosh(x / 2)) = log(1 + exp(x)) - x / 2, the even part of the logistic loss, with c such that it is log 2
+at 0. The dealer shares, for t uniform over one period, the sines and cosines of k w t. The parties open
+c = x + t modulo the period (1 round, 4 bytes a value, or 8 for long fractions: c is uniform), and
     sin(k w x) = sin(k w c) cos(k w t) - cos(k w c) sin(k w t)
 is linear in the shared sines and cosines, and so is the cosine of k w x. (The trick is the one of SHAFT, NDSS 2025.)
 
@@ -38,7 +38,7 @@ from protocols.party import Party
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.transport import Array
 
-Name = Literal["sigmoid", "tanh", "softplus"]
+Name = Literal["sigmoid", "tanh", "log_cosh"]
 
 _WAVE_BITS = 14
 """Fraction of the dealer's sines and cosines."""
@@ -59,18 +59,17 @@ _PI = decimal.Decimal("3.1415926535897932384626433832795028841971693993751058209
 
 @dataclass(frozen=True)
 class Series:
-    """Period as a power of two, coefficients of sines or cosines, f = constant + slope x + the series."""
+    """Period as a power of two, coefficients of sines or cosines, f = constant + the series."""
 
     period_log2: int
     coefficients: tuple[int, ...]
     even: bool
     constant: decimal.Decimal
-    slope: int
 
 
 @cache
 def series(name: Name, bound: float) -> Series:
-    """The shortest series that serves a bound. tanh(x) = 2 sigmoid(2 x) - 1. The slope is in halves."""
+    """The shortest series that serves a bound. tanh(x) = 2 sigmoid(2 x) - 1."""
     steepness = 2 if name == "tanh" else 1
     for largest, period, terms in _SERIES:
         if 0 < bound * steepness <= largest:
@@ -78,14 +77,14 @@ def series(name: Name, bound: float) -> Series:
                 odd = range(1, 2 * terms, 2)
                 powers = [(2 * _PI * _PI * k / period).exp() for k in odd]
                 waves = [steepness * 8 * _PI / period / (p - 1 / p) for p in powers]
-                constant, slope = decimal.Decimal(1) - decimal.Decimal(steepness) / 2, 0
-                if name == "softplus":
+                constant = decimal.Decimal(1) - decimal.Decimal(steepness) / 2
+                if name == "log_cosh":
                     waves = [-wave * period / (2 * _PI * k) for wave, k in zip(waves, odd, strict=True)]
-                    constant, slope = decimal.Decimal(2).ln() - sum(waves), 1
+                    constant = decimal.Decimal(2).ln() - sum(waves)
                 scale = 1 << _COEFFICIENT_BITS
                 coefficients = tuple(int((scale * wave).to_integral_value()) for wave in waves)
             log2 = (period // steepness).bit_length() - 1
-            return Series(log2, coefficients, name == "softplus", constant, slope)
+            return Series(log2, coefficients, name == "log_cosh", constant)
     raise RangeError(f"a bound of {name} must be positive and at most {_SERIES[-1][0] / steepness:g}, not {bound:g}")
 
 
@@ -103,7 +102,7 @@ def evaluation(
     """The same in halves, for a round that opens other things too: what to open, and what follows."""
     chosen = series(name, float(bound))
     period_bits, public_bits = chosen.period_log2 + bits, wanted - _WAVE_BITS
-    if period_bits > 62 or not 0 < public_bits <= 18 or (chosen.slope and wanted <= bits):
+    if period_bits > 62 or not 0 < public_bits <= 18:
         raise RangeError(f"{name} cannot take {bits} fractional bits and give {wanted}")
     flat = x.reshape(-1)
     waves = party.take("trig", flat.size, period_bits, len(chosen.coefficients), _WAVE_BITS)
@@ -122,8 +121,6 @@ def evaluation(
         result += np.einsum("tn,tn->n", _shift(factor * second, drop), waves["sin"])
         if party.rank == 0:
             result += np.int64(int((chosen.constant * (1 << wanted)).to_integral_value()))
-        if chosen.slope:
-            result += flat << (wanted - bits - 1)
         return result.reshape(x.shape)
 
     return masked, finish

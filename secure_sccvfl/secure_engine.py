@@ -21,12 +21,14 @@ from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.runtime import Session, words_of
 from secure_sccvfl.data import Task
 from secure_sccvfl.engine import CURVATURE, MARGIN, SIGN_WIDTH, Blocks, Held, Measures, Statistics, Step
-from secure_sccvfl.secure_handles import Batch, Descent, Edits, Head, Objective, Penalty
+from secure_sccvfl.secure_handles import Batch, Check, Descent, Edits, Head, Objective, Penalty
 
 _SCALE_BITS = 20
 _ROOT_BITS = 18
 _GRAM_BITS = 28
 _TOTAL_BOUND = 2.0**20
+_COOLED_ROWS = 1 << 14
+"""Logits that are tried at several temperatures at a time."""
 
 
 class SecureEngine:
@@ -43,6 +45,7 @@ class SecureEngine:
         self.label_holder, self.group_holders = label_holder, tuple(group_holders)
         self.widths: tuple[int, ...] = ()
         self._descent: Descent | None = None
+        self._check: Check | None = None
 
     # statistics of s
 
@@ -154,8 +157,10 @@ class SecureEngine:
         descent = self._prepare(batch, penalty, step, curvature)
         weights = self._scaled(start, descent)
         pace = Pace(step.rate, step.momentum, CURVATURE[start.task])
+        check = self._check
+        then = [*check.pattern, *check.comparison] if check is not None and check.key[-1] is step else ()
         with self.session.measure("training step"):
-            for _ in self.session.repeat(count, descent.pattern):
+            for _ in self.session.repeat(count, descent.pattern, then):
                 weights = self._step(weights, batch, penalty, step, pace, descent, start.task)
         return Head(weights, descent.scale, start.task)
 
@@ -214,8 +219,7 @@ class SecureEngine:
             return known
         party, rank = self.session.party, self.session.rank
         if known is not None:
-            for number in {*known.rows.numbers(), *known.both.numbers()}:
-                party.tuples.forget(number)
+            self._forget(known.rows, known.both)
             self._descent = None
         scale = 1.0 / np.sqrt(curvature[rank])
         with self.session.measure("mask encodings"):
@@ -243,12 +247,15 @@ class SecureEngine:
                     party, "mul", direction[:, None], direction[None, :], 1 << (2 * _SCALE_BITS - HEAD_BITS)
                 )
         if step.lam > 0 and step.kind == "squared":
-            root = self._side_by_side(scale * np.sqrt(step.lam), _ROOT_BITS)
-            half = arithmetic.scaled_bilinear(party, "mul", penalty.gram, root[:, None], 1 << _ROOT_BITS)
-            pull = pull + arithmetic.scaled_bilinear(
-                party, "mul", half, root[None, :], 1 << (_GRAM_BITS + _ROOT_BITS - HEAD_BITS)
-            )
+            pull = pull + self._consistency(penalty, step, scale)
         return pull
+
+    def _consistency(self, penalty: Penalty, step: Step, scale: np.ndarray) -> Words:
+        """Shares of lambda times the Gram matrix of the edits in scaled columns, HEAD_BITS."""
+        root = self._side_by_side(scale * np.sqrt(step.lam), _ROOT_BITS)
+        half = arithmetic.scaled_bilinear(self.session.party, "mul", penalty.gram, root[:, None], 1 << _ROOT_BITS)
+        unit = 1 << (_GRAM_BITS + _ROOT_BITS - HEAD_BITS)
+        return arithmetic.scaled_bilinear(self.session.party, "mul", half, root[None, :], unit)
 
     def _scaled(self, start: Head, descent: Descent) -> Weights:
         """The head in the columns of this descent."""
@@ -262,26 +269,50 @@ class SecureEngine:
     # what is opened
 
     def objective(self, trained: Head, batch: Batch, penalty: Penalty | None, step: Step) -> Objective:
+        party, task = self.session.party, trained.task
         with self.session.measure("validation"):
-            logits = self._logits(trained, batch)
-            value = self._loss(logits, batch, trained.task)
-            if penalty is not None and step.lam > 0:
-                squared = step.kind == "squared"
-                size = self._gap_squared(trained, penalty) if squared else self._gap(trained, penalty)
-                scaled = size * round(step.lam * 2**FRACTION_BITS)
-                unit = 1 << (FRACTION_BITS + 1 if squared else FRACTION_BITS)
-                value = value + arithmetic.divide(self.session.party, scaled, unit)
-            rooms = [self._rooms(logits, FRACTION_BITS, trained.task)]
+            check = self._masked_check(trained, batch, penalty, step)
+            with self.session.recorded(check.pattern):
+                words = head.product(party, check.both, trained.weights.weight)
+                logits, pull = head.logits_of(party, trained.weights, words[: batch.rows]), words[batch.rows :]
+                if task == "binary":
+                    loss, form = head.objective(party, trained.weights, logits, batch.label, pull)
+                else:
+                    usual = arithmetic.truncate(party, logits, LOGIT_BITS - FRACTION_BITS)
+                    loss = self._loss_sums(usual[None], batch, task, LOGIT_BOUND)
+                    form = head.half_form(party, trained.weights, pull)
+                value = loss + batch.rows * form
+                if penalty is not None and step.lam > 0 and step.kind == "l1":
+                    size = self._gap(trained, penalty) * round(step.lam * 2**FRACTION_BITS)
+                    value = value + batch.rows * arithmetic.divide(party, size, 1 << FRACTION_BITS)
+            rooms = [self._rooms(logits, LOGIT_BITS, task)]
             if self._descent is not None and self._descent.logits is not None:
-                rooms.append(self._rooms(self._descent.logits, LOGIT_BITS, trained.task))
-        return Objective(value, np.concatenate(rooms))
+                rooms.append(self._rooms(self._descent.logits, LOGIT_BITS, task))
+        return Objective(value, np.concatenate(rooms), batch.rows)
+
+    def _masked_check(self, trained: Head, batch: Batch, penalty: Penalty | None, step: Step) -> Check:
+        """A batch and its consistency in the columns of this head, under masks until another is asked for."""
+        key, known = (trained.scale, batch, penalty, step), self._check
+        if known is not None and all(a is b for a, b in zip(known.key, key, strict=True)):
+            return known
+        if known is not None:
+            self._forget(known.both)
+            self._check = None
+        party = self.session.party
+        rows = both = head.mask_columns(party, ring.encode(batch.own * trained.scale), self.widths)
+        if penalty is not None and step.lam > 0 and step.kind == "squared":
+            both = rows.and_below(head.mask_square(party, self._consistency(penalty, step, trained.scale)))
+        self._check = Check(key, rows, both)
+        return self._check
 
     def improves(self, objective: Objective, best: Objective | None) -> bool:
         change = np.zeros(1, np.int64) if best is None else objective.value - best.value
         if self.session.rank == 0:
-            change = change + np.int64(-1 if best is None else round(MARGIN * 2**WIDE_BITS))
+            change = change + np.int64(-1 if best is None else round(MARGIN * objective.rows * 2**WIDE_BITS))
+        asked = [] if self._check is None else self._check.comparison
         with self.session.measure("validation"):
-            bits = comparison.negative(self.session.party, np.concatenate([objective.rooms, change]))
+            with self.session.recorded(asked):
+                bits = comparison.negative(self.session.party, np.concatenate([objective.rooms, change]))
             seen = np.array([bits[:-1].sum(), bits[-1]])
             opened = self.session.open(self.session.wrap(seen, 0), self.session.declared("validation check"))
         if opened is None or int(opened[0]) != 0:
@@ -309,8 +340,12 @@ class SecureEngine:
         with self.session.measure("temperature"):
             logits = self._logits(trained, batch)
             inverse = np.array([round(2**FRACTION_BITS / t) for t in temperatures], np.int64)
-            cooled = arithmetic.truncate(party, inverse[:, None, None] * logits, FRACTION_BITS)
-            losses = np.concatenate([self._loss_sum(u, batch, trained.task, 2 * LOGIT_BOUND) for u in cooled])
+            each = max(1, _COOLED_ROWS // batch.rows)
+            parts = []
+            for start in range(0, count, each):
+                cooled = arithmetic.truncate(party, inverse[start : start + each, None, None] * logits, FRACTION_BITS)
+                parts.append(self._loss_sums(cooled, batch, trained.task, 2 * LOGIT_BOUND))
+            losses = np.concatenate(parts)
             rising = comparison.negative(party, losses[:-1] - losses[1:])
             opened = self.session.open(self.session.wrap(rising, 0), self.session.declared("temperature choice"))
         if opened is None:
@@ -340,8 +375,7 @@ class SecureEngine:
         batch = Batch(own, np.zeros(0), np.zeros((0, 0), np.int64))
         with self.session.measure("prediction"):
             logits = self._logits(trained, batch)
-            for number in batch.made["rows"].numbers():
-                self.session.party.tuples.forget(number)
+            self._forget(batch.made["rows"])
         return logits
 
     def shared_shift(self, trained: Head, displacement: Words) -> Words:
@@ -369,21 +403,24 @@ class SecureEngine:
 
     def _loss(self, logits: Words, batch: Batch, task: Task) -> Words:
         """Mean loss, WIDE_BITS."""
-        return arithmetic.divide(self.session.party, self._loss_sum(logits, batch, task, LOGIT_BOUND), batch.rows)
+        return arithmetic.divide(
+            self.session.party, self._loss_sums(logits[None], batch, task, LOGIT_BOUND), batch.rows
+        )
 
-    def _loss_sum(self, logits: Words, batch: Batch, task: Task, bound: float) -> Words:
-        """Summed loss, WIDE_BITS, of logits with FRACTION_BITS."""
-        party = self.session.party
+    def _loss_sums(self, logits: Words, batch: Batch, task: Task, bound: float) -> Words:
+        """Summed loss, WIDE_BITS, of each of several sets of logits with FRACTION_BITS."""
+        party, label = self.session.party, batch.label
         if task == "regression":
-            target = arithmetic.truncate(party, batch.label, RESIDUAL_BITS - FRACTION_BITS)
-            return _total(arithmetic.square(party, logits - target))
-        wide = RESIDUAL_BITS + FRACTION_BITS - WIDE_BITS
-        hits = arithmetic.scaled_bilinear(party, "mul", batch.label, logits, 1 << wide)
+            target = arithmetic.truncate(party, label, RESIDUAL_BITS - FRACTION_BITS)
+            return arithmetic.square(party, logits - target).sum(axis=(1, 2))
         if task == "binary":
-            return _total(series.evaluate(party, "softplus", logits, bound) - hits)
-        chances = words_of(self.session.wrap(logits, FRACTION_BITS).log_softmax(dim=1))
-        true = arithmetic.scaled_bilinear(party, "mul", batch.label, chances, 1 << wide)
-        return -_total(true)
+            factor = label - (1 << (RESIDUAL_BITS - 1) if self.session.rank == 0 else 0)
+            even, odd = series.evaluate(party, "log_cosh", logits, bound), logits
+        else:
+            factor, even = label, np.zeros_like(logits)
+            odd = words_of(self.session.wrap(logits, FRACTION_BITS).log_softmax(dim=2))
+        unit = 1 << (RESIDUAL_BITS + FRACTION_BITS - WIDE_BITS)
+        return (even - arithmetic.scaled_bilinear(party, "mul", factor, odd, unit)).sum(axis=(1, 2))
 
     def _variance(self, logits: Words) -> Words:
         party, rows = self.session.party, len(logits)
@@ -423,6 +460,10 @@ class SecureEngine:
                 tall = tall.and_below(band)
             penalty.made["rows"] = tall
         return penalty.made["rows"]
+
+    def _forget(self, *talls: Tall) -> None:
+        for number in {number for tall in talls for number in tall.numbers()}:
+            self.session.party.tuples.forget(number)
 
     def _rooms(self, logits: Words, bits: int, task: Task) -> Words:
         return head.rooms(self.session.party, logits, bits) if task == "binary" else np.zeros(0, np.int64)

@@ -115,9 +115,10 @@ class SecureEvaluation:
             of_truth = arithmetic.bilinear(party, "mul", truth, chances)
             return self._mean(-np.left_shift(of_truth, WIDE_BITS - FRACTION_BITS), len(logits))
         inside = words_of(self.session.clamp(self.session.wrap(logits, FRACTION_BITS), LOSS_BOUND))
-        soft = series.evaluate(party, "softplus", inside, LOSS_BOUND)
-        of_truth = arithmetic.bilinear(party, "mul", truth, inside)
-        return self._mean(soft - np.left_shift(of_truth, WIDE_BITS - FRACTION_BITS))
+        even = series.evaluate(party, "log_cosh", inside, LOSS_BOUND)
+        sign = 2 * truth - (1 if self.session.rank == 0 else 0)
+        of_truth = arithmetic.bilinear(party, "mul", sign, inside)
+        return self._mean(even - np.left_shift(of_truth, WIDE_BITS - FRACTION_BITS - 1))
 
     def _variance(self, logits: Words) -> Words:
         party, rows = self.session.party, len(logits)

@@ -56,10 +56,11 @@ class Head:
 
 @dataclass(frozen=True)
 class Objective:
-    """Shares of the objective (WIDE_BITS), and of the rooms that logits have left."""
+    """Shares of the objective summed over rows (WIDE_BITS), and of the rooms that logits have left."""
 
     value: Words
     rooms: Words
+    rows: int = 0
 
 
 @dataclass
@@ -74,3 +75,14 @@ class Descent:
     scale_shares: Words
     pattern: list[Request] = field(default_factory=list)
     logits: Words | None = None
+
+
+@dataclass
+class Check:
+    """What validation at one lambda shares: scaled rows and consistency under masks, and what a check asks for."""
+
+    key: tuple[object, ...]
+    rows: Tall
+    both: Tall
+    pattern: list[Request] = field(default_factory=list)
+    comparison: list[Request] = field(default_factory=list)

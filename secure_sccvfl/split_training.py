@@ -276,9 +276,6 @@ class SplitTrainer:
             penalty = self.engine.join(edits, [])
         step = Step(self.config.head_rate, self.config.momentum, lam)
         objective = self.engine.objective(self._head(weights), batch, penalty, step)
-        for tall in (*batch.made.values(), *(() if penalty is None else penalty.made.values())):
-            for mask in tall.numbers():
-                self.session.party.tuples.forget(mask)
         if self.task != "binary" or self._last is None:
             return objective
         rooms = [secret_head.rooms(self.session.party, words, SPLIT_LOGIT_BITS) for words in self._last]
