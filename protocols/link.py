@@ -139,6 +139,8 @@ class Link:
         """Move the incoming frame forward by what the socket gives."""
         self._step = step
         try:
+            if self.want is not None and self._untouched and self._take_whole(self.want, step):
+                return
             while not (self.held and self.want is None) and not self.said_goodbye:
                 while self._buffers:
                     view = self._buffers[0]
@@ -155,6 +157,34 @@ class Link:
             pass
         except (OSError, ValueError) as error:
             raise PeerError(self.name, step, f"closed the connection ({why(error)})") from None
+
+    @property
+    def _untouched(self) -> bool:
+        """Nothing of the next frame has been read."""
+        return self.between_frames and len(self._buffers) == 1 and len(self._buffers[0]) == HEADER.size
+
+    def _take_whole(self, want: Want, step: str) -> bool:
+        """A short frame that is as it should be and has come in whole, in one go; anything else goes step by step."""
+        if not self._unread:
+            count = self.sock.recv_into(self._record)
+            if count == 0:
+                raise PeerError(self.name, step, "closed the connection")
+            self._unread = self._record[:count]
+        if len(self._unread) < HEADER.size:
+            return False
+        kind, described, sequence, payload = HEADER.unpack_from(self._unread)
+        end = HEADER.size + described + payload
+        expected = kind == want.kind and sequence == self._read_frames and payload <= self._frame_limit
+        if not expected or len(self._unread) < end:
+            return False
+        at = HEADER.size + described
+        for buffer in want.begin(bytes(self._unread[HEADER.size : at]), payload):
+            buffer[:] = self._unread[at : at + len(buffer)]
+            at += len(buffer)
+        self._read_frames += 1
+        self._unread = self._unread[end:]
+        self.want = None
+        return True
 
     def _receive(self, view: memoryview, step: str) -> int:
         """Fill the front of a buffer; returns how much."""

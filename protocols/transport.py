@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,8 +38,12 @@ class Spec:
 
 def describe(step: str, specs: Sequence[Spec]) -> bytes:
     """What both ends must agree on before a payload is read: the step, types and shapes."""
-    parts = [step, *(f"{spec.dtype}{list(spec.shape)}" for spec in specs)]
-    return "|".join(parts).encode()
+    return step.encode() + _described(tuple(specs))
+
+
+@lru_cache(maxsize=1024)
+def _described(specs: tuple[Spec, ...]) -> bytes:
+    return "".join(f"|{spec.dtype}{list(spec.shape)}" for spec in specs).encode()
 
 
 @dataclass
