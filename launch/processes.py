@@ -24,6 +24,7 @@ from typing import IO, Any
 
 from launch.console import OK, THREAD_VARIABLES, WRONG_USE
 from launch.nursery import Program
+from launch.slow_link import SlowLink
 from launch.wiretap import Wiretap
 from protocols.certificates import make_certificates
 from protocols.config import SessionConfig
@@ -67,10 +68,14 @@ class LocalSession:
         on_event: Callable[[dict[str, Any]], None] = lambda event: None,
         debug: bool = False,
         transcript: bool = False,
+        delay: float = 0.0,
     ) -> None:
-        """`transcript`: every process writes down what it sees, and a wire-tap what the network sees."""
-        self.folder, self._transcript = folder, transcript
-        self._tap: Wiretap | None = None
+        """`transcript`: every process writes down what it sees, and a wire-tap what the network sees.
+
+        `delay`: seconds that a byte is under way between processes, for benchmarks.
+        """
+        self.folder, self._transcript, self._delay = folder, transcript, delay
+        self._between: Wiretap | SlowLink | None = None
         self.children: list[Child] = []
         self._debug, self._on_event = debug, on_event
         self._keys: Path | None = None
@@ -102,8 +107,11 @@ class LocalSession:
         parties = len(self._config.parties)
         self._listeners, addresses = self.addresses(parties)
         if self._transcript:
-            self._tap = Wiretap(addresses, self.folder / "network").__enter__()
-            addresses = self._tap.addresses
+            self._between = Wiretap(addresses, self.folder / "network").__enter__()
+        elif self._delay:
+            self._between = SlowLink(addresses, self._delay).__enter__()
+        if self._between is not None:
+            addresses = self._between.addresses
         config = replace(self._config, parties=addresses)
         if config.transport == "gloo":  # it opens its own ports
             self._close_listeners()
@@ -195,8 +203,8 @@ class LocalSession:
             if child.process.output is not None:
                 child.process.output.close()
         self._close_listeners()
-        if self._tap is not None:
-            self._tap.close()
+        if self._between is not None:
+            self._between.close()
         self._remove_keys()
         for number, handler in self._previous.items():
             signal.signal(number, handler)
