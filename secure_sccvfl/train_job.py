@@ -134,7 +134,7 @@ class TrainJob:
         mine = self._keep(session, engine, model, name)
         if folder is not None and ledger.parent != folder:
             for path in ledger.parent.glob("ledger.jsonl*"):
-                shutil.copyfile(path, folder / path.name)
+                shutil.copy(path, folder / path.name)  # with its mode
         spent = epsilon_of(budget.events, options.delta)
         paid = {"epsilon_rdp": spent, "mask": model.roles.digest()}
         audit("trained", {"lambda": model.lam, "temperature": model.temperature, **paid, "model": mine})
