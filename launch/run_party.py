@@ -16,7 +16,7 @@ import socket
 import sys
 from pathlib import Path
 
-from launch.console import CHECK_FAILED, OK, Parser, guarded, keep_freed_memory, start_logging
+from launch.console import CHECK_FAILED, OK, Parser, check_transcript, guarded, keep_freed_memory, start_logging
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -57,6 +57,8 @@ def run(options: argparse.Namespace) -> int:
     log = logging.getLogger("party")
     torch.set_num_threads(options.threads)
     config = SessionConfig.load(options.config)
+    if options.transcript is not None:
+        check_transcript(config.options)
     job = make_job(config, options.rank)
     credentials = None
     if options.certs is not None:
