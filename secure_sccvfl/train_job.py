@@ -5,6 +5,7 @@ What it opens is in `plan` and, with reasons, in SECURITY.md. Options are those 
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from accounting.calibration import check_target, noise_multiplier
 from protocols.alignment import check_alignment
 from protocols.chain import unused_name
 from protocols.config import ConfigError, SessionConfig
+from protocols.errors import ProtocolError
 from protocols.releases import ReleasePlan
 from protocols.runtime import Session
 from secure_sccvfl.audit import AuditLog
@@ -32,7 +34,9 @@ from secure_sccvfl.gradient_modes import (
 )
 from secure_sccvfl.jobs import Progress
 from secure_sccvfl.model_files import PartyModel, save_model
+from secure_sccvfl.party_data import Scheme
 from secure_sccvfl.phases import PhaseMeter
+from secure_sccvfl.policy import PolicyCard
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.secure_engine import SecureEngine
 from secure_sccvfl.secure_statistics import SecureStatistics
@@ -61,6 +65,14 @@ def open_budget(options: RunOptions, session: Session, name: str, records: str, 
     return Budget.open(place / "ledger.jsonl", records, options.epsilon, options.delta, rows), place / "ledger.jsonl"
 
 
+def compare_public(session: Session, scheme: Scheme, card: PolicyCard | None) -> None:
+    """Description and card are files of each host, so the session's digest says nothing of what is in them."""
+    decided = None if card is None else sorted((name, choice.role) for name, choice in card.decisions.items())
+    own = hashlib.sha256(repr((scheme.digest(), decided)).encode()).digest()
+    if len(set(session.swap_bytes("description and card", own))) > 1:
+        raise ProtocolError("the parties' descriptions of the data or policy cards differ: give all the same files")
+
+
 class TrainJob:
     """Job "train"."""
 
@@ -84,6 +96,7 @@ class TrainJob:
         with meter.phase("alignment"):
             progress("alignment", 0, 1)
             check_alignment(session, data.ids, scheme.parties)
+            compare_public(session, scheme, self.card)
             name = session.agree_on_name()
         records = records_digest(data.ids)
         budget, ledger = open_budget(options, session, scheme.name, records, len(data.split.train))
