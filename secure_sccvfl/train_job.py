@@ -47,12 +47,18 @@ from secure_sccvfl.training import Hooks, Model, State, Trainer, warmup_steps
 def open_budget(options: RunOptions, session: Session, name: str, records: str, rows: int) -> tuple[Budget, Path]:
     """This party's ledger for these records.
 
-    It belongs to the data: without a folder of its own it lies beside the description of the data. Public
-    benchmark data have nothing to protect, so there the ledger is of the run alone.
+    It belongs to the records, whatever the description of them is called: without a folder of its own it lies beside
+    that. Public benchmark data have nothing to protect, so there the ledger is of the run alone.
     """
     if options.ledger or not options.pooled:
         folder = Path(options.ledger) if options.ledger else Path(options.dataset).parent / "sccvfl-ledgers"
-        place = folder / f"{name}-{records[:12]}" / f"party-{session.rank}"
+        known = sorted(folder.glob(f"*-{records[:12]}"))
+        if len(known) > 1:
+            names = ", ".join(path.name for path in known)
+            raise ConfigError(
+                f"two ledgers of the same records, {names}: what both have spent counts, no run may start"
+            )
+        place = (known[0] if known else folder / f"{name}-{records[:12]}") / f"party-{session.rank}"
     elif session.folder is not None:
         place = session.folder
     else:
