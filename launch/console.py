@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from protocols.config import ConfigError
@@ -76,6 +76,14 @@ def _told(error: BaseException) -> tuple[int, str]:
     # The text of an unforeseen error may hold data; its type and place do not.
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return STOPPED, f"unexpected {type(error).__name__} in {os.path.basename(frame.filename)}:{frame.lineno}"
+
+
+def check_transcript(settings: Mapping[str, Any]) -> None:
+    """All parties' shares side by side give every secret away: only where the data may be pooled anyway."""
+    from secure_sccvfl.party_data import is_benchmark
+
+    if not settings.get("pooled", is_benchmark(str(settings.get("dataset", "german")))):
+        raise ConfigError("--transcript writes shares to disk: for benchmark or --pooled data only")
 
 
 def keep_freed_memory() -> None:

@@ -13,7 +13,7 @@ import logging
 import sys
 from pathlib import Path
 
-from launch.console import OK, Parser, guarded, keep_freed_memory, start_logging
+from launch.console import OK, Parser, check_transcript, guarded, keep_freed_memory, start_logging
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -38,6 +38,8 @@ def run(options: argparse.Namespace) -> int:
     from protocols.node import serve_as_dealer
 
     config = SessionConfig.load(options.config)
+    if options.transcript is not None:
+        check_transcript(config.options)
     credentials = Credentials.of(options.certs, "dealer") if options.certs is not None else None
     made = serve_as_dealer(config, credentials, options.transcript)
     logging.getLogger("dealer").info("done, %d tuples made", made)

@@ -24,7 +24,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from launch.console import OK, Parser, guarded
+from launch.console import OK, Parser, check_transcript, guarded
 
 _TRAINING = ("dataset", "split", "seed", "mode", "epsilon", "delta", "refreshes", "noise", "card", "ledger")
 _DISCOVERY = ("epsilon", "delta", "refreshes", "noise", "rule", "ledger")
@@ -156,12 +156,9 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
 
 
 def _check_transcript(options: argparse.Namespace, settings: dict[str, Any]) -> None:
-    """All parties' shares side by side give every secret away: only where the data may be pooled anyway."""
     from protocols.config import ConfigError
-    from secure_sccvfl.party_data import is_benchmark
 
-    if not settings.get("pooled", is_benchmark(settings.get("dataset", "german"))):
-        raise ConfigError("--transcript writes all parties' shares to one disk: for benchmark or --pooled data only")
+    check_transcript(settings)
     if options.transport != "tls" or options.resume is not None:
         raise ConfigError("--transcript needs the tls transport and a new run")
 

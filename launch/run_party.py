@@ -16,7 +16,7 @@ import socket
 import sys
 from pathlib import Path
 
-from launch.console import CHECK_FAILED, OK, Parser, guarded, keep_freed_memory, start_logging
+from launch.console import CHECK_FAILED, OK, Parser, check_transcript, guarded, keep_freed_memory, start_logging
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -50,12 +50,15 @@ def run(options: argparse.Namespace) -> int:
     from protocols.chain import unused_name
     from protocols.config import SessionConfig
     from protocols.node import open_session
+    from protocols.private import private
     from protocols.rendezvous import listen
     from secure_sccvfl.jobs import make_job
 
     log = logging.getLogger("party")
     torch.set_num_threads(options.threads)
     config = SessionConfig.load(options.config)
+    if options.transcript is not None:
+        check_transcript(config.options)
     job = make_job(config, options.rank)
     credentials = None
     if options.certs is not None:
@@ -80,7 +83,8 @@ def run(options: argparse.Namespace) -> int:
             print(json.dumps({"connected": True}), flush=True)
         log.info("connected; running %s", config.job)
         result = job.run(session, progress)
-    (options.out / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    with open(options.out / "result.json", "w", opener=private) as file:  # tables that went to this party alone
+        file.write(json.dumps(result, indent=1) + "\n")
     log.info("done, %s", "all well" if result["ok"] else "a check failed")
     return OK if result["ok"] else CHECK_FAILED
 

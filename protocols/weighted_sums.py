@@ -35,6 +35,8 @@ MOST_ROWS = 1 << 17
 
 def clipped(rows: np.ndarray, clip: float) -> Words:
     """Party step, local: rows in the ring, scaled down to norm `clip` where they are longer."""
+    if not np.isfinite(rows).all():  # no clipping bounds these, and as a word they are 2^63
+        raise RangeError("a gradient is NaN or infinite: lower the rate")
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     short = rows * np.minimum(1.0, clip / np.maximum(norms, 1e-12))
     words: Words = np.trunc(short * (1 - 2.0**-40) * 2**FRACTION_BITS).astype(np.int64)

@@ -1,7 +1,8 @@
 """Where a run stood, kept by each party: its shares of the head, its own noisy tables, the public state.
 
 Every party writes the same numbers; the last two are kept, because a fault can find one party a step ahead
-of another. To resume, the parties tell each other what they have and go on from the last common one. What
+of another. To resume, the parties tell each other what they have and go on from the last common one: the same
+number, written in the same session, since shares of two executions of a step do not add up to anything. What
 was released stays released: tables in a checkpoint are not released (or charged) again; a table that was
 charged but is in no common checkpoint is charged anew under the new session's name, or refused by the cap.
 """
@@ -19,6 +20,7 @@ import numpy as np
 
 from protocols.errors import ProtocolError
 from protocols.head import Weights
+from protocols.randomness import KEY_BYTES
 from protocols.runtime import Session
 from secure_sccvfl.data import Task
 from secure_sccvfl.discovery import Finding, Moments, Sketch
@@ -35,7 +37,7 @@ class Checkpoints:
     """The checkpoints of one party in a folder."""
 
     def __init__(self, folder: Path, run: str) -> None:
-        self.folder, self.run = folder, run
+        self.folder, self.run, self._session = folder, run, run
         self.number = 0
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -55,6 +57,7 @@ class Checkpoints:
             arrays |= {f"moments {moments.attribute} {k}": v for k, v in moments.sums.items()}
         facts = {
             "run": self.run,
+            "session": self._session,
             "number": self.number,
             "refreshes": state.refreshes,
             "sketches": [_without(s, "tables") | {"tables": list(s.tables)} for s in state.sketches],
@@ -77,18 +80,21 @@ class Checkpoints:
     def resume(self, session: Session, task: Task) -> State:
         """The state of the last checkpoint that every party has, of one and the same run."""
         have = sorted(int(path.stem) for path in self.folder.glob("*.npz"))[-KEPT:]
-        runs = {number: self._facts(number)["run"] for number in have}
+        facts = {number: self._facts(number) for number in have}
         if have:
-            self.run = runs[have[-1]]
-        have = [number for number in have if runs[number] == self.run]
+            self.run = facts[have[-1]]["run"]
+        have = [number for number in have if facts[number]["run"] == self.run]
         padded = np.array([*have, *[_NONE] * (KEPT - len(have))], np.int64)
         told = session.swap_bytes("checkpoints", padded.tobytes())
         runs_told = session.swap_bytes("run to resume", bytes.fromhex(self.run))
-        common = set(have).intersection(*(np.frombuffer(text, np.int64).tolist() for text in told)) - {_NONE}
+        own = b"".join(bytes.fromhex(facts[number]["session"]) for number in have)
+        writers = session.swap_bytes("sessions of checkpoints", own.ljust(KEPT * KEY_BYTES, b"\0"))
+        known = [_known(numbers, names) for numbers, names in zip(told, writers, strict=True)]
+        common = {number for number, _ in set.intersection(*known)}
+        if all(known) and len(set(runs_told)) > 1:
+            raise ProtocolError("the parties' checkpoints are of different runs: name the same run at every party")
         if not common:
             raise ProtocolError("the parties have no checkpoint in common: start the run anew")
-        if len(set(runs_told)) > 1:
-            raise ProtocolError("the parties' checkpoints are of different runs: name the same run at every party")
         self.number = max(common)
         return self._state(self.number, task)
 
@@ -132,6 +138,13 @@ class Checkpoints:
             best=best,
             best_head=head("best"),
         )
+
+
+def _known(numbers: bytes, writers: bytes) -> set[tuple[int, bytes]]:
+    """A party's checkpoints: number, and the session that wrote it."""
+    names = [writers[at : at + KEY_BYTES] for at in range(0, len(writers), KEY_BYTES)]
+    pairs = zip(np.frombuffer(numbers, np.int64).tolist(), names, strict=True)
+    return {(number, name) for number, name in pairs if number != _NONE}
 
 
 def _without(item: Any, field: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from secure_sccvfl.jobs import Progress
 from secure_sccvfl.release_plan import discovery_releases
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.secure_statistics import SecureStatistics
-from secure_sccvfl.train_job import open_budget
+from secure_sccvfl.train_job import compare_public, open_budget
 
 
 class DiscoveryJob:
@@ -54,6 +54,8 @@ class DiscoveryJob:
     def _run(self, session: Session, progress: Progress) -> dict[str, Any]:
         options, data, scheme, rows = self.options, self.data, self.data.scheme, len(self.about)
         check_alignment(session, data.ids, scheme.parties)
+        card = options.policy()
+        compare_public(session, scheme, card)
         records = records_digest(data.ids)
         budget, ledger = open_budget(options, session, scheme.name, records, rows)
         multiplier = noise_multiplier(options.epsilon, options.delta, options.charged)
@@ -64,7 +66,7 @@ class DiscoveryJob:
         part = data.part(self.about)
         features = sum(len(own) for own in scheme.features)
         discovery = Discovery(
-            statistics, part.parties, part.protected, features, config, options.seed, options.policy(), audit, records
+            statistics, part.parties, part.protected, features, config, options.seed, card, audit, records
         )
         residual = discovery.residual(data.part(data.split.validation).parties) if config.conditional else None
         sketches: tuple[Sketch, ...] = ()

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from protocols.config import ConfigError
+from protocols.private import private
 from protocols.releases import Release, ReleasePlan
 from secure_sccvfl.attacks.gradients import labels_from_dp, labels_from_split
 from secure_sccvfl.attacks.view import Rate
@@ -141,9 +142,8 @@ def keep_gradients(folder: Path, made: SplitModel | DpModel) -> None:
     for number, step in enumerate(made.seen):
         fields = {k: getattr(step, k) for k in (SPLIT_FIELDS if isinstance(step, Seen) else DP_FIELDS)}
         arrays |= {f"{name} {number}": value for name, value in fields.items()}
-    with open(folder / "gradients.npz", "wb") as file:
+    with open(folder / "gradients.npz", "wb", opener=private) as file:
         np.savez(file, **arrays)
-    (folder / "gradients.npz").chmod(0o600)
 
 
 def label_inference(folder: Path, label: np.ndarray) -> Rate | None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from protocols.errors import InputError
+from protocols.private import private
 from protocols.ring import Words
 from secure_sccvfl.discovery import Sketch
 from secure_sccvfl.encoders import Encoder, FeatureEncoder, PlainEncoder
@@ -89,10 +90,9 @@ def save_model(model: PartyModel, folder: Path) -> str:
     }
     facts["digest"] = _digest(facts, arrays)
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "model.npz", "wb") as file:
+    with open(folder / "model.npz", "wb", opener=private) as file:
         np.savez(file, **arrays)
     (folder / "model.json").write_text(json.dumps(facts, indent=1) + "\n")
-    (folder / "model.npz").chmod(0o600)
     return str(facts["digest"])
 
 

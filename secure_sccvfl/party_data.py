@@ -191,16 +191,18 @@ def _scheme(reader: Reader) -> Scheme:
 def public_split(ids: np.ndarray, seed: int) -> Split:
     """Train, validation and test by a hash of seed and id: every party finds the same rows alone.
 
+    A record's part depends on its own id alone: were it its rank among all, one more record could push another
+    one out of the training part, and a release about that part would change by two records where one is charged.
     Not stratified: no party knows label and s together.
     """
     digests = [hashlib.sha256(f"{seed} {name}".encode()).digest() for name in ids]
-    order = np.argsort(np.array([int.from_bytes(d[:7]) for d in digests]), kind="stable")
-    test = round(TEST_SHARE * len(ids))
-    validation = test + round(VALIDATION_SHARE * (len(ids) - test))
-    parts = (order[validation:], order[test:validation], order[:test])
+    point = np.array([int.from_bytes(d[:7]) for d in digests], np.int64)
+    test, validation = (round(share * 2**56) for share in (TEST_SHARE, 1 - (1 - TEST_SHARE) * (1 - VALIDATION_SHARE)))
+    masks = (point >= validation, (test <= point) & (point < validation), point < test)
+    parts = tuple(np.flatnonzero(mask) for mask in masks)
     if min(len(part) for part in parts) < 10:
         raise DataError(f"{len(ids)} records are too few to train, validate and test on")
-    return Split(*(np.sort(part) for part in parts))
+    return Split(*parts)
 
 
 def _party(rank: int, table: PartyTable) -> Party:

@@ -19,6 +19,7 @@ from protocols import arithmetic
 from protocols.alignment import check_alignment
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import ProtocolError
+from protocols.private import private
 from protocols.releases import ANY, Release, ReleasePlan
 from protocols.ring import FRACTION_BITS, Words
 from protocols.runtime import Session
@@ -233,7 +234,7 @@ class PredictJob(_WithModel):
     def _write(self, path: Path, opened: np.ndarray) -> None:
         """id, decision (as the description names the classes) and, if asked for, the score of each class."""
         scheme = self.scheme
-        with path.open("w", newline="") as file:
+        with open(path, "w", newline="", opener=private) as file:
             writer = csv.writer(file)
             if scheme.task == "regression":
                 writer.writerow(["id", "prediction"])
@@ -245,4 +246,3 @@ class PredictJob(_WithModel):
             for name, code, row in zip(self.ids, chosen.astype(int), opened, strict=True):
                 told = [f"{v:.5f}" for v in row] if self.options.scores else []
                 writer.writerow([name, scheme.classes[code], *told])
-        path.chmod(0o600)

@@ -5,6 +5,7 @@ What it opens is in `plan` and, with reasons, in SECURITY.md. Options are those 
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from accounting.calibration import check_target, noise_multiplier
 from protocols.alignment import check_alignment
 from protocols.chain import unused_name
 from protocols.config import ConfigError, SessionConfig
+from protocols.errors import ProtocolError
 from protocols.releases import ReleasePlan
 from protocols.runtime import Session
 from secure_sccvfl.audit import AuditLog
@@ -32,7 +34,9 @@ from secure_sccvfl.gradient_modes import (
 )
 from secure_sccvfl.jobs import Progress
 from secure_sccvfl.model_files import PartyModel, save_model
+from secure_sccvfl.party_data import Scheme
 from secure_sccvfl.phases import PhaseMeter
+from secure_sccvfl.policy import PolicyCard
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.secure_engine import SecureEngine
 from secure_sccvfl.secure_statistics import SecureStatistics
@@ -43,12 +47,18 @@ from secure_sccvfl.training import Hooks, Model, State, Trainer, warmup_steps
 def open_budget(options: RunOptions, session: Session, name: str, records: str, rows: int) -> tuple[Budget, Path]:
     """This party's ledger for these records.
 
-    It belongs to the data: without a folder of its own it lies beside the description of the data. Public
-    benchmark data have nothing to protect, so there the ledger is of the run alone.
+    It belongs to the records, whatever the description of them is called: without a folder of its own it lies beside
+    that. Public benchmark data have nothing to protect, so there the ledger is of the run alone.
     """
     if options.ledger or not options.pooled:
         folder = Path(options.ledger) if options.ledger else Path(options.dataset).parent / "sccvfl-ledgers"
-        place = folder / f"{name}-{records[:12]}" / f"party-{session.rank}"
+        known = sorted(folder.glob(f"*-{records[:12]}"))
+        if len(known) > 1:
+            names = ", ".join(path.name for path in known)
+            raise ConfigError(
+                f"two ledgers of the same records, {names}: what both have spent counts, no run may start"
+            )
+        place = (known[0] if known else folder / f"{name}-{records[:12]}") / f"party-{session.rank}"
     elif session.folder is not None:
         place = session.folder
     else:
@@ -59,6 +69,14 @@ def open_budget(options: RunOptions, session: Session, name: str, records: str, 
     except ValueError as error:
         raise ConfigError(str(error)) from None
     return Budget.open(place / "ledger.jsonl", records, options.epsilon, options.delta, rows), place / "ledger.jsonl"
+
+
+def compare_public(session: Session, scheme: Scheme, card: PolicyCard | None) -> None:
+    """Description and card are files of each host, so the session's digest says nothing of what is in them."""
+    decided = None if card is None else sorted((name, choice.role) for name, choice in card.decisions.items())
+    own = hashlib.sha256(repr((scheme.digest(), decided)).encode()).digest()
+    if len(set(session.swap_bytes("description and card", own))) > 1:
+        raise ProtocolError("the parties' descriptions of the data or policy cards differ: give all the same files")
 
 
 class TrainJob:
@@ -84,6 +102,7 @@ class TrainJob:
         with meter.phase("alignment"):
             progress("alignment", 0, 1)
             check_alignment(session, data.ids, scheme.parties)
+            compare_public(session, scheme, self.card)
             name = session.agree_on_name()
         records = records_digest(data.ids)
         budget, ledger = open_budget(options, session, scheme.name, records, len(data.split.train))
@@ -134,7 +153,7 @@ class TrainJob:
         mine = self._keep(session, engine, model, name)
         if folder is not None and ledger.parent != folder:
             for path in ledger.parent.glob("ledger.jsonl*"):
-                shutil.copyfile(path, folder / path.name)
+                shutil.copy(path, folder / path.name)  # with its mode
         spent = epsilon_of(budget.events, options.delta)
         paid = {"epsilon_rdp": spent, "mask": model.roles.digest()}
         audit("trained", {"lambda": model.lam, "temperature": model.temperature, **paid, "model": mine})

@@ -28,7 +28,7 @@ from accounting.accountant import Epsilons, epsilons
 from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
 from accounting.events import Event
-from protocols.config import SessionConfig
+from protocols.config import ConfigError, SessionConfig
 from protocols.releases import ReleasePlan
 from protocols.runtime import Session
 from secure_sccvfl.charging import Charger, records_digest
@@ -56,6 +56,10 @@ class CanaryAudit:
         given = dict(config.options)
         self.releases = int(given.pop("releases", RELEASES))
         self.options = RunOptions.of(given)
+        if not self.options.pooled:  # no ledger is asked: each release is the only one of a budget in memory
+            raise ConfigError(
+                "the audit releases many sketches that no ledger counts: for public benchmark data only"
+            )
         self.data: PartyData = self.options.load(rank, len(config.parties))
         self.names = [f"{world}-{k}" for world in WORLDS for k in range(self.releases)]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launch import run_mpc, security_eval
+from launch import run_dealer, run_mpc, run_party, security_eval
 from protocols import tuples
-from protocols.config import ConfigError
+from protocols.config import ConfigError, SessionConfig
 from protocols.errors import LocalError
 from protocols.link import HEADER
 from protocols.releases import ReleasePlan
@@ -242,6 +242,19 @@ def test_mistakes_give_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "benchmark or --pooled" in capsys.readouterr().err
     assert run_mpc.main(["--transport", "gloo", "--transcript", "--out", str(tmp_path / "r")]) == 2
     assert "needs the tls transport" in capsys.readouterr().err
+
+
+def test_transcripts_of_own_data_are_refused_by_hand_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config, made = tmp_path / "session.toml", tmp_path / "transcript"
+    asked = ["--config", str(config), "--transcript", str(made)]
+    for options in ({"dataset": "loans.toml"}, {"dataset": "german", "pooled": False}):
+        parties = ("127.0.0.1:1", "127.0.0.1:2")
+        config.write_text(SessionConfig(parties, job="train", options=options).to_toml())
+        assert run_party.main([*asked, "--rank", "0", "--out", str(tmp_path / "out")]) == 2
+        assert "benchmark or --pooled" in capsys.readouterr().err
+        assert run_dealer.main(asked) == 2
+        assert "benchmark or --pooled" in capsys.readouterr().err
+    assert not made.exists()
 
 
 def test_records_can_be_read_back(sound: FinishedRun, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from accounting.accountant import epsilons
 from accounting.budget import Budget
 from protocols import ring, weighted_sums
+from protocols.errors import RangeError
 from protocols.releases import ANY, Release, ReleasePlan
 from protocols.series import evaluate
 from secure_sccvfl.attacks.gradients import labels_from_dp
@@ -53,6 +54,12 @@ def test_no_record_counts_for_more_than_the_sensitivity():
     rows = np.random.default_rng(0).normal(size=(500, 30)) * np.geomspace(1e-3, 1e3, 500)[:, None]
     short = weighted_sums.clipped(rows, 0.7).astype(object)
     assert all(sum(v * v for v in row) <= (0.7 * 2**16) ** 2 for row in short)  # exact integers
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_gradient_that_clipping_cannot_bound_is_an_error(value):
+    with pytest.raises(RangeError, match="NaN or infinite"):
+        weighted_sums.clipped(np.array([[0.1, 0.2], [0.3, value]]), 1.0)
 
 
 def test_no_record_moves_the_score_or_gradient_of_another():

@@ -13,7 +13,7 @@ from secure_sccvfl.model_files import load_model
 from secure_sccvfl.parties import make_parties
 from secure_sccvfl.party_data import pooled
 from secure_sccvfl.plain_engine import PlainEngine
-from secure_sccvfl.policy import Roles
+from secure_sccvfl.policy import Decision, PolicyCard, Roles
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.score_jobs import EvaluateJob
 from secure_sccvfl.secure_engine import SecureEngine
@@ -155,3 +155,19 @@ def test_the_secret_evaluation_gives_the_plaintext_metrics(secure, plain):
     assert found[0]["metrics"]["fr_own"] <= 0.05
     log = (folder / "evaluation" / "party-0" / "releases.jsonl").read_text().splitlines()
     assert [json.loads(line)["release"] for line in log] == ["columns", "evaluation"]
+
+
+def test_parties_with_different_policy_cards_do_not_start(tmp_path):
+    """Each reads a file of its own; roles that differ would go unnoticed to the end."""
+
+    def make(config, rank):
+        job = TrainJob(config, rank)
+        if rank == 1:
+            names = [feature.name for own in job.data.scheme.features for feature in own]
+            job.card = PolicyCard("german", "1", ("me",), {name: Decision("N", "why") for name in names})
+        return job
+
+    with pytest.raises(ExceptionGroup) as stopped:
+        run_jobs(make, tmp_path, {"refreshes": 0, "warmup": 4, "steps": 10, "lambdas": [8.0]})
+    assert "policy cards differ" in str(stopped.value.exceptions)
+    assert not [*tmp_path.glob("party-*/ledger.jsonl")], "nothing is charged"

@@ -2,18 +2,23 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from accounting.budget import Budget, BudgetError
 from accounting.calibration import noise_multiplier
+from accounting.events import Event
 from launch.privacy_report import main
+from protocols.config import ConfigError
 from protocols.releases import ReleasePlan
-from secure_sccvfl.charging import Charger
+from secure_sccvfl.charging import Charger, records_digest
 from secure_sccvfl.data import load
 from secure_sccvfl.parties import make_parties
+from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.secure_statistics import SecureStatistics
+from secure_sccvfl.train_job import open_budget
 from tests.harness import run_session
 from tests.unit.test_accounting import replay
 
@@ -65,3 +70,20 @@ def test_a_run_with_four_refreshes_writes_the_report_that_its_ledger_gives(tmp_p
         renyi, pld = replay((tmp_path / f"party-{rank}" / "ledger.jsonl").read_text())
         assert report["epsilon_rdp"] == pytest.approx(renyi, rel=1e-9)
         assert report["epsilon_pld"] == pytest.approx(pld, rel=1e-3)
+
+
+def test_another_name_of_the_description_is_not_another_budget(tmp_path):
+    """Two descriptions of the same records, for two tasks say, spend from one ledger."""
+    options, session = (
+        RunOptions(dataset=str(tmp_path / "a.toml"), pooled=False),
+        SimpleNamespace(rank=1, folder=None),
+    )
+    records = records_digest(["1", "2"])
+    budget, path = open_budget(options, session, "default", records, 500)
+    budget.charge(Event("sketch-0", 1.0, 5.0, records), "run sketch-0")
+    again, same = open_budget(options, session, "churn", records, 500)
+    assert same == path and len(again.charges) == 1
+    assert not open_budget(options, session, "churn", records_digest(["1", "3"]), 500)[0].charges
+    (tmp_path / "sccvfl-ledgers" / f"churn-{records[:12]}").mkdir()
+    with pytest.raises(ConfigError, match="two ledgers"):
+        open_budget(options, session, "churn", records, 500)

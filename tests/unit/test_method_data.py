@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from secure_sccvfl.acs import from_pums, load_any
 from secure_sccvfl.checks import examine, record_groups
 from secure_sccvfl.data import EMBEDDED, DataWarning, load, load_toml
+from secure_sccvfl.party_data import public_split
 from secure_sccvfl.schema import DataError, Feature
 from secure_sccvfl.splits import make_split
 
@@ -261,3 +262,19 @@ def test_a_pums_file_without_the_columns_is_refused():
 def test_colorado_loads_by_path():
     data = load_any(f"acs-income:{reference('acsincome_co2018.csv.gz')}")
     assert data.n == 31306 and len(data.protected[0].groups) == 9
+
+
+@pytest.mark.parametrize("n", range(95, 105))
+def test_one_more_record_moves_no_other_between_the_parts_of_a_public_split(n):
+    """Releases about the training part are charged for one record added or removed, not for one put for another."""
+    few, more = (np.array([f"p{k}" for k in range(count)]) for count in (n, n + 1))
+    before, after = public_split(few, 3), public_split(more, 3)
+    for part in ("train", "validation", "test"):
+        old, new = (set(ids[getattr(split, part)]) for ids, split in ((few, before), (more, after)))
+        assert old == new - {more[-1]}
+
+
+def test_a_public_split_has_the_wanted_shares():
+    split = public_split(np.arange(20_000).astype(str), 0)
+    shares = [len(part) / 20_000 for part in (split.train, split.validation, split.test)]
+    assert shares == pytest.approx([0.56, 0.14, 0.30], abs=0.01)

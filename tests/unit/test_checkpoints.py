@@ -1,0 +1,69 @@
+"""Resuming: shares of one execution go together, and never with those of another."""
+
+import numpy as np
+import pytest
+
+from protocols.head import Weights
+from secure_sccvfl.checkpoints import Checkpoints
+from secure_sccvfl.secure_handles import Head
+from secure_sccvfl.training import State
+from tests.harness import run_session
+
+FIRST, SECOND, THIRD = ("11" * 32, "22" * 32, "33" * 32)
+
+
+def state(share):
+    words = np.full((2, 1), share, np.int64)
+    return State(Head(Weights(words, words[0], words, words[0]), np.ones(1), "regression"))
+
+
+def resumed(folder, name):
+    """What every party goes on from in a new session: number, and the head that the shares add up to."""
+
+    def job(session):
+        kept = Checkpoints(folder / str(session.rank), name)
+        found = kept.resume(session, "regression")
+        return kept.number, kept.run, found.head.weights.weight
+
+    told = run_session(job, 2)
+    return [(number, run) for number, run, _ in told], sum(weight for *_, weight in told)
+
+
+@pytest.fixture
+def a_step_apart(tmp_path):
+    """The first session ends when party 0 has written its second checkpoint, and party 1 has not."""
+    ahead, behind = (Checkpoints(tmp_path / str(rank), FIRST) for rank in range(2))
+    ahead.keep(state(-(10**17)))
+    behind.keep(state(10**17 + 5))
+    ahead.keep(state(-(10**18)))
+    return tmp_path
+
+
+def test_the_last_common_checkpoint_is_taken(a_step_apart):
+    assert np.array_equal(resumed(a_step_apart, SECOND)[1], np.full((2, 1), 5))
+
+
+def test_shares_of_two_executions_of_one_step_are_not_put_together(a_step_apart):
+    """The second session ends as soon as party 1 has written the checkpoint that party 0 has from the first."""
+
+    def job(session):
+        kept = Checkpoints(a_step_apart / str(session.rank), SECOND)
+        kept.resume(session, "regression")
+        if session.rank == 1:
+            kept.keep(state(7 * 10**18))
+
+    run_session(job, 2)
+    went_on, head = resumed(a_step_apart, THIRD)
+    assert went_on == [(1, FIRST)] * 2
+    assert np.array_equal(head, np.full((2, 1), 5))
+
+
+def test_checkpoints_of_different_runs_or_none_at_all_are_refused(tmp_path):
+    Checkpoints(tmp_path / "0", FIRST).keep(state(1))
+    with pytest.raises(ExceptionGroup) as none:
+        resumed(tmp_path, THIRD)
+    assert "no checkpoint in common" in str(none.value.exceptions)
+    Checkpoints(tmp_path / "1", SECOND).keep(state(1))
+    with pytest.raises(ExceptionGroup) as different:
+        resumed(tmp_path, THIRD)
+    assert "of different runs" in str(different.value.exceptions)

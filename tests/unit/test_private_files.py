@@ -1,0 +1,67 @@
+"""What only its owner may read is so from the first byte on, whatever the umask."""
+
+import os
+import stat
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from protocols.private import private
+from secure_sccvfl import gradient_modes, model_files
+from secure_sccvfl.dp_training import DpModel, DpSeen
+from secure_sccvfl.encoders import PlainEncoder
+from secure_sccvfl.generators import GeneratorConfig
+from secure_sccvfl.model_files import PartyModel, save_model
+from secure_sccvfl.score_jobs import PredictJob
+from secure_sccvfl.units import Layout
+
+
+@pytest.fixture(autouse=True)
+def open_umask():
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.fixture
+def modes(monkeypatch):
+    """Modes of files at the moment at which arrays are written to them."""
+    seen = []
+
+    def savez(file, **arrays):
+        seen.append(stat.S_IMODE(os.fstat(file.fileno()).st_mode))
+
+    for module in (gradient_modes, model_files):
+        monkeypatch.setattr(module.np, "savez", savez)
+    return seen
+
+
+def test_shares_of_a_model(tmp_path, modes):
+    encoder = PlainEncoder(Layout(()), np.zeros(1))
+    one = np.zeros((1, 1), np.int64)
+    model = PartyModel("r", 0, 2, "s", "binary", 1.0, 1.0, {}, GeneratorConfig(), 0, encoder, (), one, one[0])
+    save_model(model, tmp_path)
+    assert modes == [0o600]
+
+
+def test_gradients_that_were_shown(tmp_path, modes):
+    gradient_modes.keep_gradients(tmp_path, DpModel({}, (), (DpSeen(np.zeros((1, 1)), np.zeros(1)),)))
+    assert modes == [0o600]
+
+
+@pytest.mark.parametrize("task", ["binary", "regression", "multiclass"])
+def test_predictions(tmp_path, task):
+    job = SimpleNamespace(
+        scheme=SimpleNamespace(task=task, classes=("a", "b")),
+        ids=np.array(["1", "2"]),
+        options=SimpleNamespace(scores=False),
+    )
+    PredictJob._write(job, tmp_path / "predictions.csv", np.ones((2, 1)))
+    assert stat.S_IMODE((tmp_path / "predictions.csv").stat().st_mode) == 0o600
+
+
+def test_a_file_that_was_open_to_all_is_closed_before_it_is_written(tmp_path):
+    (tmp_path / "old").touch(0o666)
+    with open(tmp_path / "old", "w", opener=private) as file:
+        assert stat.S_IMODE(os.fstat(file.fileno()).st_mode) == 0o600
