@@ -18,7 +18,7 @@ import numpy as np
 from protocols.errors import InputError
 from protocols.private import private
 from protocols.ring import Words
-from secure_sccvfl.discovery import Sketch
+from secure_sccvfl.discovery import Moments, Sketch
 from secure_sccvfl.encoders import Encoder, FeatureEncoder, PlainEncoder
 from secure_sccvfl.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.parties import Party
@@ -51,16 +51,24 @@ class PartyModel:
     sketches: tuple[Sketch, ...]
     weight: Words
     bias: Words
+    moments: tuple[Moments, ...] = ()
 
     def __repr__(self) -> str:
         return f"<PartyModel of run {self.run[:12]}, party {self.rank} of {self.parties}>"
 
     def generators(self, party: Party) -> dict[str, Generator]:
-        """The local generator of each protected attribute, made anew from the noisy tables."""
-        roles = Roles(dict(self.roles))
+        """The local generator of each protected attribute, made anew from what was released."""
+        roles, moments = Roles(dict(self.roles)), {m.attribute: m for m in self.moments}
         return {
             s.attribute: make_generator(
-                party.layout, s.tables, s.deviation, roles, self.generator, self.seed, party.units
+                party.layout,
+                s.tables,
+                s.deviation,
+                roles,
+                self.generator,
+                self.seed,
+                party.units,
+                moments.get(s.attribute),
             )
             for s in self.sketches
         }
@@ -72,6 +80,8 @@ def save_model(model: PartyModel, folder: Path) -> str:
     arrays |= _packed(model.encoder)
     for sketch in model.sketches:
         arrays |= {f"table {sketch.attribute} {name}": table for name, table in sketch.tables.items()}
+    for moments in model.moments:
+        arrays |= {f"moments {moments.attribute} {name}": sums for name, sums in moments.sums.items()}
     facts: dict[str, Any] = {
         "run": model.run,
         "rank": model.rank,
@@ -86,6 +96,9 @@ def save_model(model: PartyModel, folder: Path) -> str:
         "sketches": [
             {"attribute": s.attribute, "deviation": s.deviation, "releases": s.releases, "tables": list(s.tables)}
             for s in model.sketches
+        ],
+        "moments": [
+            {"attribute": m.attribute, "deviation": m.deviation, "sums": list(m.sums)} for m in model.moments
         ],
     }
     facts["digest"] = _digest(facts, arrays)
@@ -114,6 +127,14 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         )
         for s in facts["sketches"]
     )
+    moments = tuple(
+        Moments(
+            m["attribute"],
+            {name: arrays[f"moments {m['attribute']} {name}"] for name in m["sums"]},
+            m["deviation"],
+        )
+        for m in facts["moments"]
+    )
     return PartyModel(
         facts["run"],
         facts["rank"],
@@ -129,6 +150,7 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         sketches,
         arrays["weight"],
         arrays["bias"],
+        moments,
     )
 
 

@@ -205,5 +205,6 @@ class TrainJob:
             model.sketches,
             weight,
             bias,
+            model.moments,
         )
         return save_model(own, session.folder / "model") if session.folder is not None else ""

@@ -103,6 +103,7 @@ class Model:
     sketches: tuple[Sketch, ...]
     generators: Mapping[str, Mapping[int, Generator]]
     trials: tuple[Trial, ...]
+    moments: tuple[Moments, ...] = ()
 
     @property
     def roles(self) -> Roles:
@@ -388,6 +389,7 @@ class Trainer:
             self.state.sketches,
             generators,
             self.state.trials,
+            self.state.moments or (),
         )
 
 

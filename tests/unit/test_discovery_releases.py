@@ -11,6 +11,7 @@ from accounting.budget import BudgetError
 from secure_sccvfl.data import load
 from secure_sccvfl.discovery import Discovery, DiscoveryConfig, Moments, Sketch, release_moments
 from secure_sccvfl.generators import GeneratorConfig, make_generator
+from secure_sccvfl.model_files import PartyModel, load_model, save_model
 from secure_sccvfl.noise import Budget, GaussianNoise, NoNoise
 from secure_sccvfl.parties import MOMENT_GRID, make_parties
 from secure_sccvfl.plain_engine import PlainEngine
@@ -202,6 +203,31 @@ def test_the_moments_generator_moves_group_means_by_what_was_released():
     assert np.allclose(edited[:, column], 0.5)
     others = np.delete(np.arange(party.layout.width), column)
     assert (edited[:, others] == units[:, others]).all()
+
+
+def test_a_kept_model_edits_as_the_trained_one_did(tmp_path):
+    config = replace(
+        TrainConfig(),
+        refreshes=1,
+        warmup=4,
+        steps=10,
+        lambdas=(4.0,),
+        generator=GeneratorConfig(kind="moments", source="moments"),
+    )
+    model = train(PlainEngine(GaussianNoise(Budget(releases=3), 0)), DATA, make_split(DATA, "iid", 0), config, 0)
+    assert any(m.sums for m in model.moments)
+    for party in PARTIES:
+        shares = np.zeros((1, 1), np.int64)
+        kept = PartyModel(
+            "r", party.rank, 3, "s", "binary", 1.0, 1.0, dict(model.roles.of), config.generator, 0,
+            model.encoders[party.rank], model.sketches, shares, shares[0], model.moments,
+        )  # fmt: skip
+        save_model(kept, tmp_path / str(party.rank))
+        again = load_model(tmp_path / str(party.rank), party.layout).generators(party)
+        targets = np.ones(len(party.units), int)
+        for attribute, generate in again.items():
+            trained = model.generators[attribute][party.rank]
+            assert (generate(party.units, 0, targets, 0) == trained(party.units, 0, targets, 0)).all()
 
 
 def test_moments_are_a_release_of_their_own_and_refused_beyond_the_budget():
