@@ -116,7 +116,9 @@ def headline(report: Report) -> dict[str, Any]:
         story.append(f"{told}{'; ' + listed(others) if others else ''}.")
         figures.append(("right decisions", percent(metrics["acc"]), between(metrics["acc"], rows["test"]), "metrics"))
     elif "rmse" in metrics:
-        story.append(f"Its typical error is {metrics['rmse']:.3f} of the label's public range.")
+        others = [f"{MODELS[k]} {v['rmse']:.3f}" for k, v in baselines.items() if k in MODELS and "rmse" in v]
+        told = f"The model's typical error is {metrics['rmse']:.3f} of the label's public range"
+        story.append(f"{told}{'; ' + listed(others) if others else ''}.")
         figures.append(("typical error", f"{metrics['rmse']:.3f}", "of the label's range", "metrics"))
     worst = flips(report, metrics)
     if worst is not None and data["task"] != "regression":
@@ -168,6 +170,11 @@ def metric_panels(report: Report) -> list[dict[str, str]]:
         wanted.append(("fr_own", f"Decisions that flip, {JUDGES['own']}", "0 is best"))
     wanted += [
         ("rmse", "Typical error", "root mean square, of the label's range; lower is better"),
+        *(
+            (f"scg_{j}", f"Shift of the answer, {JUDGES[j]}", "0 is best")
+            for j in JUDGES
+            if "rmse" in report["metrics"]
+        ),
         ("logloss", "Log loss", "how well the probabilities fit; lower is better"),
         ("dp_gap", "Difference between groups", f"in the share of “{share[0]}” decisions; 0: the same for all"),
         ("eo_gap", "Difference in mistakes", "largest gap between groups in hits or in false alarms; 0 is best"),
@@ -180,7 +187,7 @@ def metric_panels(report: Report) -> list[dict[str, str]]:
         ]
         if dots:
             start = 0.5 if metric == "acc" and min(d.low or 0.0 for d in dots) > 0.5 else 0.0
-            svg = forest(title, dots, share=metric not in ("rmse", "logloss"), start=start)
+            svg = forest(title, dots, share=not metric.startswith(("rmse", "logloss", "scg")), start=start)
             panels.append({"title": title, "hint": hint, "svg": svg})
     return panels
 
