@@ -8,7 +8,8 @@
 Views: label holder, every party, every coalition of up to m-1, the dealer, the network (recorded TLS bytes), the
 receiver of predictions (a real session opens the logits of the test records to it), and beside them the paper's
 plaintext server. Attacks: s and y of training records, PGD on the model, telling shares of two secrets apart; and an
-empirical lower bound on the epsilon of a sketch. Writes security.json, security.md and pictures into RUN.
+empirical lower bound on the epsilon of a sketch. Writes security.json, security.md and pictures into RUN, and its
+page (report.html) anew.
 Needs data that may be pooled: transcripts of all parties in one place give every secret away.
 """
 
@@ -128,7 +129,8 @@ def _rest(options: argparse.Namespace, work: Path, views: Any, started: float) -
 
 
 def _write(run: Path, made: dict[str, Any]) -> None:
-    """The report's files, and a line in the run's log that they are part of it."""
+    """The report's files, the run's page with them, and a line in the run's log that they are part of it."""
+    from secure_sccvfl.report.page import write_page
     from secure_sccvfl.run_log import LOG, record
     from secure_sccvfl.security import report
 
@@ -138,9 +140,10 @@ def _write(run: Path, made: dict[str, Any]) -> None:
     text.write_text(report.markdown(made))
     report.draw_views(made["rows"], views)
     report.draw_curves(made["rows"], curves)
+    page = write_page(run)
     if (run / LOG).exists():
         leaks = [f"{row['attack']}: {row['view']}" for row in made["rows"] if row["leak"]]
-        record(run, "leakage", {"ok": made["ok"], "leaks": leaks}, [data, text, views, curves])
+        record(run, "leakage", {"ok": made["ok"], "leaks": leaks}, [data, text, views, curves, page])
 
 
 def _session(run: FinishedRun, folder: Path, job: str, options: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ def describe(options: RunOptions, parties: int) -> dict[str, Any]:
     spec = _spec(options.dataset)
     label = spec["label"]
     return {
+        "about": spec.get("about", ""),
         "task": scheme.task,
         "label": {
             "holder": scheme.parties[scheme.label_holder],

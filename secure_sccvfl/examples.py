@@ -132,4 +132,9 @@ def choose(drawn: Sequence[Mapping[str, Any]], predictions: Mapping[str, Mapping
     for example, why in named:
         if len(picked) < SHOWN:
             picked.setdefault(example["id"], {**example, "why": why})
-    return {"drawn": len(drawn), "flipped": sum(e["flipped"] for e in scored), "shown": list(picked.values())}
+    return {
+        "drawn": len(drawn),
+        "flipped": sum(e["flipped"] for e in scored),
+        "scores": [[e[when]["score"] for when in (BEFORE, AFTER)] for e in scored],
+        "shown": list(picked.values()),
+    }

@@ -11,6 +11,8 @@ from accounting.accountant import LossDistributionAccountant
 from accounting.budget import read_account
 from accounting.ledger import read_ledger
 from protocols.chain import read_chain
+from secure_sccvfl.intervals import wilson
+from secure_sccvfl.report.charts import percent
 
 VERSION = 1
 
@@ -115,24 +117,41 @@ def find_warnings(report: Mapping[str, Any]) -> list[str]:
     metrics, baselines = report["metrics"], report["baselines"]
     if not report["pooled"]:
         found.append(
-            "No common judge: data of a consortium cannot be pooled, so flips are under the run's own generator."
+            "No independent judge: data of a consortium cannot be pooled, so flips are counted under the same "
+            "“what if” that training used. The true rate may be higher."
         )
     if not any(role == "M" for role in report["roles"].values()):
-        found.append("No feature is a mediator, so nothing is edited and no decision can flip.")
-    for name, what in (("majority", "the majority class"), ("drop_m", "leaving the mediators out")):
+        found.append("No column is a mediator, so nothing moves with the group and no decision can flip.")
+    for name, what, so in (
+        ("majority", "always giving the most frequent answer", "As long as that is so, few flips are worth little."),
+        ("drop_m", "a model without the mediators", "That one is simpler, and cannot flip through them."),
+    ):
         other = baselines.get(name, {}).get("acc")
         if other is not None and metrics.get("acc", 1.0) <= other:
-            found.append(f"No more accurate than {what} ({metrics['acc']:.3f} against {other:.3f}).")
+            low, high = wilson(metrics["acc"], report["rows"]["test"])
+            told = f"{percent(metrics['acc'])} right against {percent(other)}"
+            unsure = (
+                f", which its 95 % interval, {percent(low)} to {percent(high)}, includes" if other <= high else ""
+            )
+            found.append(f"No more accurate than {what} ({told}{unsure}). {so}")
     rate = metrics.get("positive_rate")
     if rate is not None and (rate < 0.01 or rate > 0.99):
-        found.append(f"Nearly every decision is the same (positive rate {rate:.3f}): stability means little here.")
+        found.append(
+            f"Nearly every decision is the same (positive: {percent(rate)}). Who always says the same cannot flip, "
+            "so few flips mean little here."
+        )
     if report["privacy"]["noise"] == "dealer":
         found.append("Noise is the dealer's alone: released values must be kept from the dealer.")
     for row in report["label_inference"]:
-        found.append(
-            f"From the gradients it was shown, {report['party_names'][row['party']]} reads {row['rate']:.0%} of the "
-            f"training labels ({row['low']:.0%}-{row['high']:.0%}; guessing gives {row['chance']:.0%})."
-        )
+        name = report["party_names"][row["party"]]
+        if name != report["data"]["label"]["holder"]:
+            found.append(
+                f"From the gradients it was shown, {name} can read {percent(row['rate'])} of the training labels "
+                f"({percent(row['low'])} to {percent(row['high'])}; guessing gives {percent(row['chance'])})."
+            )
     if report["mode"] == "split":
-        found.append("Mode split returns gradients of activations: they reveal the labels to every party.")
+        found.append(
+            "Mode split shows every party gradients of its own columns, and these give the labels away. Use mode "
+            "sealed if labels must stay with their holder."
+        )
     return found

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH = 360
+LONG = {"ours": 25, "other": 30}  # letters of a name, bold or not, that leave room for a value beside it
 SERIES = tuple(f"var(--c{k})" for k in range(1, 9))
 
 
@@ -47,20 +48,22 @@ def number(value: float) -> str:
 def forest(
     title: str, dots: Sequence[Dot], share: bool = True, chance: float | None = None, start: float = 0.0
 ) -> str:
-    """One row for each dot: its name and value above, the interval and the dot below."""
+    """One row for each dot: its name and value above (a long name on a line of its own), the interval below."""
     show = percent if share else number
     ends = [v for d in dots for v in (d.value, d.high, d.control) if v is not None] + [chance or 0.0]
     stop = min(1.0, _round_up(max(ends) - start) + start) if share else _round_up(max(ends))
     left, right, row, top = 6, 8, 34, 8
-    bottom = top + row * len(dots)
+    long = [len(dot.name) > LONG["ours" if dot.ours else "other"] for dot in dots]
+    bottom = top + row * len(dots) + 14 * sum(long)
 
     def x(value: float) -> float:
         return left + (WIDTH - left - right) * (min(max(value, start), stop) - start) / (stop - start or 1.0)
 
     parts = []
-    for k in range(5):
-        at = start + (stop - start) * k / 4
-        anchor = "start" if k == 0 else "end" if k == 4 else "middle"
+    steps = _steps(stop - start, share)
+    for k in range(steps + 1):
+        at = start + (stop - start) * k / steps
+        anchor = "start" if k == 0 else "end" if k == steps else "middle"
         label = f"{100 * at:g} %" if share else f"{at:g}"
         parts.append(
             f'<path d="M{x(at):.1f} {top}V{bottom}" class="grid"/>'
@@ -70,9 +73,12 @@ def forest(
         parts.append(
             f'<path d="M{x(chance):.1f} {top}V{bottom}" class="chance"><title>chance {show(chance)}</title></path>'
         )
-    for k, dot in enumerate(dots):
-        y = top + row * k
+    y = top - row
+    for dot, tall in zip(dots, long, strict=True):
+        y += row
         kind = "ours" if dot.ours else "other"
+        parts.append(f'<text x="{left}" y="{y + 13}" class="{kind}">{escape(dot.name)}</text>')
+        y += 14 * tall
         interval = ""
         if dot.low is not None and dot.high is not None:
             interval = f" ({show(dot.low).removesuffix(' %')} to {show(dot.high)})"
@@ -84,7 +90,6 @@ def forest(
             )
         tip = escape(f"{dot.name}: {show(dot.value)}{interval}")
         parts.append(
-            f'<text x="{left}" y="{y + 13}" class="{kind}">{escape(dot.name)}</text>'
             f'<text x="{WIDTH - right}" y="{y + 13}" text-anchor="end" class="{kind}">{show(dot.value)}'
             f'<tspan class="soft">{interval}</tspan></text>'
             f'<circle cx="{x(dot.value):.1f}" cy="{y + 24}" r="5" class="dot {kind}"><title>{tip}</title></circle>'
@@ -92,23 +97,36 @@ def forest(
     return _svg(title, bottom + 20, "".join(parts))
 
 
-def curves(title: str, lines: Sequence[Line], below: str, chosen: float | None = None, share: bool = False) -> str:
-    """Lines over positions that are evenly spaced, whatever their values, with a mark at the chosen one."""
+def curves(
+    title: str,
+    lines: Sequence[Line],
+    below: str,
+    chosen: float | None = None,
+    share: bool = False,
+    chance: float | None = None,
+) -> str:
+    """Lines over positions that are evenly spaced, whatever their values, with a mark at the chosen one.
+
+    With a chance level the axis starts near the lowest value; series stand side by side so that intervals show.
+    """
     places = sorted({x for line in lines for x, _ in line.points})
     values = [y for line in lines for _, y in line.points] + [y for line in lines for pair in line.band for y in pair]
-    stop = min(_round_up(max([*values, 1e-9])), 1.0 if share else math.inf)
+    start = math.floor(10 * min([*values, chance])) / 10 if chance else 0.0
+    stop = min(start + _round_up(max([*values, 1e-9]) - start), 1.0 if share else math.inf)
     left, right, top, height = 44, 10, 12, 150
     bottom = top + height
 
-    def x(place: float) -> float:
-        return left + (WIDTH - left - right) * (places.index(place) + 0.5) / len(places)
+    def x(place: float, series: float = (len(lines) - 1) / 2) -> float:
+        aside = 5 * (series - (len(lines) - 1) / 2)
+        return left + (WIDTH - left - right) * (places.index(place) + 0.5) / len(places) + aside
 
     def y(value: float) -> float:
-        return bottom - height * min(value, stop) / stop
+        return bottom - height * (min(max(value, start), stop) - start) / (stop - start)
 
     parts = []
-    for k in range(5):
-        at = stop * k / 4
+    steps = _steps(stop - start, share)
+    for k in range(steps + 1):
+        at = start + (stop - start) * k / steps
         label = f"{100 * at:g} %" if share else f"{at:.3g}"
         parts.append(
             f'<path d="M{left} {y(at):.1f}H{WIDTH - right}" class="grid"/>'
@@ -123,20 +141,56 @@ def curves(title: str, lines: Sequence[Line], below: str, chosen: float | None =
     )
     if chosen in places:
         parts.append(f'<path d="M{x(chosen):.1f} {top}V{bottom}" class="chosen"><title>chosen</title></path>')
+    if chance:
+        parts.append(f'<path d="M{left} {y(chance):.1f}H{WIDTH - right}" class="chance"><title>chance</title></path>')
     for k, line in enumerate(lines):
         colour = SERIES[k % len(SERIES)]
-        track = " ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in line.points)
+        track = " ".join(f"{x(a, k):.1f},{y(b):.1f}" for a, b in line.points)
         for (a, _), (low, high) in zip(line.points, line.band, strict=False):
-            parts.append(f'<path d="M{x(a):.1f} {y(low):.1f}V{y(high):.1f}" stroke="{colour}" class="error"/>')
+            parts.append(f'<path d="M{x(a, k):.1f} {y(low):.1f}V{y(high):.1f}" stroke="{colour}" class="error"/>')
         parts.append(f'<polyline points="{track}" stroke="{colour}" class="line"/>')
         show = percent if share else number
         parts += [
-            f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="3.6" fill="{colour}"><title>{escape(line.name)} at {a:g}: '
-            f"{show(b)}</title></circle>"
+            f'<circle cx="{x(a, k):.1f}" cy="{y(b):.1f}" r="3.6" fill="{colour}"><title>'
+            f"{escape(line.name)} at {a:g}: {show(b)}</title></circle>"
             for a, b in line.points
         ]
     legend, used = _legend([line.name for line in lines], bottom + 50) if len(lines) > 1 else ("", 0)
     return _svg(title, bottom + 40 + used, "".join(parts) + legend)
+
+
+def before_after(title: str, pairs: Sequence[tuple[float, float]], what: str) -> str:
+    """A point for each record: a share before and after. On the diagonal nothing moved; shaded: the side changes."""
+    left, top, side = 62, 10, 230
+
+    def x(value: float) -> float:
+        return left + side * value
+
+    def y(value: float) -> float:
+        return top + side * (1 - value)
+
+    half = side / 2
+    parts = [
+        f'<rect x="{left}" y="{top}" width="{half}" height="{half}" class="flips"/>',
+        f'<rect x="{left + half}" y="{top + half}" width="{half}" height="{half}" class="flips"/>',
+        f'<path d="M{x(0)} {y(0)}L{x(1)} {y(1)}" class="chance"/>',
+        f'<text x="{x(0.04)}" y="{y(0.93)}" class="soft">would flip</text>',
+        f'<text x="{x(0.96)}" y="{y(0.03)}" text-anchor="end" class="soft">would flip</text>',
+        f'<text x="{x(0.5)}" y="{top + side + 34}" text-anchor="middle" class="soft">{escape(what)} before</text>',
+        f'<text transform="rotate(-90)" x="{-y(0.5)}" y="18" text-anchor="middle" class="soft">after</text>',
+    ]
+    for at in (0.0, 0.5, 1.0):
+        parts.append(
+            f'<path d="M{x(0)} {y(at)}H{x(1)}M{x(at)} {y(0)}V{y(1)}" class="grid"/>'
+            f'<text x="{x(at)}" y="{y(0) + 16}" text-anchor="middle" class="soft">{100 * at:g} %</text>'
+            f'<text x="{left - 6}" y="{y(at) + 4}" text-anchor="end" class="soft">{100 * at:g} %</text>'
+        )
+    parts += [
+        f'<circle cx="{x(a):.1f}" cy="{y(b):.1f}" r="4.5" class="point{" flip" if (a > 0.5) != (b > 0.5) else ""}">'
+        f"<title>{percent(a)} before, {percent(b)} after</title></circle>"
+        for a, b in pairs
+    ]
+    return _svg(title, top + side + 42, "".join(parts))
 
 
 def sparkline(values: Sequence[float], top: float) -> str:
@@ -154,13 +208,14 @@ def sparkline(values: Sequence[float], top: float) -> str:
 
 
 def _legend(names: Sequence[str], y: float) -> tuple[str, float]:
-    """Two columns of names with their colours, and the height they take."""
+    """Names with their colours, in two columns if they are short, and the height they take."""
     parts = []
+    columns = 1 if max(map(len, names)) > 24 else 2
     for k, name in enumerate(names):
-        at, down = 12 + (k % 2) * 174, y + 17 * (k // 2)
+        at, down = 12 + (k % columns) * 174, y + 17 * (k // columns)
         parts.append(f'<circle cx="{at}" cy="{down - 4}" r="4" fill="{SERIES[k % len(SERIES)]}"/>')
         parts.append(f'<text x="{at + 9}" y="{down}" class="soft">{escape(name)}</text>')
-    return "".join(parts), 17 * math.ceil(len(names) / 2) + 4
+    return "".join(parts), 17 * math.ceil(len(names) / columns) + 4
 
 
 def _round_up(value: float) -> float:
@@ -169,6 +224,11 @@ def _round_up(value: float) -> float:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
     return next(m * power for m in (1, 1.2, 1.6, 2, 3, 4, 6, 8, 10) if m * power >= value * (1 - 1e-9))
+
+
+def _steps(span: float, share: bool) -> int:
+    """Into how many steps an axis is cut: such that shares fall on whole percents where they can."""
+    return next((n for n in (4, 3, 5) if not share or abs(100 * span / n - round(100 * span / n)) < 1e-6), 4)
 
 
 def _svg(title: str, height: float, body: str) -> str:

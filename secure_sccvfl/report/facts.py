@@ -4,37 +4,36 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from secure_sccvfl.intervals import wilson
-from secure_sccvfl.report.charts import Dot, Line, curves, forest, percent, sparkline
+from secure_sccvfl.report.charts import Dot, Line, before_after, curves, forest, percent, sparkline
 
 Report = Mapping[str, Any]
 MODELS = {
     "secure": "this model",
-    "plaintext_scc": "the same method, not in secret",
+    "plaintext_scc": "same method, not in secret",
     "drop_m": "without the mediators",
     "erm": "plain training, no protection",
-    "logistic": "logistic regression, no protection",
-    "majority": "always the most frequent answer",
+    "logistic": "logistic regression",
+    "majority": "always the most frequent",
 }
-JUDGES = {"ot": "judge: optimal transport", "cvae": "judge: autoencoder", "own": "the run's own generator"}
+MODES = {
+    "sealed": "trained in secret",
+    "split": "split learning: gradients are shown",
+    "dp": "trained in secret, encoders by noisy gradients",
+}
+JUDGES = {"ot": "first judge", "cvae": "second judge", "own": "the run's own generator"}
 ROLES = {
-    "P": ("proxy", "stands for the protected attribute; passed through, and the model is kept from leaning on it"),
-    "M": ("mediator", "may follow from the protected attribute; a decision must not change when it does"),
-    "N": ("fixed", "hardly follows the protected attribute; never edited"),
-}
-ATTACKS = {
-    "aia": "Guessing the protected attribute",
-    "label": "Guessing labels",
-    "pgd": "Flipping decisions by small changes of the mediators",
-    "shares": "Telling two secrets apart by their shares",
+    "P": ("proxy", "all but stands for the group; left as it is, and training keeps the model from leaning on it"),
+    "M": ("mediator", "may follow from the group; moves with it in “what if” records, where decisions must stay"),
+    "N": ("fixed", "hardly follows the group; stays as it is in “what if” records"),
 }
 RELEASES = {
     "features": "how many columns each party has",
     "columns": "how many encoded columns each party has",
-    "sketch": "noisy tables of the own columns by group",
+    "sketch": "noisy tables of its own columns by group",
     "scores": "how much each column follows the group",
     "moved-fixed": "check: did an edit touch a fixed column?",
     "moved-edited": "check: did an edit touch each mediator?",
@@ -44,8 +43,8 @@ RELEASES = {
     "validation summary": "loss, gap and spread for each weight",
     "temperature choice": "which calibration fits best",
     "evaluation": "test results, this page's figures",
-    "noisy gradient": "noisy gradients of the own encoder",
-    "gradient": "gradients of the own activations; they tell the labels",
+    "noisy gradient": "noisy gradients of its own encoder",
+    "gradient": "gradients of its own part, which tell the labels",
     "editing parties": "who has mediators",
     "predictions": "scores of the example records",
 }
@@ -64,12 +63,11 @@ def listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def rate_of(report: Report, metric: str, source: Mapping[str, float]) -> Dot | None:
-    """A rate of the test part with its 95 % interval."""
-    if metric not in source:
-        return None
-    low, high = wilson(source[metric], report["rows"]["test"])
-    return Dot("", source[metric], low, high)
+def dot(report: Report, model: str, metric: str, value: float) -> Dot:
+    """A figure of a model; a rate of the test part has its 95 % interval."""
+    whole = metric.startswith(("acc", "fr_"))
+    low, high = wilson(value, report["rows"]["test"]) if whole else (None, None)
+    return Dot(MODELS.get(model, model), value, low, high, model == "secure")
 
 
 def flips(report: Report, source: Mapping[str, float]) -> tuple[str, float] | None:
@@ -88,26 +86,29 @@ def between(value: float, total: int) -> str:
 def headline(report: Report) -> dict[str, Any]:
     """Title, a short story, and four figures."""
     data, rows, names = report["data"], report["rows"], report["party_names"]
-    label, groups = data["label"], data["protected"][0]["labels"]
-    metrics, baselines, privacy = report["metrics"], report["baselines"], report["privacy"]
+    label, metrics, baselines = data["label"], report["metrics"], report["baselines"]
+    groups = " / ".join(f"“{word}”" for word in data["protected"][0]["labels"])
     quoted = [f"“{word}”" for word in label["labels"]]
     title = f"Deciding {' or '.join(quoted)}" if quoted else f"Predicting {label['meaning'] or report['dataset']}"
     secrecy = "and none of them saw another's data: what joins their columns was computed on secret shares"
     if report["mode"] == "split":
         secrecy = "none saw another's columns, but each was sent gradients, which tell the labels"
     story = [
-        f"{listed(names).capitalize()} trained one model together on {rows['train']} records, {secrecy}. "
-        f"{rows['validation']} more served "
-        f"to choose settings; the {rows['test']} test records that this page speaks of were used for nothing else."
+        f"{listed(names).capitalize()} hold different columns about the same people. They trained one model together "
+        f"on {rows['train']} records, {secrecy}. {data.get('about', '')}".strip(),
+        f"The aim: a decision should not change because somebody belongs to the other group ({groups}), nor through "
+        "columns that follow from it, the mediators. "
+        f"{rows['validation']} more records served to choose settings; the results below are for {rows['test']} test "
+        "records that were used for nothing else.",
     ]
     figures = []
     if "acc" in metrics:
-        told = f"It is right for {percent(metrics['acc'])} of them ({between(metrics['acc'], rows['test'])})"
+        told = f"The model is right for {percent(metrics['acc'])} of them ({between(metrics['acc'], rows['test'])})"
         others = [
             f"{words} for {percent(baselines[key]['acc'])}"
             for key, words in (
                 ("erm", "plain training without any protection"),
-                ("drop_m", "leaving the mediators out"),
+                ("drop_m", "a model without the mediators"),
                 ("majority", "always giving the most frequent answer"),
             )
             if key in baselines
@@ -115,7 +116,9 @@ def headline(report: Report) -> dict[str, Any]:
         story.append(f"{told}{'; ' + listed(others) if others else ''}.")
         figures.append(("right decisions", percent(metrics["acc"]), between(metrics["acc"], rows["test"]), "metrics"))
     elif "rmse" in metrics:
-        story.append(f"Its typical error is {metrics['rmse']:.3f} of the label's public range.")
+        others = [f"{MODELS[k]} {v['rmse']:.3f}" for k, v in baselines.items() if k in MODELS and "rmse" in v]
+        told = f"The model's typical error is {metrics['rmse']:.3f} of the label's public range"
+        story.append(f"{told}{'; ' + listed(others) if others else ''}.")
         figures.append(("typical error", f"{metrics['rmse']:.3f}", "of the label's range", "metrics"))
     worst = flips(report, metrics)
     if worst is not None and data["task"] != "regression":
@@ -126,48 +129,66 @@ def headline(report: Report) -> dict[str, Any]:
         ]
         contrast = f"; {listed(others)}" if others else ""
         story.append(
-            f"Were a person “{groups[1]}” instead of “{groups[0]}” (or the other way round), with all that follows "
-            f"from it, the decision would change for {percent(worst[1])} of them "
-            f"({between(worst[1], rows['test'])}){contrast}."
+            "Were a person of the other group, with mediators to match, the decision would change for "
+            f"{percent(worst[1])} of them ({between(worst[1], rows['test'])}){contrast}."
         )
         figures.append(("decisions that flip", percent(worst[1]), between(worst[1], rows["test"]), "metrics"))
+    privacy, total = report["privacy"], report["cost"]["total"]
     figures.append(
         (
             "privacy spent",
             f"ε {privacy['epsilon_rdp']:.2f}",
-            f"of {privacy['cap']:g}, δ {privacy['delta']:g}",
+            f"of at most {privacy['cap']:g}; smaller is more private",
             "privacy",
         )
     )
-    total = report["cost"]["total"]
     figures.append(
         (
-            "in secret",
+            "secure computation",
             f"{total['seconds']:.1f} s",
-            f"{total['bytes'] / 1e6:.1f} MB sent by a party, {total['rounds']} rounds",
+            f"{size(total['bytes'])} sent by {names[0]}, {total['rounds']} rounds",
             "cost",
         )
     )
-    return {"title": title, "story": story, "figures": figures}
+    return {"title": title, "story": story, "figures": figures, "mode": MODES[report["mode"]]}
+
+
+def size(count: float) -> str:
+    """Bytes as people write them."""
+    unit, name = next(u for u in ((1e6, "MB"), (1e3, "kB"), (1, "B")) if count >= u[0] or u[0] == 1)
+    return f"{count / unit:.{0 if unit == 1 else 1}f} {name}"
 
 
 def metric_panels(report: Report) -> list[dict[str, str]]:
     """Charts of this model beside the baselines."""
     sources = {"secure": report["metrics"], **report["baselines"]}
     panels = []
+    share = report["data"]["label"]["labels"][-1:] or ["positive"]
     wanted = [("acc", "Right decisions", "further right is better")]
-    wanted += [(f"fr_{j}", f"Decisions that flip — {JUDGES[j]}", "0 is best") for j in ("ot", "cvae")]
+    wanted += [(f"fr_{j}", f"Decisions that flip, {JUDGES[j]}", "0 is best") for j in ("ot", "cvae")]
     if "fr_ot" not in report["metrics"]:
-        wanted.append(("fr_own", f"Decisions that flip — {JUDGES['own']}", "0 is best"))
+        wanted.append(("fr_own", f"Decisions that flip, {JUDGES['own']}", "0 is best"))
+    wanted += [
+        ("rmse", "Typical error", "root mean square, of the label's range; lower is better"),
+        *(
+            (f"scg_{j}", f"Shift of the answer, {JUDGES[j]}", "0 is best")
+            for j in JUDGES
+            if "rmse" in report["metrics"]
+        ),
+        ("logloss", "Log loss", "how well the probabilities fit; lower is better"),
+        ("dp_gap", "Difference between groups", f"in the share of “{share[0]}” decisions; 0: the same for all"),
+        ("eo_gap", "Difference in mistakes", "largest gap between groups in hits or in false alarms; 0 is best"),
+    ]
     for metric, title, hint in wanted:
         dots = [
-            Dot(MODELS.get(name, name), dot.value, dot.low, dot.high, name == "secure")
-            for name in (*MODELS, *(set(sources) - set(MODELS)))
-            if name in sources and (dot := rate_of(report, metric, sources[name])) is not None
+            dot(report, name, metric, sources[name][metric])
+            for name in (*MODELS, *sorted(set(sources) - set(MODELS)))
+            if metric in sources.get(name, {})
         ]
         if dots:
             start = 0.5 if metric == "acc" and min(d.low or 0.0 for d in dots) > 0.5 else 0.0
-            panels.append({"title": title, "hint": hint, "svg": forest(title, dots, start=start)})
+            svg = forest(title, dots, share=not metric.startswith(("rmse", "logloss", "scg")), start=start)
+            panels.append({"title": title, "hint": hint, "svg": svg})
     return panels
 
 
@@ -177,22 +198,29 @@ METRIC_WORDS = {
     "logloss": "log loss",
     "positive_rate": "share of positive decisions",
     "dp_gap": "gap of positive decisions between groups",
-    "eo_gap": "gap of hit rates between groups",
-    "fr_ot": "flips, optimal transport",
-    "fr_cvae": "flips, autoencoder",
-    "fr_own": "flips, own generator",
-    "scg_ot": "shift of the score, optimal transport",
-    "scg_cvae": "shift of the score, autoencoder",
-    "scg_own": "shift of the score, own generator",
+    "eo_gap": "gap of hits or false alarms between groups",
+    "fr_ot": "flips (first judge)",
+    "fr_cvae": "flips (second judge)",
+    "fr_own": "flips (own generator)",
+    "scg_ot": "shift of the score (first judge)",
+    "scg_cvae": "shift of the score (second judge)",
+    "scg_own": "shift of the score (own generator)",
 }
 
 
 def metric_table(report: Report) -> dict[str, Any]:
     """All numbers of all models."""
     sources = {"secure": report["metrics"], **report["baselines"]}
-    names = [n for n in (*MODELS, *(set(sources) - set(MODELS))) if n in sources]
+    names = [n for n in (*MODELS, *sorted(set(sources) - set(MODELS))) if n in sources]
+
+    def cell(metric: str, value: float | None) -> str:
+        if value is None:
+            return ""
+        seen = dot(report, "", metric, value)
+        return f"{value:.3f}" + (f" ({seen.low:.3f} to {seen.high:.3f})" if seen.low is not None else "")
+
     rows = [
-        (words, [f"{sources[n][metric]:.3f}" if metric in sources[n] else "" for n in names])
+        (words, [cell(metric, sources[n].get(metric)) for n in names])
         for metric, words in METRIC_WORDS.items()
         if any(metric in sources[n] for n in names)
     ]
@@ -281,7 +309,11 @@ def examples(report: Report) -> dict[str, Any] | None:
         }
         for e in found["shown"]
     ]
-    return {"drawn": found["drawn"], "flipped": found["flipped"], "shown": shown, "about": about[data["task"]]}
+    pairs = [tuple(pair) for pair in found.get("scores", [])] if data["task"] == "binary" else []
+    picture = before_after("Before and after", pairs, about["binary"]) if pairs else ""
+    return {"shown": shown, "about": about[data["task"]], "picture": picture} | {
+        key: found[key] for key in ("drawn", "flipped")
+    }
 
 
 def learned(report: Report) -> list[dict[str, Any]]:
@@ -291,12 +323,35 @@ def learned(report: Report) -> list[dict[str, Any]]:
         kind = re.sub(r"([- ]\d+)?( for party \d+)?$", "", release["name"])
         entry = merged.setdefault(
             kind,
-            {"name": RELEASES.get(kind, kind), "purpose": release["purpose"], "receivers": [], "values": 0}
+            {"name": RELEASES.get(kind, kind), "purpose": _plain(release["purpose"]), "receivers": [], "values": 0}
             | {"own": re.search(r"(party|gradient) \d+$", release["name"]) is not None, "noise": _noise(release)},
         )
         entry["receivers"] = sorted({*entry["receivers"], *release["receivers"]})
         entry["values"] += math.prod(release["shape"]) * release["times"]
     return list(merged.values())
+
+
+def _plain(purpose: str) -> str:
+    """A declared purpose with the words of this page for its figures."""
+    return re.sub(r"\b(\w+)\b", lambda m: METRIC_WORDS.get(m[1], m[1]), purpose)
+
+
+def learned_by(report: Report) -> list[dict[str, str]]:
+    """In a sentence or two for each: what it knew, and what it alone and all together were told."""
+    entries, names = learned(report), report["party_names"]
+    common = [e for e in entries if len(e["receivers"]) == len(names) and not e["own"]]
+    told = []
+    for rank, (name, party) in enumerate(zip(names, role_chart(report, (), None), strict=True)):
+        alone = [e["name"] for e in entries if rank in e["receivers"] and e not in common]
+        knew = listed([f"its {len(party['features'])} columns", *party["holds"]])
+        text = f"Knew before: {knew}. Was told, alone: {listed(alone) if alone else 'nothing'}."
+        told.append(
+            {"name": name, "text": f"{text} Was told with the others: {len(common)} kinds of figures, below."}
+        )
+    unseen = "Sizes and times of messages; it deals random numbers and was sent no data."
+    told.append({"name": "dealer (helper)", "text": unseen})
+    told.append({"name": "network", "text": "Who talks to whom, when and how much; contents are encrypted."})
+    return told
 
 
 def _noise(release: Mapping[str, Any]) -> str:
@@ -313,8 +368,9 @@ def training_panels(report: Report) -> list[dict[str, str]]:
         return []
     wanted = (
         ("loss", "Loss", "how well decisions fit; lower is better"),
-        ("gap_rms", "Gap", "between a record's score and its counterfactual's; lower is better"),
+        ("gap_rms", "Gap", "between a record's score and its “what if” score; lower is better"),
         ("spread", "Spread", "of the scores; near 0 would mean that all get the same answer"),
+        ("steps", "Steps", "of training until it got no better"),
     )
     return [
         {
@@ -322,7 +378,7 @@ def training_panels(report: Report) -> list[dict[str, str]]:
             "hint": hint,
             "svg": curves(
                 title,
-                [Line(title, [(t["lam"], t["validation"][key]) for t in trials])],
+                [Line(title, [(t["lam"], {**t["validation"], "steps": t["steps"]}[key]) for t in trials])],
                 "weight of consistency (λ)",
                 report["lambda"],
             ),
@@ -331,64 +387,23 @@ def training_panels(report: Report) -> list[dict[str, str]]:
     ]
 
 
+COSTS: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    "seconds": ("time", "{:.2f} s".format),
+    "bytes": ("sent", size),
+    "dealer_bytes": ("from the dealer", size),
+    "rounds": ("rounds", "{:.0f}".format),
+}
+
+
 def cost_rows(report: Report) -> list[dict[str, Any]]:
     phases = {name: cost for name, cost in report["cost"].items() if name != "total"}
-    most = {key: max(c[key] for c in phases.values()) or 1 for key in ("seconds", "bytes", "rounds")}
+    most = {key: max(c[key] for c in phases.values()) or 1 for key in COSTS}
     return [
         {
             "name": PHASES.get(name, name),
-            "seconds": f"{c['seconds']:.2f} s",
-            "bytes": f"{c['bytes'] / 1e6:.2f} MB",
-            "rounds": f"{c['rounds']}",
-            "wide": {key: round(100 * c[key] / most[key], 1) for key in most},
+            "cells": [
+                (word, show(c[key]), round(100 * c[key] / most[key], 1)) for key, (word, show) in COSTS.items()
+            ],
         }
         for name, c in phases.items()
     ]
-
-
-def _strength(row: Mapping[str, Any]) -> float:
-    """A row without a strength is the attacker that the adversary would choose: the last word on a view."""
-    return math.inf if row["strength"] is None else float(row["strength"])
-
-
-def attack_panels(security: Mapping[str, Any] | None) -> list[dict[str, str]]:
-    """For each attack: every view at its strongest, and curves over strength where there are several."""
-    rows = security["rows"] if security is not None else []
-    panels = []
-    for attack in dict.fromkeys(row["attack"] for row in rows):
-        here = [row for row in rows if row["attack"] == attack]
-        views = list(dict.fromkeys(row["view"] for row in here))
-        series = {v: sorted((r for r in here if r["view"] == v), key=_strength) for v in views}
-        title = ATTACKS.get(attack, attack)
-        dots = [
-            Dot(v, s[-1]["rate"], s[-1]["low"], s[-1]["high"], False, s[-1]["control"]) for v, s in series.items()
-        ]
-        chance = here[0]["chance"]
-        panels.append(
-            {
-                "title": title,
-                "hint": "success by what the attacker sees"
-                + ("; dashed: chance" if chance else "")
-                + (
-                    "; short bar: the same attacker without the run"
-                    if any(d.control is not None for d in dots)
-                    else ""
-                ),
-                "svg": forest(title, dots, chance=chance or None),
-            }
-        )
-        measured = {v: [r for r in s if r["strength"] is not None] for v, s in series.items()}
-        several = {v: s for v, s in measured.items() if len(s) > 1}
-        if several:
-            lines = [
-                Line(v, [(r["strength"], r["rate"]) for r in s], [(r["low"], r["high"]) for r in s])
-                for v, s in several.items()
-            ]
-            panels.append(
-                {
-                    "title": title,
-                    "hint": "success as the attack gets stronger",
-                    "svg": curves(title, lines, "strength", share=True),
-                }
-            )
-    return panels

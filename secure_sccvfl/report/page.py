@@ -16,10 +16,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from accounting.plots import cost_plot, left_plot, running_plot
-from protocols.config import ConfigError
+from accounting.plots import cost_plot, running_plot
+from protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.audit import read_audit
 from secure_sccvfl.report import facts
+from secure_sccvfl.report.attacks import attack_panels, attack_story, check_words, missed
 from secure_sccvfl.run_policy import CARD
 
 PAGE = "report.html"
@@ -36,7 +37,7 @@ def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any
     text = _text(run / "report.json")
     report = json.loads(text)
     budget = json.loads(_text(run / "privacy_budget.json"))
-    card = _optional(run / CARD)
+    card, security = _optional(run / CARD), _optional(run / "security.json")
     audit = [entry for log in sorted((run / "party-0").glob("audit*.jsonl")) for entry in read_audit(log)]
     environment = Environment(
         loader=PackageLoader("secure_sccvfl.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
@@ -61,8 +62,14 @@ def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any
         learned=facts.learned(report),
         trials=facts.training_panels(report),
         costs=facts.cost_rows(report),
-        attacks=facts.attack_panels(_optional(run / "security.json")),
-        budget_plots=[Markup(plot(budget)) for plot in (left_plot, running_plot, cost_plot)],
+        totals=[(word, show(report["cost"]["total"][key])) for key, (word, show) in facts.COSTS.items()],
+        learned_by=facts.learned_by(report),
+        attacks=attack_panels(security),
+        attack_story=attack_story(security),
+        checks=[(check_words(c["check"]), c) for c in (security or {}).get("checks", [])],
+        missed=missed(security),
+        one_machine=_one_machine(run / "session.toml"),
+        budget_plots=[Markup(plot(budget)) for plot in (running_plot, cost_plot)],
     )
 
 
@@ -75,6 +82,11 @@ def _text(path: Path) -> str:
 
 def _optional(path: Path) -> dict[str, Any] | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def _one_machine(session: Path) -> bool:
+    """Whether all parties ran on one host, as far as the run's own settings tell."""
+    return session.exists() and all(a.startswith("127.0.0.1:") for a in SessionConfig.load(session).parties)
 
 
 def _template(name: str) -> str:

@@ -18,8 +18,10 @@ import pytest
 from launch.cli import main
 from protocols.chain import HashChain, read_chain
 from secure_sccvfl.policy import read_card
+from secure_sccvfl.report.attacks import attack_panels, attack_story, missed
 from secure_sccvfl.run_audit import verify
 from secure_sccvfl.run_log import record
+from secure_sccvfl.run_report import find_warnings
 from tests.multiprocess.byhand import SHORT
 
 SECTIONS = (
@@ -193,6 +195,51 @@ def test_leakage_goes_to_the_log_and_the_page(run: Path, capsys: pytest.CaptureF
     assert (run / "party-1" / "report.html").exists() and problems(run) == []
 
 
+def test_attacks_in_plain_words() -> None:
+    """The outcome first, who the attacker is, what no secrecy would cost; a leak is told."""
+    base = {"attack": "aia", "strength": None, "low": 0.45, "high": 0.7, "chance": 0.5, "control": 0.5, "gain": 0.0}
+    ours = [
+        {**base, "view": view, "rate": 0.5, "promise": "no gain", "leak": False}
+        for view in ("label holder bank", "parties bank+bureau", "network")
+    ]
+    server = {
+        **base,
+        "view": "plaintext server: fused z of the paper",
+        "rate": 0.66,
+        "promise": "shown",
+        "leak": None,
+    }
+    audit = {"samples": 800, "epsilon_low": 1.5, "epsilon_high": 3.0, "holds": True}
+    security = {"rows": [*ours, server], "dp_audit": audit}
+    first, second, third = attack_story(security)
+    assert first.startswith("No leak was found: in 3 comparisons") and "rate of 66.0 %" in second
+    assert "at least 1.50; 3.00 is promised as the most. The two agree." in third
+    chart = attack_panels(security)[0]["charts"][0][2]
+    for name in ("bank, which has the labels", "bank and bureau together", "no secrecy: a server as in the paper"):
+        assert f">{name}</text>" in chart
+    ours[1]["leak"] = True
+    assert attack_story(security)[0].startswith("Something leaked that should not have: bank and bureau together")
+    check = {"kind": "target", "value": 0.56, "limit": 0.55}
+    checks = [
+        {"check": f"aia: {view} tells nothing", "holds": view == "dealer", **check} for view in ("dealer", "network")
+    ]
+    (line,) = missed({"checks": checks})
+    assert "attribute: who reads the network tells nothing: 0.560 was found, at most 0.550" in line
+    assert attack_panels(None) == [] and attack_story(None) == [] and missed(None) == []
+
+
+def test_warnings_in_plain_words(whole_run: Path) -> None:
+    report = json.loads((whole_run / "report.json").read_text())
+    report["metrics"] |= {"acc": 0.69, "positive_rate": 0.001}
+    report["baselines"] = {"majority": {"acc": 0.7}, "drop_m": {"acc": 0.9}}
+    seen = {"rate": 1.0, "low": 0.99, "high": 1.0, "chance": 0.7}
+    report["label_inference"] = [{"party": rank, **seen} for rank in range(3)]
+    majority, dropped, same, *labels = find_warnings(report)
+    assert "(69.0 % right against 70.0 %, which its 95 % interval, 63.6 % to 74.0 %, includes)" in majority
+    assert "(69.0 % right against 90.0 %)" in dropped and "positive: 0.1 %" in same
+    assert [line.split(",")[1].split()[0] for line in labels] == ["employer", "bureau"]  # bank has the labels
+
+
 def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     shown = capsys.readouterr().err
     assert len(shown.strip().splitlines()) == 1 and "Traceback" not in shown and "unexpected" not in shown, shown
@@ -268,8 +315,19 @@ def test_the_page_is_whole_and_needs_nothing_else(whole_run: Path) -> None:
     seen.feed(page)
     assert sorted(seen.ids) == sorted(SECTIONS) and seen.fetched == []
     assert "url(" not in page and "@import" not in page
-    for said in ("good credit", "younger than 25", "Not run yet", report["run"], *report["warnings"]):
+    rate = 100 * report["metrics"]["acc"]
+    told = (
+        f"The model is right for {rate:.1f} % of them (95 % interval",
+        "always giving the most frequent answer for",
+    )
+    charts = ("Right decisions", "Difference between groups", "Before and after", "Gap", "Steps")
+    learned = ("Knew before: its 7 columns and the label. Was told, alone:", "contents are encrypted")
+    spent = ("all processes on one machine", "from the dealer")
+    for said in ("good credit", "younger than 25", "Not run yet", report["run"], report["data"]["about"], *spent):
+        assert said in page
+    for said in (*told, *learned, *(f'aria-label="{name}"' for name in charts), *report["warnings"]):
         assert said.replace("'", "&#39;") in page
+    assert page.count('class="point') == report["examples"]["drawn"]
     for model in report["models"].values():
         assert model in page
     for example in report["examples"]["shown"]:
@@ -282,6 +340,7 @@ def seen_in_browser(text: str, folder: Path, width: int, theme: str) -> tuple[di
     probe = (
         "var d=this.contentDocument,r=d.documentElement;document.body.dataset.seen=JSON.stringify({"
         "theme:r.dataset.theme,wide:r.scrollWidth,back:getComputedStyle(d.body).backgroundColor,"
+        "cut:[...d.querySelectorAll('#learned .scroll,#cost .scroll')].filter(s=>s.scrollWidth>s.clientWidth).length,"
         "low:[...d.querySelectorAll('section')].filter(s=>s.offsetHeight<40).length})"
     )
     frame = folder / "frame.html"
@@ -313,9 +372,10 @@ def seen_in_browser(text: str, folder: Path, width: int, theme: str) -> tuple[di
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 @pytest.mark.parametrize(("width", "theme", "back"), [(1200, "light", "246, 247, 249"), (375, "dark", "16, 21, 27")])
 def test_the_page_in_a_browser(whole_run: Path, tmp_path: Path, width: int, theme: str, back: str) -> None:
-    """No error in the console, every section laid out, nothing wider than the window, the theme as asked for."""
+    """No error in the console, every section laid out, nothing too wide or cut off, the theme as asked for."""
     seen, console = seen_in_browser((whole_run / "report.html").read_text(), tmp_path, width, theme)
-    assert seen == {"theme": theme, "wide": width, "back": f"rgb({back})", "low": 0} and console == []
+    assert seen == {"theme": theme, "wide": width, "back": f"rgb({back})", "low": 0, "cut": 0}
+    assert console == []
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")

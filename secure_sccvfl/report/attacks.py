@@ -1,0 +1,163 @@
+"""What the attacks on a run found, in plain words and pictures, from security.json."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from secure_sccvfl.report.charts import Dot, Line, curves, forest, percent
+
+Row = Mapping[str, Any]
+ATTACKS = {
+    "aia": ("Guessing the protected attribute", "rounds of training the attacker"),
+    "label": ("Guessing the label", "rounds of training the attacker"),
+    "shares": ("Telling two secrets apart by their shares", "rounds of training the attacker"),
+    "pgd": ("Flipping decisions by moving mediators", "how far each may move, as a share of its range"),
+}
+VIEWS = (
+    (r"label holder (\S+)", r"\1, which has the labels"),
+    (r"party (\S+)", r"\1"),
+    (r"parties (\S+)\+(\S+)", r"\1 and \2 together"),
+    (r"dealer", "the dealer"),
+    (r"network", "who reads the network"),
+    (r"receiver of predictions, logits alone", "who gets predictions, scores alone"),
+    (r"receiver of predictions with columns of (\S+)", r"who gets predictions, with \1's columns"),
+    (r"all but (\S+)", r"all together but \1"),
+    (r"plaintext server: z of this model", "no secrecy: a server that runs this model"),
+    (r"plaintext server: fused z of the paper", "no secrecy: a server as in the paper"),
+    (r"plaintext server's gradients at \S+ \(paper\)", "no secrecy: gradients, as in the paper"),
+    (r"(?:logits|white box) of this run", "this model"),
+    (r"logits of (\w+)", r"only scores, \1"),
+    (r"white box of (\w+)", r"\1"),
+)
+MODELS = {
+    "erm": "plain training",
+    "logreg": "logistic regression",
+    "drop_m": "without the mediators",
+    "paper": "the paper's method",
+}
+
+
+def view_words(view: str) -> str:
+    """Who the attacker is, as a reader would say it."""
+    for pattern, words in VIEWS:
+        found = re.fullmatch(pattern, view)
+        if found is not None:
+            return re.sub(
+                r"^(only scores, )?(\w+)$", lambda m: (m[1] or "") + MODELS.get(m[2], m[2]), found.expand(words)
+            )
+    return view
+
+
+def is_ours(row: Row) -> bool:
+    """Whether a view is one that this run gave to somebody, not one of another model or of a plaintext server."""
+    return row.get("promise", "shown") != "shown" or row["view"].startswith(("receiver", "white box of this"))
+
+
+def attack_panels(security: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """For each attack: every view at its strongest, and curves over strength for the views of this run."""
+    rows = security["rows"] if security is not None else []
+    panels = []
+    for attack in sorted({row["attack"] for row in rows}, key=[*ATTACKS].index):
+        title, below = ATTACKS[attack]
+        series: dict[str, list[Row]] = {}
+        for row in sorted((r for r in rows if r["attack"] == attack), key=_strength):
+            series.setdefault(row["view"], []).append(row)
+        final = sorted((s[-1] for s in series.values()), key=lambda r: not is_ours(r))
+        chance = final[0]["chance"] or None
+        dots = [Dot(view_words(r["view"]), r["rate"], r["low"], r["high"], is_ours(r), r["control"]) for r in final]
+        name, hint = (
+            "How often it succeeds, by model",
+            "the attacker has the whole model, which nobody in this run has",
+        )
+        if chance is not None:
+            name = "How often it succeeds, by what the attacker sees"
+            hint = "blue: seen in this run; grey: for comparison; dashed: chance; short bar: the same without the run"
+        charts = [(name, hint, forest(title, dots, chance=chance))]
+        lines = [
+            Line(view_words(row["view"]), [(r["strength"], r["rate"]) for r in s], [(r["low"], r["high"]) for r in s])
+            for row in _curved(final, attack)
+            if len(s := [r for r in series[row["view"]] if r["strength"] is not None]) > 1
+        ]
+        if lines:
+            hint = "bars: 95 % intervals" + ("; dashed: chance" if chance else "")
+            charts.append(
+                ("As the attack gets stronger", hint, curves(title, lines, below, share=True, chance=chance))
+            )
+        panels.append({"title": title, "charts": charts})
+    return panels
+
+
+def attack_story(security: Mapping[str, Any] | None) -> list[str]:
+    """The outcome in a few sentences: does anybody gain, what would no secrecy have cost, does the noise hold."""
+    if security is None:
+        return []
+    final = [r for r in security["rows"] if r["strength"] is None]
+    promised = [r for r in final if r.get("promise") == "no gain"]
+    leaks = [view_words(r["view"]) for r in promised if r["leak"]]
+    told = []
+    if promised and not leaks:
+        told.append(
+            f"No leak was found: in {len(promised)} comparisons, no attacker guessed better with what this run "
+            "showed it than without, beyond what luck explains (at 5 % over all of them together)."
+        )
+    elif leaks:
+        told.append(f"Something leaked that should not have: {'; '.join(leaks)} guessed better with the run's data.")
+    declared = [r for r in final if r.get("promise") == "leaks by design" and r["leak"]]
+    if declared:
+        most = max(declared, key=lambda r: r["rate"])
+        told.append(
+            f"The labels leak, as this mode declares: {view_words(most['view'])} guesses {percent(most['rate'])} "
+            "right."
+        )
+    plain = [r for r in final if r["view"].startswith("plaintext server") and r["gain"] is not None]
+    for attack, what in (("aia", "protected attribute"), ("label", "label")):
+        best = max((r for r in plain if r["attack"] == attack), key=lambda r: r["rate"], default=None)
+        if best is not None:
+            told.append(
+                f"Without secrecy, the {what} would be guessed right at a rate of {percent(best['rate'])}, where "
+                f"chance gives {percent(best['chance'])}."
+            )
+    audit = security.get("dp_audit")
+    if audit:
+        told.append(
+            f"The noise was put to the test too: {audit['samples']} noisy tables, made with and without one record, "
+            f"show that ε of one release is at least {audit['epsilon_low']:.2f}; {audit['epsilon_high']:.2f} is "
+            f"promised as the most. {'The two agree.' if audit['holds'] else 'The promise is broken.'}"
+        )
+    return told
+
+
+def check_words(check: str) -> str:
+    """A check of the security evaluation, named as this page names attacks and attackers."""
+    attack, _, rest = check.partition(": ")
+    found = re.fullmatch(r"(.*?)( tells nothing| leaks, as this mode declares| at \.\d+)?", rest)
+    if attack not in ATTACKS or found is None:
+        return check
+    return f"{ATTACKS[attack][0]}: {view_words(found[1])}{found[2] or ''}"
+
+
+def missed(security: Mapping[str, Any] | None) -> list[str]:
+    """Checks that do not hold, for the warnings: a promise is what must hold, a target what is aimed at."""
+    return [
+        f"{'A promise is broken' if c['kind'] == 'promise' else 'A target is missed'} in the attacks below. "
+        f"{check_words(c['check'])}: {c['value']:.3f} was found, at most {c['limit']:.3f} is allowed."
+        for c in (security or {}).get("checks", [])
+        if not c["holds"]
+    ]
+
+
+def _curved(final: Sequence[Row], attack: str) -> list[Row]:
+    """Whose curves are drawn: all models for PGD, else this run's promised views and the worst without secrecy."""
+    if attack == "pgd":
+        return list(final)
+    server = [r for r in final if r["view"].startswith("plaintext server")]
+    others = [max(server, key=lambda r: r["rate"])] if server else []
+    return [r for r in final if r.get("promise", "no gain") != "shown"] + others
+
+
+def _strength(row: Row) -> float:
+    """A row without a strength is the attacker that the adversary would choose: the last word on a view."""
+    return math.inf if row["strength"] is None else float(row["strength"])
