@@ -159,6 +159,8 @@ class Budget:
 
 def read_account(entries: Sequence[Entry]) -> tuple[Terms, tuple[Charge, ...]]:
     """Terms and charges of a ledger whose chain is intact, or LedgerError where they make no sense."""
+    if not entries:
+        raise LedgerError("the ledger is empty: nothing was charged to it")
     try:
         first, *rest = entries
         if first["kind"] != "terms" or first["version"] != VERSION:

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 from launch.console import CHECK_FAILED, OK, Parser, guarded
+from protocols.config import ConfigError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -51,6 +52,8 @@ def _verify(options: argparse.Namespace) -> int:
 def _log(options: argparse.Namespace) -> int:
     from secure_sccvfl.run_log import read_log
 
+    if not options.run.is_dir():
+        raise ConfigError(f"no folder {options.run}: name the folder of a finished run")
     entries = read_log(options.run)
     if options.json:
         print(json.dumps(entries))

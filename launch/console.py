@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import ctypes
 import difflib
+import errno
 import logging
 import os
 import sys
@@ -73,6 +74,10 @@ def _told(error: BaseException) -> tuple[int, str]:
         return INTERRUPTED, "interrupted"
     if not isinstance(error, Exception):
         raise error
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return WRONG_USE, f"cannot use {error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return STOPPED, "the disk is full; make room and start again"
     # The text of an unforeseen error may hold data; its type and place do not.
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return STOPPED, f"unexpected {type(error).__name__} in {os.path.basename(frame.filename)}:{frame.lineno}"

@@ -31,6 +31,7 @@ from protocols.config import SessionConfig
 from protocols.rendezvous import listen_anywhere
 
 _GRACE = 5.0
+_SLOW_GRACE = 20.0  # for one that has told the others why it stops, and has yet to say so here
 _LAST_GRACE = 2.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -172,7 +173,8 @@ class LocalSession:
         while any(child.process.poll() is None for child in self.children):
             failed = [child for child in self.children if child.process.poll() not in (None, OK)]
             if failed and first is None:
-                first, limit = failed[0], time.monotonic() + _GRACE
+                first = failed[0]
+                limit = time.monotonic() + (_SLOW_GRACE if ": stopped: " in _failure(first) else _GRACE)
             if time.monotonic() > limit:
                 break
             time.sleep(0.02)

@@ -20,11 +20,13 @@ import datetime
 import json
 import os
 import sys
-import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launch.console import OK, Parser, check_transcript, guarded
+
+if TYPE_CHECKING:
+    from protocols.config import SessionConfig
 
 _TRAINING = ("dataset", "split", "seed", "mode", "epsilon", "delta", "refreshes", "noise", "card", "ledger")
 _DISCOVERY = ("epsilon", "delta", "refreshes", "noise", "rule", "ledger")
@@ -135,24 +137,37 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
         seed = options.seed or 0
         return "selftest", options.parties or 3, {"seed": seed, "size": options.size, "repeat": options.repeat}
     if options.resume is not None:
+        _check_resume(options)
         known = _session_of(options.resume)
-        return "train", len(known["parties"]), {**known["options"], "resume": True}
+        return "train", len(known.parties), {**known.options, "resume": True}
     if options.job == "predict":
         if options.model is None or options.records is None:
             raise ConfigError("predict needs --model RUN and --records FILE")
         known = _session_of(options.model)
-        settings = {k: v for k, v in known["options"].items() if k in ("dataset", "split", "seed", "pooled")}
+        settings = {k: v for k, v in known.options.items() if k in ("dataset", "split", "seed", "pooled")}
         settings |= {"model": str(options.model.resolve()), "records": str(options.records.resolve())}
         settings |= {"scores": options.scores}
         if options.receiver is not None:
             settings["receiver"] = options.receiver
-        return "predict", len(known["parties"]), settings
+        return "predict", len(known.parties), settings
     wanted = (*_TRAINING, *_METHOD) if options.job == "train" else ("dataset", "seed", *_DISCOVERY)
     settings = {name: getattr(options, name) for name in wanted if getattr(options, name) is not None}
     for flag in ("conditional", "pooled"):
         if getattr(options, flag) and (options.job == "train" or flag == "conditional"):
             settings[flag] = True
     return options.job, options.parties or _natural_parties(settings.get("dataset", "german")), settings
+
+
+def _check_resume(options: argparse.Namespace) -> None:
+    """A run goes on with the settings it began with; a finished one would be trained over."""
+    from protocols.config import ConfigError
+    from secure_sccvfl.run_log import LOG
+
+    given = [n for n in ("parties", "out", *_TRAINING, *_METHOD) if getattr(options, n) is not None]
+    if given:
+        raise ConfigError(f"--{given[0]} does not go with --resume: the run has its own")
+    if (options.resume / LOG).exists():
+        raise ConfigError(f"{options.resume} is finished: there is nothing to resume; train anew in another folder")
 
 
 def _check_transcript(options: argparse.Namespace, settings: dict[str, Any]) -> None:
@@ -163,14 +178,14 @@ def _check_transcript(options: argparse.Namespace, settings: dict[str, Any]) -> 
         raise ConfigError("--transcript needs the tls transport and a new run")
 
 
-def _session_of(run: Path) -> dict[str, Any]:
+def _session_of(run: Path) -> SessionConfig:
     """The session file of an earlier run."""
-    from protocols.config import ConfigError
+    from protocols.config import ConfigError, SessionConfig
 
     path = run / "session.toml"
     if not path.exists():
         raise ConfigError(f"{run} is not the folder of a run: it has no session.toml")
-    return tomllib.loads(path.read_text())
+    return SessionConfig.load(path)
 
 
 def _natural_parties(dataset: str) -> int:

@@ -48,13 +48,15 @@ def run(options: argparse.Namespace) -> int:
 
     from protocols.certificates import Credentials, node_folder
     from protocols.chain import unused_name
-    from protocols.config import SessionConfig
+    from protocols.config import ConfigError, SessionConfig
     from protocols.node import open_session
     from protocols.private import private
     from protocols.rendezvous import listen
     from secure_sccvfl.jobs import make_job
 
     log = logging.getLogger("party")
+    if options.threads < 1:
+        raise ConfigError(f"--threads must be at least 1, not {options.threads}")
     torch.set_num_threads(options.threads)
     config = SessionConfig.load(options.config)
     if options.transcript is not None:

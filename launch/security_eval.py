@@ -67,6 +67,8 @@ def evaluate(options: argparse.Namespace) -> int:
             made = run_mpc.main(["--transcript", "--no-harness", "--out", str(options.run), *settings])
         if made != OK:
             return made
+    elif (options.run / "session.toml").exists() and not (options.run / "dealer" / "transcript").is_dir():
+        raise ConfigError(f"{options.run} has no transcripts: make a run with --transcript, or give --fresh")
     started = time.monotonic()
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:

@@ -66,9 +66,11 @@ class WholeRun:
         from secure_sccvfl.report.page import write_page
         from secure_sccvfl.run_log import seal
         from secure_sccvfl.run_policy import card_of_run, write_card
-        from secure_sccvfl.run_report import build, find_warnings, result_of
+        from secure_sccvfl.run_report import build, find_warnings, result_of, set_aside
 
         trained = result_of(self.folder, 0)
+        for session in ("evaluation", "examples"):
+            set_aside(self.folder, session)
         baselines: dict[str, dict[str, float]] = {}
         drawn: list[dict[str, Any]] = []
         if self.options.pooled and harness:

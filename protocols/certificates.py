@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from protocols.errors import ProtocolError
+from protocols.config import ConfigError
 
 _PREFIX = "urn:sccvfl:"
 
@@ -39,7 +39,7 @@ class Credentials:
         found = cls(folder / "ca.pem", folder / node / "cert.pem", folder / node / "key.pem")
         for path in (found.authority, found.certificate, found.key):
             if not path.is_file():
-                raise ProtocolError(f"no certificate file {path}; make a set with launch/certs.py")
+                raise ConfigError(f"no certificate file {path}; make a set with launch/certs.py")
         return found
 
     def context(self, *, server: bool) -> ssl.SSLContext:
@@ -54,7 +54,7 @@ class Credentials:
             context.load_verify_locations(self.authority)
             context.load_cert_chain(self.certificate, self.key)
         except (ssl.SSLError, OSError) as error:
-            raise ProtocolError(
+            raise ConfigError(
                 f"cannot use the certificate {self.certificate}: {error}; make a new set with launch/certs.py"
             ) from None
         return context
@@ -81,9 +81,11 @@ def certified_node(certificate: dict[str, Any], parties: int) -> int | None:
 def make_certificates(folder: Path, parties: int, days: int = 365) -> list[Path]:
     """Write ca.pem and one folder per party and for the dealer; returns those folders."""
     if parties < 2:
-        raise ProtocolError(f"a session needs at least 2 parties, got {parties}")
+        raise ConfigError(f"a session needs at least 2 parties, got {parties}")
     if (folder / "ca.pem").exists():
-        raise ProtocolError(f"{folder} already holds a set of certificates; choose a new folder")
+        raise ConfigError(f"{folder} already holds a set of certificates; choose a new folder")
+    if not 1 <= days <= 36_500:
+        raise ConfigError(f"certificates can be valid for 1 to 36500 days, not {days}")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     now = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=5)
     until = now + datetime.timedelta(days=days)

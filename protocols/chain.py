@@ -80,7 +80,7 @@ def read_chain(path: Path) -> list[dict[str, Any]]:
         except (ValueError, KeyError, TypeError):
             intact = False
         if not intact:
-            raise LedgerError(f"{path.name}: line {number + 1} does not continue the chain")
+            raise LedgerError(f"{path.parent.name}/{path.name}: line {number + 1} does not continue the chain")
         entries.append(entry)
         head = entry["hash"]
     return entries

@@ -19,10 +19,25 @@ from typing import Any
 from protocols.errors import ProtocolError
 
 TRANSPORTS = ("tls", "gloo")
+KINDS: dict[Any, tuple[str, tuple[type, ...]]] = {
+    str: ("text in quotes", (str,)),
+    bool: ("true or false", (bool,)),
+    int: ("a whole number", (int,)),
+    float: ("a number", (int, float)),
+    list: ("a list", (list,)),
+    dict: ("a table", (dict,)),
+}
 
 
 class ConfigError(ProtocolError, ValueError):
     """A setting is missing or cannot work."""
+
+
+def misfit(value: object, kind: Any) -> str | None:
+    """What a value of a TOML file should have been, or None if it is that; true is no number."""
+    wanted, types = KINDS[kind]
+    fits = isinstance(value, types) and (kind is bool or not isinstance(value, bool))
+    return None if fits else f"must be {wanted}, not {value!r}"
 
 
 @dataclass(frozen=True)
@@ -85,9 +100,11 @@ class SessionConfig:
     def load(cls, path: Path) -> SessionConfig:
         """Read a session file; a wrong key or type is a one-line error."""
         try:
-            data = tomllib.loads(path.read_text())
+            data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         except OSError as error:
             raise ConfigError(f"cannot read the session file {path}: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise ConfigError(f"{path} is not saved as UTF-8; save it so") from None
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"{path} is not valid TOML: {error}") from None
         known = {f.name for f in fields(cls)}
@@ -95,11 +112,12 @@ class SessionConfig:
             raise ConfigError(f"{path}: unknown setting {unknown[0]!r}; known are {', '.join(sorted(known))}")
         if not isinstance(data.get("parties"), list):
             raise ConfigError(f"{path}: 'parties' must list one host:port for each party")
+        kinds = {"name": str, "transport": str, "job": str, "frame_limit": int, "options": dict}
+        for key, value in data.items():
+            if key != "parties" and (odd := misfit(value, kinds.get(key, float))) is not None:
+                raise ConfigError(f"{path}: {key} {odd}")
         data["parties"] = tuple(data["parties"])
-        try:
-            return cls(**data)
-        except TypeError as error:
-            raise ConfigError(f"{path}: a setting has the wrong type: {error}") from None
+        return cls(**data)
 
 
 def split_address(address: str) -> tuple[str, int]:

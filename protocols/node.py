@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from protocols.certificates import Credentials
 from protocols.config import ConfigError, SessionConfig
 from protocols.dealer import Dealer
-from protocols.errors import ProtocolError, reason_for_peers
+from protocols.errors import reason_for_peers
 from protocols.mesh import Mesh
 from protocols.party import agree_on_keys
 from protocols.releases import ReleasePlan
@@ -31,13 +31,13 @@ def connect(
 ) -> Transport:
     """Links to all other processes, by the transport that the configuration names."""
     if not 0 <= node <= config.dealer:
-        raise ProtocolError(f"rank must be from 0 to {config.dealer - 1}, not {node}")
+        raise ConfigError(f"rank must be from 0 to {config.dealer - 1}, not {node}")
     if config.transport == "gloo":
         from protocols.gloo import Gloo
 
         return Gloo.connect(config, node)
     if credentials is None:
-        raise ProtocolError("the tls transport needs certificates; make a set with launch/certs.py")
+        raise ConfigError("the tls transport needs certificates; make a set with launch/certs.py")
     return Mesh.connect(config, node, credentials, listener)
 
 

@@ -10,6 +10,7 @@ contradicts itself stops the session.
 
 from __future__ import annotations
 
+import errno
 import logging
 import queue
 import socket
@@ -40,9 +41,10 @@ def listen(address: str) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=_MAX_PENDING_CALLERS)
     except OSError as error:
         reason = (error.strerror or str(error)).partition(" (while")[0]
-        raise ProtocolError(
-            f"cannot listen on {address}: {reason}; choose another port, or end what uses it"
-        ) from None
+        hint = "choose another port, or end what uses it"
+        if error.errno != errno.EADDRINUSE:
+            hint = "name an address of this host (--listen HOST:PORT)"
+        raise ProtocolError(f"cannot listen on {address}: {reason}; {hint}") from None
 
 
 def listen_anywhere() -> tuple[socket.socket, str]:

@@ -7,7 +7,6 @@ order of rows in a file means nothing.
 
 from __future__ import annotations
 
-import tomllib
 import warnings
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -17,7 +16,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from secure_sccvfl.schema import DataError, Feature, check_disjoint
+from secure_sccvfl.own_files import DataError, named, read_description, read_table
+from secure_sccvfl.schema import Feature, check_disjoint
 
 Task = Literal["binary", "multiclass", "regression"]
 EMBEDDED = ("german", "heart", "compas", "mobility", "acs12")
@@ -121,14 +121,6 @@ class Dataset:
         )
 
 
-def _read_table(path: Path) -> pd.DataFrame:
-    if not path.exists():
-        raise DataError(f"no file {path.name!r} next to the description")
-    if path.suffix == ".parquet":
-        return pd.read_parquet(path).astype("string")
-    return pd.read_csv(path, dtype="string", keep_default_na=False)
-
-
 def _codes(column: pd.Series, values: tuple[str, ...], what: str) -> np.ndarray:
     text = column.astype("string").str.strip().str.removesuffix(".0")
     codes = text.map({v: i for i, v in enumerate(values)}).to_numpy(dtype=float, na_value=np.nan)
@@ -144,11 +136,6 @@ def _codes(column: pd.Series, values: tuple[str, ...], what: str) -> np.ndarray:
     return codes.astype(int)
 
 
-def _named(table: pd.DataFrame) -> str:
-    """The columns of a table, the first of them if there are many."""
-    return ", ".join(map(str, table.columns[:12])) + (", ..." if len(table.columns) > 12 else "")
-
-
 class _Files:
     """Tables by file name, each read once, indexed by id."""
 
@@ -158,17 +145,15 @@ class _Files:
 
     def get(self, name: str, columns: list[str], owner: str) -> pd.DataFrame:
         if name not in self.tables:
-            table = _read_table(self.folder / name)
-            if self.id_column not in table:
-                raise DataError(f"{owner}: {name!r} has no id column {self.id_column!r}; it has {_named(table)}")
-            if table[self.id_column].duplicated().any():
-                twice = table[self.id_column][table[self.id_column].duplicated()].iloc[0]
-                raise DataError(f"{owner}: id {twice!r} occurs twice in {name!r}")
+            path = self.folder / name
+            if not path.is_file():
+                raise DataError(f"no file {name!r} next to the description")
+            table = read_table(path, self.id_column, owner)
             self.tables[name] = table.set_index(self.id_column).sort_index()
         table = self.tables[name]
         lost = [c for c in columns if c not in table]
         if lost:
-            raise DataError(f"{owner}: {name!r} has no column {lost[0]!r}; it has {_named(table)}")
+            raise DataError(f"{owner}: {name!r} has no column {lost[0]!r}; it has {named(table)}")
         return table[columns]
 
 
@@ -178,31 +163,6 @@ def _same_ids(reference: pd.Index, other: pd.Index, who: str) -> None:
     odd = list(reference.symmetric_difference(other)[:3])
     count = len(reference.symmetric_difference(other))
     raise DataError(f"ids of {who} do not match the first party's: {count} differ, such as {odd}")
-
-
-def read_description(path: Path) -> dict[str, Any]:
-    """The public part of a data set: everything in its TOML file."""
-    try:
-        with open(path, "rb") as handle:
-            spec: dict[str, Any] = tomllib.load(handle)
-    except OSError as error:
-        raise DataError(f"cannot read the description {path}: {error.strerror}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise DataError(f"{path.name} is not a valid TOML file: {error}") from None
-    for key in ("name", "task", "id", "label", "protected", "parties"):
-        if key not in spec:
-            raise DataError(f"{path.name}: no {key!r}")
-    wanted = ("low", "high") if spec["task"] == "regression" else ("classes",)
-    lost = [k for k in ("party", "column", *wanted) if k not in spec["label"]]
-    if lost:
-        raise DataError(f"{path.name}: the label has no {lost}")
-    for entry, what in [
-        (spec["label"], "label"),
-        *((e, f"protected attribute {e['column']!r}") for e in spec["protected"]),
-    ]:
-        if entry["party"] not in spec["parties"]:
-            raise DataError(f"{what} is held by {entry['party']!r}, which is no party")
-    return spec
 
 
 class Reader:

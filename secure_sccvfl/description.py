@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from secure_sccvfl.acs import load_any
-from secure_sccvfl.data import EMBEDDED, read_description
+from secure_sccvfl.data import EMBEDDED
+from secure_sccvfl.own_files import read_description
 from secure_sccvfl.run_options import RunOptions
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -155,17 +157,18 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    place = f"{folder.parent.name}/{folder.name}"
     try:
         facts = json.loads((folder / "model.json").read_text())
         with np.load(folder / "model.npz") as file:
             arrays = {name: file[name] for name in file.files}
         told = facts.pop("digest")
     except FileNotFoundError as error:
-        raise ModelError(f"no {Path(error.filename).name} in {folder.name}: train first, or name the run") from None
-    except (ValueError, KeyError, OSError):
-        raise ModelError(f"the model in {folder.name} cannot be read; train again") from None
+        raise ModelError(f"no {Path(error.filename).name} in {place}: train first, or name the run") from None
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError, BadZipFile, zlib.error):
+        raise ModelError(f"the model in {place} cannot be read; train again") from None
     if _digest(facts, arrays) != told:
-        raise ModelError(f"the model in {folder.name} was changed after training; train again")
+        raise ModelError(f"the model in {place} was changed after training; train again")
     return {**facts, "digest": told}, arrays
 
 

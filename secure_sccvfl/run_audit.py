@@ -26,7 +26,7 @@ from protocols.config import ConfigError, code_digest
 from protocols.errors import LedgerError
 from secure_sccvfl.model_files import ModelError, model_digest
 from secure_sccvfl.policy import PolicyError, Roles, read_card
-from secure_sccvfl.run_log import contents, file_digest, read_log, recorded
+from secure_sccvfl.run_log import LOG, contents, file_digest, read_log, recorded
 from secure_sccvfl.run_policy import CARD
 from secure_sccvfl.run_report import build, find_warnings, result_of
 
@@ -216,8 +216,13 @@ CHECKS: dict[str, Callable[[RunFiles], Problems]] = {
 
 def verify(run: Path, seal: str | None = None) -> dict[str, list[str]]:
     """Problems by check; none means that the run fits together. A file that cannot be read is a problem too."""
-    files = RunFiles(run)
     found: dict[str, list[str]] = {}
+    try:
+        files = RunFiles(run)
+    except ConfigError:
+        if not (run / LOG).exists():
+            raise
+        return {"report": ["report.json is missing, or cannot be read as the report of a run"]}
     for name, check in CHECKS.items():
         problems = found.setdefault(name, [])
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from accounting.calibration import check_target
-from protocols.config import ConfigError
+from protocols.config import ConfigError, misfit
 from protocols.noise import NoiseKind
 from secure_sccvfl.discovery import DiscoveryConfig, Rule
 from secure_sccvfl.encoders import EncoderKind
@@ -68,16 +68,14 @@ class RunOptions:
         known = {f.name for f in fields(cls)}
         if unknown := sorted(set(options) - known):
             raise ConfigError(f"a run has no option {unknown[0]!r}; there is {', '.join(sorted(known))}")
+        for name, hint in get_type_hints(cls).items():
+            if name in options:
+                _check_kind(name, options[name], hint)
         given = {**options}
-        dataset = str(given.get("dataset", cls.dataset))
-        given.setdefault("pooled", is_benchmark(dataset))
+        given.setdefault("pooled", is_benchmark(given.get("dataset", cls.dataset)))
         if "lambdas" in given:
             given["lambdas"] = tuple(float(v) for v in given["lambdas"])
         made = cls(**given)
-        for name, hint in get_type_hints(cls).items():
-            value = getattr(made, name)
-            if get_origin(hint) is Literal and value not in get_args(hint):
-                raise ConfigError(f"no {name} {value!r}; there is {', '.join(get_args(hint))}")
         try:
             check_target(made.epsilon, made.delta)
             made.train_config()
@@ -129,3 +127,16 @@ class RunOptions:
             return benchmark_part(pooled(self.dataset, parties), rank, self.split, self.seed)
         self.scheme(parties)
         return own_part(Path(self.dataset), rank, self.seed)
+
+
+def _check_kind(name: str, value: Any, hint: Any) -> None:
+    """ConfigError unless an option has a value of its kind: "no" is text, which Python would take for true."""
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise ConfigError(f"no {name} {value!r}; there is {', '.join(get_args(hint))}")
+        return
+    if get_origin(hint) is tuple:
+        if not isinstance(value, (list, tuple)) or any(misfit(v, float) for v in value):
+            raise ConfigError(f"{name} must be a list of numbers, not {value!r}")
+    elif (odd := misfit(value, hint)) is not None:
+        raise ConfigError(f"{name} {odd}")

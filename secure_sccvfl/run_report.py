@@ -10,7 +10,7 @@ from typing import Any
 from accounting.accountant import LossDistributionAccountant
 from accounting.budget import read_account
 from accounting.ledger import read_ledger
-from protocols.chain import read_chain
+from protocols.chain import read_chain, unused_name
 from secure_sccvfl.intervals import wilson
 from secure_sccvfl.report.charts import percent
 
@@ -22,10 +22,21 @@ def result_of(folder: Path, rank: int) -> dict[str, Any]:
     return dict(json.loads((folder / f"party-{rank}" / "result.json").read_text()))
 
 
-def release_table(folder: Path, rank: int = 0) -> list[dict[str, Any]]:
+def attempts(folder: Path, session: str) -> list[Path]:
+    """Where a later session of a run is, and where those of its attempts are that were stopped and set aside."""
+    return [p for p in sorted(folder.glob(f"{session}*")) if p.name == session or p.stem.startswith(f"{session}-")]
+
+
+def set_aside(folder: Path, session: str) -> None:
+    """Make room for a later session again; what a stopped attempt released stays on record, and is counted."""
+    if (folder / session).exists():
+        (folder / session).rename(unused_name(folder / session))
+
+
+def release_table(*folders: Path, rank: int = 0) -> list[dict[str, Any]]:
     """Each kind of release with its receivers, purpose and how often it was made, from the hash-chained logs."""
     made: dict[str, dict[str, Any]] = {}
-    for log in sorted((folder / f"party-{rank}").glob("releases*.jsonl")):
+    for log in [log for folder in folders for log in sorted((folder / f"party-{rank}").glob("releases*.jsonl"))]:
         for entry in read_chain(log):
             known = made.setdefault(
                 entry["release"],
@@ -63,9 +74,9 @@ def build(
     """The report of a finished run; paths of this machine are not in it."""
     releases = release_table(folder)
     if evaluated is not None:
-        releases += [r for r in release_table(folder / "evaluation") if r["name"] == "evaluation"]
+        releases += [r for r in release_table(*attempts(folder, "evaluation")) if r["name"] == "evaluation"]
     if examples is not None:
-        releases += [r for r in release_table(folder / "examples") if r["name"] == "predictions"]
+        releases += [r for r in release_table(*attempts(folder, "examples")) if r["name"] == "predictions"]
     cost = {**trained["cost"], **(evaluated["cost"] if evaluated is not None else {})}
     total = {
         key: sum(phase[key] for phase in cost.values()) for key in ("seconds", "rounds", "bytes", "dealer_bytes")

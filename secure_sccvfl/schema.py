@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from protocols.config import misfit
 from protocols.errors import InputError
 
 Kind = Literal["number", "category", "code"]
@@ -25,6 +26,19 @@ class DataError(InputError):
     """The data or its description can not be used as it stands; the message says why."""
 
     for_operator = True
+
+
+def check_entries(where: str, table: object, wanted: Mapping[str, Any], optional: Mapping[str, Any]) -> None:
+    """DataError unless a table has all that is wanted, and what it has is of the right kind."""
+    if not isinstance(table, dict):
+        raise DataError(f"{where} must be a table with {', '.join(wanted)}, not {table!r}")
+    for key, kind in {**wanted, **optional}.items():
+        if key not in table:
+            if key in wanted:
+                raise DataError(f"{where}: no {key!r}")
+            continue
+        if (odd := misfit(table[key], kind)) is not None:
+            raise DataError(f"{where}: {key} {odd}")
 
 
 @dataclass(frozen=True)
@@ -117,13 +131,16 @@ class Feature:
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Feature:
         """Read one entry of a feature dictionary; unknown keys are refused."""
-        known = {"name", "kind", "low", "high", "edges", "categories", "missing", "meaning", "unit", "labels"}
-        extra = set(row) - known
+        where = f"feature {row.get('name')!r}" if isinstance(row, dict) else "a feature"
+        kinds = {"low": float, "high": float, "categories": list, "missing": bool, "meaning": str, "unit": str}
+        check_entries(where, row, {"name": str, "kind": str}, {**kinds, "labels": list})
+        extra = set(row) - {"name", "kind", "edges", "labels", *kinds}
         if extra:
-            raise DataError(f"feature {row.get('name')!r}: unknown keys {sorted(extra)}")
+            raise DataError(f"{where}: unknown keys {sorted(extra)}")
         fields = dict(row)
         if "edges" in fields:
-            if isinstance(fields["edges"], str) or not all(isinstance(v, (int, float)) for v in fields["edges"]):
+            edges = fields["edges"]
+            if not isinstance(edges, list) or len(edges) < 2 or any(misfit(v, float) for v in edges):
                 raise DataError(
                     f"{row.get('name')}: edges must be public numbers, agreed before any record is read, "
                     f"not {fields['edges']!r}"

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from protocols import arithmetic
 from protocols.alignment import check_alignment
@@ -26,6 +25,7 @@ from protocols.runtime import Session
 from secure_sccvfl.displacements import Displacements
 from secure_sccvfl.jobs import Progress
 from secure_sccvfl.model_files import ModelError, PartyModel, load_model
+from secure_sccvfl.own_files import read_table
 from secure_sccvfl.parties import Party
 from secure_sccvfl.party_data import Scheme
 from secure_sccvfl.phases import PhaseMeter
@@ -181,20 +181,17 @@ class PredictJob(_WithModel):
             raise ConfigError(f"the receiver of predictions must be a party, not {self.receiver}")
 
     def _read(self, layout: Layout) -> tuple[np.ndarray, Party]:
-        """Own columns of the file with new records; other columns are not looked at."""
+        """Own columns of the file with new records; other columns are dropped."""
         path = Path(self.options.records)
         key = self.scheme.id_column
-        wanted = [key, *layout.names]
-        try:
-            frame = pd.read_csv(path, dtype="string", keep_default_na=False, usecols=lambda name: name in wanted)
-        except FileNotFoundError:
-            raise DataError(f"no file {path.name} with records") from None
-        lost = [name for name in wanted if name not in frame]
+        if not path.is_file():
+            raise DataError(f"no file {path.name} with records")
+        owner = self.scheme.parties[self.rank]
+        frame = read_table(path, key, owner)
+        lost = [name for name in layout.names if name not in frame]
         if lost:
-            raise DataError(f"{path.name} has no column {lost[0]!r}, which {self.scheme.parties[self.rank]} needs")
-        if frame[key].duplicated().any() or frame.empty:
-            raise DataError(f"{path.name} needs records with an id each, no id twice")
-        frame = frame.sort_values(key, kind="stable")
+            raise DataError(f"{path.name} has no column {lost[0]!r}, which {owner} needs")
+        frame = frame[[key, *layout.names]].sort_values(key, kind="stable")
         features = self.scheme.features[self.rank]
         values = np.column_stack([f.read(frame[f.name]) for f in features])
         return frame[key].to_numpy(str), Party(

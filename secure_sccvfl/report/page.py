@@ -35,8 +35,8 @@ def write_page(run: Path, party: int | None = None, edits: Sequence[Mapping[str,
 
 def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any]] | None = None) -> str:
     text = _text(run / "report.json")
-    report = json.loads(text)
-    budget = json.loads(_text(run / "privacy_budget.json"))
+    report = _json(text, run / "report.json")
+    budget = _json(_text(run / "privacy_budget.json"), run / "privacy_budget.json")
     card, security = _optional(run / CARD), _optional(run / "security.json")
     audit = [entry for log in sorted((run / "party-0").glob("audit*.jsonl")) for entry in read_audit(log)]
     environment = Environment(
@@ -81,7 +81,14 @@ def _text(path: Path) -> str:
 
 
 def _optional(path: Path) -> dict[str, Any] | None:
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    return _json(path.read_text(encoding="utf-8"), path) if path.exists() else None
+
+
+def _json(text: str, path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(text))
+    except ValueError:
+        raise ConfigError(f"{path} cannot be read: it is torn or was changed; `audit verify` tells more") from None
 
 
 def _one_machine(session: Path) -> bool:

@@ -8,7 +8,6 @@ by comes from the pooled benchmark data.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -18,7 +17,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from protocols.config import ConfigError
+from protocols.config import ConfigError, SessionConfig
 from protocols.head import HEAD_BITS
 from protocols.ring import decode
 from protocols.transcript import read_transcript
@@ -55,11 +54,11 @@ class FinishedRun:
         path = folder / "session.toml"
         if not path.exists():
             raise ConfigError(f"{folder} is not the folder of a run: it has no session.toml")
-        session = tomllib.loads(path.read_text())
-        options = RunOptions.of(session["options"])
-        if session["job"] != "train" or not options.pooled:
+        session = SessionConfig.load(path)
+        options = RunOptions.of(session.options)
+        if session.job != "train" or not options.pooled:
             raise ConfigError("an evaluation needs a training run on benchmark (or --pooled) data, to know the truth")
-        data = pooled(options.dataset, len(session["parties"]))
+        data = pooled(options.dataset, len(session.parties))
         return cls(folder, options, data, make_split(data, options.split, options.seed), make_parties(data))
 
     @property

@@ -107,6 +107,22 @@ def test_a_changed_model_share_is_found(run: Path) -> None:
     assert any("changed after training" in line for line in problems(run, "models"))
 
 
+@pytest.mark.parametrize("damage", ["one bit", "emptied"])
+def test_a_torn_model_share_is_found(run: Path, damage: str) -> None:
+    path = run / "party-1" / "model" / "model.npz"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content) if damage == "one bit" else b"")
+    assert any("party-1/model" in line for line in problems(run, "models"))
+
+
+def test_a_torn_report_is_found(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The run's log says that it was finished, so this is a damaged run, not the folder of none."""
+    (run / "report.json").write_text("{")
+    assert main(["audit", "verify", str(run)]) == 3
+    assert "can NOT be trusted: report.json is missing, or cannot be read" in capsys.readouterr().out
+
+
 def test_a_share_of_another_run_is_found(run: Path) -> None:
     """A share whose own digest is right, but which nobody named."""
     folder = run / "party-1" / "model"
@@ -249,7 +265,7 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("option", "value", "told"),
     [
-        ("model", "gone", "no model.json in model: train first, or name the run"),
+        ("model", "gone", "no model.json in party-0/model: train first, or name the run"),
         ("model", "swapped", "this part of the model is of party 1 of 3: use the own one"),
         ("dataset", "heart", "the model was trained for another description of the data"),
         ("records", "gone.csv", "no file gone.csv with records"),

@@ -84,7 +84,7 @@ def test_certificates(tmp_path: Path) -> None:
         assert os.stat(key).st_mode & 0o077 == 0
     assert "PRIVATE" not in (folder / "ca.pem").read_text()
     again = program("certs.py", "certs", cwd=tmp_path)
-    assert again.returncode == 1 and "already holds" in again.stderr and "Traceback" not in again.stderr
+    assert again.returncode == 2 and "already holds" in again.stderr and "Traceback" not in again.stderr
 
 
 @pytest.mark.parametrize(

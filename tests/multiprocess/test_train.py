@@ -128,7 +128,7 @@ def test_a_share_from_another_run_or_a_changed_one_is_refused(run, tmp_path):
     path.write_text(json.dumps({**facts, "temperature": facts["temperature"] * 2}))
     source = ROOT / "secure_sccvfl" / "data_files" / "german.csv"
     ran = run_mpc("predict", "--model", other, "--records", source, cwd=tmp_path, code=2)
-    assert "party 1: the model in model was changed after training" in ran.stderr
+    assert "party 1: the model in party-1/model was changed after training" in ran.stderr
     model = load_model(run / "party-1" / "model", make_parties(pooled("german", 3))[1].layout)
     save_model(replace(model, run=model.run[::-1]), other / "party-1" / "model")
     ran = run_mpc("predict", "--model", other, "--records", source, cwd=tmp_path, code=1)

@@ -1,6 +1,8 @@
 """Imports go one way, and some things live in one module only."""
 
 import ast
+import re
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,20 @@ def test_imports_go_one_way(path: Path) -> None:
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_stay_small(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 500
+
+
+def test_the_readme_names_every_module() -> None:
+    """In its table of where things are: single modules, patterns, or the folder they are in."""
+    table = (ROOT / "README.md").read_text().partition("## Where things are")[2].partition("## Limits")[0]
+    names = re.findall(r"`([^`]+)`", table)
+    for path in SOURCES:
+        place = path.relative_to(ROOT)
+        if path.name != "__init__.py" and not any(f"{folder}/" in table for folder in place.parts[1:-1]):
+            known = place.parts[0] == "launch" or any(fnmatch(path.name, name.split("/")[-1]) for name in names)
+            assert known, f"{place} is not in the README's table"
+    for name in names:
+        if name.endswith(".py"):
+            assert any(fnmatch(path.name, name.split("/")[-1]) for path in SOURCES), f"{name} is gone"
 
 
 def importers(module: str) -> set[str]:

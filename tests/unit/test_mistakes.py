@@ -89,6 +89,15 @@ def mistaken(capsys: pytest.CaptureFixture[str], line: str) -> str:
         ("privacy full", "neither a ledger nor a folder with party-K/ledger.jsonl"),
         ("policy show full", "full has no policy_card.json: name a file"),
         ("policy show moon", "no card is shipped for 'moon'"),
+        ("run --out loans.toml", "cannot use loans.toml: Not a directory"),
+        ("run --resume full --epsilon 4", "--epsilon does not go with --resume"),
+        ("reproduce main --dataset heart --seeds 1 --out loans.toml", "cannot use loans.toml"),
+        ("party --rank -1 --config session.toml --out out", "rank must be from 0 to 1"),
+        ("party --rank 0 --config session.toml --out out --threads 0", "--threads must be at least 1"),
+        ("party --rank 0 --config session.toml --out out --listen 203.0.113.1:1", "name an address of this host"),
+        ("certs made --days 0", "valid for 1 to 36500 days, not 0"),
+        ("certs loans.toml", "cannot use loans.toml: File exists"),
+        ("audit log gone", "no folder gone"),
     ],
 )
 def test_a_command_that_cannot_work(capsys: pytest.CaptureFixture[str], line: str, told: str) -> None:
@@ -111,6 +120,27 @@ def test_a_command_that_cannot_work(capsys: pytest.CaptureFixture[str], line: st
         ("session.toml", "[options]", "[options", "session.toml is not valid TOML"),
         ("session.toml", '"train"', '"dance"', "no such job: 'dance'; there is"),
         ("session.toml", 'dataset = "loans.toml"', 'mode = "open"', "no mode 'open'; there is sealed"),
+        ("session.toml", "[options]", '[options]\npooled = "no"', "pooled must be true or false, not 'no'"),
+        ("session.toml", "[options]", "[options]\nseed = 1.5", "seed must be a whole number, not 1.5"),
+        ("session.toml", "[options]", "[options]\nlambdas = 3", "lambdas must be a list of numbers, not 3"),
+        ("session.toml", "job =", 'deadline = "long"\njob =', "deadline must be a number, not 'long'"),
+        ("loans.toml", '"binary"', '"ranking"', "unknown task 'ranking'; use binary"),
+        ("loans.toml", '"binary"', '"regression"', "loans.toml: label: no 'low'"),
+        ("loans.toml", '"loans"', '"../loans"', "must be a plain name"),
+        ("loans.toml", '["0", "1"]', '"01"', "label: classes must be a list, not '01'"),
+        ("loans.toml", '["0", "1"]', '["0", "1", "2"]', "a binary label needs two classes"),
+        ("loans.toml", '["no", "yes"]', '["no"]', "'over_40' needs at least two groups"),
+        ("loans.toml", ', groups = ["no", "yes"]', "", "protected attribute: no 'groups'"),
+        ("loans.toml", 'file = "bank.csv"', "", "party 'bank': no 'file'"),
+        ("loans.toml", 'kind = "number", ', "", "feature 'amount': no 'kind'"),
+        ("loans.toml", "low = 0", 'low = "zero"', "feature 'amount': low must be a number, not 'zero'"),
+        ("loans.toml", "low = 0, high = 50000", "edges = []", "amount: edges must be public numbers"),
+        ("loans.toml", '"a", "b", "c"]', '"a"], missing = "yes"', "missing must be true or false, not 'yes'"),
+        ("loans.toml", '["a", "b", "c"]', '"abc"', "feature 'job': categories must be a list, not 'abc'"),
+        ("bank.csv", "5,50,1", '5,"50,1', "or a quote is not closed"),
+        ("bank.csv", "id,amount,late", "id,amount,late,amount", "has two columns named 'amount'"),
+        ("bank.csv", "\n5,50,1", "\n,50,1", "a record in 'bank.csv' has no id"),
+        ("bank.csv", "5,50,1", "5,inf,1", "amount: 1 values outside the public range"),
     ],
 )
 def test_files_that_cannot_be_used(
@@ -126,6 +156,46 @@ def test_too_few_rows(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("bank.csv", "office.csv"):
         Path(name).write_text("".join(Path(name).read_text().splitlines(keepends=True)[:20]))
     assert "19 records are too few" in mistaken(capsys, "party --rank 0 --config session.toml --out out")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "'bank.csv' is empty"),
+        (b"id,amount,late\n", "'bank.csv' has no records, only a header"),
+        (b"id;amount;late\n1;2;0\n", "save it with commas between the columns"),
+        (b"id,amount,late\n1,\xe4,0\n", "'bank.csv' is not text in UTF-8; save it so"),
+        # Every row one cell longer than the header: taken as they stand, the columns would be shifted by one.
+        (b"id,amount,late\n" + b"".join(b"%d,%d,%d,1\n" % (i, i, i % 2) for i in range(200)), "more cells than"),
+    ],
+)
+def test_tables_that_cannot_be_used(capsys: pytest.CaptureFixture[str], content: bytes, told: str) -> None:
+    Path("bank.csv").write_bytes(content)
+    assert told in mistaken(capsys, "party --rank 0 --config session.toml --out out")
+
+
+@pytest.mark.parametrize("name", ["loans.toml", "session.toml"])
+def test_files_in_another_encoding(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """A byte order mark and the line ends of Windows do no harm; another alphabet is refused."""
+    plain = Path(name).read_bytes()
+    Path(name).write_bytes(b"\xef\xbb\xbf" + plain.replace(b"\n", b"\r\n"))
+    assert "needs certificates" in mistaken(capsys, "party --rank 0 --config session.toml --out out")
+    Path(name).write_bytes(b"# \xe4\n" + plain)
+    assert f"{name} is not saved as UTF-8" in mistaken(capsys, "party --rank 0 --config session.toml --out out")
+
+
+def test_a_finished_run_is_not_trained_over(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run/session.toml").write_text(SESSION)
+    Path("run/audit.jsonl").touch()
+    assert "run is finished: there is nothing to resume" in mistaken(capsys, "run --resume run")
+    assert "run has no transcripts: make a run with --transcript" in mistaken(capsys, "attack run")
+
+
+def test_a_run_whose_files_are_torn(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run/session.toml").write_text("parties = ")
+    assert "session.toml is not valid TOML" in mistaken(capsys, "run --resume run")
+    Path("run/report.json").write_text("{")
+    assert "report.json cannot be read" in mistaken(capsys, "report run")
 
 
 @pytest.fixture
