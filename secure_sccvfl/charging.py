@@ -55,11 +55,16 @@ class Charger:
         """Deviation of one copy of noise."""
         return self.multiplier * sensitivity
 
-    def charge(self, name: str, sensitivity: float) -> Event:
-        """Run by all parties together, before the release: the event that is paid for."""
+    def charge(self, name: str, sensitivity: float, sampling: float = 1.0) -> Event:
+        """Run by all parties together, before the release: the event that is paid for.
+
+        Noise and sample of the release must be drawn from this event: its sigma, its sampling.
+        """
         tail = name.rpartition("-")[2]
         refresh = int(tail) if tail.isdigit() else 0
-        event = Event(name, sensitivity, self.sigma(sensitivity), self.budget.terms.records, refresh)
+        event = Event(
+            name, sensitivity, self.sigma(sensitivity), self.budget.terms.records, refresh, sampling=sampling
+        )
         quote = self.budget.ask(event)
         refused = [rank for rank, yes in enumerate(self._session.tell_all("budget", int(quote.allowed))) if not yes]
         if refused:

@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from accounting.calibration import noise_multiplier
 from protocols.config import ConfigError
 from protocols.releases import Release, ReleasePlan
+from protocols.sampling import nearest_sampling
 from secure_sccvfl.attacks.gradients import labels_from_dp, labels_from_split
 from secure_sccvfl.attacks.view import Rate
 from secure_sccvfl.charging import Charger
@@ -37,6 +39,8 @@ def check_mode(options: RunOptions, scheme: Scheme) -> None:
     """Refuse what a mode cannot do."""
     if options.mode == "dp" and scheme.task != "binary":
         raise ConfigError("mode dp trains encoders for two classes only; use sealed")
+    if options.mode != "dp" and options.dp_sampling != 1:
+        raise ConfigError(f"dp_sampling is for mode dp, not {options.mode}")
     if options.mode != "sealed" and options.resume:
         raise ConfigError(f"a run in mode {options.mode} cannot be resumed; start it anew")
 
@@ -48,7 +52,7 @@ def plain_columns(scheme: Scheme) -> list[int]:
 
 
 def dp_config(options: RunOptions) -> DpConfig:
-    return DpConfig(noise=options.noise)
+    return DpConfig(noise=options.noise, steps=options.dp_steps, sampling=nearest_sampling(options.dp_sampling))
 
 
 def split_config(options: RunOptions) -> SplitConfig:
@@ -66,9 +70,11 @@ def mode_plan(scheme: Scheme, options: RunOptions) -> ReleasePlan:
     return ReleasePlan([*sealed_plan(scheme, options).releases.values(), *more.values()])
 
 
-def charged_releases(options: RunOptions) -> int:
-    """Releases that share the cap equally."""
-    return options.charged + (dp_config(options).steps if options.mode == "dp" else 0)
+def run_multiplier(options: RunOptions) -> float:
+    """Noise over sensitivity of every release of the run: statistics of s and steps of `dp` fit the cap together."""
+    config = dp_config(options)
+    steps = ((config.sampling, config.steps),) if options.mode == "dp" else ()
+    return noise_multiplier(options.epsilon, options.delta, options.charged, steps)
 
 
 def learn_encoders(

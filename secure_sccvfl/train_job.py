@@ -10,9 +10,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from accounting.accountant import epsilon_of
+from accounting.accountant import epsilon_of, epsilon_with_batches_known
 from accounting.budget import Budget
-from accounting.calibration import check_target, noise_multiplier
+from accounting.calibration import check_target
 from protocols.alignment import check_alignment
 from protocols.chain import unused_name
 from protocols.config import ConfigError, SessionConfig
@@ -23,11 +23,11 @@ from secure_sccvfl.charging import Charger, records_digest, refusals_in_one_line
 from secure_sccvfl.checkpoints import Checkpoints
 from secure_sccvfl.dp_training import DpModel
 from secure_sccvfl.gradient_modes import (
-    charged_releases,
     check_mode,
     keep_gradients,
     learn_encoders,
     mode_plan,
+    run_multiplier,
     run_split,
 )
 from secure_sccvfl.jobs import Progress
@@ -87,7 +87,7 @@ class TrainJob:
             name = session.agree_on_name()
         records = records_digest(data.ids)
         budget, ledger = open_budget(options, session, scheme.name, records, len(data.split.train))
-        multiplier = noise_multiplier(options.epsilon, options.delta, charged_releases(options))
+        multiplier = run_multiplier(options)
         charger = Charger(session, budget, multiplier, name)
         rows = len(data.split.train)
         statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, rows, charger, options.noise)
@@ -159,6 +159,7 @@ class TrainJob:
             else warmup_steps(config) + sum(t.steps for t in model.trials),
             "privacy": {
                 "epsilon_rdp": spent,
+                "epsilon_batches_known": epsilon_with_batches_known(budget.events, options.delta),
                 "delta": options.delta,
                 "cap": options.epsilon,
                 "noise": options.noise,
