@@ -36,7 +36,7 @@ from accounting.events import Event
 from protocols.head import LOGIT_BOUND
 from protocols.noise import NoiseKind, noise_share
 from protocols.releases import Release
-from protocols.ring import FRACTION_BITS, encode
+from protocols.ring import FRACTION_BITS, Words, encode
 from protocols.runtime import Session
 from protocols.sampling import secret_batch, threshold
 from protocols.series import evaluate
@@ -45,7 +45,7 @@ from secure_sccvfl.charging import Charger
 from secure_sccvfl.encoders import FeatureEncoder, PlainEncoder, plain_encoding
 from secure_sccvfl.parties import Party
 from secure_sccvfl.streams import torch_seed
-from secure_sccvfl.training import Hooks, Part
+from secure_sccvfl.training import Hooks, Part, State
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,15 @@ class DpSeen:
 
 @dataclass(frozen=True)
 class DpModel:
-    """Own encoder (plain columns and learned units), what was charged, and what this party saw."""
+    """Own encoder (plain columns and learned units), what was charged in this session, and what this party saw.
+
+    own: for checkpoints. The sums that were opened are all it takes: the rest follows from them, here.
+    """
 
     encoders: dict[int, FeatureEncoder]
     events: tuple[Event, ...]
     seen: tuple[DpSeen, ...] = field(repr=False)
+    own: dict[str, np.ndarray] = field(repr=False)
 
 
 def parameters_of(columns: int, config: DpConfig) -> int:
@@ -172,8 +176,12 @@ def train_dp(
     charger: Charger,
     seed: int,
     hooks: Hooks | None = None,
+    state: State | None = None,
 ) -> DpModel:
-    """Encoders of a binary task. Every process calls this with what it holds; the budget may end it early."""
+    """Encoders of a binary task. Every process calls this with what it holds; the budget may end it early.
+
+    A kept state goes on after its last step: sums in it are learned from again, never charged or opened again.
+    """
     hooks = Hooks() if hooks is None else hooks
     (own,) = train.parties
     score, rank = Score(own, config.units, seed), session.rank
@@ -185,31 +193,34 @@ def train_dp(
         label += encode(np.asarray(train.label, float)[:, None], WEIGHT_BITS)
     events: list[Event] = []
     seen: list[DpSeen] = []
-    for number in range(config.steps):
+
+    def learn(gradients: Words, total: np.ndarray) -> None:
+        seen.append(DpSeen(gradients / 2**FRACTION_BITS, total))
+        score.learn(total / (config.sampling * train.rows), config.rate, config.momentum)
+
+    def kept(ended: bool) -> dict[str, np.ndarray]:
+        totals = np.array([step.total for step in seen]).reshape(len(seen), widths[rank])
+        return {"dp totals": totals, "dp ended": np.array(ended)}
+
+    known = {} if state is None else state.own
+    for total in known.get("dp totals", ()):
+        learn(clipped(score.gradients(), config.clip), total)
+    while len(seen) < config.steps and not known.get("dp ended", False):
+        number = len(seen)
         hooks.progress("dp encoders", number, config.steps)
         try:
-            event = charger.charge(
-                f"dp gradient-{number}", sensitivity(config.clip, session.parties), config.sampling
-            )
+            joint = sensitivity(config.clip, session.parties)
+            event = charger.charge(f"dp gradient-{number}", joint, config.sampling)
         except BudgetError as error:
             hooks.audit("dp step refused", {"step": number, "reason": str(error)})
             break
         events.append(event)
         gradients = clipped(score.gradients(), config.clip)
-        total = _noisy_sum(
-            session,
-            score.scores(LOGIT_BOUND / session.parties),
-            gradients,
-            widths,
-            label,
-            event,
-            label_holder,
-            config.noise,
-        )
-        seen.append(DpSeen(gradients / 2**FRACTION_BITS, total))
-        score.learn(total / (event.sampling * train.rows), config.rate, config.momentum)
-    hooks.audit("dp encoders", {"steps": len(events), "sampling": config.sampling})
-    return DpModel({rank: score.encoder()}, tuple(events), tuple(seen))
+        scores = score.scores(LOGIT_BOUND / session.parties)
+        learn(gradients, _noisy_sum(session, scores, gradients, widths, label, event, label_holder, config.noise))
+        hooks.keep(State(None, own=kept(ended=False)))
+    hooks.audit("dp encoders", {"steps": len(seen), "sampling": config.sampling})
+    return DpModel({rank: score.encoder()}, tuple(events), tuple(seen), kept(ended=True))
 
 
 def _noisy_sum(

@@ -28,7 +28,7 @@ from secure_sccvfl.release_plan import sealed_plan
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.secure_engine import SecureEngine
 from secure_sccvfl.split_training import Seen, SplitConfig, SplitModel, split_releases, train_split
-from secure_sccvfl.training import TEMPERATURES, Hooks, Model, Part, Trainer
+from secure_sccvfl.training import TEMPERATURES, Hooks, Model, Part, State, Trainer
 from secure_sccvfl.units import Layout
 
 SPLIT_FIELDS, DP_FIELDS = ("rows", "gradient"), ("gradients", "total")
@@ -41,8 +41,6 @@ def check_mode(options: RunOptions, scheme: Scheme) -> None:
         raise ConfigError("mode dp trains encoders for two classes only; use sealed")
     if options.mode != "dp" and options.dp_sampling != 1:
         raise ConfigError(f"dp_sampling is for mode dp, not {options.mode}")
-    if options.mode != "sealed" and options.resume:
-        raise ConfigError(f"a run in mode {options.mode} cannot be resumed; start it anew")
 
 
 def plain_columns(scheme: Scheme) -> list[int]:
@@ -78,9 +76,15 @@ def run_multiplier(options: RunOptions) -> float:
 
 
 def learn_encoders(
-    engine: SecureEngine, train: Part, scheme: Scheme, options: RunOptions, charger: Charger, hooks: Hooks
+    engine: SecureEngine,
+    train: Part,
+    scheme: Scheme,
+    options: RunOptions,
+    charger: Charger,
+    hooks: Hooks,
+    state: State | None,
 ) -> DpModel:
-    """The first half of `dp`."""
+    """The first half of `dp`, or what a kept state leaves of it."""
     return train_dp(
         engine.session,
         train,
@@ -90,11 +94,16 @@ def learn_encoders(
         charger,
         options.seed,
         hooks,
+        state,
     )
 
 
-def run_split(trainer: Trainer, engine: SecureEngine, options: RunOptions, phase: Phase) -> tuple[Model, SplitModel]:
-    """Discovery as in `sealed`, then split learning; the result as a model like any other."""
+def run_split(
+    trainer: Trainer, engine: SecureEngine, options: RunOptions, phase: Phase, state: State | None = None
+) -> tuple[Model, SplitModel]:
+    """Discovery as in `sealed`, then split learning, or the rest of it; the result as a model like any other."""
+    if state is not None:
+        trainer.begin(state)
     with phase("discovery and warm-up"):
         trainer.discover()
     found = trainer.state.finding
@@ -115,6 +124,7 @@ def run_split(trainer: Trainer, engine: SecureEngine, options: RunOptions, phase
             config,
             options.seed,
             trainer.hooks,
+            trainer.state,
         )
         temperature = 1.0
         if trainer.task != "regression":

@@ -97,12 +97,20 @@ class TrainJob:
         kept = Checkpoints(folder / "checkpoints", name) if folder is not None and options.checkpoints else None
         hooks = Hooks(progress, audit, kept.keep if kept is not None else lambda state: None)
         train, validation = (data.part(rows) for rows in (data.split.train, data.split.validation))
+        state: State | None = None
+        if options.resume:
+            if kept is None:
+                raise ConfigError("to resume, a run needs its folder and checkpoints")
+            state = kept.resume(session, scheme.task)
+            differed = charger.catch_up()
+            audit("resumed", {"checkpoint": kept.number, "of run": kept.run, "ledgers differed": differed})
         shown: SplitModel | DpModel | None = None
         encoders = None
         if options.mode == "dp":
             with meter.phase("dp encoders"):
-                shown = learn_encoders(engine, train, scheme, options, charger, hooks)
+                shown = learn_encoders(engine, train, scheme, options, charger, hooks, state)
                 encoders = shown.encoders
+                state = replace(State(None) if state is None else state, own=shown.own)
         if options.mode == "split":  # its own encoders are trained later: no warm-up of a sealed head
             config = replace(config, warmup=1)
         with meter.phase("inputs"):
@@ -118,14 +126,8 @@ class TrainJob:
                 hooks,
                 encoders,
             )
-        state: State | None = None
-        if options.resume:
-            if kept is None:
-                raise ConfigError("to resume, a run needs its folder and checkpoints")
-            state = kept.resume(session, scheme.task)
-            audit("resumed", {"checkpoint": kept.number, "of run": kept.run})
         if options.mode == "split":
-            model, shown = run_split(trainer, engine, options, meter.phase)
+            model, shown = run_split(trainer, engine, options, meter.phase, state)
             engine = shown.engine
         else:
             model = trainer.run(state=state, phase=meter.phase)

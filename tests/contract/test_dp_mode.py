@@ -1,5 +1,6 @@
 """Encoders from noisy batch gradients: the sums, their sensitivity, their noise, their price, and the attack."""
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -15,11 +16,12 @@ from protocols.releases import ANY, Release, ReleasePlan
 from protocols.series import evaluate
 from secure_sccvfl.attacks.gradients import labels_from_dp
 from secure_sccvfl.charging import Charger
+from secure_sccvfl.checkpoints import Checkpoints
 from secure_sccvfl.dp_training import DpConfig, Score, dp_event, dp_releases, train_dp
 from secure_sccvfl.gradient_modes import check_mode, dp_config, run_multiplier
 from secure_sccvfl.parties import Party
 from secure_sccvfl.run_options import RunOptions
-from secure_sccvfl.training import Part
+from secure_sccvfl.training import Hooks, Part
 from tests.gradient_modes import EVERYONE, LABEL_HOLDER, PARTIES, german, parts
 from tests.harness import run_session
 from tests.unit.test_accounting import replay
@@ -94,7 +96,8 @@ def columns_of(rank):
     return Score(german_part(rank).parties[0], 1, 0).columns
 
 
-def run_dp(config, tmp_path, multiplier, epsilon=8.0, rows=None):
+def run_dp(config, tmp_path, multiplier, epsilon=8.0, rows=None, name="a run", hooks=None, resume=False):
+    """`hooks` makes those of a party from its rank and checkpoints; `resume` goes on from the last common one."""
     columns = [columns_of(rank) for rank in EVERYONE]
     releases = dp_releases(columns, config)
     total = len(german().split.train) if rows is None else rows
@@ -102,8 +105,11 @@ def run_dp(config, tmp_path, multiplier, epsilon=8.0, rows=None):
     def job(session):
         part = german_part(session.rank, rows)
         budget = Budget.open(tmp_path / f"{session.rank}.jsonl", RECORDS, epsilon, 1e-5, total)
-        charger = Charger(session, budget, multiplier, "a run")
-        model = train_dp(session, part, LABEL_HOLDER, columns, config, charger, seed=0)
+        charger = Charger(session, budget, multiplier, name)
+        kept = Checkpoints(tmp_path / f"{session.rank}", "ab" * 16)
+        state = kept.resume(session, "binary") if resume else None
+        told = None if hooks is None else hooks(session.rank, kept)
+        model = train_dp(session, part, LABEL_HOLDER, columns, config, charger, 0, told, state)
         return model, budget.spent, session.costs.get("dp step"), session.released
 
     return run_session(job, PARTIES, ReleasePlan(releases.values()), deadline=60.0)
@@ -207,6 +213,57 @@ def test_the_noise_has_the_size_that_is_charged(tmp_path):
     assert abs(spread - 1) < error
     for wrong in (2 / 3, 3 / 2):  # the test would notice another scale
         assert abs(spread / wrong - 1) > error
+
+
+class Fault(Exception):
+    pass
+
+
+@pytest.mark.parametrize(("behind", "steps", "charged"), [(None, 3, 5), (1, 2, 6)])
+def test_a_stopped_run_goes_on_and_pays_for_each_release_once(behind, steps, charged, tmp_path):
+    """Stopped in step 3 of 5. A party that did not keep it sends all back to step 2: the third is paid anew."""
+    config = DpConfig(units=2, steps=5, sampling=0.5)
+    opened, together = {rank: [] for rank in EVERYONE}, threading.Barrier(PARTIES)
+
+    def stopping(rank, kept):
+        def keep(state):
+            opened[rank] = state.own["dp totals"]
+            if len(opened[rank]) < 3 or rank != behind:
+                kept.keep(state)
+            if len(opened[rank]) == 3:
+                together.wait(30)
+                raise Fault
+
+        return Hooks(keep=keep)
+
+    with pytest.raises(ExceptionGroup):
+        run_dp(config, tmp_path, multiplier=4.0, hooks=stopping)
+    results = run_dp(config, tmp_path, multiplier=4.0, name="again", resume=True)
+    planned = dp_event(replace(config, steps=charged), PARTIES, 4.0, RECORDS)
+    for rank, (model, spent, cost, released) in enumerate(results):
+        assert len(model.seen) == config.steps, "as many steps as a run that nobody disturbed"
+        assert len(model.events) == config.steps - steps
+        assert cost.rounds == 4 * len(model.events) and len(released) == PARTIES * len(model.events)
+        assert spent.renyi == pytest.approx(epsilons([planned], 1e-5).renyi), "nothing is forgotten"
+        totals = np.array([step.total for step in model.seen])
+        assert np.array_equal(totals[:steps], opened[rank][:steps]) and np.array_equal(model.own["dp totals"], totals)
+        assert (behind is None) == np.array_equal(totals[:3], opened[rank]), "new noise where a step is made again"
+        # The encoder is the one that these sums give, whoever was stopped on the way.
+        score = Score(german_part(rank).parties[0], config.units, 0)
+        for step in model.seen:
+            assert np.array_equal(weighted_sums.clipped(score.gradients(), 1.0) / 2**16, step.gradients)
+            score.learn(step.total / (0.5 * len(step.gradients)), config.rate, config.momentum)
+        units = german_part(rank).parties[0].units
+        assert np.array_equal(score.encoder()(units), model.encoders[rank](units))
+
+
+def test_a_run_that_had_ended_its_steps_makes_no_more(tmp_path):
+    config = DpConfig(units=1, steps=3)
+    first = run_dp(config, tmp_path, multiplier=4.0, hooks=lambda rank, kept: Hooks(keep=kept.keep))
+    again = run_dp(config, tmp_path, multiplier=4.0, name="again", resume=True)
+    for (before, paid, *_), (after, spent, cost, released) in zip(first, again, strict=True):
+        assert not after.events and not released and cost is None and spent == paid
+        assert np.array_equal(before.own["dp totals"], after.own["dp totals"])
 
 
 def test_noise_takes_the_labels_away(tmp_path):
