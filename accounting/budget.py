@@ -136,6 +136,17 @@ class Budget:
         with self._ledger.locked() as book:
             return digest_of(book.entries)
 
+    @property
+    def last_line(self) -> Entry:
+        """The last line of the ledger, by which another party finds out that it lacks just this one."""
+        with self._ledger.locked() as book:
+            return dict(book.entries[-1])
+
+    def catch_up(self, line: Entry) -> None:
+        """Charge what another ledger has charged, if its line is the one that would follow here."""
+        if line["previous"] == self.head_digest and line["kind"] == "charge":
+            self.charge(Event.from_dict(line["event"]), line["key"])
+
     def _quote(self, charges: tuple[Charge, ...], event: Event) -> Quote:
         paid = [charge.event for charge in charges]
         delta = self.terms.delta

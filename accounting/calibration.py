@@ -8,12 +8,14 @@ from dataclasses import replace
 from decimal import ROUND_CEILING, Context
 from functools import lru_cache
 
-from accounting.accountant import epsilon_of
+from accounting.accountant import epsilon_of, hush
 from accounting.events import Event
 
 UPWARDS = Context(prec=7, rounding=ROUND_CEILING)
 """Multipliers are rounded up to seven digits: the planned releases always fit, and all hosts find the same."""
 MOST_RELEASES = 2**20
+Sampled = tuple[tuple[float, int], ...]
+"""Chance of a record to take part, and how many releases are made at it."""
 
 
 class TargetError(ValueError):
@@ -33,17 +35,38 @@ def check_target(epsilon: float, delta: float, records: int | None = None) -> No
 
 
 @lru_cache(maxsize=256)
-def noise_multiplier(epsilon: float, delta: float, releases: int) -> float:
-    """Deviation over sensitivity at which this many equal releases just fit the cap, never more."""
-    check_target(epsilon, delta)
-    if releases < 1:
-        raise ValueError(f"releases must be at least 1, got {releases}")
+def noise_multiplier(epsilon: float, delta: float, releases: int, sampled: Sampled = ()) -> float:
+    """Deviation over sensitivity at which all planned releases together just fit the cap, never more.
 
-    from dp_accounting import GaussianDpEvent, calibrate_dp_mechanism  # slow to import
+    releases: how many are about every record; sampled: how many more are about a secret Poisson sample.
+    """
+    check_target(epsilon, delta)
+    releases += sum(count for sampling, count in sampled if sampling == 1)
+    parts = [(sampling, count) for sampling, count in sampled if sampling != 1 and count]
+    if min((releases, *(count for _, count in sampled))) < 0 or releases + len(parts) < 1:
+        raise ValueError(f"releases must be at least 1, got {releases} and {sampled}")
+    if not all(0 < sampling < 1 for sampling, _ in parts):
+        raise ValueError(f"sampling must lie in (0, 1], got {sampled}")
+
+    from dp_accounting import (  # slow to import
+        ComposedDpEvent,
+        DpEvent,
+        GaussianDpEvent,
+        PoissonSampledDpEvent,
+        SelfComposedDpEvent,
+        calibrate_dp_mechanism,
+    )
     from dp_accounting.rdp import RdpAccountant
 
-    def together(multiplier: float) -> GaussianDpEvent:
-        return GaussianDpEvent(multiplier / math.sqrt(releases))
+    hush()
+
+    def together(multiplier: float) -> DpEvent:
+        whole = [GaussianDpEvent(multiplier / math.sqrt(releases))] if releases else []
+        steps = [
+            SelfComposedDpEvent(PoissonSampledDpEvent(sampling, GaussianDpEvent(multiplier)), count)
+            for sampling, count in parts
+        ]
+        return ComposedDpEvent([*whole, *steps]) if steps else whole[0]
 
     return float(
         UPWARDS.create_decimal_from_float(calibrate_dp_mechanism(RdpAccountant, together, epsilon, delta, tol=1e-9))

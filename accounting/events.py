@@ -19,7 +19,8 @@ class Event:
 
     sensitivity: joint l2 norm of what one record can change in all that the release opens.
     sigma: deviation of the one copy of noise that is counted, in the unit of `sensitivity`.
-    records: digest of the records it is about. sampling: chance of a record to take part in each.
+    records: digest of the records it is about. sampling: chance of a record to take part in each, decided for
+    every record on its own and kept secret (Poisson); 1 means that all take part.
     mechanism: "paper" marks a table scaled to a norm first (`accounting.paper`); it is priced alike.
     """
 
@@ -58,7 +59,8 @@ class Event:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Event:
-        """Back from `to_dict`; a field too many or too few is an error."""
+        """Back from `to_dict`; a field too many or too few is an error. Without `sampling`, all took part."""
+        data = {"sampling": 1.0, **data}
         if set(data) != {field.name for field in fields(cls)}:
             raise ValueError(f"not an event: fields {sorted(data)}")
         return cls(**data)

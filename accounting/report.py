@@ -8,15 +8,16 @@ know: who made the noise, and which values were released without a charge.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from accounting.accountant import epsilons
+from accounting.accountant import epsilon_with_batches_known, epsilons
 from accounting.budget import Charge, Terms
 from accounting.calibration import noise_multiplier, releases_left
 from accounting.events import Event
@@ -35,6 +36,11 @@ NOISE = {
     "all-parties": "Every party added noise at full scale; one copy is counted. The guarantee holds as long as one "
     "party keeps its noise to itself.",
 }
+SAMPLED = (
+    "Some releases are about a random sample of the records, drawn in secret by the dealer: no party knows who took "
+    "part, and the figures count on that. The dealer does know. Should it read what was released, epsilon "
+    "{known:.3f} holds against it instead of {spent:.3f}, provided that somebody else added noise too."
+)
 COVERS = (
     "The released statistics that are listed here, all of them together, and what is computed from them alone "
     "(scores, roles).",
@@ -68,9 +74,10 @@ class Notes:
 def build_report(terms: Terms, charges: Sequence[Charge], notes: Notes | None = None) -> dict[str, Any]:
     """All figures of the report as data."""
     notes = Notes() if notes is None else notes
-    events = [charge.event for charge in charges]
+    events = _merged([charge.event for charge in charges])
     running = [epsilons(events[:count], terms.delta) for count in range(len(events) + 1)]
     total = running[-1]
+    known = epsilon_with_batches_known(events, terms.delta)
     releases = [
         {
             **{k: v for k, v in event.to_dict().items() if k != "records"},
@@ -94,6 +101,8 @@ def build_report(terms: Terms, charges: Sequence[Charge], notes: Notes | None = 
         "releases": releases,
         "what_if": _what_if(terms, events),
         "paper": _paper(terms, events),
+        "epsilon_batches_known": known,
+        "sampled": SAMPLED.format(known=known, spent=total.renyi) if any(e.sampling < 1 for e in events) else None,
         "noise": NOISE.get(notes.noise or "", notes.noise or "Who made the noise is not stated."),
         "covers": list(COVERS),
         "covers_not": list(COVERS_NOT),
@@ -101,14 +110,31 @@ def build_report(terms: Terms, charges: Sequence[Charge], notes: Notes | None = 
     }
 
 
+def _merged(events: Sequence[Event]) -> list[Event]:
+    """Sampled steps that follow each other as one line: there may be hundreds, and each alone says little."""
+    lines: list[Event] = []
+    for event in events:
+        alike = replace(event, name=event.name.rstrip("0123456789").rstrip("-"), refresh=0)
+        if event.sampling == 1:
+            lines.append(event)
+        elif lines and replace(lines[-1], count=event.count) == alike:
+            lines[-1] = replace(alike, count=lines[-1].count + event.count)
+        else:
+            lines.append(alike)
+    return lines
+
+
 def _what_if(terms: Terms, events: Sequence[Event]) -> dict[str, Any] | None:
     """More releases like the last one, and what other caps would buy."""
     if not events:
         return None
     like, made = events[-1], sum(event.count for event in events)
+    sampled: Counter[float] = Counter()
+    for event in events:
+        sampled[event.sampling] += event.count
     caps = []
     for cap in WHAT_IF_CAPS:
-        multiplier = noise_multiplier(cap, terms.delta, made)
+        multiplier = noise_multiplier(cap, terms.delta, 0, tuple(sorted(sampled.items())))
         caps.append(
             {
                 "cap": cap,

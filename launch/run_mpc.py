@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _TRAINING = ("dataset", "split", "seed", "mode", "epsilon", "delta", "refreshes", "noise", "card", "ledger")
 _DISCOVERY = ("epsilon", "delta", "refreshes", "noise", "rule", "ledger")
-_METHOD = ("rule", "encoder", "generator", "consistency", "warmup", "steps", "lambdas")
+_METHOD = ("rule", "encoder", "generator", "consistency", "warmup", "steps", "lambdas", "dp_steps", "dp_sampling")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -61,6 +61,8 @@ def make_parser() -> argparse.ArgumentParser:
     method.add_argument("--lambdas", type=float, nargs="+", help="grid of the consistency weight, rising")
     method.add_argument("--warmup", type=int, help="steps before consistency (default 60)")
     method.add_argument("--steps", type=int, help="most steps for each lambda (default 120)")
+    method.add_argument("--dp-steps", type=int, help="mode dp: noisy steps of the encoders (default 10)")
+    method.add_argument("--dp-sampling", type=float, help="mode dp: chance of a record to be in a step (default 1)")
     method.add_argument("--no-harness", action="store_true", help="no common judges, no baselines (both plaintext)")
     work = parser.add_argument_group("a model at work")
     work.add_argument("--model", type=Path, help="predict: the folder of the run")

@@ -326,6 +326,17 @@ def weighted_sums(rows: int, widths: tuple[int, ...]) -> Recipe:
     )
 
 
+def sampled(rows: int, chance: int) -> Recipe:
+    """b = [u < chance] for u uniform on 16 bits, and a * b: who takes part in a secret batch, and a masked weight."""
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        taking = (free["u"] < chance).astype(np.int64)
+        return {"b": taking, "ab": free["a"] * taking}
+
+    column = Field((rows, 1))
+    return Recipe({"u": Field((rows, 1), "<u2"), "a": column}, {"b": column, "ab": column}, compute)
+
+
 def bundle(*parts: tuple[Any, ...]) -> Recipe:
     """Several requests as one tuple: one draw of each party, one correction. Fields are prefixed by number."""
     recipes = [recipe(Request(part[0], part[1:])) for part in parts]
@@ -439,6 +450,7 @@ _KINDS: dict[str, Callable[..., Recipe]] = {
         cross,
         noise,
         weighted_sums,
+        sampled,
         bundle,
         split_step,
     )

@@ -11,6 +11,11 @@ the owner, and rows. All that is opened is a secret minus a uniform tuple value 
 Sensitivity. A weight is sigmoid minus label from the series of protocols/series.py, which stays within
 [0, 1] to 2^-10 for every input, in its range or not; gradients are rounded towards zero after clipping. So a
 record adds at most clip * (1 + 2^-10) in l2 norm to one party's sum, and sqrt(parties) times that to all.
+
+Fine grid. Sums are integers at 2^44 to one. Discrete Gaussian noise of 2^40 units or more gives every integer within
+2^10 deviations the chance of the continuous noise rounded to it, up to a factor 1 +- 2^-61 (the mean of
+exp(-(2 k u + u^2) / (2 sigma^2)) over |u| <= 1/2), and less than exp(-2^18) beyond. So prices of continuous
+noise, which is what is known for sampled releases, hold up to parameters * 2^-59 in epsilon.
 """
 
 from __future__ import annotations
@@ -29,6 +34,8 @@ from protocols.transport import Spec
 WEIGHT_BITS = 28
 SUM_BITS = FRACTION_BITS + WEIGHT_BITS
 LARGEST_WEIGHT = 1 + 2.0**-10
+FINEST_NOISE = 2.0 ** (40 - SUM_BITS)
+"""Least deviation of noise on a sampled sum: below it the grid would not count as fine."""
 MOST_ROWS = 1 << 17
 """Sums of this many weighted rows of norm 1 stay below 2^62."""
 

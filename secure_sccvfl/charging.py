@@ -9,6 +9,7 @@ no, all raise BudgetError together: nothing is charged or opened, and the run ma
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -18,6 +19,9 @@ from accounting.events import Event
 from accounting.ledger import LedgerError
 from protocols.errors import LocalError, ProtocolError
 from protocols.runtime import Session
+
+_LINE = 2048
+"""Bytes of a ledger's line as parties compare it."""
 
 
 def records_digest(ids: Iterable[str]) -> str:
@@ -55,11 +59,30 @@ class Charger:
         """Deviation of one copy of noise."""
         return self.multiplier * sensitivity
 
-    def charge(self, name: str, sensitivity: float) -> Event:
-        """Run by all parties together, before the release: the event that is paid for."""
+    def catch_up(self) -> bool:
+        """Run by all parties together, when a run is resumed: nobody lacks the charge that a fault cut short.
+
+        A fault while parties charge leaves some of them a line ahead. Nothing was released then, but what one has
+        paid all count from now on: the ledgers agree again, and no charge is forgotten. Whether they had differed.
+        """
+        own = json.dumps(self.budget.last_line).encode().ljust(_LINE)
+        if len(own) > _LINE:
+            raise ProtocolError("the last line of the ledger is too long to be compared")
+        lines = [json.loads(text) for text in self._session.swap_bytes("last charge", own)]
+        for line in lines:
+            self.budget.catch_up(line)
+        return len({line["hash"] for line in lines}) > 1
+
+    def charge(self, name: str, sensitivity: float, sampling: float = 1.0) -> Event:
+        """Run by all parties together, before the release: the event that is paid for.
+
+        Noise and sample of the release must be drawn from this event: its sigma, its sampling.
+        """
         tail = name.rpartition("-")[2]
         refresh = int(tail) if tail.isdigit() else 0
-        event = Event(name, sensitivity, self.sigma(sensitivity), self.budget.terms.records, refresh)
+        event = Event(
+            name, sensitivity, self.sigma(sensitivity), self.budget.terms.records, refresh, sampling=sampling
+        )
         quote = self.budget.ask(event)
         refused = [rank for rank, yes in enumerate(self._session.tell_all("budget", int(quote.allowed))) if not yes]
         if refused:

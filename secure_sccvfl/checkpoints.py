@@ -1,9 +1,10 @@
-"""Where a run stood, kept by each party: its shares of the head, its own noisy tables, the public state.
+"""Where a run stood, kept by each party: its shares of the head, its own noisy tables, the public state, and what
+its gradient mode adds: noisy sums that it was shown (`dp`), encoder and optimiser (`split`).
 
 Every party writes the same numbers; the last two are kept, because a fault can find one party a step ahead
 of another. To resume, the parties tell each other what they have and go on from the last common one: the same
 number, written in the same session, since shares of two executions of a step do not add up to anything. What
-was released stays released: tables in a checkpoint are not released (or charged) again; a table that was
+was released stays released: tables and sums in a checkpoint are not released (or charged) again; one that was
 charged but is in no common checkpoint is charged anew under the new session's name, or refused by the cap.
 """
 
@@ -55,6 +56,7 @@ class Checkpoints:
             arrays |= {f"table {sketch.attribute} {k}": v for k, v in sketch.tables.items()}
         for moments in state.moments or ():
             arrays |= {f"moments {moments.attribute} {k}": v for k, v in moments.sums.items()}
+        arrays |= {f"own {name}": value for name, value in state.own.items()}
         facts = {
             "run": self.run,
             "session": self._session,
@@ -137,6 +139,7 @@ class Checkpoints:
             waited=facts["waited"],
             best=best,
             best_head=head("best"),
+            own={name.removeprefix("own "): value for name, value in arrays.items() if name.startswith("own ")},
         )
 
 

@@ -3,19 +3,24 @@
 Each party trains a small score network s_p(x; theta_p) on its own columns; the logit of a record is the sum
 of the scores. A step: residuals sigma(sum of s_p) - y in secret; every party's clipped per-record gradients
 of its own score (torch.func), weighted by the secret residuals and summed in secret; discrete Gaussian noise
-on the sum, in secret; the noisy sum is opened to its owner alone (three rounds, protocols/weighted_sums.py).
+on the sum, in secret; the noisy sum is opened to its owner alone (three rounds, protocols/weighted_sums.py). With
+`sampling` below 1 each record takes part with that chance, in secret (one more round, protocols/sampling.py).
 
 The guarantee. A residual and a gradient depend on their own record and on parameters that were released with
 noise, on nothing else. So columns are not centred on means of records, and no secret head takes part: a head
 trained without noise would carry every record into every residual, and the sensitivity would not hold. Each step
 is then one Gaussian release of joint sensitivity clip * (1 + 2^-10) * sqrt(parties) under adding or removing a
 record, charged before it is made.
-Steps are full-batch: a public choice of rows would not amplify privacy, and at these sizes few full steps
-buy more than many small ones. Afterwards the hidden units are further columns of the party's encoder and
-the secret head is trained as in `sealed`, which opens no gradient.
+A sample of records that no party knows makes a step cheaper: it is charged as a Poisson-sampled Gaussian release.
+The dealer knows the sample; against a dealer who reads what was opened the price without sampling holds. A public
+choice of rows would gain nothing. The default is full batch.
+
+Afterwards the hidden units are further columns of the party's encoder and the secret head is trained as in
+`sealed`, which opens no gradient.
 
 What it is worth: on German (n = 560, epsilon 8 over five sketches and ten steps) no accuracy beyond `sealed` was
-seen over five seeds, while sketches pay for the steps with more noise. Other data were not tried.
+seen over five seeds, while sketches pay for the steps with more noise, less of it with sampling
+(docs/privacy-accounting.md has figures). Other data were not tried.
 """
 
 from __future__ import annotations
@@ -31,29 +36,35 @@ from accounting.events import Event
 from protocols.head import LOGIT_BOUND
 from protocols.noise import NoiseKind, noise_share
 from protocols.releases import Release
-from protocols.ring import FRACTION_BITS, encode
+from protocols.ring import FRACTION_BITS, Words, encode
 from protocols.runtime import Session
+from protocols.sampling import secret_batch, threshold
 from protocols.series import evaluate
-from protocols.weighted_sums import SUM_BITS, WEIGHT_BITS, clipped, sensitivity, weighted_sums
+from protocols.weighted_sums import FINEST_NOISE, SUM_BITS, WEIGHT_BITS, clipped, sensitivity, weighted_sums
 from secure_sccvfl.charging import Charger
 from secure_sccvfl.encoders import FeatureEncoder, PlainEncoder, plain_encoding
 from secure_sccvfl.parties import Party
 from secure_sccvfl.streams import torch_seed
-from secure_sccvfl.training import Hooks, Part
+from secure_sccvfl.training import Hooks, Part, State
 
 
 @dataclass(frozen=True)
 class DpConfig:
-    """Settings of `dp`: few units, few steps, since every parameter and every step adds noise."""
+    """Settings of `dp`: few units, few steps, since every parameter and every step adds noise.
+
+    sampling: chance of a record to take part in a step, a multiple of 2^-16.
+    """
 
     units: int = 4
     clip: float = 1.0
     steps: int = 10
     rate: float = 1.0
     momentum: float = 0.5
+    sampling: float = 1.0
     noise: NoiseKind = "dealer+holder"
 
     def __post_init__(self) -> None:
+        threshold(self.sampling)
         if self.units < 1 or self.steps < 1 or not (self.clip > 0 and self.rate > 0 and 0 <= self.momentum < 1):
             raise ValueError(f"bad settings of dp mode: {self}")
         if self.clip > 1:
@@ -70,11 +81,15 @@ class DpSeen:
 
 @dataclass(frozen=True)
 class DpModel:
-    """Own encoder (plain columns and learned units), what was charged, and what this party saw."""
+    """Own encoder (plain columns and learned units), what was charged in this session, and what this party saw.
+
+    own: for checkpoints. The sums that were opened are all it takes: the rest follows from them, here.
+    """
 
     encoders: dict[int, FeatureEncoder]
     events: tuple[Event, ...]
     seen: tuple[DpSeen, ...] = field(repr=False)
+    own: dict[str, np.ndarray] = field(repr=False)
 
 
 def parameters_of(columns: int, config: DpConfig) -> int:
@@ -100,7 +115,7 @@ def dp_releases(columns: Sequence[int], config: DpConfig) -> dict[str, Release]:
 def dp_event(config: DpConfig, parties: int, multiplier: float, records: str) -> Event:
     """All steps as one event, for planning; a run charges them one by one."""
     joint = sensitivity(config.clip, parties)
-    return Event("dp gradient", joint, multiplier * joint, records, count=config.steps)
+    return Event("dp gradient", joint, multiplier * joint, records, count=config.steps, sampling=config.sampling)
 
 
 class Score:
@@ -161,8 +176,12 @@ def train_dp(
     charger: Charger,
     seed: int,
     hooks: Hooks | None = None,
+    state: State | None = None,
 ) -> DpModel:
-    """Encoders of a binary task. Every process calls this with what it holds; the budget may end it early."""
+    """Encoders of a binary task. Every process calls this with what it holds; the budget may end it early.
+
+    A kept state goes on after its last step: sums in it are learned from again, never charged or opened again.
+    """
     hooks = Hooks() if hooks is None else hooks
     (own,) = train.parties
     score, rank = Score(own, config.units, seed), session.rank
@@ -174,29 +193,34 @@ def train_dp(
         label += encode(np.asarray(train.label, float)[:, None], WEIGHT_BITS)
     events: list[Event] = []
     seen: list[DpSeen] = []
-    for number in range(config.steps):
+
+    def learn(gradients: Words, total: np.ndarray) -> None:
+        seen.append(DpSeen(gradients / 2**FRACTION_BITS, total))
+        score.learn(total / (config.sampling * train.rows), config.rate, config.momentum)
+
+    def kept(ended: bool) -> dict[str, np.ndarray]:
+        totals = np.array([step.total for step in seen]).reshape(len(seen), widths[rank])
+        return {"dp totals": totals, "dp ended": np.array(ended)}
+
+    known = {} if state is None else state.own
+    for total in known.get("dp totals", ()):
+        learn(clipped(score.gradients(), config.clip), total)
+    while len(seen) < config.steps and not known.get("dp ended", False):
+        number = len(seen)
         hooks.progress("dp encoders", number, config.steps)
         try:
-            event = charger.charge(f"dp gradient-{number}", sensitivity(config.clip, session.parties))
+            joint = sensitivity(config.clip, session.parties)
+            event = charger.charge(f"dp gradient-{number}", joint, config.sampling)
         except BudgetError as error:
             hooks.audit("dp step refused", {"step": number, "reason": str(error)})
             break
         events.append(event)
         gradients = clipped(score.gradients(), config.clip)
-        total = _noisy_sum(
-            session,
-            score.scores(LOGIT_BOUND / session.parties),
-            gradients,
-            widths,
-            label,
-            event.sigma,
-            label_holder,
-            config,
-        )
-        seen.append(DpSeen(gradients / 2**FRACTION_BITS, total))
-        score.learn(total / train.rows, config.rate, config.momentum)
-    hooks.audit("dp encoders", {"steps": len(events)})
-    return DpModel({rank: score.encoder()}, tuple(events), tuple(seen))
+        scores = score.scores(LOGIT_BOUND / session.parties)
+        learn(gradients, _noisy_sum(session, scores, gradients, widths, label, event, label_holder, config.noise))
+        hooks.keep(State(None, own=kept(ended=False)))
+    hooks.audit("dp encoders", {"steps": len(seen), "sampling": config.sampling})
+    return DpModel({rank: score.encoder()}, tuple(events), tuple(seen), kept(ended=True))
 
 
 def _noisy_sum(
@@ -205,17 +229,19 @@ def _noisy_sum(
     gradients: np.ndarray,
     widths: Sequence[int],
     label: np.ndarray,
-    sigma: float,
+    event: Event,
     holder: int,
-    config: DpConfig,
+    kind: NoiseKind,
 ) -> np.ndarray:
-    """One step in secret: the noisy sum of this party."""
+    """One step in secret: the noisy sum of this party. Sample and noise are drawn as the paid event says."""
     party = session.party
+    if event.sampling < 1 and event.sigma < FINEST_NOISE:
+        raise ValueError(f"noise of {event.sigma} is too small for the price of a sampled step to hold")
     with session.measure("dp step"):
         logits = party.zero_share((len(scores), 1)) + encode(scores[:, None])
         weight = evaluate(party, "sigmoid", logits, LOGIT_BOUND, FRACTION_BITS, WEIGHT_BITS) - label
-        sums = weighted_sums(party, gradients, widths, weight)
-        noise = noise_share(party, config.noise, sigma * 2**SUM_BITS, sum(widths), (holder,))[:, 0]
+        sums = weighted_sums(party, gradients, widths, secret_batch(party, weight, event.sampling))
+        noise = noise_share(party, kind, event.sigma * 2**SUM_BITS, sum(widths), (holder,))[:, 0]
         ends = np.cumsum(widths)
         opened = session.open_each(
             [

@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from accounting.calibration import noise_multiplier
 from protocols.config import ConfigError
 from protocols.private import private
 from protocols.releases import Release, ReleasePlan
+from protocols.sampling import nearest_sampling
 from secure_sccvfl.attacks.gradients import labels_from_dp, labels_from_split
 from secure_sccvfl.attacks.view import Rate
 from secure_sccvfl.charging import Charger
@@ -27,7 +29,7 @@ from secure_sccvfl.release_plan import sealed_plan
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.secure_engine import SecureEngine
 from secure_sccvfl.split_training import Seen, SplitConfig, SplitModel, split_releases, train_split
-from secure_sccvfl.training import TEMPERATURES, Hooks, Model, Part, Trainer
+from secure_sccvfl.training import TEMPERATURES, Hooks, Model, Part, State, Trainer
 from secure_sccvfl.units import Layout
 
 SPLIT_FIELDS, DP_FIELDS = ("rows", "gradient"), ("gradients", "total")
@@ -38,8 +40,8 @@ def check_mode(options: RunOptions, scheme: Scheme) -> None:
     """Refuse what a mode cannot do."""
     if options.mode == "dp" and scheme.task != "binary":
         raise ConfigError("mode dp trains encoders for two classes only; use sealed")
-    if options.mode != "sealed" and options.resume:
-        raise ConfigError(f"a run in mode {options.mode} cannot be resumed; start it anew")
+    if options.mode != "dp" and options.dp_sampling != 1:
+        raise ConfigError(f"dp_sampling is for mode dp, not {options.mode}")
 
 
 def plain_columns(scheme: Scheme) -> list[int]:
@@ -49,7 +51,7 @@ def plain_columns(scheme: Scheme) -> list[int]:
 
 
 def dp_config(options: RunOptions) -> DpConfig:
-    return DpConfig(noise=options.noise)
+    return DpConfig(noise=options.noise, steps=options.dp_steps, sampling=nearest_sampling(options.dp_sampling))
 
 
 def split_config(options: RunOptions) -> SplitConfig:
@@ -67,15 +69,23 @@ def mode_plan(scheme: Scheme, options: RunOptions) -> ReleasePlan:
     return ReleasePlan([*sealed_plan(scheme, options).releases.values(), *more.values()])
 
 
-def charged_releases(options: RunOptions) -> int:
-    """Releases that share the cap equally."""
-    return options.charged + (dp_config(options).steps if options.mode == "dp" else 0)
+def run_multiplier(options: RunOptions) -> float:
+    """Noise over sensitivity of every release of the run: statistics of s and steps of `dp` fit the cap together."""
+    config = dp_config(options)
+    steps = ((config.sampling, config.steps),) if options.mode == "dp" else ()
+    return noise_multiplier(options.epsilon, options.delta, options.charged, steps)
 
 
 def learn_encoders(
-    engine: SecureEngine, train: Part, scheme: Scheme, options: RunOptions, charger: Charger, hooks: Hooks
+    engine: SecureEngine,
+    train: Part,
+    scheme: Scheme,
+    options: RunOptions,
+    charger: Charger,
+    hooks: Hooks,
+    state: State | None,
 ) -> DpModel:
-    """The first half of `dp`."""
+    """The first half of `dp`, or what a kept state leaves of it."""
     return train_dp(
         engine.session,
         train,
@@ -85,11 +95,16 @@ def learn_encoders(
         charger,
         options.seed,
         hooks,
+        state,
     )
 
 
-def run_split(trainer: Trainer, engine: SecureEngine, options: RunOptions, phase: Phase) -> tuple[Model, SplitModel]:
-    """Discovery as in `sealed`, then split learning; the result as a model like any other."""
+def run_split(
+    trainer: Trainer, engine: SecureEngine, options: RunOptions, phase: Phase, state: State | None = None
+) -> tuple[Model, SplitModel]:
+    """Discovery as in `sealed`, then split learning, or the rest of it; the result as a model like any other."""
+    if state is not None:
+        trainer.begin(state)
     with phase("discovery and warm-up"):
         trainer.discover()
     found = trainer.state.finding
@@ -110,6 +125,7 @@ def run_split(trainer: Trainer, engine: SecureEngine, options: RunOptions, phase
             config,
             options.seed,
             trainer.hooks,
+            trainer.state,
         )
         temperature = 1.0
         if trainer.task != "regression":

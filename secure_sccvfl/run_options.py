@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from accounting.calibration import check_target
 from protocols.config import ConfigError, misfit
 from protocols.noise import NoiseKind
+from protocols.sampling import nearest_sampling
 from secure_sccvfl.discovery import DiscoveryConfig, Rule
 from secure_sccvfl.encoders import EncoderKind
 from secure_sccvfl.engine import ConsistencyKind
@@ -33,7 +34,10 @@ Mode = Literal["sealed", "split", "dp"]
 
 @dataclass(frozen=True)
 class RunOptions:
-    """One field per option. `card` is a path or "shipped"; `ledger` a folder that outlives runs."""
+    """One field per option. `card` is a path or "shipped"; `ledger` a folder that outlives runs.
+
+    `dp_sampling`: chance of a record to take part in a step of mode `dp`, rounded to a multiple of 2^-16.
+    """
 
     dataset: str = "german"
     split: SplitKind = "iid"
@@ -53,6 +57,8 @@ class RunOptions:
     lambdas: tuple[float, ...] = TrainConfig().lambdas
     warmup: int = TrainConfig().warmup
     steps: int = TrainConfig().steps
+    dp_steps: int = 10
+    dp_sampling: float = 1.0
     card: str = ""
     ledger: str = ""
     checkpoints: bool = True
@@ -79,8 +85,11 @@ class RunOptions:
         try:
             check_target(made.epsilon, made.delta)
             made.train_config()
+            nearest_sampling(made.dp_sampling)
         except (ValueError, TypeError) as error:
             raise ConfigError(str(error)) from None
+        if made.dp_steps < 1:
+            raise ConfigError(f"dp_steps must be at least 1, got {made.dp_steps}")
         return made
 
     def train_config(self) -> TrainConfig:

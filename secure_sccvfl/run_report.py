@@ -153,6 +153,12 @@ def find_warnings(report: Mapping[str, Any]) -> list[str]:
         )
     if report["privacy"]["noise"] == "dealer":
         found.append("Noise is the dealer's alone: released values must be kept from the dealer.")
+    known = report["privacy"].get("epsilon_batches_known", 0.0)
+    if known > report["privacy"]["epsilon_rdp"] and report["privacy"]["noise"] != "dealer":
+        found.append(
+            f"The dealer drew the batches in secret and knows them: should it read the noisy gradients, "
+            f"epsilon {known:.2f} holds against it, not {report['privacy']['epsilon_rdp']:.2f}."
+        )
     for row in report["label_inference"]:
         name = report["party_names"][row["party"]]
         if name != report["data"]["label"]["holder"]:

@@ -85,8 +85,25 @@ class LocalTraining:
         self._optimiser.step()
         self._made = None
 
-    def copy(self) -> dict[str, torch.Tensor]:
-        return {name: value.clone() for name, value in self.encoder.net.state_dict().items()}
+    def copy(self) -> dict[str, np.ndarray]:
+        """The layers of the encoder as they are now."""
+        return {name: value.numpy().copy() for name, value in self.encoder.net.state_dict().items()}
 
-    def restore(self, kept: dict[str, torch.Tensor]) -> None:
-        self.encoder.net.load_state_dict(kept)
+    def restore(self, kept: Mapping[str, np.ndarray]) -> None:
+        self.encoder.net.load_state_dict({name: torch.tensor(value) for name, value in kept.items()})
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Encoder and optimiser, to be kept on disk."""
+        moments = self._optimiser.state_dict()["state"]
+        made = {f"adam/{n}/{key}": value.numpy().copy() for n, own in moments.items() for key, value in own.items()}
+        return {f"net/{name}": value for name, value in self.copy().items()} | made
+
+    def go_on(self, kept: Mapping[str, np.ndarray]) -> None:
+        """From what `state` gave."""
+        self.restore({name.removeprefix("net/"): v for name, v in kept.items() if name.startswith("net/")})
+        moments: dict[int, dict[str, torch.Tensor]] = {}
+        for name, value in kept.items():
+            if name.startswith("adam/"):
+                _, number, key = name.split("/")
+                moments.setdefault(int(number), {})[key] = torch.tensor(value)
+        self._optimiser.load_state_dict({**self._optimiser.state_dict(), "state": moments})

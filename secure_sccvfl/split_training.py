@@ -10,8 +10,7 @@ evaluates like those of a sealed run.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -43,9 +42,11 @@ from secure_sccvfl.engine import Step
 from secure_sccvfl.generators import Generator, public_targets
 from secure_sccvfl.policy import Roles
 from secure_sccvfl.secure_engine import Batch, Head, SecureEngine
+from secure_sccvfl.secure_handles import Objective
 from secure_sccvfl.split_encoder import LocalTraining, MlpEncoder, make_mlp
+from secure_sccvfl.split_state import Seen, SplitState
 from secure_sccvfl.streams import stream, torch_seed
-from secure_sccvfl.training import Hooks, Part
+from secure_sccvfl.training import Hooks, Part, State
 
 Generators = Mapping[str, Mapping[int, Generator]]
 """By name of the protected attribute and rank, as discovery gives them."""
@@ -73,14 +74,6 @@ class SplitConfig:
             raise ValueError(f"hidden, warmup, steps, check_every, patience and draws must be at least 1, got {self}")
         if self.encoder_rate <= 0 or self.head_rate <= 0 or not 0 <= self.momentum < 1 or self.lam < 0:
             raise ValueError(f"bad rates, momentum or lam in {self}")
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What a party saw of a step: the rows, and the gradient in its activations for each of them."""
-
-    rows: np.ndarray
-    gradient: np.ndarray = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -127,13 +120,16 @@ class SplitTrainer:
         config: SplitConfig,
         seed: int,
         hooks: Hooks | None = None,
+        state: State | None = None,
     ) -> None:
+        """`state`: where the run stands, to which a checkpoint adds what is kept here (`SplitState`)."""
         self.session = engine.session
         self.engine = SecureEngine(engine.session, None, engine.label_holder, engine.group_holders)
         self.engine.widths = (config.hidden,) * self.session.parties
         self.train, self.validation, self.task, self.outputs = train, validation, task, outputs
         self.generators, self.config, self.seed = generators, config, seed
         self.hooks = Hooks() if hooks is None else hooks
+        self.state = State(None) if state is None else state
         (self.party,) = train.parties
         self.rank = self.party.rank
         encoder = make_mlp(self.party.units, config.hidden, torch_seed(seed, "split", self.rank))
@@ -148,23 +144,39 @@ class SplitTrainer:
         self._last: tuple[Words, Words] | None = None
 
     def run(self) -> SplitModel:
-        config, weights = self.config, self._initial()
-        self.hooks.progress("split warm-up", 0, config.warmup)
-        weights, seen = self._steps(weights, 0, config.warmup, 0.0)
-        best, kept, waited, taken = None, (weights, self.local.copy()), 0, 0
-        while taken < config.steps and waited < config.patience:
-            self.hooks.progress("split training", taken, config.steps)
-            count = min(config.check_every, config.steps - taken)
-            weights, _ = self._steps(weights, taken, count, config.lam)
-            taken += count
-            objective = self._objective(weights, config.lam)
-            if self.engine.improves(objective, best):
-                best, kept, waited = objective, (weights, self.local.copy()), 0
-            else:
-                waited += 1
-        self.local.restore(kept[1])
-        self.hooks.audit("split training", {"steps": config.warmup + taken})
-        return SplitModel(self.engine, self.encoders, self._head(kept[0]), config.warmup + taken, tuple(seen))
+        """The whole schedule, or the rest of it from where a kept state stands."""
+        config = self.config
+        if self.state.own:
+            at = SplitState.of(self.state.own)
+            self.local.go_on(at.local)
+        else:
+            at = self._warm_up()
+        while at.taken < config.steps and at.waited < config.patience:
+            self.hooks.progress("split training", at.taken, config.steps)
+            at = self._until_check(at)
+            self.hooks.keep(replace(self.state, own=at.arrays()))
+        self.local.restore(at.best_local)
+        steps = config.warmup + at.taken
+        self.hooks.audit("split training", {"steps": steps})
+        return SplitModel(self.engine, self.encoders, self._head(at.best_weights), steps, at.seen)
+
+    def _warm_up(self) -> SplitState:
+        self.hooks.progress("split warm-up", 0, self.config.warmup)
+        weights, seen = self._steps(self._initial(), 0, self.config.warmup, 0.0)
+        at = SplitState(weights, self.local.state(), tuple(seen), weights, self.local.copy())
+        self.hooks.keep(replace(self.state, own=at.arrays()))
+        return at
+
+    def _until_check(self, at: SplitState) -> SplitState:
+        """Steps up to the next validation check, and what it decides."""
+        count = min(self.config.check_every, self.config.steps - at.taken)
+        weights, _ = self._steps(at.weights, at.taken, count, self.config.lam)
+        at = replace(at, weights=weights, local=self.local.state(), taken=at.taken + count)
+        objective = self._objective(weights, self.config.lam)
+        best = None if at.best is None else Objective(at.best, np.zeros(0, np.int64))
+        if not self.engine.improves(objective, best):
+            return replace(at, waited=at.waited + 1)
+        return replace(at, best=objective.value, best_weights=weights, best_local=self.local.copy(), waited=0)
 
     # one step
 
@@ -258,7 +270,7 @@ class SplitTrainer:
         encodings, ridge = self.local.encoder(party.units), np.zeros(self.config.hidden)
         return self.engine.bind({self.rank: encodings}, part.label, {self.rank: ridge}, self.outputs)
 
-    def _objective(self, weights: Weights, lam: float) -> Any:
+    def _objective(self, weights: Weights, lam: float) -> Objective:
         """Validation loss and gap as shares, and the rooms of the last step's logits."""
         batch, penalty = self._bind(self.validation), None
         if lam > 0 and self.editing:
@@ -317,9 +329,11 @@ def train_split(
     config: SplitConfig,
     seed: int,
     hooks: Hooks | None = None,
+    state: State | None = None,
 ) -> SplitModel:
     """Every process of a run calls this with what it holds."""
-    return SplitTrainer(engine, train, validation, task, outputs, roles, generators, config, seed, hooks).run()
+    made = SplitTrainer(engine, train, validation, task, outputs, roles, generators, config, seed, hooks, state)
+    return made.run()
 
 
 def probes(layout: SplitLayout) -> tuple[Words, Words]:

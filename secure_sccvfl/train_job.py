@@ -11,9 +11,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from accounting.accountant import epsilon_of
+from accounting.accountant import epsilon_of, epsilon_with_batches_known
 from accounting.budget import Budget
-from accounting.calibration import check_target, noise_multiplier
+from accounting.calibration import check_target
 from protocols.alignment import check_alignment
 from protocols.chain import unused_name
 from protocols.config import ConfigError, SessionConfig
@@ -25,11 +25,11 @@ from secure_sccvfl.charging import Charger, records_digest, refusals_in_one_line
 from secure_sccvfl.checkpoints import Checkpoints
 from secure_sccvfl.dp_training import DpModel
 from secure_sccvfl.gradient_modes import (
-    charged_releases,
     check_mode,
     keep_gradients,
     learn_encoders,
     mode_plan,
+    run_multiplier,
     run_split,
 )
 from secure_sccvfl.jobs import Progress
@@ -106,7 +106,7 @@ class TrainJob:
             name = session.agree_on_name()
         records = records_digest(data.ids)
         budget, ledger = open_budget(options, session, scheme.name, records, len(data.split.train))
-        multiplier = noise_multiplier(options.epsilon, options.delta, charged_releases(options))
+        multiplier = run_multiplier(options)
         charger = Charger(session, budget, multiplier, name)
         rows = len(data.split.train)
         statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, rows, charger, options.noise)
@@ -116,12 +116,20 @@ class TrainJob:
         kept = Checkpoints(folder / "checkpoints", name) if folder is not None and options.checkpoints else None
         hooks = Hooks(progress, audit, kept.keep if kept is not None else lambda state: None)
         train, validation = (data.part(rows) for rows in (data.split.train, data.split.validation))
+        state: State | None = None
+        if options.resume:
+            if kept is None:
+                raise ConfigError("to resume, a run needs its folder and checkpoints")
+            state = kept.resume(session, scheme.task)
+            differed = charger.catch_up()
+            audit("resumed", {"checkpoint": kept.number, "of run": kept.run, "ledgers differed": differed})
         shown: SplitModel | DpModel | None = None
         encoders = None
         if options.mode == "dp":
             with meter.phase("dp encoders"):
-                shown = learn_encoders(engine, train, scheme, options, charger, hooks)
+                shown = learn_encoders(engine, train, scheme, options, charger, hooks, state)
                 encoders = shown.encoders
+                state = replace(State(None) if state is None else state, own=shown.own)
         if options.mode == "split":  # its own encoders are trained later: no warm-up of a sealed head
             config = replace(config, warmup=1)
         with meter.phase("inputs"):
@@ -137,14 +145,8 @@ class TrainJob:
                 hooks,
                 encoders,
             )
-        state: State | None = None
-        if options.resume:
-            if kept is None:
-                raise ConfigError("to resume, a run needs its folder and checkpoints")
-            state = kept.resume(session, scheme.task)
-            audit("resumed", {"checkpoint": kept.number, "of run": kept.run})
         if options.mode == "split":
-            model, shown = run_split(trainer, engine, options, meter.phase)
+            model, shown = run_split(trainer, engine, options, meter.phase, state)
             engine = shown.engine
         else:
             model = trainer.run(state=state, phase=meter.phase)
@@ -178,6 +180,7 @@ class TrainJob:
             else warmup_steps(config) + sum(t.steps for t in model.trials),
             "privacy": {
                 "epsilon_rdp": spent,
+                "epsilon_batches_known": epsilon_with_batches_known(budget.events, options.delta),
                 "delta": options.delta,
                 "cap": options.epsilon,
                 "noise": options.noise,

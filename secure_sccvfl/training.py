@@ -139,7 +139,10 @@ def part_of(data: Dataset, rows: np.ndarray, parties: tuple[Party, ...] | None =
 
 @dataclass(frozen=True)
 class State:
-    """Where a run stands. What is not here follows from it, the data and the seed."""
+    """Where a run stands. What is not here follows from it, the data and the seed.
+
+    No head: training of it has not begun. own: what a gradient mode keeps besides, at this party.
+    """
 
     head: Any
     sketches: tuple[Sketch, ...] = ()
@@ -152,6 +155,7 @@ class State:
     waited: int = 0
     best: Any = None
     best_head: Any = None
+    own: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -204,6 +208,10 @@ class Trainer:
         encodings = {p.rank: self.encoders[p.rank](p.units) for p in part.parties}
         ridge = {rank: np.full(block.shape[1], self.config.ridge) for rank, block in encodings.items()}
         return self.engine.bind(encodings, part.label, ridge, self.outputs)
+
+    def begin(self, state: State) -> None:
+        """Go on from a kept state."""
+        self.state = state if state.head is not None else replace(state, head=self.state.head)
 
     def _go_on(self, **changes: Any) -> None:
         self.state = replace(self.state, **changes)
@@ -366,7 +374,7 @@ class Trainer:
         Every process of a run calls this with what it holds; `phase` is entered around each phase.
         """
         if state is not None:
-            self.state = state
+            self.begin(state)
         with phase("discovery and warm-up"):
             self.discover()
         found = self.state.finding

@@ -1,5 +1,6 @@
 """Encoders from noisy batch gradients: the sums, their sensitivity, their noise, their price, and the attack."""
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -7,17 +8,24 @@ import pytest
 
 from accounting.accountant import epsilons
 from accounting.budget import Budget
-from protocols import ring, weighted_sums
+from accounting.calibration import noise_multiplier
+from accounting.events import Event
+from protocols import ring, tuples, weighted_sums
+from protocols.config import ConfigError
 from protocols.errors import RangeError
 from protocols.releases import ANY, Release, ReleasePlan
 from protocols.series import evaluate
 from secure_sccvfl.attacks.gradients import labels_from_dp
 from secure_sccvfl.charging import Charger
+from secure_sccvfl.checkpoints import Checkpoints
 from secure_sccvfl.dp_training import DpConfig, Score, dp_event, dp_releases, train_dp
+from secure_sccvfl.gradient_modes import check_mode, dp_config, run_multiplier
 from secure_sccvfl.parties import Party
-from secure_sccvfl.training import Part
+from secure_sccvfl.run_options import RunOptions
+from secure_sccvfl.training import Hooks, Part
 from tests.gradient_modes import EVERYONE, LABEL_HOLDER, PARTIES, german, parts
 from tests.harness import run_session
+from tests.unit.test_accounting import replay
 
 RECORDS = "0" * 64
 
@@ -95,7 +103,8 @@ def columns_of(rank):
     return Score(german_part(rank).parties[0], 1, 0).columns
 
 
-def run_dp(config, tmp_path, multiplier, epsilon=8.0, rows=None):
+def run_dp(config, tmp_path, multiplier, epsilon=8.0, rows=None, name="a run", hooks=None, resume=False):
+    """`hooks` makes those of a party from its rank and checkpoints; `resume` goes on from the last common one."""
     columns = [columns_of(rank) for rank in EVERYONE]
     releases = dp_releases(columns, config)
     total = len(german().split.train) if rows is None else rows
@@ -103,8 +112,11 @@ def run_dp(config, tmp_path, multiplier, epsilon=8.0, rows=None):
     def job(session):
         part = german_part(session.rank, rows)
         budget = Budget.open(tmp_path / f"{session.rank}.jsonl", RECORDS, epsilon, 1e-5, total)
-        charger = Charger(session, budget, multiplier, "a run")
-        model = train_dp(session, part, LABEL_HOLDER, columns, config, charger, seed=0)
+        charger = Charger(session, budget, multiplier, name)
+        kept = Checkpoints(tmp_path / f"{session.rank}", "ab" * 16)
+        state = kept.resume(session, "binary") if resume else None
+        told = None if hooks is None else hooks(session.rank, kept)
+        model = train_dp(session, part, LABEL_HOLDER, columns, config, charger, 0, told, state)
         return model, budget.spent, session.costs.get("dp step"), session.released
 
     return run_session(job, PARTIES, ReleasePlan(releases.values()), deadline=60.0)
@@ -121,6 +133,68 @@ def test_every_step_is_charged_before_it_is_opened(tmp_path):
         assert [entry["release"] for entry in released] == [f"noisy gradient {r}" for r in EVERYONE] * config.steps
         encoder = next(iter(model.encoders.values()))
         assert encoder.columns == encoder.plain.columns + config.units
+
+
+def test_sampled_steps_are_charged_as_drawn(tmp_path, monkeypatch):
+    """One object says what is paid and what is drawn: the chance asked of the dealer is the ledger's."""
+    config = DpConfig(units=2, steps=3, sampling=0.25)
+    asked = []
+    honest = tuples.sampled
+    monkeypatch.setitem(tuples._KINDS, "sampled", lambda rows, k: asked.append((rows, k)) or honest(rows, k))
+    tuples.recipe.cache_clear()
+    results = run_dp(config, tmp_path, multiplier=4.0)
+    tuples.recipe.cache_clear()
+    assert set(asked) == {(len(german().split.train), 2**14)}
+    full = epsilons([dp_event(replace(config, sampling=1.0), PARTIES, 4.0, RECORDS)], 1e-5)
+    for model, spent, cost, _ in results:
+        assert [event.sampling for event in model.events] == [0.25] * 3
+        assert spent.agree and spent.renyi == pytest.approx(
+            epsilons([dp_event(config, PARTIES, 4.0, RECORDS)], 1e-5).renyi
+        )
+        assert spent.renyi < 0.6 * full.renyi
+        assert cost.rounds == 4 * config.steps
+    for rank in EVERYONE:
+        assert replay((tmp_path / f"{rank}.jsonl").read_text())[0] == pytest.approx(spent.renyi, rel=1e-9)
+
+
+def test_a_sampled_step_is_the_noisy_sum_of_its_batch(tmp_path):
+    """Over the expected batch: the mean step is that of the full batch, with the noise that was charged."""
+    config = DpConfig(units=4, steps=1, sampling=0.5)
+    label = german().data.label.values[german().split.train]
+    models = [model for model, *_ in run_dp(config, tmp_path, multiplier=3.0)]
+    scores = sum(Score(german_part(rank).parties[0], config.units, 0).scores(22.0 / PARTIES) for rank in EVERYONE)
+    residual = 1 / (1 + np.exp(-scores)) - label
+    sigma = models[0].events[0].sigma
+    for model in models:
+        seen = model.seen[0]
+        each = seen.gradients * residual[:, None]
+        spread = np.sqrt(2 * sigma**2 + 0.25 * (each**2).sum(axis=0))  # noise twice, and who is in the batch
+        off = (seen.total - 0.5 * each.sum(axis=0)) / spread
+        assert abs(off.std() - 1) < 4 / np.sqrt(2 * len(off))
+        assert np.abs(off).max() < 6
+
+
+def test_settings_that_cannot_be_drawn_or_priced_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="multiple of"):
+        DpConfig(sampling=0.3)
+    with pytest.raises(ExceptionGroup) as caught:
+        run_dp(DpConfig(units=1, steps=1, sampling=0.5), tmp_path, multiplier=0.03, epsilon=1e9)
+    assert caught.group_contains(ValueError, match="too small for the price")
+
+
+def test_options_of_a_run_plan_sketches_and_steps_together():
+    options = RunOptions.of({"mode": "dp", "dp_sampling": 0.3, "dp_steps": 20})
+    config, multiplier = dp_config(options), run_multiplier(options)
+    assert (config.steps, config.sampling) == (20, round(0.3 * 2**16) / 2**16)
+    events = [dp_event(config, PARTIES, multiplier, RECORDS), Event("sketches", 1.0, multiplier, RECORDS, count=5)]
+    assert 7.99 < epsilons(events, 1e-5).renyi <= 8
+    assert run_multiplier(RunOptions.of({"mode": "dp"})) == noise_multiplier(8.0, 1e-5, 15)
+    assert run_multiplier(RunOptions()) == noise_multiplier(8.0, 1e-5, 5)
+    for bad in ({"dp_sampling": 0.0}, {"dp_sampling": 1.1}, {"dp_steps": 0}):
+        with pytest.raises(ConfigError):
+            RunOptions.of({"mode": "dp", **bad})
+    with pytest.raises(ConfigError, match="for mode dp"):
+        check_mode(RunOptions.of({"dp_sampling": 0.5}), RunOptions().scheme(3))
 
 
 def test_the_budget_ends_training_and_nothing_more_is_opened(tmp_path):
@@ -146,6 +220,57 @@ def test_the_noise_has_the_size_that_is_charged(tmp_path):
     assert abs(spread - 1) < error
     for wrong in (2 / 3, 3 / 2):  # the test would notice another scale
         assert abs(spread / wrong - 1) > error
+
+
+class Fault(Exception):
+    pass
+
+
+@pytest.mark.parametrize(("behind", "steps", "charged"), [(None, 3, 5), (1, 2, 6)])
+def test_a_stopped_run_goes_on_and_pays_for_each_release_once(behind, steps, charged, tmp_path):
+    """Stopped in step 3 of 5. A party that did not keep it sends all back to step 2: the third is paid anew."""
+    config = DpConfig(units=2, steps=5, sampling=0.5)
+    opened, together = {rank: [] for rank in EVERYONE}, threading.Barrier(PARTIES)
+
+    def stopping(rank, kept):
+        def keep(state):
+            opened[rank] = state.own["dp totals"]
+            if len(opened[rank]) < 3 or rank != behind:
+                kept.keep(state)
+            if len(opened[rank]) == 3:
+                together.wait(30)
+                raise Fault
+
+        return Hooks(keep=keep)
+
+    with pytest.raises(ExceptionGroup):
+        run_dp(config, tmp_path, multiplier=4.0, hooks=stopping)
+    results = run_dp(config, tmp_path, multiplier=4.0, name="again", resume=True)
+    planned = dp_event(replace(config, steps=charged), PARTIES, 4.0, RECORDS)
+    for rank, (model, spent, cost, released) in enumerate(results):
+        assert len(model.seen) == config.steps, "as many steps as a run that nobody disturbed"
+        assert len(model.events) == config.steps - steps
+        assert cost.rounds == 4 * len(model.events) and len(released) == PARTIES * len(model.events)
+        assert spent.renyi == pytest.approx(epsilons([planned], 1e-5).renyi), "nothing is forgotten"
+        totals = np.array([step.total for step in model.seen])
+        assert np.array_equal(totals[:steps], opened[rank][:steps]) and np.array_equal(model.own["dp totals"], totals)
+        assert (behind is None) == np.array_equal(totals[:3], opened[rank]), "new noise where a step is made again"
+        # The encoder is the one that these sums give, whoever was stopped on the way.
+        score = Score(german_part(rank).parties[0], config.units, 0)
+        for step in model.seen:
+            assert np.array_equal(weighted_sums.clipped(score.gradients(), 1.0) / 2**16, step.gradients)
+            score.learn(step.total / (0.5 * len(step.gradients)), config.rate, config.momentum)
+        units = german_part(rank).parties[0].units
+        assert np.array_equal(score.encoder()(units), model.encoders[rank](units))
+
+
+def test_a_run_that_had_ended_its_steps_makes_no_more(tmp_path):
+    config = DpConfig(units=1, steps=3)
+    first = run_dp(config, tmp_path, multiplier=4.0, hooks=lambda rank, kept: Hooks(keep=kept.keep))
+    again = run_dp(config, tmp_path, multiplier=4.0, name="again", resume=True)
+    for (before, paid, *_), (after, spent, cost, released) in zip(first, again, strict=True):
+        assert not after.events and not released and cost is None and spent == paid
+        assert np.array_equal(before.own["dp totals"], after.own["dp totals"])
 
 
 def test_noise_takes_the_labels_away(tmp_path):

@@ -1,13 +1,18 @@
 """Split training end to end on German: five rounds a step, what is opened and to whom, and what it gives away."""
 
+import threading
+
 import numpy as np
 import pytest
 
 from protocols.errors import ProtocolError
 from protocols.releases import ReleasePlan
 from secure_sccvfl.attacks.gradients import labels_from_split
+from secure_sccvfl.checkpoints import Checkpoints
 from secure_sccvfl.secure_engine import SecureEngine
+from secure_sccvfl.split_encoder import LocalTraining, make_mlp
 from secure_sccvfl.split_training import Seen, SplitConfig, split_releases, train_split
+from secure_sccvfl.training import Hooks
 from tests.gradient_modes import (
     EVERYONE,
     GROUP_HOLDERS,
@@ -21,12 +26,23 @@ from tests.gradient_modes import (
 from tests.harness import run_session
 
 
-def run_split(config):
-    ready = german()
+def run_split(config, folder=None, stop=None, resume=False):
+    """With a folder checkpoints are kept; `stop`: how many checks are kept before a fault."""
+    ready, together = german(), threading.Barrier(PARTIES)
 
     def job(session):
         engine = SecureEngine(session, None, LABEL_HOLDER, GROUP_HOLDERS)
         train, validation, test = parts(ready, session.rank)
+        kept = None if folder is None else Checkpoints(folder / str(session.rank), "ab" * 16)
+        state = kept.resume(session, "binary") if kept is not None and resume else None
+
+        def keep(state):
+            if kept is not None:
+                kept.keep(state)
+                if kept.number == stop:
+                    together.wait(30)
+                    raise Fault
+
         model = train_split(
             engine,
             train,
@@ -36,7 +52,9 @@ def run_split(config):
             ready.roles,
             generators_of(ready, session.rank),
             config,
-            seed=0,
+            0,
+            Hooks(keep=keep),
+            state,
         )
         encoder = model.encoders[session.rank]
         logits = model.engine.logits(model.head, {session.rank: encoder(test.parties[0].units)})
@@ -69,6 +87,53 @@ def test_split_trains_and_gives_the_labels_away(batch):
         right = ((logits[:, 0] > 0) == label[ready.split.test]).mean()
         assert right > 0.65
         assert np.array_equal(logits, results[0][1])
+
+
+class Fault(Exception):
+    pass
+
+
+@pytest.mark.parametrize("stop", [1, 3])
+def test_a_stopped_run_goes_on_as_if_nobody_had_disturbed_it(stop, tmp_path):
+    """Stopped after the warm-up, or after the second check: the same steps, decisions and labels read."""
+    # Small steps: at rates of .01 rounding alone sends one undisturbed run in five elsewhere.
+    config = SplitConfig(hidden=8, warmup=10, steps=40, encoder_rate=0.002, head_rate=0.02, batch=200)
+    with pytest.raises(ExceptionGroup):
+        run_split(config, tmp_path, stop)
+    undisturbed, resumed = run_split(config), run_split(config, tmp_path, resume=True)
+    for (before, expected, *_), (after, logits, cost, released) in zip(undisturbed, resumed, strict=True):
+        assert after.steps == before.steps
+        made = after.steps - config.warmup - (stop - 1) * config.check_every
+        assert cost.rounds == 5 * made, "only the steps that were left"
+        assert sum(entry["release"] == "gradient 0" for entry in released) == made
+        assert np.abs(logits - expected).max() < 0.02, "undisturbed runs differ by .005"
+        assert ((logits > 0) == (expected > 0)).mean() >= 0.99
+        assert len(after.seen) == len(before.seen)
+        for one, other in zip(after.seen, before.seen, strict=True):
+            assert np.array_equal(one.rows, other.rows), "shown before the fault"
+            assert np.abs(one.gradient - other.gradient).max() < 0.01
+
+
+def test_an_encoder_goes_on_where_it_was_only_with_its_optimiser():
+    units = np.random.default_rng(0).uniform(size=(50, 6))
+    signal = np.random.default_rng(1).normal(size=(50, 4))
+
+    def learn(local, times):
+        for _ in range(times):
+            local.activations(units)
+            local.learn(signal / 50)
+        return local
+
+    def fresh():
+        return LocalTraining(make_mlp(units, 4, 0), 0.01, 0.005)
+
+    whole, half = learn(fresh(), 6), learn(fresh(), 3)
+    resumed, forgetful = fresh(), fresh()
+    resumed.go_on(half.state())
+    forgetful.restore(half.copy())
+    expected = whole.encoder(units)
+    assert np.array_equal(learn(resumed, 3).encoder(units), expected)
+    assert not np.array_equal(learn(forgetful, 3).encoder(units), expected)
 
 
 def test_the_attack_finds_nothing_in_gradients_without_labels():

@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from accounting.budget import read_account
+from accounting.ledger import read_ledger
 from protocols.chain import read_chain
 from protocols.head import HEAD_BITS
 from protocols.ring import decode
@@ -152,14 +154,14 @@ def test_other_modes_say_what_their_gradients_tell(mode, told, tmp_path):
     assert not any(verify(tmp_path / "run").values())
 
 
-def test_a_killed_party_stops_all_and_the_run_goes_on_from_the_checkpoint(tmp_path):
-    """Kill in the middle of training; after resuming the run is whole and each release was paid for once."""
+def kill_and_resume(tmp_path, moment, *options):
+    """Kill party 1 when its log says this, see that all stop, and resume."""
     command = [sys.executable, str(ROOT / "launch" / "run_mpc.py"), "--parties", "3", "--out", "run", *SHORT]
-    command += ["--no-harness", "--seed", "3"]
+    command += ["--no-harness", "--seed", "3", *options]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     log = tmp_path / "run" / "logs" / "party-1.log"
     end = time.monotonic() + 120
-    while time.monotonic() < end and not (log.exists() and "training at lambda 16" in log.read_text()):
+    while time.monotonic() < end and not (log.exists() and moment in log.read_text()):
         time.sleep(0.02)
     assert time.monotonic() < end, "training did not begin"
     pids = [pid for pid in _processes_in(tmp_path) if b"--rank\0001\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
@@ -169,6 +171,43 @@ def test_a_killed_party_stops_all_and_the_run_goes_on_from_the_checkpoint(tmp_pa
     assert process.returncode != 0 and "--resume" in errors
     assert not (tmp_path / "run" / "report.json").exists()
     run_mpc("--resume", "run", "--no-harness", cwd=tmp_path)
+
+
+@pytest.mark.slow  # test_dp_mode.py and test_split_training.py hold the same in threads
+@pytest.mark.parametrize(
+    ("mode", "moment", "event"),
+    [
+        ("dp", "dp encoders (4 of 10)", "dp encoders"),
+        ("dp", "training at lambda 16", "dp encoders"),
+        ("split", "split training (11 of 30)", "split training"),
+    ],
+)
+def test_other_modes_go_on_after_a_kill_and_forget_no_charge(mode, moment, event, tmp_path):
+    kill_and_resume(tmp_path, moment, "--mode", mode)
+    run = tmp_path / "run"
+    report = json.loads((run / "report.json").read_text())
+    _, charges = read_account(read_ledger(run / "party-0" / "ledger.jsonl")[0])
+    paid = [charge.event.name.rpartition("-")[0] for charge in charges]
+    logs = [read_chain(run / "party-0" / name) for name in ("releases.jsonl", "releases-1.jsonl")]
+    shown = [[entry["release"] for entry in log] for log in logs]
+    ended = [e["steps"] for e in read_chain(run / "party-0" / "audit-1.jsonl") if e["event"] == event]
+    if mode == "dp":
+        opened = [names.count("noisy gradient 0") for names in shown]
+        assert ended == [10] and opened[0] >= 3, "as many steps as a run that nobody disturbed"
+        # A step in flight at the kill is charged, perhaps opened, and made anew: at most one, and paid for.
+        assert 10 <= sum(opened) <= paid.count("dp gradient") <= 11
+        if moment.startswith("training"):
+            assert opened == [10, 0] and paid.count("dp gradient") == 10
+    else:
+        assert paid == ["sketch", "sketch"]
+        assert ended == [20 + 30] and shown[1].count("gradient 0") in (20, 30), "the warm-up is not made again"
+    assert report["privacy"]["epsilon_rdp"] <= 8 and len(report["label_inference"]) == 3
+    assert not any(verify(run).values())
+
+
+def test_a_killed_party_stops_all_and_the_run_goes_on_from_the_checkpoint(tmp_path):
+    """Kill in the middle of training; after resuming the run is whole and each release was paid for once."""
+    kill_and_resume(tmp_path, "training at lambda 16")
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     budget = json.loads((tmp_path / "run" / "privacy_budget.json").read_text())
     assert [r["name"] for r in budget["releases"]] == ["sketch-0", "sketch-1"], "each is charged once"

@@ -84,6 +84,11 @@ def test_an_event_is_the_same_after_a_journey_as_json():
     assert Event.from_dict(json.loads(json.dumps(event.to_dict()))) == event
     with pytest.raises(ValueError, match="not an event"):
         Event.from_dict({**event.to_dict(), "discount": 1})
+    with pytest.raises(ValueError, match="not an event"):
+        Event.from_dict({k: v for k, v in event.to_dict().items() if k != "sigma"})
+    assert Event.from_dict({k: v for k, v in event.to_dict().items() if k != "sampling"}) == replace(
+        event, sampling=1
+    )
 
 
 @pytest.mark.parametrize("bad", [(0, 1e-5), (-1, 1e-5), (math.nan, 1e-5), (math.inf, 1e-5), (1, 0), (1, 1), (1, 1.5)])
@@ -115,6 +120,35 @@ def test_planned_releases_fit_exactly_and_no_other(epsilon, delta, releases, sen
     assert releases_left([event] * (releases - 1), event, epsilon, delta) == 1
     cheaper = replace(event, sigma=event.sigma * (1 - 1e-3))
     assert releases_left([], cheaper, epsilon, delta) < releases, "a thousandth less noise does not fit"
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    epsilon=st.floats(0.5, 20),
+    releases=st.integers(0, 6),
+    steps=st.integers(1, 60),
+    chance=st.integers(1, 2**15),
+)
+def test_sketches_and_sampled_steps_fit_one_cap_together(epsilon, releases, steps, chance):
+    sampling = chance / 2**16
+    multiplier = noise_multiplier(epsilon, DELTA, releases, ((sampling, steps),))
+    planned = [Event(f"sketch-{i}", 4.0, multiplier * 4.0, "records") for i in range(releases)]
+    planned += [Event(f"step-{i}", 1.5, multiplier * 1.5, "records", sampling=sampling) for i in range(steps)]
+    assert epsilon_of(planned, DELTA) <= epsilon
+    less = [replace(event, sigma=event.sigma * (1 - 1e-2)) for event in planned]
+    assert epsilon_of(less, DELTA) > epsilon, "a hundredth less noise does not fit"
+    assert multiplier < noise_multiplier(epsilon, DELTA, releases + steps), "sampling is worth something"
+
+
+def test_a_full_batch_is_planned_as_ever():
+    assert noise_multiplier(8, DELTA, 5, ((1.0, 10),)) == noise_multiplier(8, DELTA, 15) == 2.469687
+    assert noise_multiplier(8, DELTA, 0, ((1.0, 5),)) == noise_multiplier(8, DELTA, 5) == 1.425874
+
+
+@pytest.mark.parametrize("bad", [(0, ()), (0, ((0.5, 0),)), (1, ((0.0, 1),)), (1, ((1.5, 1),)), (5, ((0.5, -1),))])
+def test_a_plan_that_means_nothing_is_refused(bad):
+    with pytest.raises(ValueError, match="must"):
+        noise_multiplier(8, DELTA, *bad)
 
 
 def test_noise_that_costs_next_to_nothing_has_many_releases_left():

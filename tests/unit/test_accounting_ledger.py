@@ -15,7 +15,7 @@ from accounting.accountant import epsilon_of
 from accounting.budget import Budget, BudgetError, read_account
 from accounting.calibration import noise_multiplier
 from accounting.events import Event
-from accounting.ledger import LedgerError, chained, read_ledger
+from accounting.ledger import FileLedger, LedgerError, chained, read_ledger
 
 CAP, DELTA = 8.0, 1e-5
 MULTIPLIER = noise_multiplier(CAP, DELTA, 5)
@@ -327,3 +327,20 @@ def test_threads_that_charge_at_once_never_spend_more_than_the_cap(tmp_path):
         thread.join()
     assert len(paid) == 5 and len(refused) == 11
     assert epsilon_of(open_budget(path).events, DELTA) <= CAP
+
+
+def test_lines_from_before_sampling_still_verify_and_count_in_full(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    old = {k: v for k, v in Event("sketch-0", 1.0, MULTIPLIER, "records").to_dict().items() if k != "sampling"}
+    ledger = FileLedger(path)
+    with ledger.locked() as book:
+        book.append({"kind": "terms", "version": 1, "records": "records", "epsilon": CAP, "delta": DELTA})
+        book.append({"kind": "charge", "key": "old", "event": old})
+    before = path.read_text()
+    budget = Budget.open(path, "records", CAP, DELTA)
+    assert path.read_text() == before and "sampling" not in before
+    assert [event.sampling for event in budget.events] == [1.0]
+    budget.charge(Event("step", 1.0, MULTIPLIER, "records", sampling=0.25), "new")
+    again = Budget.open(path, "records", CAP, DELTA)
+    assert again.events == (Event.from_dict(old), Event("step", 1.0, MULTIPLIER, "records", sampling=0.25))
+    assert path.read_text().startswith(before), "old lines are left as they are"

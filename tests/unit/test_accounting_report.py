@@ -179,3 +179,20 @@ def test_wrong_use_is_said_in_one_line(run, tmp_path, capsys):
     (run / "report.json").write_text('{"privacy": {"uncharged": [{"name": "x"}]}}')
     assert main([str(run)]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_sampled_steps_are_one_line_and_what_the_dealer_knows_is_said(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    budget = Budget.open(path, "records", CAP, DELTA)
+    for i in range(6):
+        budget.charge(Event(f"dp gradient-{i}", 1.7, 4.0, "records", refresh=i, sampling=0.25), f"run/{i}")
+    budget.charge(Event("sketch-0", SKETCH, SKETCH * 3, "records"), "run/sketch")
+    report = build_report(budget.terms, budget.charges, Notes("dealer+holder"))
+    assert [(r["name"], r["count"]) for r in report["releases"]] == [("dp gradient", 6), ("sketch-0", 1)]
+    assert report["epsilon_rdp"] == budget.spent.renyi < report["epsilon_batches_known"]
+    assert report["accountants_agree"]
+    for text in (to_markdown(report), to_html(report)):
+        assert f"epsilon {report['epsilon_batches_known']:.3f} holds against it" in text
+    plain = build_report(budget.terms, budget.charges[-1:], Notes("dealer+holder"))
+    assert plain["sampled"] is None and plain["epsilon_batches_known"] == plain["epsilon_rdp"]
+    assert "sample" not in to_markdown(plain)

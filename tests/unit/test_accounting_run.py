@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -87,3 +88,32 @@ def test_another_name_of_the_description_is_not_another_budget(tmp_path):
     (tmp_path / "sccvfl-ledgers" / f"churn-{records[:12]}").mkdir()
     with pytest.raises(ConfigError, match="two ledgers"):
         open_budget(options, session, "churn", records, 500)
+
+
+def test_a_charge_that_a_fault_cut_short_is_counted_by_all_when_they_go_on(tmp_path):
+    """Parties 0 and 2 had charged when party 1 died: its ledger takes the line over, and all are equal again."""
+    line = Event("sketch-0", 1.0, 4.0, "german")
+
+    def job(session):
+        budget = Budget.open(tmp_path / f"{session.rank}.jsonl", "german", CAP, DELTA)
+        budget.charge(line, "run sketch-0")
+        if session.rank != 1:
+            budget.charge(replace(line, name="sketch-1", refresh=1), "run sketch-1")
+        charger = Charger(session, budget, 4.0, "again")
+        told = [charger.catch_up(), charger.catch_up()]
+        charger.charge("sketch-2", 1.0)
+        return told, budget.head_digest, len(budget.charges)
+
+    results = run_session(job, 3)
+    assert [told for told, *_ in results] == [[True, False]] * 3
+    assert len({head for _, head, _ in results}) == 1 and {count for *_, count in results} == {3}
+
+
+def test_ledgers_that_differ_otherwise_are_left_as_they_are(tmp_path):
+    def job(session):
+        budget = Budget.open(tmp_path / f"{session.rank}.jsonl", "german", CAP, DELTA)
+        for number in range(3 if session.rank else 1):  # two lines apart
+            budget.charge(Event(f"sketch-{number}", 1.0, 4.0, "german"), f"run {number}")
+        return Charger(session, budget, 4.0, "again").catch_up(), len(budget.charges)
+
+    assert run_session(job, 3) == [(True, 1), (True, 3), (True, 3)]

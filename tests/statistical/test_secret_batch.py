@@ -1,0 +1,160 @@
+"""Secret batches: drawn at the charged rate, unknown to every party, exact in what they leave of a sum."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from protocols import ring, tuples, weighted_sums
+from protocols.releases import ANY, Release, ReleasePlan
+from protocols.sampling import nearest_sampling, secret_batch, threshold
+from tests.harness import run_session
+
+ROWS = 20_000
+LEVEL = 1e-6
+SAMPLING = nearest_sampling(0.3)
+BITS = Release("bits", (0, 1, 2), (ANY, ANY), "test", times=4)
+
+
+def draw(sampling, calls=2, rows=ROWS):
+    """The bits of each batch (opened, which only a test does) and every party's share of each tuple."""
+    taken: dict[int, list[dict[str, np.ndarray]]] = {0: [], 1: [], 2: []}
+
+    def job(session):
+        party, honest = session.party, session.party.take
+
+        def spying(kind, *arguments):
+            fields = honest(kind, *arguments)
+            if kind == "sampled":
+                taken[session.rank].append({name: value.copy() for name, value in fields.items()})
+            return fields
+
+        party.take = spying
+        one = np.full((rows, 1), int(session.rank == 0), np.int64)  # the weight 1: what is kept is the bit
+        shares = [party.zero_share((rows, 1)) + one for _ in range(calls)]
+        return [session.open(session.wrap(secret_batch(party, w, sampling), 0), BITS).numpy() for w in shares]
+
+    made = run_session(job, 3, ReleasePlan([BITS]))
+    assert all(np.array_equal(a, b) for other in made[1:] for a, b in zip(made[0], other, strict=True))
+    return [bits[:, 0] for bits in made[0]], taken
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    return draw(SAMPLING)
+
+
+def of_rate(bits, rate):
+    return stats.binomtest(int(bits.sum()), bits.size, rate).pvalue > LEVEL
+
+
+def test_records_take_part_at_the_charged_rate_and_no_other(drawn):
+    bits = np.concatenate(drawn[0])
+    assert set(np.unique(bits)) == {0.0, 1.0}
+    assert of_rate(bits, SAMPLING)
+    assert not of_rate(bits, SAMPLING * 2 / 3) and not of_rate(bits, SAMPLING * 3 / 2)
+
+
+def test_batches_and_records_are_independent(drawn):
+    first, second = (bits > 0 for bits in drawn[0])
+    for one, other in ((first, second), (first[:-1], first[1:])):
+        both = stats.binomtest(int((one & other).sum()), one.size, SAMPLING**2)
+        assert both.pvalue > LEVEL
+
+
+def tells_the_batch(bits, taken, known):
+    """Whether what these parties hold of a batch is not uniform, or differs between records in it and out of it.
+
+    They may add up their shares: with all parties together that is the batch itself.
+    """
+    found = []
+    for name, kind in (("u", np.uint16), ("b", np.int64), ("ab", np.int64), ("a", np.int64)):
+        words = sum(taken[rank][0][name].astype(kind) for rank in known).astype(kind)[:, 0]
+        seen = np.ascontiguousarray(words).view(np.uint8).reshape(len(words), -1)
+        inside, outside = (np.bincount(seen[bits == bit].ravel(), minlength=256) for bit in (1, 0))
+        found += [stats.chisquare(inside + outside).pvalue]
+        found += [stats.chi2_contingency(np.array([inside, outside]) + 1).pvalue]
+    return min(found) < LEVEL
+
+
+@pytest.mark.parametrize("known", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)])
+def test_no_two_parties_know_the_batch(drawn, known):
+    bits, taken = drawn
+    assert not tells_the_batch(bits[0], taken, known)
+
+
+def test_the_check_notices_who_knows_the_batch(drawn):
+    bits, taken = drawn
+    assert tells_the_batch(bits[0], taken, (0, 1, 2)), "all shares together are the batch"
+
+
+def test_a_missing_mask_is_noticed(monkeypatch):
+    monkeypatch.setattr(tuples.Field, "expand", lambda self, draw, rank: _only(draw, self, "u2"))
+    bits, taken = draw(SAMPLING, calls=1)
+    assert any(tells_the_batch(bits[0], taken, (rank,)) for rank in range(3))
+
+
+def _only(draw, field, kind):
+    """Random words of one type; masks of another are left out."""
+    return draw.words(field.shape, field.dtype) if kind in field.dtype else np.zeros(field.shape, field.dtype)
+
+
+def test_sums_over_a_secret_batch_are_the_plain_ones(monkeypatch):
+    """For bits that the test knows: it looks at the dealer."""
+    rng, widths, rows, kept = np.random.default_rng(0), (3, 5), 200, []
+    recipe = tuples._KINDS["sampled"]
+
+    def watched(*arguments):
+        made = recipe(*arguments)
+
+        def compute(free, shares, masks):
+            bound = made.compute(free, shares, masks)
+            kept.append(bound["b"])
+            return bound
+
+        return tuples.Recipe(made.free, made.bound, compute)
+
+    monkeypatch.setitem(tuples._KINDS, "sampled", watched)
+    tuples.recipe.cache_clear()
+    blocks = [weighted_sums.clipped(rng.normal(size=(rows, w)), 1.0) for w in widths]
+    weight = ring.encode(rng.uniform(-1, 1, (rows, 1)), weighted_sums.WEIGHT_BITS)
+    release = Release("sum", (0, 1), (ANY,), "test", times=2)
+
+    def job(session):
+        share = session.party.zero_share(weight.shape) + weight * (session.rank == 1)
+        batch = secret_batch(session.party, share, 0.25)
+        sums = weighted_sums.weighted_sums(session.party, blocks[session.rank], widths, batch)
+        return [session.open(session.wrap(s, 0), release).numpy() for s in sums]
+
+    found = run_session(job, 2, ReleasePlan([release]))
+    tuples.recipe.cache_clear()
+    (bits,) = kept
+    assert 0 < bits.sum() < rows
+    for seen in found:
+        for total, block in zip(seen, blocks, strict=True):
+            assert np.array_equal(total, (block.T @ (bits * weight))[:, 0])
+
+
+def test_one_round_and_none_for_a_full_batch():
+    def job(session):
+        weight, rounds = session.party.zero_share((50, 1)), []
+        for sampling in (1.0, 0.5):
+            with session.measure(f"batch {sampling}"):
+                kept = secret_batch(session.party, weight, sampling)
+            rounds.append((session.costs[f"batch {sampling}"].rounds, kept is weight))
+        return rounds
+
+    assert run_session(job, 3) == [[(0, True), (1, False)]] * 3
+
+
+@pytest.mark.parametrize("chance", [0.0, -0.1, 1.0001, 0.3, float("nan")])
+def test_a_chance_that_cannot_be_drawn_exactly_is_refused(chance):
+    with pytest.raises(ValueError, match="chance"):
+        threshold(chance)
+
+
+def test_a_chance_is_rounded_once_to_what_can_be_drawn():
+    for chance in (1e-9, 0.3, 1 / 3, 0.99999, 1.0):
+        drawn = nearest_sampling(chance)
+        assert threshold(drawn) / 2**16 == drawn and abs(drawn - chance) <= 2.0**-16
+    with pytest.raises(ValueError, match="chance"):
+        nearest_sampling(0.0)
