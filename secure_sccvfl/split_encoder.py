@@ -55,9 +55,12 @@ def _network(inputs: int, hidden: int) -> nn.Sequential:
 
 def make_mlp(units: np.ndarray, hidden: int, seed: int) -> MlpEncoder:
     """Party step, local: a fresh encoder, standardised on its own training rows."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        net = _network(units.shape[1], hidden)
+    net, generator = _network(units.shape[1], hidden), torch.Generator().manual_seed(seed)
+    for layer in net:
+        if isinstance(layer, nn.Linear):  # as torch starts them, but not from the generator that all threads share
+            bound = layer.in_features**-0.5
+            nn.init.uniform_(layer.weight, -bound, bound, generator)
+            nn.init.uniform_(layer.bias, -bound, bound, generator)
     mean = torch.tensor(units.mean(axis=0), dtype=torch.float32)
     scale = torch.tensor(np.maximum(units.std(axis=0), 0.05), dtype=torch.float32)
     return MlpEncoder(net, mean, scale, hidden)

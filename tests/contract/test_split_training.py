@@ -96,7 +96,6 @@ class Fault(Exception):
 @pytest.mark.parametrize("stop", [1, 3])
 def test_a_stopped_run_goes_on_as_if_nobody_had_disturbed_it(stop, tmp_path):
     """Stopped after the warm-up, or after the second check: the same steps, decisions and labels read."""
-    # Small steps: at rates of .01 rounding alone sends one undisturbed run in five elsewhere.
     config = SplitConfig(hidden=8, warmup=10, steps=40, encoder_rate=0.002, head_rate=0.02, batch=200)
     with pytest.raises(ExceptionGroup):
         run_split(config, tmp_path, stop)
