@@ -5,6 +5,7 @@
     python launch/bench.py discovery --json results/bench-discovery.json
     python launch/bench.py step --json results/bench-step.json    # one training step, modes sealed and split
     python launch/bench.py run --json results/bench-run.json      # whole trainings, beside the plaintext engine
+    python launch/bench.py run --dataset acs-income:PATH.csv.gz   # one of them
 
 Systems: `ours` (dealer process, mutual TLS), `crypten-tfp` and `crypten-ttp` (stock CrypTen over
 gloo without TLS, with its two tuple providers), `plain` (torch, one thread). They run in turn,
@@ -41,6 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         help="ops: single secret operations; discovery: noisy tables of s; step: one training step; run: all of it",
     )
     parser.add_argument("--json", type=Path, help="write the rows here")
+    parser.add_argument("--dataset", help="run: this one with three parties instead of all sizes (as of run_mpc.py)")
     parser.add_argument("--repeats", type=int, default=10, help="timed runs of an operation in a block (default 10)")
     parser.add_argument("--blocks", type=int, default=3, help="turns of each system (default 3)")
     options = parser.parse_args(arguments)
@@ -83,7 +85,13 @@ def run(options: argparse.Namespace) -> int:
 def run_whole(options: argparse.Namespace) -> int:
     from launch import bench_run
 
-    rows, command = bench_run.measure(), "python launch/bench.py run"
+    if options.dataset:
+        rows, command = (
+            bench_run.pair(options.dataset, PARTIES),
+            f"python launch/bench.py run --dataset {options.dataset}",
+        )
+    else:
+        rows, command = bench_run.measure(), "python launch/bench.py run"
     text = bench_run.markdown(rows, command, os.cpu_count() or 1)
     print(text)
     if options.json is not None:

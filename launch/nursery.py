@@ -8,6 +8,8 @@ sockets: what it is forked from holds no key and no data and has drawn no random
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import multiprocessing
 import os
 import socket
@@ -19,12 +21,17 @@ from typing import IO
 context = multiprocessing.get_context("forkserver")
 
 
+_SET_NAME = 15
+"""Of Linux's prctl."""
+
+
 class Program:
     """One of our programs in a process of its own; `poll` and `returncode` as of `subprocess.Popen`."""
 
     def __init__(
         self,
         name: str,
+        program: str,
         arguments: list[str],
         log: Path,
         threads: dict[str, str],
@@ -32,13 +39,22 @@ class Program:
         *,
         follow: bool = False,
     ) -> None:
-        """Runs `launch.name`; standard error goes to `log`, and with `follow` standard output to `output`."""
+        """Runs `launch.program`; standard error goes to `log`, and with `follow` standard output to `output`."""
         prepare(threads)
         reader, writer = socket.socketpair() if follow else (None, None)
         self.output: IO[str] | None = reader.makefile() if reader is not None else None
         self._process = context.Process(
             target=_run,
-            args=(name, arguments, log.resolve(), os.getcwd(), {**os.environ, **threads}, listener, writer),
+            args=(
+                name,
+                program,
+                arguments,
+                log.resolve(),
+                os.getcwd(),
+                {**os.environ, **threads},
+                listener,
+                writer,
+            ),
         )
         self._process.start()
         if reader is not None and writer is not None:
@@ -81,6 +97,7 @@ def prepare(threads: dict[str, str]) -> None:
 
 def _run(
     name: str,
+    program: str,
     arguments: list[str],
     log: Path,
     folder: str,
@@ -89,6 +106,8 @@ def _run(
     output: socket.socket | None,
 ) -> None:
     """In the new process."""
+    with contextlib.suppress(AttributeError, OSError):  # what `top` shows: the command line is that of all of them
+        ctypes.CDLL(None).prctl(_SET_NAME, name.encode(), 0, 0, 0)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
@@ -102,4 +121,4 @@ def _run(
     from launch import run_dealer, run_party
 
     programs = {"run_party": run_party.main, "run_dealer": run_dealer.main}
-    sys.exit(programs[name](arguments))
+    sys.exit(programs[program](arguments))

@@ -156,7 +156,8 @@ class LocalSession:
         log.touch()
         threads = dict.fromkeys(THREAD_VARIABLES, self._threads)
         follow = "--progress" in arguments
-        self.children.append(Child(name, Program(program, arguments, log, threads, listener, follow=follow), log))
+        process = Program(name, program, arguments, log, threads, listener, follow=follow)
+        self.children.append(Child(name, process, log))
 
     def _follow(self, stream: IO[str] | None) -> None:
         for line in stream or ():

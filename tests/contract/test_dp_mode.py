@@ -113,7 +113,7 @@ def run_dp(config, tmp_path, multiplier, epsilon=8.0, rows=None, name="a run", h
         part = german_part(session.rank, rows)
         budget = Budget.open(tmp_path / f"{session.rank}.jsonl", RECORDS, epsilon, 1e-5, total)
         charger = Charger(session, budget, multiplier, name)
-        kept = Checkpoints(tmp_path / f"{session.rank}", "ab" * 16)
+        kept = Checkpoints(tmp_path / f"{session.rank}", "ab" * 32)
         state = kept.resume(session, "binary") if resume else None
         told = None if hooks is None else hooks(session.rank, kept)
         model = train_dp(session, part, LABEL_HOLDER, columns, config, charger, 0, told, state)

@@ -33,7 +33,7 @@ def run_split(config, folder=None, stop=None, resume=False):
     def job(session):
         engine = SecureEngine(session, None, LABEL_HOLDER, GROUP_HOLDERS)
         train, validation, test = parts(ready, session.rank)
-        kept = None if folder is None else Checkpoints(folder / str(session.rank), "ab" * 16)
+        kept = None if folder is None else Checkpoints(folder / str(session.rank), "ab" * 32)
         state = kept.resume(session, "binary") if kept is not None and resume else None
 
         def keep(state):

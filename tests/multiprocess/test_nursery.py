@@ -41,7 +41,7 @@ def test_forked_processes_draw_different_randomness() -> None:
 
 
 def test_a_program_that_fails_says_so_in_its_log(tmp_path: Path) -> None:
-    program = Program("run_party", ["--rank", "0"], tmp_path / "log", {})
+    program = Program("party 0", "run_party", ["--rank", "0"], tmp_path / "log", {})
     program.wait(60)
     assert program.returncode == 2
     assert "--config" in (tmp_path / "log").read_text()

@@ -46,7 +46,7 @@ def test_shares_of_a_model(tmp_path, modes):
 
 
 def test_gradients_that_were_shown(tmp_path, modes):
-    gradient_modes.keep_gradients(tmp_path, DpModel({}, (), (DpSeen(np.zeros((1, 1)), np.zeros(1)),)))
+    gradient_modes.keep_gradients(tmp_path, DpModel({}, (), (DpSeen(np.zeros((1, 1)), np.zeros(1)),), {}))
     assert modes == [0o600]
 
 
