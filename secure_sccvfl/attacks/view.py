@@ -58,11 +58,12 @@ class Rate:
         return cls(attack, view, hits / total, *wilson(hits / total, total), chance)
 
     @classmethod
-    def balanced(cls, attack: str, view: str, guess: np.ndarray, truth: np.ndarray) -> Rate:
-        """Mean of the per-group hit rates: the expected rate on a balanced test split."""
+    def balanced(cls, attack: str, view: str, guess: np.ndarray, truth: np.ndarray, z: float = Z95) -> Rate:
+        """Mean of the per-group hit rates: the expected rate on a balanced test split. `z` other than of 95 %: for
+        one of several intervals that hold together."""
         groups = np.unique(truth)
         hits = np.array([(guess[truth == g] == g).mean() for g in groups])
         sizes = np.array([(truth == g).sum() for g in groups])
         rate = float(hits.mean())
-        half = Z95 * math.sqrt(float((hits * (1 - hits) / sizes).sum())) / len(groups)
+        half = z * math.sqrt(float((hits * (1 - hits) / sizes).sum())) / len(groups)
         return cls(attack, view, rate, max(rate - half, 0.0), min(rate + half, 1.0), 1 / len(groups))

@@ -1,12 +1,12 @@
 """All attacks on all views of a finished run, as rows of data, and what must hold for them.
 
 A row: attack, view, strength, rate with its 95 % interval, chance, control, gain over the control (or chance) with
-its 95 % interval. Without a strength: the attacker that the adversary itself would choose (`inference`), and
+its interval. Without a strength: the attacker that the adversary itself would choose (`inference`), and
 `forced`, the best of six that had to use the view; with one (epochs of a network, radius): points of a curve.
 
-Many views are looked at, so a verdict needs more than one interval that misses: with F comparisons a leak is called
-where the gain's interval at level 1 - .05 / F lies above 0, or where some column of the view is related to the
-truth at .05 / 2F (Bonferroni, so all verdicts together are wrong in at most 5 % of evaluations of a safe run).
+Many views are looked at, and of twenty intervals one misses by chance. So the intervals of the F views for which
+something is promised hold together: each is at level 1 - .05 / F (Bonferroni). A leak is called where the gain's
+interval lies above 0, or where some column of the view is related to the truth at .05 / 2F.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from scipy.stats import norm
 
 from secure_sccvfl.attacks.aia import EPOCHS
 from secure_sccvfl.attacks.labels import example_gradients, from_example_gradients
@@ -63,7 +64,6 @@ class Row:
     gain_high: float | None = None
     forced: float | None = None
     promise: str = SHOWN
-    family_low: float | None = None
     related: float | None = None
     leak: bool | None = None
 
@@ -152,15 +152,17 @@ class ViewAttacks:
         self._kept |= other._kept
 
     def decide(self, error: float = ERROR) -> None:
-        """Verdicts over the family of all views that a promise is made for."""
+        """Intervals and verdicts over the family of all views that a promise is made for."""
         family = [i for i, row in enumerate(self.rows) if row.promise != SHOWN]
+        each = error / max(1, len(family))
         for i in family:
             row = self.rows[i]
             found, control = self._kept[row.attack, row.view]
             base = None if control is None else control.chosen
-            _, low, _ = gain_interval(found.chosen, base, found.truth, 1 - error / len(family))
-            related = row.related is not None and row.related <= error / (2 * len(family))
-            self.rows[i] = replace(row, family_low=low, leak=low > 0 or related)
+            rate = Rate.balanced(row.attack, row.view, found.chosen, found.truth, float(norm.isf(each / 2)))
+            _, low, high = gain_interval(found.chosen, base, found.truth, 1 - each)
+            leak = low > 0 or (row.related is not None and row.related <= each / 2)
+            self.rows[i] = replace(row, low=rate.low, high=rate.high, gain_low=low, gain_high=high, leak=leak)
 
 
 def predictions(attacks: ViewAttacks, logits: np.ndarray, rows: np.ndarray) -> None:

@@ -1,11 +1,11 @@
 """Can s or y of a record be told from what someone holds? One attack, its control, and a test of every column.
 
-The adversary is given the truth of a random half of the records and guesses the other half. Within the half it
-knows it chooses, by cross-validation, how many columns of its view to use besides its own (`FEW` or `MANY` of
-those most related to the truth, if they help logistic regression by more than one standard error; else none),
-and then which attacker (logistic regression, boosted trees, a network). So nothing is chosen on the records it is
-judged on, and a view that tells nothing mostly leaves it with the guesses of the control. Rates are balanced
-over groups.
+The adversary is given the truth of a random half of the records and guesses the other half; then the other way
+round, so that every record is guessed once. Within the half it knows it chooses, by cross-validation, how many
+columns of its view to use besides its own (`FEW` or `MANY` of those most related to the truth, if they help logistic
+regression by more than one standard error; else none), and then which attacker (logistic regression, boosted trees,
+a network). So nothing is chosen on the records it is judged on, and a view that tells nothing mostly leaves it with
+the guesses of the control. Rates are balanced over groups.
 
 `dependence` looks for any relation between any column and the truth: the largest between-group sum of squares,
 compared with the largest under shuffled truths. It holds its level whatever the number of columns, and notices
@@ -57,8 +57,19 @@ def folds(truth: np.ndarray, count: int, seed: int) -> np.ndarray:
 
 
 def infer(own: np.ndarray | None, seen: np.ndarray | None, truth: np.ndarray, seed: int) -> Inference:
-    """Attack half of the records. `own`: what was held before; `seen`: what the run showed."""
-    known = folds(truth, 2, seed) == 0
+    """Attack every record, each half with the truth of the other. `own`: held before; `seen`: what the run showed."""
+    half = folds(truth, 2, seed)
+    first, second = (_infer_half(own, seen, truth, half == known, seed) for known in (0, 1))
+    return Inference(
+        np.concatenate([first.truth, second.truth]),
+        np.concatenate([first.chosen, second.chosen]),
+        {name: np.concatenate([guess, second.each[name]]) for name, guess in first.each.items()},
+    )
+
+
+def _infer_half(
+    own: np.ndarray | None, seen: np.ndarray | None, truth: np.ndarray, known: np.ndarray, seed: int
+) -> Inference:
     base = np.zeros((len(truth), 0)) if own is None else own
     widths = [0] * (own is not None)
     if seen is not None:

@@ -33,11 +33,9 @@ def checks(rows: Sequence[Row], audit: Audit) -> list[dict[str, Any]]:
     for row in rows:
         name = f"{row.attack}: {row.view}"
         if row.promise == NO_GAIN:
-            found.append(_check(name + " tells nothing", "promise", row.family_low, 0.0, not row.leak))
+            found.append(_check(name + " tells nothing", "promise", row.gain_low, 0.0, not row.leak))
         elif row.promise == LEAKS:
-            found.append(
-                _check(name + " leaks, as this mode declares", "promise", row.family_low, 0.0, bool(row.leak))
-            )
+            found.append(_check(name + " leaks, as this mode declares", "promise", row.gain_low, 0.0, bool(row.leak)))
         elif row.view == RECEIVER and row.strength is None:
             found.append(_check(name, "target", row.rate, LOGITS_TARGET, row.rate <= LOGITS_TARGET))
         elif row.view == OURS and row.strength == 0.2:
@@ -62,7 +60,7 @@ def assemble(run: FinishedRun, rows: Sequence[Row], audit: Audit, seconds: float
         "mode": run.options.mode,
         "parties": len(run.parties),
         "seed": run.options.seed,
-        "records": {"train": run.records, "attacked": len(run.rows), "guessed": len(run.rows) // 2},
+        "records": {"train": run.records, "attacked": len(run.rows), "guessed": len(run.rows)},
         "family": {"comparisons": family, "error": ERROR, "correction": "Bonferroni"},
         "rows": [row.as_dict() for row in rows],
         "dp_audit": audit.as_dict(),
@@ -82,11 +80,11 @@ def markdown(report: Data) -> str:
     lines += ["" if bad else "All promises and targets are met.", ""]
     lines += [
         f"Attackers know the truth of half of {report['records']['attacked']} training records (shares: repetitions; "
-        "predictions: test records) and guess the other half. Gain: rate minus that of the same attacker without the "
-        "view (or chance); 0 to 0 means that by its own cross-validation it did best without the view. `Made to use "
-        "it`: the strongest of six attackers that had to use it, picked on the guessed records, so a bit too high. "
-        f"Intervals: 95 %. A leak is called over all {report['family']['comparisons']} comparisons together at "
-        f"{100 * report['family']['error']:g} % ({report['family']['correction']}): where the corrected interval of "
+        "predictions: test records) and guess the other half, then the other way round. Gain: rate minus that of the "
+        "same attacker without the view (or chance); 0 to 0 means that by its own cross-validation it did best "
+        "without the view. `Made to use it`: the best of six attackers that had to use it, picked on the guessed "
+        f"records, so a bit too high. Intervals: 95 %; those of the {report['family']['comparisons']} views with a "
+        f"verdict are 95 % together ({report['family']['correction']}). A leak is called where such an interval of "
         "the gain lies above 0, or some column is related to the truth (p below .05 / 2F).",
     ]
     for attack, meaning in ATTACKS.items():

@@ -202,7 +202,7 @@ def test_a_report_says_what_does_not_hold(sound: FinishedRun, tmp_path: Path) ->
     rng = np.random.default_rng(0)
     noise = (rng.normal(0, 1.4, 2000), rng.normal(1, 1.4, 2000))
     rows = [
-        Row("aia", "dealer", None, 0.7, 0.6, 0.8, 0.5, 0.5, 0.2, 0.1, 0.3, 0.7, NO_GAIN, 0.05, 0.2, True),
+        Row("aia", "dealer", None, 0.7, 0.6, 0.8, 0.5, 0.5, 0.2, 0.1, 0.3, 0.7, NO_GAIN, 0.2, True),
         Row("aia", "dealer", 10, 0.6, 0.5, 0.7, 0.5, 0.5),
         Row("pgd", "white box of this run", 0.2, 0.1, 0.05, 0.15, 0.0),
     ]

@@ -113,14 +113,19 @@ class Problem:
 
         return run
 
-    def secret(self):
+    def session(self):
+        """What a party runs, and the plan of what it opens."""
         parties = len(self.layout.widths)
         releases = {
             f"gradient {rank}": Release(f"gradient {rank}", (rank,), (ANY,), "test", times=STEPS)
             for rank in range(parties)
         }
         everyone = Release("head", tuple(range(parties)), (ANY, ANY), "test", times=2)
-        return run_session(self.job(releases, everyone), parties, ReleasePlan([*releases.values(), everyone]))
+        return self.job(releases, everyone), ReleasePlan([*releases.values(), everyone])
+
+    def secret(self):
+        job, plan = self.session()
+        return run_session(job, len(self.layout.widths), plan)
 
 
 CASES = {

@@ -1,0 +1,170 @@
+"""What parties see of training is the same whatever the data are: head, selection, Gram, loss, split, sums.
+
+Every word that reaches a party in a round of these protocols is kept, and every masked value that it then opens: at
+party 1, which owns columns, and at party 2, which holds s as well. Two worlds whose data are constants far apart must
+give bytes that are uniform, and alike. Without masks the same check fires for every kind of round.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from protocols import tuples, weighted_sums
+from protocols.party import Party
+from protocols.releases import ReleasePlan
+from protocols.runtime import Session
+from protocols.transport import Transport
+from secure_sccvfl.engine import Step
+from secure_sccvfl.secure_engine import SecureEngine
+from tests.contract import test_secure_engine as sealed
+from tests.contract import test_split as split
+from tests.harness import run_session
+
+LEVEL = 1e-7
+ANGLE_BITS = 48
+"""At most, of a sum of three logits modulo a period: what a series opens is uniform two bits below that."""
+WATCHED = (1, 2)
+Views = dict[tuple[int, str], list[np.ndarray]]
+
+
+class Spy:
+    """Keeps what comes to a party, by step."""
+
+    def __init__(self) -> None:
+        self.kept: Views = defaultdict(list)
+        self._lock = threading.Lock()
+
+    def keep(self, rank: int, step: str, arrays: list[np.ndarray]) -> None:
+        with self._lock:
+            self.kept[rank, step] += [array.copy() for array in arrays if array.size]
+
+    def wrap(self, transport: Transport) -> Any:
+        spy = self
+
+        class Watched:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(transport, name)
+
+            def exchange(self, step: str, send: Any, receive: Any) -> Any:
+                came = transport.exchange(step, send, receive)
+                from_parties = [a for peer, arrays in came.items() if peer < transport.parties for a in arrays]
+                spy.keep(transport.node, step, from_parties)
+                return came
+
+        return Watched()
+
+
+def uniform_bytes(arrays: list[np.ndarray]) -> np.ndarray:
+    """All bytes that should be uniform: of angles the low ones."""
+    parts = []
+    for array in arrays:
+        words = np.ascontiguousarray(array).reshape(-1)
+        if words.dtype == np.int64 and words.min() >= 0 and words.max() < 1 << ANGLE_BITS:
+            whole = max(1, (int(words.max()).bit_length() - 2) // 8)
+            parts.append(words.view(np.uint8).reshape(-1, 8)[:, :whole].reshape(-1))
+        elif words.dtype == np.int64:
+            parts.append(words.view(np.uint8))
+    return np.concatenate(parts) if parts else np.zeros(0, np.uint8)
+
+
+def training(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
+    """Sealed: masks, selection, Gram, steps, checks."""
+    problem = sealed.Problem((3, 2, 4), rows=300)
+    size = (0.0, 1.5)[world]
+    for block in (*problem.x.values(), *(b for draw in problem.deltas for d in draw for b in d.values())):
+        block[:] = size
+    problem.y[:], problem.s[:] = world, world
+
+    def job(session: Session) -> None:
+        engine = SecureEngine(session, None, 0, [2])
+        own = problem.of(session.rank, 3)
+        batch = engine.bind(own.x, own.y, own.ridge)
+        penalty = engine.join([engine.edits(own.deltas, own.s)], [own.guard])
+        trained, step = engine.head(batch, 1, "binary"), Step(0.05, 0.5, 0.7, "squared", 0.3)
+        for _ in range(4):
+            trained = engine.steps(trained, batch, penalty, step, own.curvature, 6)
+            engine.improves(engine.objective(trained, batch, penalty, step), None)
+
+    return job, ReleasePlan(sealed.releases(3).values())
+
+
+def split_steps(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
+    """Split: rounds 1 to 4 of its steps."""
+    problem = split.Problem((6, 5, 7), (0, 1), ((1, 2),))
+    for step in range(split.STEPS):
+        for block in (*problem.h[step], *problem.deltas[step]):
+            block[:] = (0.0, 1.5)[world]
+    problem.label[:], problem.codes[0][:] = world, world
+    return problem.session()
+
+
+def sums(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
+    """The sums of mode dp."""
+    rows = np.full((400, 3), (0, 1 << 15)[world], np.int64)
+
+    def job(session: Session) -> None:
+        weight = session.party.zero_share((len(rows), 1))
+        if session.rank == 0:
+            weight += (0, 1 << 27)[world]
+        weighted_sums.weighted_sums(session.party, rows, (3, 3, 3), weight)
+
+    return job, ReleasePlan(())
+
+
+ROUNDS = {
+    training: ("masked block", "selection", "masked matrix", "head product", "sigmoid", "head gradient", "truncate",
+               "loss", "mul", "compare"),
+    split_steps: ("split activations", "split logits", "split residual", "split update"),
+    sums: ("weighted sums",),
+}  # fmt: skip
+
+
+def views(make: Callable[[int], Any], world: int) -> Views:
+    spy = Spy()
+    honest = Party.open_masked
+
+    def opening(self: Party, step: str, shares: Any, how: Any = "add") -> Any:
+        totals = honest(self, step, shares, how)
+        spy.keep(self.rank, step, totals)
+        return totals
+
+    job, plan = make(world)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Party, "open_masked", opening)
+        run_session(job, 3, plan, wrap=spy.wrap)
+    return spy.kept
+
+
+def tells(make: Callable[[int], Any]) -> dict[str, bool]:
+    """Of each kind of round, whether the two worlds can be told apart, or from noise."""
+    seen = [views(make, world) for world in (0, 1)]
+    found = {}
+    for step in ROUNDS[make]:
+        at = [rank for rank in WATCHED if (rank, step) in seen[0]]
+        counts = [[np.bincount(uniform_bytes(view[rank, step]), minlength=256) for view in seen] for rank in at]
+        words = [sum(array.size for array in view[rank, step]) for view in seen for rank in at]
+        assert min(words) > 320, f"too little was seen of {step}"
+        values = [stats.chi2_contingency(np.array(pair) + 1).pvalue for pair in counts]
+        values += [stats.chisquare(count).pvalue for pair in counts for count in pair]
+        found[step] = min(values) < LEVEL
+    return found
+
+
+@pytest.mark.parametrize("make", ROUNDS, ids=lambda make: make.__name__)
+def test_views_of_training_are_independent_of_the_data(make: Callable[[int], Any]) -> None:
+    assert not any(tells(make).values())
+
+
+@pytest.mark.parametrize("make", ROUNDS, ids=lambda make: make.__name__)
+def test_missing_masks_are_noticed_in_every_round(
+    make: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuples.Field, "expand", lambda self, draw, rank: np.zeros(self.shape, self.dtype))
+    assert all(tells(make).values())
