@@ -1,5 +1,6 @@
 """What the processes of a session need, imported once by the process that they are forked from."""
 
+import contextlib
 import gc
 from importlib import import_module
 
@@ -13,5 +14,6 @@ for name in (
     "opendp.measurements",
     "opendp.metrics",
 ):
-    import_module(name)
+    with contextlib.suppress(Exception):  # whoever needs it imports it again, and says what is missing
+        import_module(name)
 gc.freeze()  # pages that a collection does not touch stay shared
