@@ -110,7 +110,7 @@ class LocalSession:
         if self._transcript:
             self._between = Wiretap(addresses, self.folder / "network").__enter__()
         elif self._delay:
-            self._between = SlowLink(addresses, self._delay).__enter__()
+            self._between = SlowLink(addresses, self._delay)
         if self._between is not None:
             addresses = self._between.addresses
         config = replace(self._config, parties=addresses)

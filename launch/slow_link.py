@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from types import TracebackType
 
 from protocols.config import split_address
 from protocols.rendezvous import listen_anywhere
@@ -18,7 +17,7 @@ _CHUNK = 1 << 18
 
 
 class SlowLink:
-    """Relays for some addresses; `addresses` is what callers must dial instead."""
+    """Relays for some addresses until it is closed; `addresses` is what callers must dial instead."""
 
     def __init__(self, targets: tuple[str, ...], seconds: float) -> None:
         """`seconds` is how long a byte is under way, in either direction."""
@@ -27,15 +26,7 @@ class SlowLink:
         self._listeners, self._targets, self._seconds = [listener for listener, _ in made], targets, seconds
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, daemon=True)
-
-    def __enter__(self) -> SlowLink:
         self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from launch.processes import LocalSession
+from launch.whole_run import session_config
 from protocols.chain import read_chain
+from protocols.config import SessionConfig
+from protocols.rendezvous import dial
 from tests.multiprocess.byhand import ROOT, ByHand
 
 
@@ -47,6 +51,17 @@ def test_the_table_for_people(tmp_path: Path) -> None:
     assert ran.returncode == 0
     assert "sigmoid, bounded" in ran.stdout and "all well" in ran.stdout and "WRONG" not in ran.stdout
     assert len(list((tmp_path / "runs").glob("*/logs/dealer.log"))) == 1
+
+
+def test_a_session_over_a_slow_network(tmp_path: Path) -> None:
+    config = session_config(tmp_path / "run", "selftest", 2, {"size": 20})
+    with LocalSession(config, tmp_path / "run", delay=0.001) as session:
+        dialled = SessionConfig.load(tmp_path / "run" / "session.toml").parties
+        ending = session.wait()
+    assert ending.code == 0, ending.failures
+    for address in dialled:  # the relays end with the session
+        with pytest.raises(ConnectionRefusedError):
+            dial(address, 1.0)
 
 
 def test_processes_started_by_hand(tmp_path: Path) -> None:

@@ -24,6 +24,14 @@ from secure_sccvfl.training import TrainConfig, train
 DATA = load("german")
 PARTIES = make_parties(DATA)
 FEATURES = len(DATA.features)
+WITH_MOMENTS = replace(
+    TrainConfig(),
+    refreshes=1,
+    warmup=4,
+    steps=10,
+    lambdas=(4.0,),
+    generator=GeneratorConfig(kind="moments", source="moments"),
+)
 
 
 def discovery(noise, **settings):
@@ -206,20 +214,14 @@ def test_the_moments_generator_moves_group_means_by_what_was_released():
 
 
 def test_a_kept_model_edits_as_the_trained_one_did(tmp_path):
-    config = replace(
-        TrainConfig(),
-        refreshes=1,
-        warmup=4,
-        steps=10,
-        lambdas=(4.0,),
-        generator=GeneratorConfig(kind="moments", source="moments"),
+    model = train(
+        PlainEngine(GaussianNoise(Budget(releases=3), 0)), DATA, make_split(DATA, "iid", 0), WITH_MOMENTS, 0
     )
-    model = train(PlainEngine(GaussianNoise(Budget(releases=3), 0)), DATA, make_split(DATA, "iid", 0), config, 0)
     assert any(m.sums for m in model.moments)
     for party in PARTIES:
         shares = np.zeros((1, 1), np.int64)
         kept = PartyModel(
-            "r", party.rank, 3, "s", "binary", 1.0, 1.0, dict(model.roles.of), config.generator, 0,
+            "r", party.rank, 3, "s", "binary", 1.0, 1.0, dict(model.roles.of), WITH_MOMENTS.generator, 0,
             model.encoders[party.rank], model.sketches, shares, shares[0], model.moments,
         )  # fmt: skip
         save_model(kept, tmp_path / str(party.rank))
@@ -231,20 +233,12 @@ def test_a_kept_model_edits_as_the_trained_one_did(tmp_path):
 
 
 def test_moments_are_a_release_of_their_own_and_refused_beyond_the_budget():
-    config = replace(
-        TrainConfig(),
-        refreshes=1,
-        warmup=4,
-        steps=10,
-        lambdas=(4.0,),
-        generator=GeneratorConfig(kind="moments", source="moments"),
-    )
     split = make_split(DATA, "iid", 0)
     noise = GaussianNoise(Budget(releases=3), 0)
-    train(PlainEngine(noise), DATA, split, config, 0)
+    train(PlainEngine(noise), DATA, split, WITH_MOMENTS, 0)
     assert [charge.name for charge in noise.charges] == ["sketch-0", "sketch-1", "moments"]
     short = GaussianNoise(Budget(releases=2), 0)
-    train(PlainEngine(short), DATA, split, config, 0)
+    train(PlainEngine(short), DATA, split, WITH_MOMENTS, 0)
     assert [charge.name for charge in short.charges] == ["sketch-0", "sketch-1"]
 
 
