@@ -144,7 +144,10 @@ def find_warnings(report: Mapping[str, Any]) -> list[str]:
             unsure = (
                 f", which its 95 % interval, {percent(low)} to {percent(high)}, includes" if other <= high else ""
             )
-            found.append(f"No more accurate than {what} ({told}{unsure}). {so}")
+            gaps = ("dp_gap", "eo_gap")
+            fairer = name == "drop_m" and all(baselines[name].get(g, 1.0) < metrics.get(g, 0.0) for g in gaps)
+            more = " It treats the groups more alike, too." if fairer else ""
+            found.append(f"No more accurate than {what} ({told}{unsure}). {so}{more}")
     rate = metrics.get("positive_rate")
     if rate is not None and (rate < 0.01 or rate > 0.99):
         found.append(

@@ -82,7 +82,9 @@ def attack_panels(security: Mapping[str, Any] | None) -> list[dict[str, Any]]:
             if len(s := [r for r in series[row["view"]] if r["strength"] is not None]) > 1
         ]
         if lines:
-            hint = "bars: 95 % intervals" + ("; dashed: chance" if chance else "")
+            hint = "bars: 95 % intervals"
+            if chance:
+                hint = f"made to use what the run sent, whether that helps or not; {hint}; dashed: chance"
             charts.append(
                 ("As the attack gets stronger", hint, curves(title, lines, below, share=True, chance=chance))
             )
@@ -116,16 +118,17 @@ def attack_story(security: Mapping[str, Any] | None) -> list[str]:
     for attack, what in (("aia", "protected attribute"), ("label", "label")):
         best = max((r for r in plain if r["attack"] == attack), key=lambda r: r["rate"], default=None)
         if best is not None:
+            luck = "always the most frequent one" if best["chance"] > 0.5 else "chance"
             told.append(
                 f"Without secrecy, the {what} would be guessed right at a rate of {percent(best['rate'])}, where "
-                f"chance gives {percent(best['chance'])}."
+                f"{luck} gives {percent(best['chance'])}."
             )
     audit = security.get("dp_audit")
     if audit:
         told.append(
             f"The noise was put to the test too: {audit['samples']} noisy tables, made with and without one record, "
             f"show that ε of one release is at least {audit['epsilon_low']:.2f}; {audit['epsilon_high']:.2f} is "
-            f"promised as the most. {'The two agree.' if audit['holds'] else 'The promise is broken.'}"
+            f"promised as the most. {'That promise holds.' if audit['holds'] else 'The promise is broken.'}"
         )
     return told
 
@@ -136,6 +139,8 @@ def check_words(check: str) -> str:
     found = re.fullmatch(r"(.*?)( tells nothing| leaks, as this mode declares| at \.\d+)?", rest)
     if attack not in ATTACKS or found is None:
         return check
+    if found[2] == " tells nothing":
+        return f"{ATTACKS[attack][0]}: no gain for {view_words(found[1])}"
     return f"{ATTACKS[attack][0]}: {view_words(found[1])}{found[2] or ''}"
 
 

@@ -196,8 +196,8 @@ METRIC_WORDS = {
     "acc": "right decisions",
     "rmse": "root mean squared error",
     "logloss": "log loss",
-    "positive_rate": "share of positive decisions",
-    "dp_gap": "gap of positive decisions between groups",
+    "positive_rate": "share of “{positive}” decisions",
+    "dp_gap": "gap of “{positive}” decisions between groups",
     "eo_gap": "gap of hits or false alarms between groups",
     "fr_ot": "flips (first judge)",
     "fr_cvae": "flips (second judge)",
@@ -219,8 +219,9 @@ def metric_table(report: Report) -> dict[str, Any]:
         seen = dot(report, "", metric, value)
         return f"{value:.3f}" + (f" ({seen.low:.3f} to {seen.high:.3f})" if seen.low is not None else "")
 
+    positive = (report["data"]["label"]["labels"] or ["positive"])[-1]
     rows = [
-        (words, [cell(metric, sources[n].get(metric)) for n in names])
+        (words.format(positive=positive), [cell(metric, sources[n].get(metric)) for n in names])
         for metric, words in METRIC_WORDS.items()
         if any(metric in sources[n] for n in names)
     ]

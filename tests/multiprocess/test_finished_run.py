@@ -229,7 +229,7 @@ def test_attacks_in_plain_words() -> None:
     security = {"rows": [*ours, server], "dp_audit": audit}
     first, second, third = attack_story(security)
     assert first.startswith("No leak was found: in 3 comparisons") and "rate of 66.0 %" in second
-    assert "at least 1.50; 3.00 is promised as the most. The two agree." in third
+    assert "at least 1.50; 3.00 is promised as the most. That promise holds." in third
     chart = attack_panels(security)[0]["charts"][0][2]
     for name in ("bank, which has the labels", "bank and bureau together", "no secrecy: a server as in the paper"):
         assert f">{name}</text>" in chart
@@ -240,7 +240,7 @@ def test_attacks_in_plain_words() -> None:
         {"check": f"aia: {view} tells nothing", "holds": view == "dealer", **check} for view in ("dealer", "network")
     ]
     (line,) = missed({"checks": checks})
-    assert "attribute: who reads the network tells nothing: 0.560 was found, at most 0.550" in line
+    assert "attribute: no gain for who reads the network: 0.560 was found, at most 0.550" in line
     assert attack_panels(None) == [] and attack_story(None) == [] and missed(None) == []
 
 
