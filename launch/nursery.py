@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import multiprocessing
 import os
+import signal
 import socket
 import sys
 from multiprocessing import forkserver
@@ -21,7 +22,7 @@ from typing import IO
 context = multiprocessing.get_context("forkserver")
 
 
-_SET_NAME = 15
+_DEATH_SIGNAL, _SET_NAME = 1, 15
 """Of Linux's prctl."""
 
 
@@ -84,9 +85,14 @@ class Program:
 
 
 def prepare(threads: dict[str, str]) -> None:
-    """Start the fork server, once; libraries read their number of threads when they are imported."""
+    """Start the fork server, once; libraries read their number of threads when they are imported.
+
+    It imports from where this process does. Python alone would let it look in the working folder first, so that a
+    file there would run in every party.
+    """
     before = dict(os.environ)
-    os.environ.update(threads)
+    places = os.pathsep.join(place or os.getcwd() for place in sys.path)
+    os.environ.update(threads, PYTHONSAFEPATH="1", PYTHONPATH=places)
     try:
         context.set_forkserver_preload(["launch.preloaded"])
         forkserver.ensure_running()
@@ -106,8 +112,12 @@ def _run(
     output: socket.socket | None,
 ) -> None:
     """In the new process."""
-    with contextlib.suppress(AttributeError, OSError):  # what `top` shows: the command line is that of all of them
-        ctypes.CDLL(None).prctl(_SET_NAME, name.encode(), 0, 0, 0)
+    with contextlib.suppress(AttributeError, OSError):
+        library = ctypes.CDLL(None)
+        # What `top` shows: the command line is that of all of them.
+        library.prctl(_SET_NAME, name.encode(), 0, 0, 0)
+        # Without the fork server nobody is told how this process ends, and the launcher takes it for gone.
+        library.prctl(_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)

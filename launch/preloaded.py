@@ -2,8 +2,11 @@
 
 import contextlib
 import gc
+import signal
 from importlib import import_module
 
+# Ctrl-C goes to every process of a terminal: the launcher says so, in one line, and this process ends with it.
+usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
 for name in (
     "launch.run_dealer",
     "launch.run_party",
@@ -16,4 +19,5 @@ for name in (
 ):
     with contextlib.suppress(Exception):  # whoever needs it imports it again, and says what is missing
         import_module(name)
+signal.signal(signal.SIGINT, usual)
 gc.freeze()  # pages that a collection does not touch stay shared

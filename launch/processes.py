@@ -160,12 +160,16 @@ class LocalSession:
         self.children.append(Child(name, process, log))
 
     def _follow(self, stream: IO[str] | None) -> None:
-        for line in stream or ():
-            with contextlib.suppress(ValueError):
-                event = json.loads(line)
-                if event.get("connected"):
-                    self._remove_keys()
-                self._on_event(event)
+        with contextlib.suppress(ValueError):  # closed here, when a session is ended in the middle
+            for line in stream or ():
+                self._tell(line)
+
+    def _tell(self, line: str) -> None:
+        with contextlib.suppress(ValueError):
+            event = json.loads(line)
+            if event.get("connected"):
+                self._remove_keys()
+            self._on_event(event)
 
     def wait(self) -> Ending:
         """Until all have ended; after the first failure no longer than a few seconds."""

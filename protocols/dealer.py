@@ -11,7 +11,7 @@ Working ahead: a loop asks for the same tuples in every pass. `TupleSource.repea
 first pass and then asks for all the others at once, each pass as one bundle if that is small: one
 draw, one correction; so too for what is known to follow the loop. The dealer makes them in order and
 sends until the receivers' socket buffers are full, which is the bound of its queue. If something
-else is asked for before they are used up, the rest is cancelled: the dealer answers with a
+else is asked for before they are used up, the rest is cancelled: the dealer makes what was taken, answers with a
 marker, the parties throw away what came before it, and the counters of the cancelled tuples
 are never used again.
 
@@ -78,6 +78,7 @@ class Dealer:
             if "end" in order:
                 return False
             if "cancel" in order:
+                self._make_up_to(int(order["cancel"]))
                 self._work.clear()
                 self._waiting = None
                 self._forget()
@@ -93,6 +94,14 @@ class Dealer:
         except (ValueError, KeyError, TypeError, IndexError):
             raise PeerError("party 0", "request for tuples", "sent a request that cannot be read") from None
         return True
+
+    def _make_up_to(self, taken: int) -> None:
+        """Make what party 0 has taken before it cancelled: others may be slower, and still wait for it."""
+        waiting = [self._waiting] if self._waiting is not None else []
+        for counter, request in itertools.chain(waiting, *self._work):
+            if counter >= taken:
+                return
+            self._make(counter, request)
 
     def _forget(self) -> None:
         """Drop masks, once nothing that was asked for before can still need them."""
@@ -249,7 +258,7 @@ class TupleSource:
     def _cancel(self) -> None:
         if self._transport.node == 0:
             self._transport.send_message(
-                self._transport.parties, "cancel tuples", json.dumps({"cancel": True}).encode()
+                self._transport.parties, "cancel tuples", json.dumps({"cancel": self._next}).encode()
             )
         self._transport.skip_to(self._transport.parties, _CANCELLED)
         self._next += sum(ahead.unmade for ahead in self._ahead)

@@ -148,6 +148,7 @@ def run_split(
         trainer.state.sketches,
         generators,
         (),
+        trainer.state.moments or (),
     )
     return model, made
 

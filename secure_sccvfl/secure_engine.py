@@ -299,10 +299,10 @@ class SecureEngine:
             self._forget(known.both)
             self._check = None
         party = self.session.party
-        rows = both = head.mask_columns(party, ring.encode(batch.own * trained.scale), self.widths)
+        both = head.mask_columns(party, ring.encode(batch.own * trained.scale), self.widths)
         if penalty is not None and step.lam > 0 and step.kind == "squared":
-            both = rows.and_below(head.mask_square(party, self._consistency(penalty, step, trained.scale)))
-        self._check = Check(key, rows, both)
+            both = both.and_below(head.mask_square(party, self._consistency(penalty, step, trained.scale)))
+        self._check = Check(key, both)
         return self._check
 
     def improves(self, objective: Objective, best: Objective | None) -> bool:

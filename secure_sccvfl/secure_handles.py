@@ -82,7 +82,6 @@ class Check:
     """What validation at one lambda shares: scaled rows and consistency under masks, and what a check asks for."""
 
     key: tuple[object, ...]
-    rows: Tall
     both: Tall
     pattern: list[Request] = field(default_factory=list)
     comparison: list[Request] = field(default_factory=list)

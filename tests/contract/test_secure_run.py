@@ -171,3 +171,19 @@ def test_parties_with_different_policy_cards_do_not_start(tmp_path):
         run_jobs(make, tmp_path, {"refreshes": 0, "warmup": 4, "steps": 10, "lambdas": [8.0]})
     assert "policy cards differ" in str(stopped.value.exceptions)
     assert not [*tmp_path.glob("party-*/ledger.jsonl")], "nothing is charged"
+
+
+@pytest.mark.parametrize("mode", ["sealed", "split"])
+def test_a_model_of_any_mode_keeps_the_released_moments(mode, tmp_path):
+    """Without them its edits, and so its evaluation, would be others than those it was trained with."""
+
+    def make(config, rank):
+        job = TrainJob(config, rank)  # roles follow from noise, unless a card says that a number is a mediator
+        job.card = PolicyCard("german", "1", ("me",), {"duration": Decision("M", "why")})
+        return job
+
+    short = {"refreshes": 0, "warmup": 4, "steps": 10, "lambdas": [8.0]}
+    run_jobs(make, tmp_path, {**short, "mode": mode, "source": "moments", "generator": "moments"})
+    for rank, party in enumerate(make_parties(pooled("german", PARTIES))):
+        kept = load_model(tmp_path / f"party-{rank}" / "model", party.layout)
+        assert [m.attribute for m in kept.moments] == [s.attribute for s in kept.sketches]

@@ -1,15 +1,50 @@
 """Processes that are forked from one that has imported everything share nothing that must differ."""
 
+import os
+import signal
 import ssl
+import subprocess
 import sys
+import time
+from collections.abc import Callable
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from launch.nursery import Program, context, prepare
 from protocols.gaussian import discrete_gaussian
 from protocols.randomness import fresh_key
+from tests.harness import CERTIFICATES, local_config
+from tests.multiprocess.byhand import ROOT
+
+STARTER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from launch.nursery import Program
+if __name__ == "__main__":
+    program = Program("party 0", "run_party", ["--rank", "0"], Path("log"), {{}})
+    program.wait(60)
+    sys.exit(program.returncode)
+"""
+
+
+def until(happened: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < end, what
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def starter(tmp_path: Path) -> Path:
+    """A program that starts a party which lacks its arguments: exit code 2."""
+    path = tmp_path / "starter.py"
+    path.write_text(STARTER.format(root=str(ROOT)))
+    return path
 
 
 def draw(there: Connection) -> None:
@@ -45,3 +80,56 @@ def test_a_program_that_fails_says_so_in_its_log(tmp_path: Path) -> None:
     program.wait(60)
     assert program.returncode == 2
     assert "--config" in (tmp_path / "log").read_text()
+
+
+def test_nothing_is_imported_from_the_working_folder(tmp_path: Path, starter: Path) -> None:
+    """A folder with data, where someone left a module with the name of one that parties import."""
+    folder = tmp_path / "data"
+    for name in ("launch", "torch"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").write_text("open('was imported', 'w')")
+    ended = subprocess.run([sys.executable, str(starter)], cwd=folder, timeout=60)
+    assert ended.returncode == 2 and (folder / "log").exists()
+    assert not (folder / "was imported").exists()
+
+
+def test_ctrl_c_while_the_fork_server_imports_gives_no_traceback(tmp_path: Path, starter: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, str(starter)], cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+
+    def importing() -> list[int]:
+        pids = children.read_text().split()
+        return [int(pid) for pid in pids if "libtorch" in Path(f"/proc/{pid}/maps").read_text()]
+
+    until(lambda: bool(importing()), "no fork server imports torch")
+    for pid in importing():
+        os.kill(pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2 and errors == ""
+
+
+def test_no_process_outlives_the_fork_server(tmp_path: Path) -> None:
+    """Nobody would be told when it ends: the launcher takes it for gone at once."""
+    config, listeners = local_config(2)
+    (tmp_path / "session.toml").write_text(config.to_toml())
+    arguments = ["--config", str(tmp_path / "session.toml"), "--certs", str(CERTIFICATES)]
+    program = Program("dealer", "run_dealer", arguments, tmp_path / "log", {})
+    try:
+        listeners[0].settimeout(60)
+        with listeners[0].accept()[0]:  # it calls, and waits for an answer
+            os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)  # type: ignore[attr-defined]
+            until(lambda: program.poll() is not None, "the launcher was not told")
+            assert program.returncode != 0
+            until(lambda: not is_there(program.pid), "it lives on")
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

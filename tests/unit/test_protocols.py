@@ -11,6 +11,7 @@ from protocols import comparison, runtime, series
 from protocols.errors import LedgerError, ProtocolError, RangeError, UndeclaredRelease
 from protocols.releases import Release, ReleasePlan
 from protocols.runtime import Session
+from protocols.tuples import Request
 from tests.harness import results, run_session
 
 ULP = 2.0**-16
@@ -210,6 +211,32 @@ def test_shared_matrices_are_masked_once(parties: int) -> None:
         assert np.abs(opened(session, back) - x.T @ (x @ y)).max() < 1e-2
 
     run_session(job, parties)
+
+
+def test_what_was_taken_before_a_cancel_is_still_made() -> None:
+    """Party 0 waits for no correction but its own: it may cancel before the dealer has made what others wait for."""
+
+    def job(session: Session) -> list[tuple[np.ndarray, np.ndarray]]:
+        taken: list[tuple[np.ndarray, np.ndarray]] = []
+        known: list[Request] = []
+
+        def take(size: int) -> None:
+            fields = session.party.take("square", (size,))
+            taken.append((fields["a"].copy(), fields["b"].copy()))
+
+        for _ in session.repeat(2, known):
+            take(1)
+        for _ in range(100):
+            for _ in range(3):
+                take(2)
+            for _ in session.repeat(2, known):
+                take(3)  # not what was known
+                break
+        return taken
+
+    for parts in zip(*run_session(job), strict=True):
+        a, b = (sum(part[k] for part in parts) for k in (0, 1))
+        assert (a * a == b).all()
 
 
 def test_the_dealer_works_ahead_and_can_be_cancelled() -> None:
