@@ -21,7 +21,6 @@ from typing import IO
 
 context = multiprocessing.get_context("forkserver")
 
-
 _DEATH_SIGNAL, _SET_NAME = 1, 15
 """Of Linux's prctl."""
 
@@ -90,15 +89,18 @@ def prepare(threads: dict[str, str]) -> None:
     It imports from where this process does. Python alone would let it look in the working folder first, so that a
     file there would run in every party.
     """
-    before = dict(os.environ)
     places = os.pathsep.join(place or os.getcwd() for place in sys.path)
-    os.environ.update(threads, PYTHONSAFEPATH="1", PYTHONPATH=places)
+    wanted = {**threads, "PYTHONSAFEPATH": "1", "PYTHONPATH": places}
+    before = {name: os.environ.pop(name, None) for name in wanted}
+    os.environ.update(wanted)
     try:
         context.set_forkserver_preload(["launch.preloaded"])
         forkserver.ensure_running()
     finally:
-        os.environ.clear()
-        os.environ.update(before)
+        for name, value in before.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
 
 
 def _run(

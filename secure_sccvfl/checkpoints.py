@@ -82,7 +82,8 @@ class Checkpoints:
     def resume(self, session: Session, task: Task) -> State:
         """The state of the last checkpoint that every party has, of one and the same run."""
         have = sorted(int(path.stem) for path in self.folder.glob("*.npz"))[-KEPT:]
-        facts = {number: self._facts(number) for number in have}
+        facts = {number: found for number in have if "session" in (found := self._facts(number))}
+        have = list(facts)  # those of older versions say nothing of their session
         if have:
             self.run = facts[have[-1]]["run"]
         have = [number for number in have if facts[number]["run"] == self.run]

@@ -5,10 +5,10 @@ its interval. Without a strength: the attacker that the adversary itself would c
 `forced`, the best of six that had to use the view; with one (epochs of a network, radius): points of a curve.
 
 Many views are looked at, and of twenty intervals one misses by chance. So the intervals of the F views for which
-something is promised hold together: each is at level 1 - .05 / F (Bonferroni), that of the gain at 1 - .05 / 2F. Its
-halves are not independent: what tells by chance in both, each guesses of the other, so an interval over both misses
-a view that tells nothing up to twice as often as one over half of the records. A leak is called where the gain's
-interval lies above 0, or where some column of the view is related to the truth at .05 / 2F.
+something is promised hold together: each is at level 1 - .05 / 2F (Bonferroni). The 2, since the halves of an attack
+are not independent: what tells by chance in both, each guesses of the other, so an interval over both misses a view
+that tells nothing up to twice as often as it says. A leak is called where the gain's interval lies above 0, or where
+some column of the view is related to the truth at .05 / 2F.
 """
 
 from __future__ import annotations
@@ -156,14 +156,14 @@ class ViewAttacks:
     def decide(self, error: float = ERROR) -> None:
         """Intervals and verdicts over the family of all views that a promise is made for."""
         family = [i for i, row in enumerate(self.rows) if row.promise != SHOWN]
-        each = error / max(1, len(family))
+        each = error / max(1, 2 * len(family))
         for i in family:
             row = self.rows[i]
             found, control = self._kept[row.attack, row.view]
             base = None if control is None else control.chosen
             rate = Rate.balanced(row.attack, row.view, found.chosen, found.truth, float(norm.isf(each / 2)))
-            _, low, high = gain_interval(found.chosen, base, found.truth, 1 - each / 2)
-            leak = low > 0 or (row.related is not None and row.related <= each / 2)
+            _, low, high = gain_interval(found.chosen, base, found.truth, 1 - each)
+            leak = low > 0 or (row.related is not None and row.related <= each)
             self.rows[i] = replace(row, low=rate.low, high=rate.high, gain_low=low, gain_high=high, leak=leak)
 
 
