@@ -31,7 +31,7 @@ from protocols.config import SessionConfig
 from protocols.rendezvous import listen_anywhere
 
 _GRACE = 5.0
-_SLOW_GRACE = 20.0  # for one that has told the others why it stops, and has yet to say so here
+_SLOW_GRACE = 20.0  # while nobody has ended yet who says why, but only those who heard of it
 _LAST_GRACE = 2.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -174,12 +174,13 @@ class LocalSession:
     def wait(self) -> Ending:
         """Until all have ended; after the first failure no longer than a few seconds."""
         first: Child | None = None
-        limit = float("inf")
+        limit, told = float("inf"), False
         while any(child.process.poll() is None for child in self.children):
             failed = [child for child in self.children if child.process.poll() not in (None, OK)]
             if failed and first is None:
-                first = failed[0]
-                limit = time.monotonic() + (_SLOW_GRACE if ": stopped: " in _failure(first) else _GRACE)
+                first, limit = failed[0], time.monotonic() + _SLOW_GRACE
+            if not told and any(": stopped: " not in _failure(child) for child in failed):
+                told, limit = True, time.monotonic() + _GRACE
             if time.monotonic() > limit:
                 break
             time.sleep(0.02)
