@@ -160,7 +160,7 @@ class Pace:
     bias_curvature: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Weights:
     """Shares of a head (columns x outputs) and its bias, with their velocities; HEAD_BITS fractional bits."""
 

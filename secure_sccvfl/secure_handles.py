@@ -1,4 +1,7 @@
-"""What the secret engine hands to the driver: a party's own values in the clear, and shares of the rest."""
+"""What the secret engine hands to the driver: a party's own values in the clear, and shares of the rest.
+
+None of them shows what it holds when it is printed.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,21 @@ from protocols.tuples import Request
 from secure_sccvfl.data import Task
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Batch:
     """Own encodings and ridge in the clear; shares of the label (one column per output)."""
 
     own: np.ndarray
     ridge: np.ndarray
     label: Words
-    made: dict[str, Tall] = field(default_factory=dict, repr=False)
+    made: dict[str, Tall] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
         return len(self.own)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Edits:
     """Shares of the selected displacements of every draw, and of their mean Gram matrix."""
 
@@ -34,27 +37,27 @@ class Edits:
     gram: Words
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Penalty:
     """Edits of all attributes; own parts of the guard directions."""
 
     draws: tuple[Words, ...]
     gram: Words
     guards: tuple[np.ndarray, ...]
-    made: dict[str, Tall] = field(default_factory=dict, repr=False)
+    made: dict[str, Tall] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Head:
     """Shares of the head in scaled columns; `scale` is what the own columns were multiplied with."""
 
     weights: Weights
     scale: np.ndarray
     task: Task
-    made: dict[str, Words] = field(default_factory=dict, repr=False)
+    made: dict[str, Words] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Objective:
     """Shares of the objective summed over rows (WIDE_BITS), and of the rooms that logits have left."""
 
@@ -63,7 +66,7 @@ class Objective:
     rows: int = 0
 
 
-@dataclass
+@dataclass(repr=False)
 class Descent:
     """What steps at one lambda share: scaled encodings and penalty under masks, and what a step asks for."""
 
@@ -77,7 +80,7 @@ class Descent:
     logits: Words | None = None
 
 
-@dataclass
+@dataclass(repr=False)
 class Check:
     """What validation at one lambda shares: scaled rows and consistency under masks, and what a check asks for."""
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from protocols.head import Weights
 from protocols.private import private
 from secure_sccvfl import gradient_modes, model_files
 from secure_sccvfl.dp_training import DpModel, DpSeen
@@ -14,6 +15,7 @@ from secure_sccvfl.encoders import PlainEncoder
 from secure_sccvfl.generators import GeneratorConfig
 from secure_sccvfl.model_files import PartyModel, save_model
 from secure_sccvfl.score_jobs import PredictJob
+from secure_sccvfl.secure_handles import Batch, Edits, Head, Objective, Penalty
 from secure_sccvfl.units import Layout
 
 
@@ -65,3 +67,18 @@ def test_a_file_that_was_open_to_all_is_closed_before_it_is_written(tmp_path):
     (tmp_path / "old").touch(0o666)
     with open(tmp_path / "old", "w", opener=private) as file:
         assert stat.S_IMODE(os.fstat(file.fileno()).st_mode) == 0o600
+
+
+def test_handles_with_shares_show_nothing_when_printed():
+    share = np.full((1, 1), 123456789, np.int64)
+    weights = Weights(share, share[0], share, share[0])
+    own = np.full((1, 1), 0.987654321)
+    handles = [
+        weights,
+        Head(weights, own[0], "binary"),
+        Batch(own, own[0], share),
+        Edits((share,), share),
+        Penalty((share,), share, (own[0],)),
+        Objective(share, share),
+    ]
+    assert not any(figure in repr(handle) for handle in handles for figure in ("123456789", "0.987"))
