@@ -94,7 +94,8 @@ def build(
         "split": trained["split"],
         "seed": trained["seed"],
         "rows": trained["rows"],
-        "metrics": evaluated["metrics"] if evaluated is not None else {},
+        **{key: evaluated[key] if evaluated is not None else {} for key in ("evaluation", "metrics", "noise")},
+        "groups": evaluated["groups"] if evaluated is not None else [],
         "baselines": baselines,
         "roles": trained["roles"],
         "mask": trained["mask"],
@@ -130,6 +131,11 @@ def find_warnings(report: Mapping[str, Any]) -> list[str]:
         found.append(
             "No independent judge: data of a consortium cannot be pooled, so flips are counted under the same "
             "“what if” that training used. The true rate may be higher."
+        )
+    if not report["pooled"] and report["evaluation"].get("kind") == "exact":
+        found.append(
+            "The figures of the test records are exact, as all parties agreed: they are not private. Two such "
+            "reports about nearly the same records tell about the records in which they differ."
         )
     if not any(role == "M" for role in report["roles"].values()):
         found.append("No column is a mediator, so nothing moves with the group and no decision can flip.")
