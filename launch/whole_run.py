@@ -123,7 +123,6 @@ class WholeRun:
 
         from secure_sccvfl import benchmark_harness
         from secure_sccvfl.examples import draw
-        from secure_sccvfl.noise import Budget
         from secure_sccvfl.party_data import pooled
         from secure_sccvfl.policy import Roles
         from secure_sccvfl.splits import make_split
@@ -136,7 +135,7 @@ class WholeRun:
         verdicts = benchmark_harness.make_verdicts(data, split, roles, options.seed)
         benchmark_harness.hand_out(data, verdicts, self.folder)
         drawn = draw(data, split.test, verdicts["ot"], roles.named("M"), options.seed) if verdicts else []
-        budget = Budget(options.epsilon, options.delta, options.refreshes + 1 + options.conditional)
+        budget = options.simulated_budget(self.parties)
         config, seed = options.train_config(), options.seed
         return benchmark_harness.baselines(data, split, roles, verdicts, config, budget, seed), drawn
 

@@ -1,16 +1,17 @@
 """Noise on a shared statistic, made in secret. Every function is run by all parties together.
 
 Before: shares of an integer statistic whose columns each have a holder (of the protected attribute
-that they are about). After: shares of the same plus independent discrete Gaussian noise, at *full scale*
-from each who adds some. One copy is what a differential-privacy event counts; further copies only add to it.
+that they are about). After: shares of the same plus independent discrete Gaussian noise, at *full scale* from
+each who adds some. A differential-privacy event counts the copies that stay hidden.
 
-| kind | who adds | the guarantee of the event holds against |
-|---|---|---|
-| `dealer+holder` | the dealer, the holder | all parties together; the dealer, should it read what was opened |
-| `dealer` | the dealer | all parties together, as long as the dealer never sees what was opened |
-| `all-parties` | every party | any m-1 parties together; the dealer, should it read what was opened |
+| kind | who adds | hidden from parties without the attribute | hidden from a dealer who reads what was opened |
+|---|---|---|---|
+| `dealer+holder` | the dealer, the holder | both copies | the holder's |
+| `dealer` | the dealer | its copy | none |
+| `all-parties` | every party | one copy at least, of the party that is not among them | every copy |
 
-Not against the dealer and a holder (or party) that put their views together: the dealer works with
+Parties that hold the attribute know their own copy: `dealer+holder` leaves one against them, about others' columns.
+Nothing is left against the dealer and a holder (or all parties) that put their views together: the dealer works with
 nobody, as everywhere in this package. Who adds noise knows it; nobody learns anything else. The dealer
 learns sigma and the shape. Rounds: none; bytes: one share of the dealer's copy, to one party. A party
 adds its own copy to its share: shares are made fresh before they are opened, so that hides it.
@@ -37,6 +38,16 @@ def copies(kind: NoiseKind, parties: int) -> int:
     if kind not in get_args(NoiseKind):
         raise ProtocolError(f"unknown noise {kind!r}; use {', '.join(get_args(NoiseKind))}")
     return {"dealer+holder": 2, "dealer": 1, "all-parties": parties}[kind]
+
+
+def hidden_copies(kind: NoiseKind, parties: int) -> int:
+    """How many of them every coalition of parties lacks that does not hold the attribute."""
+    return 1 if kind == "all-parties" else copies(kind, parties)
+
+
+def copies_against_dealer(kind: NoiseKind, parties: int) -> int:
+    """How many of them a dealer lacks who later reads what was opened."""
+    return copies(kind, parties) - (kind != "all-parties")
 
 
 def deviation(kind: NoiseKind, sigma: float, parties: int) -> float:

@@ -80,10 +80,11 @@ class Statistics(Protocol):
     ) -> tuple[dict[str, np.ndarray], ...]:
         """Noisy sums over records of each column by group, one result per protected attribute.
 
-        Columns are whole numbers. Keys are feature names; each result (columns x groups) goes to the owner of
-        that feature alone. All of it is one release; `sensitivity` bounds the l2 norm of what one record adds
-        to all sums, an equal part of its square for each feature and attribute. `widths`: public columns of the
-        features of all parties that take part, where they are not the bins of all features.
+        Columns are whole numbers, none negative. Keys are feature names; each result (columns x groups) goes to the
+        owner of that feature alone. All of it is one release; `sensitivity` bounds the l2 norm of what one record
+        adds to all sums, an equal part of its square for each feature and attribute; one that is replaced moves them
+        by sqrt(2) times that. `widths`: public columns of the features of all parties that take part, where they are
+        not the bins of all features.
         """
         ...
 
@@ -97,7 +98,7 @@ class Statistics(Protocol):
         ...
 
     def deviation(self, sensitivity: float) -> float:
-        """Standard deviation of the noise in `group_sums`, known to all."""
+        """Standard deviation of the noise in `group_sums` of this sensitivity, known to all."""
         ...
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:

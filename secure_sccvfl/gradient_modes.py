@@ -51,7 +51,7 @@ def plain_columns(scheme: Scheme) -> list[int]:
 
 
 def dp_config(options: RunOptions) -> DpConfig:
-    return DpConfig(noise=options.noise, steps=options.dp_steps, sampling=nearest_sampling(options.dp_sampling))
+    return DpConfig(steps=options.dp_steps, sampling=nearest_sampling(options.dp_sampling))
 
 
 def split_config(options: RunOptions) -> SplitConfig:
@@ -70,7 +70,7 @@ def mode_plan(scheme: Scheme, options: RunOptions) -> ReleasePlan:
 
 
 def run_multiplier(options: RunOptions) -> float:
-    """Noise over sensitivity of every release of the run: statistics of s and steps of `dp` fit the cap together."""
+    """Hidden noise over sensitivity of every release: statistics of s and steps of `dp` fit the cap together."""
     config = dp_config(options)
     steps = ((config.sampling, config.steps),) if options.mode == "dp" else ()
     return noise_multiplier(options.epsilon, options.delta, options.charged, steps)

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import expit, log_softmax, softmax
 
+from accounting.events import Sensitivity
 from secure_sccvfl.data import Task
 from secure_sccvfl.engine import CURVATURE, MARGIN, SIGN_WIDTH, Blocks, Held, Measures, Step
 from secure_sccvfl.hsic import Grid, dependence
@@ -88,7 +89,8 @@ class PlainEngine:
     ) -> tuple[dict[str, np.ndarray], ...]:
         chosen = self._indicators(groups, counts)
         check_columns(columns, len(chosen), row_bound(sensitivity, len(columns), len(counts)))
-        noisy = self.noise.release({k: v.T @ chosen for k, v in columns.items()}, name, sensitivity)
+        sums = {k: v.T @ chosen for k, v in columns.items()}
+        noisy = self.noise.release(sums, name, Sensitivity.of_counts(sensitivity))
         cuts = pairwise(np.cumsum([0, *counts]))
         return tuple({k: v[:, low:high] for k, v in noisy.items()} for low, high in cuts)
 
@@ -104,7 +106,8 @@ class PlainEngine:
             for k, v in columns.items()
         }
         width = max(v.shape[1] for v in columns.values())
-        noisy = self.noise.release(exact, name, grid.joint_sensitivity(width, counts, len(columns)))
+        sensitivity = Sensitivity.of_any(grid.joint_sensitivity(width, counts, len(columns)), grid.unit**2)
+        noisy = self.noise.release(exact, name, sensitivity)
         return tuple({k: float(v[j]) for k, v in noisy.items()} for j in range(len(counts)))
 
     def _indicators(self, groups: Sequence[Held], counts: Sequence[int]) -> np.ndarray:
@@ -115,7 +118,7 @@ class PlainEngine:
         return one_hot(codes, counts, slice(0, rows)).astype(float)
 
     def deviation(self, sensitivity: float) -> float:
-        return self.noise.deviation(sensitivity)
+        return self.noise.deviation(Sensitivity.of_counts(sensitivity))
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
         return dict(values)

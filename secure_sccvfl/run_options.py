@@ -15,6 +15,7 @@ from secure_sccvfl.discovery import DiscoveryConfig, Rule
 from secure_sccvfl.encoders import EncoderKind
 from secure_sccvfl.engine import ConsistencyKind
 from secure_sccvfl.generators import GeneratorConfig, GeneratorKind, Source
+from secure_sccvfl.noise import Budget
 from secure_sccvfl.party_data import (
     PartyData,
     Scheme,
@@ -108,8 +109,12 @@ class RunOptions:
 
     @property
     def charged(self) -> int:
-        """How many releases the budget is planned for."""
-        return self.refreshes + 1 + self.conditional + (self.source == "moments")
+        """How many releases of statistics of s the budget is planned for."""
+        return self.train_config().charged
+
+    def simulated_budget(self, parties: int) -> Budget:
+        """The same cap, releases and noise for a simulation in the clear."""
+        return Budget(self.epsilon, self.delta, self.charged, self.noise, parties)
 
     def policy(self) -> PolicyCard | None:
         if not self.card:

@@ -73,6 +73,11 @@ class TrainConfig:
         if min(self.warmup, self.steps, self.check_every, self.patience) < 1 or self.refreshes < 0:
             raise ValueError("warmup, steps, check_every and patience must be at least 1, refreshes at least 0")
 
+    @property
+    def charged(self) -> int:
+        """How many releases of statistics of s a run makes, for which its budget is planned."""
+        return self.refreshes + 1 + self.discovery.conditional + (self.generator.source == "moments")
+
 
 def warmup_steps(config: TrainConfig) -> int:
     """Steps before consistency: as many after each release of the sketch."""
