@@ -75,8 +75,8 @@ def exact_figures(dataset: str, folder: Path) -> tuple[dict[str, Any], list[int]
     parties = [party.take(test) for party in make_parties(data)]
     models = [load_model(folder / f"party-{p.rank}" / "model", p.layout) for p in parties]
     encoded = np.hstack([m.encoder(p.units) for m, p in zip(models, parties, strict=True)])
-    weight = decode(sum(m.weight for m in models), HEAD_BITS)  # type: ignore[arg-type]
-    logits = encoded @ weight + decode(sum(m.bias for m in models), HEAD_BITS)  # type: ignore[arg-type]
+    weight = decode(np.sum([m.weight for m in models], axis=0), HEAD_BITS)
+    logits = np.add(encoded @ weight, decode(np.sum([m.bias for m in models], axis=0), HEAD_BITS))
     label, codes = data.label.values[test], data.protected[0].codes[test]
     table = group_table(logits, label, codes, data.task)
     groups = {int(row["group"]): row for row in table}

@@ -20,7 +20,7 @@ adds its own copy to its share: shares are made fresh before they are opened, so
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -33,11 +33,11 @@ from protocols.ring import Words
 NoiseKind = Literal["dealer+holder", "dealer", "all-parties"]
 
 
-def copies(kind: NoiseKind, parties: int) -> int:
-    """How many full-scale copies of noise a released value carries."""
+def copies(kind: NoiseKind, parties: int, holders: int = 1) -> int:
+    """How many full-scale copies of noise a released value carries that has this many holders."""
     if kind not in get_args(NoiseKind):
         raise ProtocolError(f"unknown noise {kind!r}; use {', '.join(get_args(NoiseKind))}")
-    return {"dealer+holder": 2, "dealer": 1, "all-parties": parties}[kind]
+    return {"dealer+holder": 1 + holders, "dealer": 1, "all-parties": parties}[kind]
 
 
 def hidden_copies(kind: NoiseKind, parties: int) -> int:
@@ -50,13 +50,17 @@ def copies_against_dealer(kind: NoiseKind, parties: int) -> int:
     return copies(kind, parties) - (kind != "all-parties")
 
 
-def deviation(kind: NoiseKind, sigma: float, parties: int) -> float:
+def deviation(kind: NoiseKind, sigma: float, parties: int, holders: int = 1) -> float:
     """Standard deviation of all copies together: public, for scores and p-values."""
-    return sigma * math.sqrt(copies(kind, parties))
+    return sigma * math.sqrt(copies(kind, parties, holders))
 
 
-def noise_share(party: Party, kind: NoiseKind, sigma: float, rows: int, holders: Sequence[int]) -> Words:
-    """This party's share of the noise for `rows` x len(holders) values; column j belongs to holders[j]."""
+def noise_share(party: Party, kind: NoiseKind, sigma: float, rows: int, holders: Sequence[Collection[int]]) -> Words:
+    """This party's share of the noise for `rows` x len(holders) values; column j belongs to all of holders[j].
+
+    A column of several holders (of the label and of s, say) carries a copy of each: who lacks one of their secrets
+    lacks the dealer's copy and one more.
+    """
     shape = (rows, len(holders))
     copies(kind, party.parties)
     share = np.zeros(shape, np.int64)
@@ -64,7 +68,7 @@ def noise_share(party: Party, kind: NoiseKind, sigma: float, rows: int, holders:
         share += party.take("noise", shape, sigma)["e"]
     if kind == "all-parties":
         share += discrete_gaussian(sigma, shape)
-    elif kind == "dealer+holder" and party.rank in holders:
-        own = np.flatnonzero(np.array(holders) == party.rank)
+    elif kind == "dealer+holder":
+        own = [column for column, ranks in enumerate(holders) if party.rank in ranks]
         share[:, own] += discrete_gaussian(sigma, (rows, len(own)))
     return share

@@ -23,33 +23,34 @@ from protocols.runtime import Session
 from secure_sccvfl.run_options import RunOptions
 
 LEDGER = "ledger.jsonl"
+EVALUATIONS = "evaluation.jsonl"
+"""What was told of held-out records, beside the ledger of training."""
 
 
-def ledger_folder(options: RunOptions, session: Session) -> Path:
+def ledger_folder(options: RunOptions, session: Session, home: Path | None = None) -> Path:
     """The folder of this party's ledgers, their sets of records, and the key of these.
 
     One for all records of a consortium, whatever the description of them is called: without a folder of its own it
-    lies beside that. Public benchmark data have nothing to protect, so there the ledger is of the run alone.
+    lies beside that. Public benchmark data have nothing to protect, so there the ledger is of the run alone, whose
+    folder is `home` where that is not the session's.
     """
     if options.ledger or not options.pooled:
         folder = Path(options.ledger) if options.ledger else Path(options.dataset).parent / "sccvfl-ledgers"
         old = sorted(folder.glob(f"*/party-{session.rank}/{LEDGER}"))
         if old:
             raise ConfigError(
-                f"{old[0].parent.parent.name} in {folder.name} is a ledger of version 1, one for each set of records; "
+                f"{old[0].parent.parent.name} in {folder.name} is a ledger of version 1, one for a set of records; "
                 "this version keeps one for all. Move the old ones away, and subtract what they spent from the cap"
             )
         return folder / f"party-{session.rank}"
-    if session.folder is None:
+    own = home or session.folder
+    if own is None:
         raise ConfigError("a run needs a folder for its ledger")
-    return session.folder
+    return own
 
 
-def open_budget(
-    options: RunOptions, session: Session, epsilon: float, delta: float, rows: int, file: str = LEDGER
-) -> tuple[Budget, Path]:
+def open_budget(place: Path, epsilon: float, delta: float, rows: int, file: str = LEDGER) -> tuple[Budget, Path]:
     """This party's ledger of this name, for releases about `rows` records, and where it lies."""
-    place = ledger_folder(options, session)
     place.mkdir(parents=True, exist_ok=True)
     try:
         check_target(epsilon, delta, rows)

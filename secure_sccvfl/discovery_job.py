@@ -17,7 +17,7 @@ from protocols.config import ConfigError, SessionConfig
 from protocols.releases import ReleasePlan
 from protocols.runtime import Session
 from secure_sccvfl.audit import AuditLog
-from secure_sccvfl.budgets import open_budget, spent_figures
+from secure_sccvfl.budgets import ledger_folder, open_budget, spent_figures
 from secure_sccvfl.charging import Charger, refusals_in_one_line
 from secure_sccvfl.discovery import Discovery, Finding, Sketch
 from secure_sccvfl.jobs import Progress
@@ -57,7 +57,7 @@ class DiscoveryJob:
         check_alignment(session, data.ids, scheme.parties)
         card = options.policy()
         compare_public(session, scheme, card)
-        budget, ledger = open_budget(options, session, options.epsilon, options.delta, rows)
+        budget, ledger = open_budget(ledger_folder(options, session), options.epsilon, options.delta, rows)
         records = record_key(session, ledger.parent).tags(data.ids[self.about])
         multiplier = noise_multiplier(options.epsilon, options.delta, options.charged)
         charger = Charger(session, budget, multiplier, session.agree_on_name(), records, options.noise)

@@ -234,7 +234,7 @@ def _noisy_sum(
         logits = party.zero_share((len(scores), 1)) + encode(scores[:, None])
         weight = evaluate(party, "sigmoid", logits, LOGIT_BOUND, FRACTION_BITS, WEIGHT_BITS) - label
         sums = weighted_sums(party, gradients, widths, secret_batch(party, weight, event.sampling))
-        noise = noise_share(party, kind, event.sigma * 2**SUM_BITS, sum(widths), (holder,))[:, 0]
+        noise = noise_share(party, kind, event.sigma * 2**SUM_BITS, sum(widths), [(holder,)])[:, 0]
         ends = np.cumsum(widths)
         opened = session.open_each(
             [

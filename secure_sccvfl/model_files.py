@@ -25,9 +25,9 @@ from secure_sccvfl.encoders import Encoder, FeatureEncoder, PlainEncoder
 from secure_sccvfl.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.parties import Party
 from secure_sccvfl.policy import Role, Roles
-from secure_sccvfl.run_options import Evaluation
 from secure_sccvfl.split_encoder import MlpEncoder
 from secure_sccvfl.splits import SplitKind
+from secure_sccvfl.training import EvaluationKind
 from secure_sccvfl.units import Layout
 
 
@@ -47,7 +47,7 @@ class HeldOut:
 
     split: SplitKind
     pooled: bool
-    evaluation: Evaluation
+    evaluation: EvaluationKind
     parts: Mapping[str, str]
 
 

@@ -35,8 +35,8 @@ from typing import Any
 
 import numpy as np
 
+from accounting.events import Sensitivity
 from protocols import arithmetic, noise
-from protocols.noise import NoiseKind
 from protocols.releases import Release
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.runtime import Session, words_of
@@ -69,14 +69,9 @@ class Sums:
         return {"right": 1, **cells, **{f"flips {judge}": 1 for judge in self.judges}}
 
     @property
-    def added(self) -> float:
-        """Joint l2 sensitivity to adding or removing one record."""
-        return SLACK * math.sqrt(len(self.widths))
-
-    @property
-    def replaced(self) -> float:
-        """The same to replacing one."""
-        return math.sqrt(2) * self.added
+    def sensitivity(self) -> Sensitivity:
+        """Joint l2 sensitivity: nothing that a record adds is negative."""
+        return Sensitivity.of_counts(SLACK * math.sqrt(len(self.widths)))
 
     def release(self, parties: int) -> Release:
         shape = (sum(self.widths.values()),)
@@ -91,9 +86,15 @@ class Sums:
 class NoisyEvaluation:
     """One party's part in one noisy evaluation of shared logits."""
 
-    def __init__(self, secret: SecureEvaluation, charger: Charger, kind: NoiseKind) -> None:
-        self._secret, self._charger, self._kind = secret, charger, kind
+    def __init__(self, secret: SecureEvaluation, charger: Charger) -> None:
+        self._secret, self._charger = secret, charger
         self._session: Session = secret.session
+        self._holders = {secret.label_holder, secret.group_holder}
+
+    def deviation(self, layout: Sums) -> float:
+        """Standard deviation of all copies of noise in every sum; public."""
+        sigma = self._charger.event(NAME, layout.sensitivity).sigma
+        return noise.deviation(self._charger.noise, sigma, self._session.parties, len(self._holders))
 
     def sums(
         self,
@@ -109,12 +110,11 @@ class NoisyEvaluation:
         else:
             made = self._classes(layout, logits, label, groups, copies)
         exact = np.concatenate([made[name] for name in layout.widths])
-        event = self._charger.charge(NAME, layout.added, layout.replaced)
-        holders = tuple({self._secret.label_holder, self._secret.group_holder})
-        share = noise.noise_share(
-            self._session.party, self._kind, event.sigma * 2.0**WIDE_BITS, len(exact), [holders]
-        )
-        opened = self._session.open(self._session.wrap(exact + share[:, 0], WIDE_BITS), self._session.declared(NAME))
+        event = self._charger.charge(NAME, layout.sensitivity)
+        unit, kind = 2.0**WIDE_BITS, self._charger.noise
+        share = noise.noise_share(self._session.party, kind, event.sigma * unit, len(exact), [self._holders])
+        noisy = self._session.wrap(exact + share[:, 0], WIDE_BITS)
+        opened = self._session.open(noisy, self._session.declared(NAME))
         if opened is None:
             raise ValueError("the evaluation must go to every party")
         return layout.take_apart(opened.numpy().astype(float))

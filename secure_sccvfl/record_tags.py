@@ -29,6 +29,7 @@ from protocols.errors import LocalError, ProtocolError
 from protocols.private import private
 from protocols.randomness import KEY_BYTES, fresh_key
 from protocols.runtime import Session
+from secure_sccvfl.splits import Split
 
 NAME = "records.key"
 NONE, UNUSED, USED, LOST = range(4)
@@ -64,6 +65,10 @@ class RecordKey:
             return one.digest()
 
         return RecordSet(np.frombuffer(b"".join(map(tag, ids)), "<u8"))
+
+    def parts(self, ids: np.ndarray, split: Split) -> dict[str, RecordSet]:
+        """The sets of training, validation and test records."""
+        return {name: self.tags(ids[getattr(split, name)]) for name in ("train", "validation", "test")}
 
     def __repr__(self) -> str:
         return "<key of records>"

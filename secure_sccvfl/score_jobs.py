@@ -30,7 +30,7 @@ from protocols.private import private
 from protocols.releases import ANY, Release, ReleasePlan
 from protocols.ring import FRACTION_BITS, Words
 from protocols.runtime import Session
-from secure_sccvfl.budgets import ledger_folder, open_budget
+from secure_sccvfl.budgets import EVALUATIONS, keep_copy, ledger_folder, open_budget, spent_figures
 from secure_sccvfl.charging import Charger, refusals_in_one_line
 from secure_sccvfl.displacements import Displacements
 from secure_sccvfl.evaluation_record import record, recorded
@@ -41,7 +41,7 @@ from secure_sccvfl.own_files import read_table
 from secure_sccvfl.parties import Party
 from secure_sccvfl.party_data import Scheme
 from secure_sccvfl.phases import PhaseMeter
-from secure_sccvfl.record_tags import record_key, tagged_parts
+from secure_sccvfl.record_tags import record_key
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.schema import DataError
 from secure_sccvfl.secure_engine import SecureEngine
@@ -77,14 +77,11 @@ class _WithModel:
         return model
 
     @staticmethod
-    def compare(session: Session, model: PartyModel, scheme: Scheme) -> None:
+    def compare(session: Session, model: PartyModel) -> None:
         """The parts must be of one run, and say the same of its records."""
         told = session.swap_bytes("model", model.public())
-        odd = [rank for rank, public in enumerate(told) if public != told[0]]
-        if odd:
-            raise ProtocolError(
-                f"the parts of the model do not belong together: {scheme.parties[odd[0]]} has another"
-            )
+        if len(set(told)) > 1:
+            raise ProtocolError("the parts of the model differ: they are of different runs, or one was changed")
 
     @staticmethod
     def engine(session: Session, model: PartyModel, scheme: Scheme) -> tuple[SecureEngine, Head]:
@@ -102,7 +99,7 @@ class _WithModel:
 
 def as_trained(options: RunOptions, given: Mapping[str, Any], model: PartyModel) -> RunOptions:
     """Options whose held-out records, and what may be told of them, are those of the model; others are refused."""
-    fixed = {"seed": model.seed}
+    fixed: dict[str, Any] = {"seed": model.seed}
     fixed |= {name: getattr(model.held_out, name) for name in ("split", "pooled", "evaluation")}
     for name, value in fixed.items():
         if given.get(name, value) != value:
@@ -171,10 +168,10 @@ class EvaluateJob(_WithModel):
         with meter.phase("evaluation"):
             progress("alignment", 0, 3)
             check_alignment(session, data.ids, data.scheme.parties)
-            self.compare(session, model, data.scheme)
+            self.compare(session, model)
             folder = model_folder(self.options.model, self.rank)
-            place = ledger_folder(self.options, self.rank, folder.parent)
-            parts = tagged_parts(record_key(session, place), data)
+            place = ledger_folder(self.options, session, folder.parent)
+            parts = record_key(session, place).parts(data.ids, data.split)
             self._same_records(session, {name: part.digest for name, part in parts.items()})
             about = f"{model.run} {self.options.evaluation} {' '.join(self.judges)}"
             figures = recorded(session, folder, about)
@@ -211,23 +208,25 @@ class EvaluateJob(_WithModel):
             session, scheme.task, scheme.label_holder, scheme.group_holders[0], options.min_group
         )
         label, first = self.test.label, self.test.protected[0]
-        told = {"evaluation": {"kind": options.evaluation, "min_group": options.min_group}}
+        told: dict[str, Any] = {"evaluation": {"kind": options.evaluation, "min_group": options.min_group}}
         if not self.noisy:
             opened = secret.metrics(plain, label, first.codes, len(first.groups), copies)
             return {**told, **exact_figures(opened, self.judges, len(first.groups)), "noise": {}}
-        charger = self._charger(session, place, test)
-        sums = NoisyEvaluation(secret, charger, options.noise).sums(self.sums, plain, label, first.codes, copies)
-        deviation = charger.deviation(self.sums.replaced)
+        cap, delta = options.evaluation_epsilon, options.evaluation_delta
+        budget, ledger = open_budget(place, cap, delta, self.test.rows, EVALUATIONS)
+        multiplier = noise_multiplier(cap, delta, options.evaluations)
+        # New noise needs a new name in the ledger, whatever model it is about.
+        charger = Charger(session, budget, multiplier, session.agree_on_name(), test, options.noise)
+        noisy = NoisyEvaluation(secret, charger)
+        sums = noisy.sums(self.sums, plain, label, first.codes, copies)
+        if session.folder is not None:
+            keep_copy(ledger, session.folder)
         scales = {judge: share_of_copies(of) for judge, (_, of) in copies.items()}
-        budget = charger.budget
-        told["evaluation"] |= {
-            "epsilon_rdp": budget.spent_on(test).renyi,
-            "delta": budget.terms.delta,
-            "cap": budget.terms.epsilon,
-            "noise": options.noise,
-            "deviation": deviation,
+        told["evaluation"] |= {**spent_figures(budget, options.noise), "deviation": noisy.deviation(self.sums)}
+        return {
+            **told,
+            **figures_of(self.sums, sums, scales, noisy.deviation(self.sums), self.test.rows, options.min_group),
         }
-        return {**told, **figures_of(self.sums, sums, scales, deviation, self.test.rows, options.min_group)}
 
     def _own_copies(self, session: Session, engine: SecureEngine, head: Head, plain: Words) -> tuple[Words, Copies]:
         """Test records under the run's own generator, tables as released, the direction chosen in secret."""
@@ -288,7 +287,7 @@ class PredictJob(_WithModel):
         with meter.phase("prediction"):
             progress("alignment", 0, 2)
             check_alignment(session, self.ids, self.scheme.parties)
-            self.compare(session, self.model, self.scheme)
+            self.compare(session, self.model)
             engine, head = self.engine(session, self.model, self.scheme)
             progress("scoring", 1, 2)
             shared = engine.shared_logits(head, {session.rank: self.model.encoder(self.party.units)})

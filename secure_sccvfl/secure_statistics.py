@@ -145,7 +145,9 @@ class SecureStatistics:
         pieces = [(rows, part) for rows in blocks for part in parts]
         norms = statistics.squared_norms(self._session.party, table, grid.divisor, pieces)
         event = self._charger.charge(name, sensitivity)
-        noisy = norms.reshape(features, len(counts)) + self._noise_share(event, scale, features, self._holders)
+        noisy = norms.reshape(features, len(counts)) + self._noise_share(
+            event, scale, features, self._spread([1] * len(counts))
+        )
         opened = self._open(name, {rank: dict.fromkeys(part, 1) for rank, part in layout.items()}, noisy)
         if opened is None:
             return tuple({} for _ in counts)
@@ -167,9 +169,9 @@ class SecureStatistics:
             raise DataError(f"party {self._session.rank}: columns differ from the public ones {dict(agreed)}")
         return {k: columns[k] for k in agreed}
 
-    def _spread(self, counts: Sequence[int]) -> list[int]:
+    def _spread(self, counts: Sequence[int]) -> list[tuple[int]]:
         """The holder of each column of a table."""
-        return [holder for holder, count in zip(self._holders, counts, strict=True) for _ in range(count)]
+        return [(holder,) for holder, count in zip(self._holders, counts, strict=True) for _ in range(count)]
 
     def _table(
         self,
@@ -241,7 +243,7 @@ class SecureStatistics:
                 table[:, np.concatenate([np.arange(*cuts[j]) for j in held])] = made
         return table
 
-    def _noise_share(self, event: Event, unit: float, rows: int, holders: Sequence[int]) -> Words:
+    def _noise_share(self, event: Event, unit: float, rows: int, holders: Sequence[tuple[int]]) -> Words:
         """Copies of noise, each of the event's sigma, counted in `unit`s."""
         return noise.noise_share(self._session.party, self._charger.noise, event.sigma / unit, rows, holders)
 

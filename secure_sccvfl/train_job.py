@@ -6,6 +6,7 @@ What it opens is in `plan` and, with reasons, in SECURITY.md. Options are those 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from protocols.errors import ProtocolError
 from protocols.releases import ReleasePlan
 from protocols.runtime import Session
 from secure_sccvfl.audit import AuditLog
-from secure_sccvfl.budgets import keep_copy, open_budget, spent_figures
+from secure_sccvfl.budgets import keep_copy, ledger_folder, open_budget, spent_figures
 from secure_sccvfl.charging import Charger, refusals_in_one_line
 from secure_sccvfl.checkpoints import Checkpoints
 from secure_sccvfl.dp_training import DpModel
@@ -29,7 +30,7 @@ from secure_sccvfl.gradient_modes import (
     run_split,
 )
 from secure_sccvfl.jobs import Progress
-from secure_sccvfl.model_files import PartyModel, save_model
+from secure_sccvfl.model_files import HeldOut, PartyModel, save_model
 from secure_sccvfl.party_data import Scheme
 from secure_sccvfl.phases import PhaseMeter
 from secure_sccvfl.policy import PolicyCard
@@ -75,8 +76,9 @@ class TrainJob:
             compare_public(session, scheme, self.card)
             name = session.agree_on_name()
         rows = len(data.split.train)
-        budget, ledger = open_budget(options, session, options.epsilon, options.delta, rows)
-        records = record_key(session, ledger.parent).tags(data.ids[data.split.train])
+        budget, ledger = open_budget(ledger_folder(options, session), options.epsilon, options.delta, rows)
+        parts = record_key(session, ledger.parent).parts(data.ids, data.split)
+        records = parts["train"]
         charger = Charger(session, budget, run_multiplier(options), name, records, options.noise)
         statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, rows, charger)
         engine = SecureEngine(session, statistics, scheme.label_holder, scheme.group_holders)
@@ -121,7 +123,7 @@ class TrainJob:
             model = trainer.run(state=state, phase=meter.phase)
         if shown is not None and folder is not None:
             keep_gradients(folder, shown)
-        mine = self._keep(session, engine, model, name)
+        mine = self._keep(session, engine, model, name, {part: known.digest for part, known in parts.items()})
         if folder is not None:
             keep_copy(ledger, folder)
         privacy = spent_figures(budget, options.noise)
@@ -151,24 +153,26 @@ class TrainJob:
             "cost": meter.costs,
         }
 
-    def _keep(self, session: Session, engine: SecureEngine, model: Model, name: str) -> str:
+    def _keep(self, session: Session, engine: SecureEngine, model: Model, name: str, parts: Mapping[str, str]) -> str:
         """Save this party's part of the model."""
         weight, bias = engine.unscaled(model.head)
+        options = self.options
         own = PartyModel(
-            name,
-            session.rank,
-            session.parties,
-            self.data.scheme.digest(),
-            model.task,
-            model.temperature,
-            model.lam,
-            dict(model.roles.of),
-            self.options.train_config().generator,
-            self.options.seed,
-            model.encoders[session.rank],
-            model.sketches,
-            weight,
-            bias,
-            model.moments,
+            run=name,
+            rank=session.rank,
+            parties=session.parties,
+            scheme=self.data.scheme.digest(),
+            task=model.task,
+            temperature=model.temperature,
+            lam=model.lam,
+            roles=dict(model.roles.of),
+            generator=options.train_config().generator,
+            seed=options.seed,
+            held_out=HeldOut(options.split, options.pooled, options.evaluation, parts),
+            encoder=model.encoders[session.rank],
+            sketches=model.sketches,
+            weight=weight,
+            bias=bias,
+            moments=model.moments,
         )
         return save_model(own, session.folder / "model") if session.folder is not None else ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, astuple, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -36,6 +36,8 @@ from secure_sccvfl.generators import (
 from secure_sccvfl.parties import Party, make_parties
 from secure_sccvfl.policy import PolicyCard, Roles
 from secure_sccvfl.splits import Split
+
+EvaluationKind = Literal["noisy", "exact"]
 
 EDITED_ROWS = 20_000
 TEMPERATURES = tuple(float(t) for t in np.geomspace(0.5, 3.0, 25))

@@ -33,7 +33,7 @@ def fits(drawn: np.ndarray, deviation: float) -> bool:
 class Noiseless(SecureStatistics):
     """The test switch: no configuration of a run makes one of these."""
 
-    def _noise_share(self, event: Any, unit: float, rows: int, holders: Sequence[int]) -> np.ndarray:
+    def _noise_share(self, event: Any, unit: float, rows: int, holders: Sequence[tuple[int]]) -> np.ndarray:
         return np.zeros((rows, len(holders)), np.int64)
 
 

@@ -1,7 +1,10 @@
 """Figures of a test part in secret against the plaintext evaluation: floors, and the noise that was paid for."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
 from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
@@ -77,3 +80,54 @@ def test_without_a_floor_the_gap_would_tell_it():
     found, (logits, _, codes) = exact((150, 1), 1)
     alone, others = (logits[codes == 1] > 0).mean(), (logits[codes == 0] > 0).mean()
     assert found["metrics"]["dp_gap"] == pytest.approx(abs(alone - others), abs=0.01)
+
+
+def noisy(repeats, tmp_path, kind="dealer+holder", parties=3, holders=(LABEL, GROUPS)):
+    """Noise in the opened sums, over `repeats` evaluations of the same few people, and its stated deviation."""
+    logits, label, codes, edited = people((30, 20))
+    of = Copies(np.arange(len(codes)), np.ones(len(codes)))
+    layout = Sums("binary", 2, ("own",))
+    records = RecordSet(np.arange(len(codes), dtype=np.uint64))
+    shown = (logits > 0)[:, 0]
+    cells = np.zeros((2, 2, 2))
+    np.add.at(cells, (codes, label, shown.astype(int)), 1)
+    exact = np.concatenate([[(shown == label).sum()], cells.reshape(-1), [((edited > 0)[:, 0] != shown).sum()]])
+
+    def job(session):
+        budget = Budget.in_memory(4.0, 1e-5)
+        off = []
+        for number in range(repeats):
+            budget = Budget.in_memory(4.0, 1e-5)
+            charger = Charger(session, budget, noise_multiplier(4.0, 1e-5, 1), f"run {number}", records, kind)
+            secret = SecureEvaluation(session, "binary", holders[0], holders[1], 20)
+            own = (label if session.rank == holders[0] else None, codes if session.rank == holders[1] else None)
+            copies = {"own": (shares(session, edited), of)}
+            evaluation = NoisyEvaluation(secret, charger)
+            found = evaluation.sums(layout, shares(session, logits), *own, copies)
+            off.append(np.concatenate(list(found.values())) - exact)
+        return np.array(off), evaluation.deviation(layout), budget.spent.renyi
+
+    release = replace(layout.release(parties), times=repeats)
+    return run_session(job, parties, ReleasePlan([release]))[0]
+
+
+@pytest.mark.chance(2e-10)  # both ends of a chi-square at 1e-10
+@pytest.mark.parametrize(
+    ("kind", "holders", "copies"),
+    [("dealer+holder", (0, 1), 3), ("dealer+holder", (1, 1), 2), ("dealer", (0, 1), 1), ("all-parties", (0, 1), 3)],
+)
+def test_noise_of_the_stated_deviation_is_in_every_sum(tmp_path, kind, holders, copies):
+    """600 samples: noise of 2/3 or 3/2 of the deviation is caught with chance above .99 and .999.
+
+    Without the copy of one holder (deviation .82 of three copies) it is caught too, with chance above .5.
+    """
+    off, deviation, spent = noisy(60, tmp_path, kind, holders=holders)
+    assert off.shape == (60, 10)
+    assert spent <= 4.0
+    event = Sums("binary", 2, ("own",)).sensitivity
+    hidden = 1 if kind == "all-parties" else min(copies, 2)
+    sigma = noise_multiplier(4.0, 1e-5, 1) * event.replaced / np.sqrt(hidden)
+    assert deviation == pytest.approx(sigma * np.sqrt(copies))
+    low, high = chi2.ppf([1e-10, 1 - 1e-10], off.size)
+    assert low <= (off**2).sum() / deviation**2 <= high
+    assert off[:, 0].std() > 0, "no two evaluations carry the same noise"

@@ -74,10 +74,10 @@ def test_no_record_moves_the_sums_by_more_than_the_sensitivity():
         for d in (0, 1)
         for f in (0, 1)
     ]
-    assert max(np.linalg.norm(row) for row in rows) <= LAYOUT.added
+    assert max(np.linalg.norm(row) for row in rows) <= LAYOUT.sensitivity.added
     moved = max(np.linalg.norm(a - b) for a in rows for b in rows)
-    assert moved <= LAYOUT.replaced
-    assert moved > 0.8 * LAYOUT.replaced, "the bound is not far from what is reached"
+    assert moved <= LAYOUT.sensitivity.replaced
+    assert moved > 0.8 * LAYOUT.sensitivity.replaced, "the bound is not far from what is reached"
 
 
 def test_rates_that_rest_on_too_few_records_are_not_told():
@@ -116,4 +116,4 @@ def test_regression_and_several_classes_have_their_own_sums():
 def test_copies_of_a_record_weigh_one_together_at_most():
     of = Copies(np.array([0, 0, 1, 2, 2, 2]), np.array([0.5, 0.5, 1.0, 0.7, 0.7, 0.6]))
     assert share_of_copies(of) == pytest.approx(2.0 / 4.0)
-    assert math.isclose(Sums("binary", 2, ("a", "b", "own")).added ** 2, 5, rel_tol=3e-3)
+    assert math.isclose(Sums("binary", 2, ("a", "b", "own")).sensitivity.added ** 2, 5, rel_tol=3e-3)
