@@ -27,7 +27,7 @@ from secure_sccvfl.party_data import (
 )
 from secure_sccvfl.policy import PolicyCard, read_card, shipped_card
 from secure_sccvfl.splits import SplitKind
-from secure_sccvfl.training import TrainConfig
+from secure_sccvfl.training import EvaluationKind, TrainConfig
 
 Mode = Literal["sealed", "split", "dp"]
 
@@ -37,6 +37,8 @@ class RunOptions:
     """One field per option. `card` is a path or "shipped"; `ledger` a folder that outlives runs.
 
     `dp_sampling`: chance of a record to take part in a step of mode `dp`, rounded to a multiple of 2^-16.
+    `evaluation`: how validation and test records are looked at. "noisy": what is opened about them has noise and is
+    charged to a budget of their own; "exact" is not private, and the default for public benchmark data alone.
     """
 
     dataset: str = "german"
@@ -48,6 +50,10 @@ class RunOptions:
     delta: float = 1e-5
     refreshes: int = 4
     noise: NoiseKind = "dealer+holder"
+    evaluation: EvaluationKind = "exact"
+    evaluation_epsilon: float = 2.0
+    evaluation_delta: float = 1e-5
+    min_group: int = 20
     rule: Rule = "fractions"
     conditional: bool = False
     encoder: EncoderKind = "plain"
@@ -79,17 +85,21 @@ class RunOptions:
                 _check_kind(name, options[name], hint)
         given = {**options}
         given.setdefault("pooled", is_benchmark(given.get("dataset", cls.dataset)))
+        given.setdefault("evaluation", "exact" if given["pooled"] else "noisy")
         if "lambdas" in given:
             given["lambdas"] = tuple(float(v) for v in given["lambdas"])
         made = cls(**given)
         try:
             check_target(made.epsilon, made.delta)
+            check_target(made.evaluation_epsilon, made.evaluation_delta)
             made.train_config()
             nearest_sampling(made.dp_sampling)
         except (ValueError, TypeError) as error:
             raise ConfigError(str(error)) from None
         if made.dp_steps < 1:
             raise ConfigError(f"dp_steps must be at least 1, got {made.dp_steps}")
+        if made.min_group < 1:
+            raise ConfigError(f"min_group must be at least 1, got {made.min_group}")
         return made
 
     def train_config(self) -> TrainConfig:
@@ -102,6 +112,7 @@ class RunOptions:
             refreshes=self.refreshes,
             warmup=self.warmup,
             steps=self.steps,
+            evaluation=self.evaluation,
             discovery=discovery,
             generator=generator,
         )
