@@ -136,7 +136,7 @@ class WholeRun:
         benchmark_harness.hand_out(data, verdicts, self.folder)
         drawn = draw(data, split.test, verdicts["ot"], roles.named("M"), options.seed) if verdicts else []
         budget = options.simulated_budget(self.parties)
-        config, seed = options.train_config(), options.seed
+        config, seed = replace(options.train_config(), evaluation="exact"), options.seed
         return benchmark_harness.baselines(data, split, roles, verdicts, config, budget, seed), drawn
 
     def _label_inference(self) -> list[dict[str, Any]]:

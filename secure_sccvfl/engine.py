@@ -23,9 +23,6 @@ ConsistencyKind = Literal["squared", "l1"]
 # Bound on the second derivative of the loss in a logit.
 CURVATURE: Mapping[Task, float] = {"binary": 0.25, "multiclass": 0.5, "regression": 1.0}
 
-# An objective must fall by this much to count as better.
-MARGIN = 1e-5
-
 # Half-width of the smooth sign in the l1 consistency gradient.
 SIGN_WIDTH = 0.02
 
@@ -143,14 +140,10 @@ class Engine(Statistics, Protocol):
         """
         ...
 
-    def objective(self, head: Any, batch: Any, penalty: Any | None, step: Step) -> Any:
-        """Loss plus weighted consistency of a batch, as a handle for `improves`."""
-        ...
+    def check_range(self, head: Any, batch: Any) -> None:
+        """Raise if logits of this batch, or of the last step of training, are where training goes wrong.
 
-    def improves(self, objective: Any, best: Any | None) -> bool:
-        """Whether an objective is below the best so far by more than MARGIN; opens this one bit.
-
-        A secret engine looks at the same time whether logits are in the range of its sigmoid, and raises.
+        A secret engine opens one bit, whether any is outside the range of its sigmoid; it is 0 in a run that goes on.
         """
         ...
 
@@ -158,11 +151,26 @@ class Engine(Statistics, Protocol):
         """Opens the scalars of `Measures`."""
         ...
 
+    def choose(self, choice: Any | None, head: Any, batch: Any, penalty: Any, target: float) -> Any:
+        """A choice among the heads so far and this one: the first whose relative gap is at most `target`.
+
+        The last one, if none is. Opens nothing.
+        """
+        ...
+
+    def chosen(self, choice: Any) -> Any:
+        """The head of a choice; a secret engine does not know which it is."""
+        ...
+
     def coolest(self, head: Any, batch: Any, temperatures: Sequence[float]) -> int:
         """Which temperature of a rising list gives this batch the lowest loss; opens the choice alone.
 
         The loss is convex in 1 / temperature, so the choice is the first after which it rises.
         """
+        ...
+
+    def cooled(self, head: Any, batch: Any, temperatures: Sequence[float]) -> Any:
+        """The head over the temperature that `coolest` would choose; opens nothing."""
         ...
 
     def logits(self, head: Any, encodings: Blocks) -> np.ndarray:

@@ -61,7 +61,7 @@ class PartyModel:
     scheme: str
     task: str
     temperature: float
-    lam: float
+    lam: float | None
     roles: Mapping[str, Role]
     generator: GeneratorConfig
     seed: int

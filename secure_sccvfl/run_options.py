@@ -116,6 +116,7 @@ class RunOptions:
             refreshes=self.refreshes,
             warmup=self.warmup,
             steps=self.steps,
+            evaluation=self.evaluation,
             discovery=discovery,
             generator=generator,
         )
