@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from protocols import arithmetic
-from protocols.alignment import check_alignment
+from protocols.alignment import alignment_release, check_alignment
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import ProtocolError
 from protocols.private import private
@@ -112,7 +112,11 @@ class EvaluateJob(_WithModel):
     def plan(self) -> ReleasePlan:
         scheme = self.data.scheme
         return ReleasePlan(
-            [self.columns_release(self.parties), evaluation_release(self.parties, scheme.task, self.judges)]
+            [
+                alignment_release(self.parties),
+                self.columns_release(self.parties),
+                evaluation_release(self.parties, scheme.task, self.judges),
+            ]
         )
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
@@ -201,7 +205,7 @@ class PredictJob(_WithModel):
     def plan(self) -> ReleasePlan:
         what = "calibrated logits" if self.options.scores else "decisions"
         made = Release("predictions", (self.receiver,), (len(self.ids), ANY), f"{what} of new records, as asked for")
-        return ReleasePlan([self.columns_release(self.parties), made])
+        return ReleasePlan([alignment_release(self.parties), self.columns_release(self.parties), made])
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         meter = PhaseMeter(session)
