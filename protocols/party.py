@@ -12,11 +12,19 @@ zero share, and so read its summand in an opened sum.)
 Masked opening: each party sends its share of x - a to all others, one round. `a` is uniform
 and used once, so what is seen is uniform whatever x is. This is the only opening besides a
 declared release.
+
+Before a release the parties make sure of two things, in one round and with one small tuple
+(`confirm`). They heard the same: each keeps a running hash of all that any party said to all, and
+shows it to the others, so that one who told different things to different parties is noticed by two
+honest ones, whose link it cannot touch. And the dealer was asked the same by all: it knows two
+secret words of each party and shares them out; each party gets its own back from the others'
+shares, which nobody can make up (chance 2^-128). Only then does a party send its share of what is opened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -25,6 +33,8 @@ import numpy.typing as npt
 
 from protocols.config import SessionConfig
 from protocols.dealer import TupleSource
+from protocols.errors import PeerError
+from protocols.link import as_bytes
 from protocols.randomness import KeyAgreement, Stream, fresh_key
 from protocols.releases import Admission
 from protocols.ring import Words
@@ -32,6 +42,7 @@ from protocols.transport import Array, Spec, Transport
 from protocols.tuples import Request
 
 How = Literal["add", "xor"]
+DIGEST_BYTES = 32
 
 
 def agree_on_keys(transport: Transport, config: SessionConfig) -> dict[int, bytes]:
@@ -59,6 +70,7 @@ class Party:
         self.others = [rank for rank in range(self.parties) if rank != self.rank]
         self._zeros = {rank: Stream(keys[rank], "zero shares") for rank in self.others}
         self.local = Stream(fresh_key(), "local")
+        self._heard = hashlib.blake2b(digest_size=DIGEST_BYTES)
 
     def zero_share(self, shape: tuple[int, ...], how: How = "add") -> Words:
         """A share of zero: uniform, and all shares together cancel."""
@@ -77,12 +89,48 @@ class Party:
         """This party's share of a tuple."""
         return self.tuples.take(Request(kind, arguments))[1]
 
+    def broadcast(
+        self, step: str, own: Sequence[Array] | None, theirs: Mapping[int, Sequence[Spec]]
+    ) -> dict[int, list[Array]]:
+        """The same arrays to all others, and what some of them say to all, in one round; remembered for `confirm`."""
+        came = self.transport.exchange(step, {peer: own for peer in self.others} if own is not None else {}, theirs)
+        if self.parties > 2:  # two have nobody to tell something else to
+            said = came if own is None else {**came, self.rank: own}
+            for rank in sorted(said):
+                for array in said[rank]:
+                    self._heard.update(as_bytes(array))
+        return came
+
+    @property
+    def heard(self) -> npt.NDArray[np.uint8]:
+        """A digest of all that was said to all so far, the same at every party."""
+        return np.frombuffer(self._heard.digest(), np.uint8)
+
+    def compare_heard(self, step: str, own: Array, digests: Mapping[int, Array]) -> None:
+        """Stop if a party had heard something else than this one."""
+        if differing := [f"party {rank}" for rank, digest in digests.items() if not np.array_equal(digest, own)]:
+            raise PeerError(
+                ", ".join(differing), step, "heard something else: a party told different things to different parties"
+            )
+
+    def confirm(self, step: str) -> None:
+        """All heard the same and asked the dealer for the same, or this raises. One round, 48 bytes to each."""
+        words = self.take("confirmation", self.parties)
+        shares, own = words["c"], self.heard
+        came = self.transport.exchange(
+            step,
+            {peer: [own, shares[peer]] for peer in self.others},
+            {peer: [Spec.of(own), Spec.of(shares[peer])] for peer in self.others},
+        )
+        self.compare_heard(step, own, {peer: arrays[0] for peer, arrays in came.items()})
+        back = shares[self.rank] + sum(arrays[1] for arrays in came.values())
+        if not np.array_equal(back, words[f"t{self.rank}"]):
+            raise PeerError("a party", step, "cannot show that the dealer was asked the same by all")
+
     def open_masked(self, step: str, shares: Sequence[Array], how: How = "add") -> list[Array]:
         """The values behind masked shares, at every party, in one round."""
         specs = [Spec.of(share) for share in shares]
-        came = self.transport.exchange(
-            step, {peer: shares for peer in self.others}, {peer: specs for peer in self.others}
-        )
+        came = self.broadcast(step, shares, {peer: specs for peer in self.others})
         join = np.add if how == "add" else np.bitwise_xor
         totals = came[self.others[0]]
         for arrays in (shares, *(came[peer] for peer in self.others[1:])):
@@ -105,9 +153,9 @@ class Party:
             own += arrays[0]
         lengths = [part.stop - part.start for part in slices]
         signs = np.packbits(own < 0)
-        packed = self.transport.exchange(
+        packed = self.broadcast(
             f"{step} signs",
-            {k: [signs] for k in self.others},
+            [signs],
             {k: [Spec("|u1", ((lengths[k] + 7) // 8,))] for k in self.others},
         )
         packed[self.rank] = [signs]
@@ -119,14 +167,15 @@ class Party:
         if self.rank == owner:
             if array is None or Spec.of(array) != spec:
                 raise ValueError("the owner must give an array of the agreed shape")
-            self.transport.exchange(step, {peer: [array] for peer in self.others}, {})
+            self.broadcast(step, [array], {})
             return array
-        return self.transport.exchange(step, {}, {owner: [spec]})[owner][0]
+        return self.broadcast(step, None, {owner: [spec]})[owner][0]
 
     def collect_all(self, admitted: Sequence[tuple[Admission, Words]], how: How = "add") -> list[Words | None]:
-        """Sums of the shares of admitted releases, each at its own receivers alone, in one round; None elsewhere."""
+        """Sums of the shares of admitted releases, each at its own receivers alone; None elsewhere. Two rounds."""
         names = ", ".join(admission.release.name for admission, _ in admitted)
         step = f"release {names} {admitted[-1][0].head[:16]}"
+        self.confirm(f"before {step}")
 
         def shares_for(rank: int) -> list[Words]:
             return [share for admission, share in admitted if rank in admission.release.receivers]

@@ -145,6 +145,7 @@ class Session:
         try:
             head = bytes.fromhex(self._desk.chain.head)
             self._compare("compare release logs", head, "has another log of releases", LedgerError)
+            party.compare_heard("end", party.heard, self._to_all("end", party.heard))
             party.tuples.end()
             self._transport.finish()
         except BaseException as late:
@@ -183,15 +184,16 @@ class Session:
         return self.wrap(self.party.zero_share(tuple(shape)), bits)
 
     def open(self, value: Any, release: Release) -> torch.Tensor | None:
-        """The plain value at the receivers of a declared release, None elsewhere. One round.
+        """The plain value at the receivers of a declared release, None elsewhere. Two rounds.
 
         The release is on disk before a share is sent, and shares are made fresh first, so
-        that they tell nothing beyond their sum.
+        that they tell nothing beyond their sum. Before that the parties make sure that they heard
+        the same and asked the dealer for the same (`Party.confirm`).
         """
         return self.open_each([(value, release)])[0]
 
     def open_each(self, pairs: Sequence[tuple[Any, Release]]) -> list[torch.Tensor | None]:
-        """Several values, each at the receivers of its own release alone, in the same round."""
+        """Several values, each at the receivers of its own release alone, in the same two rounds."""
         tensors = [value._tensor if isinstance(value, MPCTensor) else value for value, _ in pairs]
         if any(not isinstance(tensor, (_Arithmetic, _Binary)) for tensor in tensors):
             kinds = ", ".join(type(value).__name__ for value, _ in pairs)
@@ -225,13 +227,16 @@ class Session:
             raise UndeclaredRelease(f"release {release.name!r} is announced, so it must go to every party")
         with self._transport.meter.scope("announce"):
             own = np.frombuffer(json.dumps(dict(values), allow_nan=False).encode(), np.uint8)
-            sizes = self._swap(release.name, [np.array([own.size, len(values)])], [Spec("<i8", (2,))] * self.parties)
+            mine = [np.array([own.size, len(values)]), self.party.heard]
+            came = self._swap(release.name, mine, [[Spec.of(array) for array in mine]] * self.parties)
+            self.party.compare_heard(release.name, mine[1], {rank: told[1] for rank, told in enumerate(came)})
+            sizes = [told[0] for told in came]
             if any(not 0 <= int(size[0]) <= _LONGEST_ANNOUNCEMENT for size in sizes):
                 raise ProtocolError(f"release {release.name!r}: an announcement is too long")
             self._desk.admit(release, (int(sum(size[1] for size in sizes)),))
-            texts = self._swap(release.name, [own], [Spec("|u1", (int(size[0]),)) for size in sizes])
+            came = self._swap(release.name, [own], [[Spec("|u1", (int(size[0]),))] for size in sizes])
         told: dict[str, float] = {}
-        for rank, text in enumerate(texts):
+        for rank, (text,) in enumerate(came):
             try:
                 part = {str(key): float(value) for key, value in json.loads(text.tobytes()).items()}
             except (ValueError, AttributeError, TypeError):
@@ -241,13 +246,10 @@ class Session:
             told.update(part)
         return told
 
-    def _swap(self, step: str, own: list[Array], specs: Sequence[Spec]) -> list[Array]:
-        """One plain array of every party, in order of rank."""
-        others = [rank for rank in range(self.parties) if rank != self.rank]
-        came = self._transport.exchange(
-            step, {rank: own for rank in others}, {rank: [specs[rank]] for rank in others}
-        )
-        return [own[0] if rank == self.rank else came[rank][0] for rank in range(self.parties)]
+    def _swap(self, step: str, own: list[Array], specs: Sequence[Sequence[Spec]]) -> list[list[Array]]:
+        """Plain arrays of every party, in order of rank."""
+        came = self.party.broadcast(step, own, {rank: specs[rank] for rank in self.party.others})
+        return [own if rank == self.rank else came[rank] for rank in range(self.parties)]
 
     # operations of our own
 
@@ -399,9 +401,11 @@ class Session:
     def _to_all(self, step: str, own: Array) -> dict[int, Array]:
         """What each other party says, where all say something public of the same shape."""
         others = [rank for rank in range(self.parties) if rank != self.rank]
-        came = self._transport.exchange(
-            step, {rank: [own] for rank in others}, {rank: [Spec.of(own)] for rank in others}
-        )
+        send, receive = [own], {rank: [Spec.of(own)] for rank in others}
+        if self._party is not None:
+            came = self._party.broadcast(step, send, receive)
+        else:
+            came = self._transport.exchange(step, {rank: send for rank in others}, receive)
         return {rank: came[rank][0] for rank in others}
 
 

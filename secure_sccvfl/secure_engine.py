@@ -313,8 +313,8 @@ class SecureEngine:
         with self.session.measure("validation"):
             with self.session.recorded(asked):
                 bits = comparison.negative(self.session.party, np.concatenate([objective.rooms, change]))
-            seen = np.array([bits[:-1].sum(), bits[-1]])
-            opened = self.session.open(self.session.wrap(seen, 0), self.session.declared("validation check"))
+                seen = np.array([bits[:-1].sum(), bits[-1]])
+                opened = self.session.open(self.session.wrap(seen, 0), self.session.declared("validation check"))
         if opened is None or int(opened[0]) != 0:
             raise ProtocolError(
                 f"logits left the range of the sigmoid (magnitude {LOGIT_BOUND:g}): lower the rate or raise the ridge"
