@@ -14,16 +14,15 @@ and used once, so what is seen is uniform whatever x is. This is the only openin
 declared release.
 
 Before a release the parties make sure of two things, in one round and with one small tuple
-(`confirm`). They heard the same: each keeps a running hash of all that any party said to all, and
-shows it to the others, so that one who told different things to different parties is noticed by two
-honest ones, whose link it cannot touch. And the dealer was asked the same by all: it knows two
-secret words of each party and shares them out; each party gets its own back from the others'
-shares, which nobody can make up (chance 2^-128). Only then does a party send its share of what is opened.
+(`confirm`). They heard the same: every two compare what the others said to all (protocols/heard.py),
+so that one who told different things to different parties is noticed. And the dealer was asked the
+same by all: it knows two secret words of each party and shares them out; each party gets its own
+back from the others' shares, which nobody can make up (chance 2^-128). Only then does a party send
+its share of what is opened.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
@@ -34,7 +33,7 @@ import numpy.typing as npt
 from protocols.config import SessionConfig
 from protocols.dealer import TupleSource
 from protocols.errors import PeerError
-from protocols.link import as_bytes
+from protocols.heard import TAG, Heard
 from protocols.randomness import KeyAgreement, Stream, fresh_key
 from protocols.releases import Admission
 from protocols.ring import Words
@@ -42,7 +41,6 @@ from protocols.transport import Array, Spec, Transport
 from protocols.tuples import Request
 
 How = Literal["add", "xor"]
-DIGEST_BYTES = 32
 
 
 def agree_on_keys(transport: Transport, config: SessionConfig) -> dict[int, bytes]:
@@ -70,7 +68,7 @@ class Party:
         self.others = [rank for rank in range(self.parties) if rank != self.rank]
         self._zeros = {rank: Stream(keys[rank], "zero shares") for rank in self.others}
         self.local = Stream(fresh_key(), "local")
-        self._heard = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        self._heard = Heard({rank: Stream(keys[rank], "heard") for rank in self.others})
 
     def zero_share(self, shape: tuple[int, ...], how: How = "add") -> Words:
         """A share of zero: uniform, and all shares together cancel."""
@@ -94,36 +92,33 @@ class Party:
     ) -> dict[int, list[Array]]:
         """The same arrays to all others, and what some of them say to all, in one round; remembered for `confirm`."""
         came = self.transport.exchange(step, {peer: own for peer in self.others} if own is not None else {}, theirs)
-        if self.parties > 2:  # two have nobody to tell something else to
-            said = came if own is None else {**came, self.rank: own}
-            for rank in sorted(said):
-                for array in said[rank]:
-                    self._heard.update(as_bytes(array))
+        self._heard.add(came)
         return came
 
-    @property
-    def heard(self) -> npt.NDArray[np.uint8]:
-        """A digest of all that was said to all so far, the same at every party."""
-        return np.frombuffer(self._heard.digest(), np.uint8)
-
-    def compare_heard(self, step: str, own: Array, digests: Mapping[int, Array]) -> None:
-        """Stop if a party had heard something else than this one."""
-        if differing := [f"party {rank}" for rank, digest in digests.items() if not np.array_equal(digest, own)]:
-            raise PeerError(
-                ", ".join(differing), step, "heard something else: a party told different things to different parties"
-            )
-
-    def confirm(self, step: str) -> None:
-        """All heard the same and asked the dealer for the same, or this raises. One round, 48 bytes to each."""
-        words = self.take("confirmation", self.parties)
-        shares, own = words["c"], self.heard
+    def compared(
+        self, step: str, send: Mapping[int, Sequence[Array]], receive: Mapping[int, Sequence[Spec]]
+    ) -> dict[int, list[Array]]:
+        """A round with every other party, which also shows that both heard the same so far, or raises."""
+        tags = self._heard.tags()
         came = self.transport.exchange(
             step,
-            {peer: [own, shares[peer]] for peer in self.others},
-            {peer: [Spec.of(own), Spec.of(shares[peer])] for peer in self.others},
+            {peer: [*send.get(peer, ()), tags[peer]] for peer in self.others},
+            {peer: [*receive.get(peer, ()), TAG] for peer in self.others},
         )
-        self.compare_heard(step, own, {peer: arrays[0] for peer, arrays in came.items()})
-        back = shares[self.rank] + sum(arrays[1] for arrays in came.values())
+        differing = [f"party {peer}" for peer in self.others if not np.array_equal(came[peer].pop(), tags[peer])]
+        if differing:
+            raise PeerError(", ".join(differing), step, "heard something else: a party told others different things")
+        return came
+
+    def confirm(self, step: str) -> None:
+        """All heard the same and asked the dealer for the same, or this raises. One round, 32 bytes to each."""
+        words = self.take("confirmation", self.parties)
+        shares = words["c"]
+        specs = [Spec.of(shares[self.rank])]
+        came = self.compared(
+            step, {peer: [shares[peer]] for peer in self.others}, {peer: specs for peer in self.others}
+        )
+        back = shares[self.rank] + sum(arrays[0] for arrays in came.values())
         if not np.array_equal(back, words[f"t{self.rank}"]):
             raise PeerError("a party", step, "cannot show that the dealer was asked the same by all")
 

@@ -145,7 +145,7 @@ class Session:
         try:
             head = bytes.fromhex(self._desk.chain.head)
             self._compare("compare release logs", head, "has another log of releases", LedgerError)
-            party.compare_heard("end", party.heard, self._to_all("end", party.heard))
+            party.compared("end", {}, {})
             party.tuples.end()
             self._transport.finish()
         except BaseException as late:
@@ -227,16 +227,19 @@ class Session:
             raise UndeclaredRelease(f"release {release.name!r} is announced, so it must go to every party")
         with self._transport.meter.scope("announce"):
             own = np.frombuffer(json.dumps(dict(values), allow_nan=False).encode(), np.uint8)
-            mine = [np.array([own.size, len(values)]), self.party.heard]
-            came = self._swap(release.name, mine, [[Spec.of(array) for array in mine]] * self.parties)
-            self.party.compare_heard(release.name, mine[1], {rank: told[1] for rank, told in enumerate(came)})
-            sizes = [told[0] for told in came]
+            size, others = np.array([own.size, len(values)]), self.party.others
+            specs = {rank: [Spec.of(size)] for rank in others}
+            came = self.party.compared(release.name, {rank: [size] for rank in others}, specs)
+            sizes = [size if rank == self.rank else came[rank][0] for rank in range(self.parties)]
             if any(not 0 <= int(size[0]) <= _LONGEST_ANNOUNCEMENT for size in sizes):
                 raise ProtocolError(f"release {release.name!r}: an announcement is too long")
             self._desk.admit(release, (int(sum(size[1] for size in sizes)),))
-            came = self._swap(release.name, [own], [[Spec("|u1", (int(size[0]),))] for size in sizes])
+            came = self.party.broadcast(
+                release.name, [own], {rank: [Spec("|u1", (int(sizes[rank][0]),))] for rank in others}
+            )
+            texts = [own if rank == self.rank else came[rank][0] for rank in range(self.parties)]
         told: dict[str, float] = {}
-        for rank, (text,) in enumerate(came):
+        for rank, text in enumerate(texts):
             try:
                 part = {str(key): float(value) for key, value in json.loads(text.tobytes()).items()}
             except (ValueError, AttributeError, TypeError):
@@ -245,11 +248,6 @@ class Session:
                 raise PeerError(f"party {rank}", release.name, "announced what another party had announced")
             told.update(part)
         return told
-
-    def _swap(self, step: str, own: list[Array], specs: Sequence[Sequence[Spec]]) -> list[list[Array]]:
-        """Plain arrays of every party, in order of rank."""
-        came = self.party.broadcast(step, own, {rank: specs[rank] for rank in self.party.others})
-        return [own if rank == self.rank else came[rank] for rank in range(self.parties)]
 
     # operations of our own
 
