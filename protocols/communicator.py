@@ -76,9 +76,9 @@ class Communicator:
         party = self._session.party
         arrays = [_array(tensor) for tensor in _listed(input)]
         if party.rank == src:
-            party.transport.exchange("broadcast", {peer: arrays for peer in party.others}, {})
+            party.broadcast("broadcast", arrays, {})
             return input
-        came = party.transport.exchange("broadcast", {}, {src: [Spec.of(array) for array in arrays]})[src]
+        came = party.broadcast("broadcast", None, {src: [Spec.of(array) for array in arrays]})[src]
         for tensor, array in zip(_listed(input), came, strict=True):
             tensor.copy_(torch.from_numpy(array))
         return input
@@ -121,27 +121,31 @@ class Communicator:
 
     def _everyones(self, step: str, tensors: list[torch.Tensor]) -> list[list[torch.Tensor]]:
         """For each tensor, all parties' versions of it, at every party."""
-        others = self._session.party.others
-        return self._collect(step, tensors, send_to=others, hear_from=others)
-
-    def _to_one(self, step: str, tensors: list[torch.Tensor], dst: int) -> list[list[torch.Tensor]] | None:
-        """The same at party `dst`, None elsewhere."""
-        party = self._session.party
-        if party.rank == dst:
-            return self._collect(step, tensors, send_to=[], hear_from=party.others)
-        self._collect(step, tensors, send_to=[dst], hear_from=[])
-        return None
-
-    def _collect(
-        self, step: str, tensors: list[torch.Tensor], send_to: list[int], hear_from: list[int]
-    ) -> list[list[torch.Tensor]]:
         self._guard(step)
         party = self._session.party
         arrays = [_array(tensor) for tensor in tensors]
         specs = [Spec.of(array) for array in arrays]
-        came = party.transport.exchange(step, {peer: arrays for peer in send_to}, {peer: specs for peer in hear_from})
-        came[party.rank] = arrays
-        return [[torch.from_numpy(came[rank][i]) for rank in sorted(came)] for i in range(len(arrays))]
+        return _by_tensor(
+            {party.rank: arrays} | party.broadcast(step, arrays, {peer: specs for peer in party.others})
+        )
+
+    def _to_one(self, step: str, tensors: list[torch.Tensor], dst: int) -> list[list[torch.Tensor]] | None:
+        """The same at party `dst`, None elsewhere."""
+        self._guard(step)
+        party = self._session.party
+        arrays = [_array(tensor) for tensor in tensors]
+        if party.rank != dst:
+            party.transport.exchange(step, {dst: arrays}, {})
+            return None
+        specs = [Spec.of(array) for array in arrays]
+        return _by_tensor({dst: arrays} | party.transport.exchange(step, {}, {peer: specs for peer in party.others}))
+
+
+def _by_tensor(told: dict[int, list[Array]]) -> list[list[torch.Tensor]]:
+    """For each tensor, its versions in order of rank."""
+    return [
+        [torch.from_numpy(version) for version in same] for same in zip(*(told[r] for r in sorted(told)), strict=True)
+    ]
 
 
 def _listed(tensors: Any) -> list[torch.Tensor]:

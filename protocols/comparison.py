@@ -59,6 +59,14 @@ def to_arithmetic(party: Party, bits: Bits) -> Words:
     return result
 
 
+def all_ones(party: Party, bits: Bits) -> Bits:
+    """Shares of whether all bits of a row are 1, for rows of a power of two; one round for each halving."""
+    while bits.shape[1] > 1:
+        half = bits.shape[1] // 2
+        bits = _bit_and(party, bits[:, :half], bits[:, half:])
+    return bits[:, 0]
+
+
 def _digits_below(c: npt.NDArray[np.uint64], rows: npt.NDArray[np.uint16]) -> tuple[Bits, Bits]:
     """Shares of [digit of c < digit of r] and of equality, most significant digit first."""
     low = c & np.uint64((1 << 63) - 1)

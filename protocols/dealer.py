@@ -1,19 +1,19 @@
 """Both ends of the dealer protocol.
 
-Before: the dealer shares one key with each party. A request (kinds and shapes, see
-protocols/tuples.py) comes from party 0 alone; every party already knows it, because all run
-the same program. Tuple number c is expanded by each party from its own key at counter c; the
-dealer does the same for all of them, completes the bound fields, and sends that correction to
-party c mod m. No round between parties; one message from the dealer per tuple that has bound
-fields.
+Before: the dealer shares one key with each party. Every party tells it what it asks for (kinds
+and shapes, see protocols/tuples.py): the same, byte for byte, because all run the same program.
+The dealer does nothing that not all have asked for; where they differ it stops and says who. Tuple
+number c is expanded by each party from its own key, at counter c and for this request; the dealer
+does the same for all of them, completes the bound fields, and sends that correction to party
+c mod m. No round between parties; one message from the dealer per tuple that has bound fields.
 
 Working ahead: a loop asks for the same tuples in every pass. `TupleSource.repeat` records the
 first pass and then asks for all the others at once, each pass as one bundle if that is small: one
 draw, one correction; so too for what is known to follow the loop. The dealer makes them in order and
 sends until the receivers' socket buffers are full, which is the bound of its queue. If something
-else is asked for before they are used up, the rest is cancelled: the dealer makes what was taken, answers with a
-marker, the parties throw away what came before it, and the counters of the cancelled tuples
-are never used again.
+else is asked for before they are used up, the rest is cancelled: once all parties have said so the
+dealer answers with a marker, they throw away what came before it, and the counters of the cancelled
+tuples are never used again.
 
 The dealer learns kinds, shapes, counts and times; it holds no input and sees no message
 between parties.
@@ -27,13 +27,15 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from protocols.errors import PeerError, ProtocolError
 from protocols.randomness import Stream
 from protocols.transport import Array, Transport
-from protocols.tuples import Request, encode_requests, recipe, unbundle
+from protocols.tuples import Request, recipe, unbundle
 
 _STREAM = "dealer tuples"
+_ASKING = "request for tuples"
 _CANCELLED = "tuples cancelled"
 _BUNDLED = 1 << 22
 """Bytes of corrections up to which the tuples of a pass come in one frame."""
@@ -46,6 +48,7 @@ class Dealer:
         self._transport = transport
         self._streams = [Stream(keys[rank], _STREAM) for rank in range(transport.parties)]
         self._idle = idle
+        self._told: list[bytes | None] = [None] * transport.parties
         self._work: deque[Iterator[tuple[int, Request]]] = deque()
         self._waiting: tuple[int, Request] | None = None
         self._masks: dict[int, Array] = {}
@@ -54,7 +57,7 @@ class Dealer:
         self.made = 0
 
     def serve(self) -> None:
-        """Until party 0 says that the session ends."""
+        """Until the parties say that the session ends."""
         while True:
             while self._waiting is None and self._work:
                 self._waiting = next(self._work[0], None)
@@ -62,9 +65,7 @@ class Dealer:
                     self._work.popleft()
             if self._waiting is None:
                 self._forget()
-            message = self._transport.receive_message(
-                0, "waiting for requests", wait=0 if self._waiting else self._idle
-            )
+            message = self._hear(wait=0 if self._waiting else self._idle)
             if message is not None:
                 if not self._obey(message):
                     return
@@ -72,13 +73,29 @@ class Dealer:
                 self._make(*self._waiting)
                 self._waiting = None
 
+    def _hear(self, wait: float) -> bytes | None:
+        """The next order, once all parties have given it: nobody directs the dealer alone.
+
+        None if it has not come from all and `wait` is 0: there is work, and slower parties may wait for that.
+        """
+        for rank, told in enumerate(self._told):
+            if told is None:
+                told = self._told[rank] = self._transport.receive_message(rank, _ASKING, wait=wait)
+            if told is None:
+                return None
+        first, *others = self._told
+        differing = [f"party {rank}" for rank, told in enumerate(others, start=1) if told != first]
+        if differing:
+            raise PeerError(", ".join(differing), _ASKING, "asked for something else than party 0")
+        self._told = [None] * len(self._told)
+        return first
+
     def _obey(self, message: bytes) -> bool:
         try:
             order = json.loads(message)
             if "end" in order:
                 return False
             if "cancel" in order:
-                self._make_up_to(int(order["cancel"]))
                 self._work.clear()
                 self._waiting = None
                 self._forget()
@@ -92,16 +109,8 @@ class Dealer:
                 self._work.append(enumerate(repeated, start=self._announced))
                 self._announced += len(requests) * times
         except (ValueError, KeyError, TypeError, IndexError):
-            raise PeerError("party 0", "request for tuples", "sent a request that cannot be read") from None
+            raise PeerError("all parties", _ASKING, "sent a request that cannot be read") from None
         return True
-
-    def _make_up_to(self, taken: int) -> None:
-        """Make what party 0 has taken before it cancelled: others may be slower, and still wait for it."""
-        waiting = [self._waiting] if self._waiting is not None else []
-        for counter, request in itertools.chain(waiting, *self._work):
-            if counter >= taken:
-                return
-            self._make(counter, request)
 
     def _forget(self) -> None:
         """Drop masks, once nothing that was asked for before can still need them."""
@@ -113,7 +122,7 @@ class Dealer:
         wanted = recipe(request)
         parties = range(self._transport.parties)
         receiver = counter % self._transport.parties
-        draws = [stream.draw(counter) for stream in self._streams]
+        draws = [stream.draw(counter, request.use) for stream in self._streams]
         shares: list[dict[str, Array]] = [
             {name: field.expand(draws[rank], rank) for name, field in wanted.free.items()} for rank in parties
         ]
@@ -172,7 +181,7 @@ class TupleSource:
         self._next += 1
         wanted = recipe(request)
         rank = self._transport.node
-        draw = self._stream.draw(counter)
+        draw = self._stream.draw(counter, request.use)
         fields = {name: field.expand(draw, rank) for name, field in wanted.free.items()}
         if not wanted.bound:
             return counter, fields
@@ -235,29 +244,22 @@ class TupleSource:
 
     def forget(self, counter: int) -> None:
         """Tell the dealer that a kept mask is no longer needed."""
-        if self._transport.node == 0:
-            self._transport.send_message(
-                self._transport.parties, "forget a mask", json.dumps({"forget": counter}).encode()
-            )
+        self._tell("forget a mask", {"forget": counter})
 
     def end(self) -> None:
         """Tell the dealer that no more will be asked."""
         if self._ahead:
             self._cancel()
-        if self._transport.node == 0:
-            self._transport.send_message(self._transport.parties, "end", json.dumps({"end": True}).encode())
+        self._tell("end", {"end": True})
 
     def _ask(self, requests: Sequence[Request], times: int) -> None:
-        if self._transport.node == 0:
-            self._transport.send_message(
-                self._transport.parties, "request for tuples", encode_requests(requests, times)
-            )
+        self._tell(_ASKING, {"make": [request.to_json() for request in requests], "times": times})
+
+    def _tell(self, step: str, order: dict[str, Any]) -> None:
+        self._transport.send_message(self._transport.parties, step, json.dumps(order).encode())
 
     def _cancel(self) -> None:
-        if self._transport.node == 0:
-            self._transport.send_message(
-                self._transport.parties, "cancel tuples", json.dumps({"cancel": self._next}).encode()
-            )
+        self._tell("cancel tuples", {"cancel": self._next})
         self._transport.skip_to(self._transport.parties, _CANCELLED)
         self._next += sum(ahead.unmade for ahead in self._ahead)
         self._ahead.clear()

@@ -37,6 +37,7 @@ class Gloo:
         self._peers = [peer for peer in range(config.dealer + 1) if peer != node]
         self._sent = dict.fromkeys(self._peers, 0)
         self._read = dict.fromkeys(self._peers, 0)
+        self._under_way: list[tuple[int, list[Any]]] = []
 
     @classmethod
     def connect(cls, config: SessionConfig, node: int) -> Gloo:
@@ -112,7 +113,9 @@ class Gloo:
         return result
 
     def send_message(self, peer: int, step: str, message: bytes) -> None:
-        self._wait(peer, step, self._post(peer, step, MESSAGE, 0, message))
+        # Not waited for: gloo sends when the peer receives, and the peer may be sending to this process.
+        self._under_way = [(p, works) for p, works in self._under_way if not all(w.is_completed() for w, _ in works)]
+        self._under_way.append((peer, self._post(peer, step, MESSAGE, 0, message)))
         self.meter.add(dealer=_HEADER_BYTES + len(message))
 
     def receive_message(self, peer: int, step: str, *, wait: float | None = None) -> bytes | None:
@@ -132,7 +135,7 @@ class Gloo:
         works = [(peer, self._post(peer, "goodbye", GOODBYE, 0, b"")) for peer in self._peers]
         for peer in self._peers:
             self._next(peer, "goodbye", GOODBYE, None, None)
-        for peer, work in works:
+        for peer, work in [*self._under_way, *works]:
             self._wait(peer, "goodbye", work)
         self._group = self._store = None
 

@@ -12,11 +12,18 @@ zero share, and so read its summand in an opened sum.)
 Masked opening: each party sends its share of x - a to all others, one round. `a` is uniform
 and used once, so what is seen is uniform whatever x is. This is the only opening besides a
 declared release.
+
+Before a release the parties make sure of two things, in one round and with one small tuple
+(`confirm`). They heard the same: every two compare what the others said to all (protocols/heard.py),
+so that one who told different things to different parties is noticed. And the dealer was asked the
+same by all: it knows two secret words of each party and shares them out; each party gets its own
+back from the others' shares, which nobody can make up (chance 2^-128). Only then does a party send
+its share of what is opened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -25,6 +32,8 @@ import numpy.typing as npt
 
 from protocols.config import SessionConfig
 from protocols.dealer import TupleSource
+from protocols.errors import PeerError
+from protocols.heard import TAG, Heard
 from protocols.randomness import KeyAgreement, Stream, fresh_key
 from protocols.releases import Admission
 from protocols.ring import Words
@@ -59,6 +68,7 @@ class Party:
         self.others = [rank for rank in range(self.parties) if rank != self.rank]
         self._zeros = {rank: Stream(keys[rank], "zero shares") for rank in self.others}
         self.local = Stream(fresh_key(), "local")
+        self._heard = Heard({rank: Stream(keys[rank], "heard") for rank in self.others})
 
     def zero_share(self, shape: tuple[int, ...], how: How = "add") -> Words:
         """A share of zero: uniform, and all shares together cancel."""
@@ -77,12 +87,45 @@ class Party:
         """This party's share of a tuple."""
         return self.tuples.take(Request(kind, arguments))[1]
 
+    def broadcast(
+        self, step: str, own: Sequence[Array] | None, theirs: Mapping[int, Sequence[Spec]]
+    ) -> dict[int, list[Array]]:
+        """The same arrays to all others, and what some of them say to all, in one round; remembered for `confirm`."""
+        came = self.transport.exchange(step, {peer: own for peer in self.others} if own is not None else {}, theirs)
+        self._heard.add(came)
+        return came
+
+    def compared(
+        self, step: str, send: Mapping[int, Sequence[Array]], receive: Mapping[int, Sequence[Spec]]
+    ) -> dict[int, list[Array]]:
+        """A round with every other party, which also shows that both heard the same so far, or raises."""
+        tags = self._heard.tags()
+        came = self.transport.exchange(
+            step,
+            {peer: [*send.get(peer, ()), tags[peer]] for peer in self.others},
+            {peer: [*receive.get(peer, ()), TAG] for peer in self.others},
+        )
+        differing = [f"party {peer}" for peer in self.others if not np.array_equal(came[peer].pop(), tags[peer])]
+        if differing:
+            raise PeerError(", ".join(differing), step, "heard something else: a party told others different things")
+        return came
+
+    def confirm(self, step: str) -> None:
+        """All heard the same and asked the dealer for the same, or this raises. One round, 32 bytes to each."""
+        words = self.take("confirmation", self.parties)
+        shares = words["c"]
+        specs = [Spec.of(shares[self.rank])]
+        came = self.compared(
+            step, {peer: [shares[peer]] for peer in self.others}, {peer: specs for peer in self.others}
+        )
+        back = shares[self.rank] + sum(arrays[0] for arrays in came.values())
+        if not np.array_equal(back, words[f"t{self.rank}"]):
+            raise PeerError("a party", step, "cannot show that the dealer was asked the same by all")
+
     def open_masked(self, step: str, shares: Sequence[Array], how: How = "add") -> list[Array]:
         """The values behind masked shares, at every party, in one round."""
         specs = [Spec.of(share) for share in shares]
-        came = self.transport.exchange(
-            step, {peer: shares for peer in self.others}, {peer: specs for peer in self.others}
-        )
+        came = self.broadcast(step, shares, {peer: specs for peer in self.others})
         join = np.add if how == "add" else np.bitwise_xor
         totals = came[self.others[0]]
         for arrays in (shares, *(came[peer] for peer in self.others[1:])):
@@ -105,9 +148,9 @@ class Party:
             own += arrays[0]
         lengths = [part.stop - part.start for part in slices]
         signs = np.packbits(own < 0)
-        packed = self.transport.exchange(
+        packed = self.broadcast(
             f"{step} signs",
-            {k: [signs] for k in self.others},
+            [signs],
             {k: [Spec("|u1", ((lengths[k] + 7) // 8,))] for k in self.others},
         )
         packed[self.rank] = [signs]
@@ -119,14 +162,15 @@ class Party:
         if self.rank == owner:
             if array is None or Spec.of(array) != spec:
                 raise ValueError("the owner must give an array of the agreed shape")
-            self.transport.exchange(step, {peer: [array] for peer in self.others}, {})
+            self.broadcast(step, [array], {})
             return array
-        return self.transport.exchange(step, {}, {owner: [spec]})[owner][0]
+        return self.broadcast(step, None, {owner: [spec]})[owner][0]
 
     def collect_all(self, admitted: Sequence[tuple[Admission, Words]], how: How = "add") -> list[Words | None]:
-        """Sums of the shares of admitted releases, each at its own receivers alone, in one round; None elsewhere."""
+        """Sums of the shares of admitted releases, each at its own receivers alone; None elsewhere. Two rounds."""
         names = ", ".join(admission.release.name for admission, _ in admitted)
         step = f"release {names} {admitted[-1][0].head[:16]}"
+        self.confirm(f"before {step}")
 
         def shares_for(rank: int) -> list[Words]:
             return [share for admission, share in admitted if rank in admission.release.receivers]

@@ -3,7 +3,8 @@
 Two processes agree on a key with X25519, afresh for each session and inside the
 authenticated channel; HKDF-SHA256 splits it into one key per label. A label's stream is cut
 into draws: draw number c is the ChaCha20 key stream with nonce c, so both ends find the same
-words from (label, c) alone. Counters only go up; asking for an old one raises, because two
+words from (label, c) alone. A draw may be bound to what it is for: whoever describes that
+otherwise finds unrelated words. Counters only go up; asking for an old one raises, because two
 secrets under one mask would tell their difference.
 
 Objects here never show their key: not in repr, not in a pickle.
@@ -11,6 +12,7 @@ Objects here never show their key: not in repr, not in a pickle.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from typing import Any, NoReturn
@@ -73,14 +75,15 @@ class Stream(_Unshown):
         self._key = _hkdf(key, salt=b"", info=b"sccvfl stream " + label.encode())
         self._next = 0
 
-    def draw(self, counter: int | None = None) -> Draw:
-        """Draw number `counter` (default: the next one); each may be had once, in rising order."""
+    def draw(self, counter: int | None = None, use: bytes = b"") -> Draw:
+        """Draw number `counter` (default: the next one) for `use`; each may be had once, in rising order."""
         if counter is None:
             counter = self._next
         if counter < self._next:
             raise CounterReuse(f"draw {counter} of stream {self.label!r} was already used")
         self._next = counter + 1
-        return Draw(self._key, counter)
+        key = hashlib.blake2s(use, key=self._key).digest() if use else self._key
+        return Draw(key, counter)
 
 
 class Draw(_Unshown):

@@ -162,8 +162,9 @@ class Rendezvous:
                 raw, address = listener.accept()
             except TimeoutError:
                 continue
-            except OSError:
-                return
+            except OSError:  # a caller gone again, no free handles: wait a little, until `stop` ends it
+                self.stop.wait(0.05)
+                continue
             if not self.pending.acquire(blocking=False):
                 raw.close()
                 continue

@@ -8,17 +8,19 @@ truncation works for magnitudes below 2^62 (see protocols/arithmetic.py).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from protocols.errors import RangeError
+from protocols.errors import ProtocolError, RangeError
 
 if TYPE_CHECKING:
     import torch
 
 Words = npt.NDArray[np.int64]
+Shape = tuple[int, ...]
 
 FRACTION_BITS = 16
 """Fractional bits of every value at rest (CrypTen's default)."""
@@ -90,3 +92,41 @@ def apply(op: str, a: Words, b: Words, **options: object) -> Words:
 
     result: torch.Tensor = getattr(torch, op)(torch.from_numpy(a), torch.from_numpy(b), **options)
     return result.numpy()
+
+
+def shape_of(op: str, shape_a: Shape, shape_b: Shape, options: Mapping[str, Any]) -> Shape:
+    """The shape of what `apply` gives."""
+    if op == "mul":
+        return np.broadcast_shapes(shape_a, shape_b)
+    if op == "matmul":
+        batch = np.broadcast_shapes(shape_a[:-2], shape_b[:-2])
+        return (*batch, *shape_a[-2:-1], *(shape_b[-1:] if len(shape_b) > 1 else ()))
+    if op in ("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"):
+        return _convolution_shape(shape_a, shape_b, transposed="transpose" in op, **options)
+    raise ProtocolError(f"no such product: {op!r}")
+
+
+def _convolution_shape(
+    signal: Shape,
+    kernel: Shape,
+    *,
+    transposed: bool,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    output_padding: Any = 0,
+    groups: int = 1,
+) -> Shape:
+    lengths = []
+    for axis, (length, width) in enumerate(zip(signal[2:], kernel[2:], strict=True)):
+        step, edge, gap, extra = (
+            value[axis] if isinstance(value, tuple) else value
+            for value in (stride, padding, dilation, output_padding)
+        )
+        reach = gap * (width - 1)
+        if transposed:
+            lengths.append((length - 1) * step - 2 * edge + reach + extra + 1)
+        else:
+            lengths.append((length + 2 * edge - reach - 1) // step + 1)
+    channels = kernel[1] * groups if transposed else kernel[0]
+    return (signal[0], channels, *lengths)

@@ -145,6 +145,7 @@ class Session:
         try:
             head = bytes.fromhex(self._desk.chain.head)
             self._compare("compare release logs", head, "has another log of releases", LedgerError)
+            party.compared("end", {}, {})
             party.tuples.end()
             self._transport.finish()
         except BaseException as late:
@@ -183,15 +184,16 @@ class Session:
         return self.wrap(self.party.zero_share(tuple(shape)), bits)
 
     def open(self, value: Any, release: Release) -> torch.Tensor | None:
-        """The plain value at the receivers of a declared release, None elsewhere. One round.
+        """The plain value at the receivers of a declared release, None elsewhere. Two rounds.
 
         The release is on disk before a share is sent, and shares are made fresh first, so
-        that they tell nothing beyond their sum.
+        that they tell nothing beyond their sum. Before that the parties make sure that they heard
+        the same and asked the dealer for the same (`Party.confirm`).
         """
         return self.open_each([(value, release)])[0]
 
     def open_each(self, pairs: Sequence[tuple[Any, Release]]) -> list[torch.Tensor | None]:
-        """Several values, each at the receivers of its own release alone, in the same round."""
+        """Several values, each at the receivers of its own release alone, in the same two rounds."""
         tensors = [value._tensor if isinstance(value, MPCTensor) else value for value, _ in pairs]
         if any(not isinstance(tensor, (_Arithmetic, _Binary)) for tensor in tensors):
             kinds = ", ".join(type(value).__name__ for value, _ in pairs)
@@ -225,11 +227,17 @@ class Session:
             raise UndeclaredRelease(f"release {release.name!r} is announced, so it must go to every party")
         with self._transport.meter.scope("announce"):
             own = np.frombuffer(json.dumps(dict(values), allow_nan=False).encode(), np.uint8)
-            sizes = self._swap(release.name, [np.array([own.size, len(values)])], [Spec("<i8", (2,))] * self.parties)
+            size, others = np.array([own.size, len(values)]), self.party.others
+            specs = {rank: [Spec.of(size)] for rank in others}
+            came = self.party.compared(release.name, {rank: [size] for rank in others}, specs)
+            sizes = [size if rank == self.rank else came[rank][0] for rank in range(self.parties)]
             if any(not 0 <= int(size[0]) <= _LONGEST_ANNOUNCEMENT for size in sizes):
                 raise ProtocolError(f"release {release.name!r}: an announcement is too long")
             self._desk.admit(release, (int(sum(size[1] for size in sizes)),))
-            texts = self._swap(release.name, [own], [Spec("|u1", (int(size[0]),)) for size in sizes])
+            came = self.party.broadcast(
+                release.name, [own], {rank: [Spec("|u1", (int(sizes[rank][0]),))] for rank in others}
+            )
+            texts = [own if rank == self.rank else came[rank][0] for rank in range(self.parties)]
         told: dict[str, float] = {}
         for rank, text in enumerate(texts):
             try:
@@ -240,14 +248,6 @@ class Session:
                 raise PeerError(f"party {rank}", release.name, "announced what another party had announced")
             told.update(part)
         return told
-
-    def _swap(self, step: str, own: list[Array], specs: Sequence[Spec]) -> list[Array]:
-        """One plain array of every party, in order of rank."""
-        others = [rank for rank in range(self.parties) if rank != self.rank]
-        came = self._transport.exchange(
-            step, {rank: own for rank in others}, {rank: [specs[rank]] for rank in others}
-        )
-        return [own[0] if rank == self.rank else came[rank][0] for rank in range(self.parties)]
 
     # operations of our own
 
@@ -394,9 +394,11 @@ class Session:
     def _to_all(self, step: str, own: Array) -> dict[int, Array]:
         """What each other party says, where all say something public of the same shape."""
         others = [rank for rank in range(self.parties) if rank != self.rank]
-        came = self._transport.exchange(
-            step, {rank: [own] for rank in others}, {rank: [Spec.of(own)] for rank in others}
-        )
+        send, receive = [own], {rank: [Spec.of(own)] for rank in others}
+        if self._party is not None:
+            came = self._party.broadcast(step, send, receive)
+        else:
+            came = self._transport.exchange(step, {rank: send for rank in others}, receive)
         return {rank: came[rank][0] for rank in others}
 
 

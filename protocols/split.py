@@ -12,18 +12,18 @@ step, so every step masks them anew.
 | 2 | logits u + t modulo the period, shifts v - b_v: then residuals r and y = s v | rows x (1 + groups) |
 | 3 | r - b_r, y - b_y: head gradients; c = r - lam * shift is truncated | rows x (2 + groups) |
 | 4 | truncation of the update with rate and momentum as divisors; c - b_c | columns x 3 + 2, rows |
-| 5 | to each owner alone: its gradient (see below) | (rows + width) x probes |
+| 5, 6 | what precedes every release; to each owner alone: its gradient (see below) | (rows + width) x probes |
 
 Why the first four tell nothing: all that is opened is a secret plus a uniform tuple value used once.
 
-What round 5 tells. The gradient of the loss in h_p is G = c w_p^T, of rank `outputs`. Its owner gets G V
+What round 6 tells. The gradient of the loss in h_p is G = c w_p^T, of rank `outputs`. Its owner gets G V
 and Q^T G for public sign matrices V and Q with a few columns more than the rank, and finds G =
 (G V) (Q^T G V)^+ (Q^T G): a few vectors instead of a matrix, and both are functions of G. They carry a
 uniform dither of one unit in the last place (2^-16): the exact integers would tell more, since their common
 divisors are the head's weights. G itself gives every label of the step away (attacks/labels.py), and the
 direction of w_p; that is what `split` means.
 
-What round 5 does not tell. The consistency gradient in the *edited* activations is zero in every direction
+What round 6 does not tell. The consistency gradient in the *edited* activations is zero in every direction
 but the record's own: it would hand s to every party. So the counterfactual logit is a target: c pulls the
 original towards it, and edited activations get no gradient. The head is trained on the whole loss, in secret.
 c still holds one number for each record that depends on s where edits shift the logit.
@@ -222,7 +222,7 @@ def _first_round(
         peer: [*(Spec("<i8", shape) for shape in shapes[peer].values()), *(Spec.of(m) for m in masked)]
         for peer in party.others
     }
-    came = party.transport.exchange("split activations", {peer: send for peer in party.others}, receive)
+    came = party.broadcast("split activations", send, receive)
     for peer, arrays in came.items():
         hidden |= zip(shapes[peer], arrays[:-2], strict=True)
         for total, array in zip(masked, arrays[-2:], strict=True):

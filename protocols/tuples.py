@@ -8,8 +8,10 @@ fields per tuple, and nothing for the rest.
 
 Why it is secure: a party's expanded words are a ChaCha20 stream under a key that only it and
 the dealer know, and the correction is the bound value minus at least one such stream unknown
-to the receiver, so any m-1 parties see uniform words. The dealer sees only requests: kinds,
-shapes and the rank that owns a mask.
+to the receiver, so any m-1 parties see uniform words. Words are bound to the whole request: if
+the dealer were told another kind, shape, deviation or owner than a party has in mind, its words
+and that party's would be unrelated. The dealer sees only requests: kinds, shapes and the rank
+that owns a mask.
 
 A field with an owner is random at that party and zero elsewhere: the owner knows the whole
 value (the mask of its own block).
@@ -20,7 +22,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import cached_property, lru_cache, reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -29,9 +31,9 @@ from protocols import ring
 from protocols.errors import ProtocolError
 from protocols.gaussian import discrete_gaussian
 from protocols.randomness import Draw
+from protocols.ring import Shape
 from protocols.transport import Array, Spec
 
-Shape = tuple[int, ...]
 Band = tuple[int, tuple[tuple[int, int], ...]]
 """Rows, and of each block its mask's number and its columns."""
 Shares = list[dict[str, Array]]
@@ -82,6 +84,11 @@ class Request:
     def to_json(self) -> list[Any]:
         return [self.kind, *self.arguments]
 
+    @cached_property
+    def use(self) -> bytes:
+        """What the words of this tuple are for, the same at dealer and parties."""
+        return json.dumps(self.to_json()).encode()
+
     @classmethod
     def from_json(cls, data: list[Any]) -> Request:
         return cls(str(data[0]), tuple(_frozen(item) for item in data[1:]))
@@ -107,13 +114,9 @@ def recipe(request: Request) -> Recipe:
     return make(*request.arguments)
 
 
-def encode_requests(requests: Sequence[Request], times: int) -> bytes:
-    return json.dumps({"make": [request.to_json() for request in requests], "times": times}).encode()
-
-
 def bilinear(op: str, shape_a: Shape, shape_b: Shape, options: tuple[tuple[str, Any], ...] = ()) -> Recipe:
     """c = op(a, b): Beaver's triple for products, matrix products and convolutions."""
-    out = _bilinear_shape(op, shape_a, shape_b, options)
+    out = ring.shape_of(op, shape_a, shape_b, dict(options))
     return Recipe(
         {"a": Field(shape_a), "b": Field(shape_b)},
         {"c": Field(out)},
@@ -125,7 +128,7 @@ def scaled_bilinear(
     op: str, shape_a: Shape, shape_b: Shape, options: tuple[tuple[str, Any], ...], divisor: int
 ) -> Recipe:
     """For a product that is divided at once: m = op(a, b) + r, and what `truncation` gives for r."""
-    out = _bilinear_shape(op, shape_a, shape_b, options)
+    out = ring.shape_of(op, shape_a, shape_b, dict(options))
     divided = truncation(out, divisor)
 
     def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
@@ -314,6 +317,19 @@ def noise(shape: Shape, sigma: float) -> Recipe:
     return Recipe({}, {"e": Field(shape)}, lambda free, shares, masks: {"e": discrete_gaussian(sigma, shape)})
 
 
+def confirmation(parties: int) -> Recipe:
+    """c[p] = t_p: for every party two words that it alone knows. Opened to it, they are the dealer's word.
+
+    Nobody else finds its row of c without the dealer, who gives it only if all parties asked for the same.
+    """
+    free = {f"t{rank}": Field((2,), owner=rank) for rank in range(parties)}
+    return Recipe(
+        free,
+        {"c": Field((parties, 2))},
+        lambda free, shares, masks: {"c": np.stack([free[f"t{rank}"] for rank in range(parties)])},
+    )
+
+
 def weighted_sums(rows: int, widths: tuple[int, ...]) -> Recipe:
     """c_p = a_p^T b: each a_p a mask that its owner knows, b of a shared column."""
     free = {f"a{rank}": Field((rows, width), owner=rank) for rank, width in enumerate(widths)}
@@ -449,49 +465,13 @@ _KINDS: dict[str, Callable[..., Recipe]] = {
         selection,
         cross,
         noise,
+        confirmation,
         weighted_sums,
         sampled,
         bundle,
         split_step,
     )
 }
-
-
-def _bilinear_shape(op: str, shape_a: Shape, shape_b: Shape, options: tuple[tuple[str, Any], ...]) -> Shape:
-    if op == "mul":
-        return np.broadcast_shapes(shape_a, shape_b)
-    if op == "matmul":
-        batch = np.broadcast_shapes(shape_a[:-2], shape_b[:-2])
-        return (*batch, *shape_a[-2:-1], *(shape_b[-1:] if len(shape_b) > 1 else ()))
-    if op in ("conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"):
-        return _convolution_shape(shape_a, shape_b, transposed="transpose" in op, **dict(options))
-    raise ProtocolError(f"no such product: {op!r}")
-
-
-def _convolution_shape(
-    signal: Shape,
-    kernel: Shape,
-    *,
-    transposed: bool,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    output_padding: Any = 0,
-    groups: int = 1,
-) -> Shape:
-    lengths = []
-    for axis, (length, width) in enumerate(zip(signal[2:], kernel[2:], strict=True)):
-        step, edge, gap, extra = (
-            value[axis] if isinstance(value, tuple) else value
-            for value in (stride, padding, dilation, output_padding)
-        )
-        reach = gap * (width - 1)
-        if transposed:
-            lengths.append((length - 1) * step - 2 * edge + reach + extra + 1)
-        else:
-            lengths.append((length + 2 * edge - reach - 1) // step + 1)
-    channels = kernel[1] * groups if transposed else kernel[0]
-    return (signal[0], channels, *lengths)
 
 
 def _frozen(item: Any) -> Any:

@@ -66,7 +66,7 @@ def weighted_sums(party: Party, own: Words, widths: Sequence[int], weight: Words
     fields = party.take("weighted_sums", rows, tuple(widths))
     hidden, shift = own - fields[f"a{rank}"], weight - fields["b"]
     specs = {peer: [Spec("<i8", (rows, widths[peer])), Spec.of(shift)] for peer in party.others}
-    came = party.transport.exchange("weighted sums", {peer: [hidden, shift] for peer in party.others}, specs)
+    came = party.broadcast("weighted sums", [hidden, shift], specs)
     known = {rank: hidden} | {peer: arrays[0] for peer, arrays in came.items()}
     for arrays in came.values():
         shift = shift + arrays[1]

@@ -3,7 +3,7 @@
 Each party trains a small score network s_p(x; theta_p) on its own columns; the logit of a record is the sum
 of the scores. A step: residuals sigma(sum of s_p) - y in secret; every party's clipped per-record gradients
 of its own score (torch.func), weighted by the secret residuals and summed in secret; discrete Gaussian noise
-on the sum, in secret; the noisy sum is opened to its owner alone (three rounds, protocols/weighted_sums.py). With
+on the sum, in secret; the noisy sum is opened to its owner alone (four rounds, protocols/weighted_sums.py). With
 `sampling` below 1 each record takes part with that chance, in secret (one more round, protocols/sampling.py).
 
 The guarantee. A residual and a gradient depend on their own record and on parameters that were released with

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from protocols.alignment import alignment_release
 from protocols.releases import ANY, Release, ReleasePlan
 from secure_sccvfl.party_data import Scheme
 from secure_sccvfl.run_options import RunOptions
@@ -27,11 +28,12 @@ def common_releases(scheme: Scheme, options: RunOptions) -> list[Release]:
 
 
 def discovery_releases(scheme: Scheme, options: RunOptions) -> list[Release]:
-    """What discovery and its refreshes open: noisy statistics to their owner, scores to all."""
+    """What comes first: alignment to all; of discovery and its refreshes statistics to their owner, scores to all."""
     rounds = options.refreshes + 1
     told = ["scores"] + ["p-values"] * (options.rule == "fdr") + ["residual-scores"] * options.conditional
     moments = options.source == "moments"
     return [
+        alignment_release(len(scheme.parties)),
         *SecureStatistics.releases(
             scheme.bins,
             scheme.group_counts,

@@ -23,7 +23,7 @@ import numpy as np
 from accounting.calibration import noise_multiplier
 from accounting.records import RecordSet
 from protocols import arithmetic
-from protocols.alignment import check_alignment
+from protocols.alignment import alignment_release, check_alignment
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import ProtocolError
 from protocols.private import private
@@ -156,7 +156,7 @@ class EvaluateJob(_WithModel):
         scheme = self.data.scheme
         exact = exact_release(self.parties, scheme.task, self.judges, scheme.group_counts[0])
         opened = self.sums.release(self.parties) if self.noisy else exact
-        return ReleasePlan([self.columns_release(self.parties), opened])
+        return ReleasePlan([alignment_release(self.parties), self.columns_release(self.parties), opened])
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         with refusals_in_one_line():
@@ -280,7 +280,7 @@ class PredictJob(_WithModel):
     def plan(self) -> ReleasePlan:
         what = "calibrated logits" if self.options.scores else "decisions"
         made = Release("predictions", (self.receiver,), (len(self.ids), ANY), f"{what} of new records, as asked for")
-        return ReleasePlan([self.columns_release(self.parties), made])
+        return ReleasePlan([alignment_release(self.parties), self.columns_release(self.parties), made])
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         meter = PhaseMeter(session)

@@ -129,7 +129,7 @@ def test_every_step_is_charged_before_it_is_opened(tmp_path):
     for model, spent, cost, released in results:
         assert len(model.events) == config.steps
         assert spent.renyi == pytest.approx(epsilons([planned], 1e-5).renyi)
-        assert cost.rounds == 3 * config.steps
+        assert cost.rounds == 4 * config.steps
         assert [entry["release"] for entry in released] == [f"noisy gradient {r}" for r in EVERYONE] * config.steps
         encoder = next(iter(model.encoders.values()))
         assert encoder.columns == encoder.plain.columns + config.units
@@ -152,7 +152,7 @@ def test_sampled_steps_are_charged_as_drawn(tmp_path, monkeypatch):
             epsilons([dp_event(config, PARTIES, 4.0, RECORDS)], 1e-5).renyi
         )
         assert spent.renyi < 0.6 * full.renyi
-        assert cost.rounds == 4 * config.steps
+        assert cost.rounds == 5 * config.steps
     for rank in EVERYONE:
         assert replay((tmp_path / f"{rank}.jsonl").read_text())[0] == pytest.approx(spent.renyi, rel=1e-9)
 
@@ -250,7 +250,7 @@ def test_a_stopped_run_goes_on_and_pays_for_each_release_once(behind, steps, cha
     for rank, (model, spent, cost, released) in enumerate(results):
         assert len(model.seen) == config.steps, "as many steps as a run that nobody disturbed"
         assert len(model.events) == config.steps - steps
-        assert cost.rounds == 4 * len(model.events) and len(released) == PARTIES * len(model.events)
+        assert cost.rounds == 5 * len(model.events) and len(released) == PARTIES * len(model.events)
         assert spent.renyi == pytest.approx(epsilons([planned], 1e-5).renyi), "nothing is forgotten"
         totals = np.array([step.total for step in model.seen])
         assert np.array_equal(totals[:steps], opened[rank][:steps]) and np.array_equal(model.own["dp totals"], totals)

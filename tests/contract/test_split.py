@@ -144,7 +144,7 @@ def test_a_secret_step_is_the_plain_one(case):
     for rank, (found, found_bias, seen, rounds) in enumerate(problem.secret()):
         assert np.abs(found - weight).max() < 5e-4
         assert np.abs(found_bias - bias).max() < 5e-4
-        assert rounds == [5] * STEPS
+        assert rounds == [6] * STEPS
         for (_, mine), plain in zip(seen, gradients, strict=True):
             assert np.abs(mine - plain[rank]).max() < 2e-3
 

@@ -1,4 +1,4 @@
-"""Split training end to end on German: five rounds a step, what is opened and to whom, and what it gives away."""
+"""Split training end to end on German: six rounds a step, what is opened and to whom, and what it gives away."""
 
 import threading
 
@@ -71,7 +71,7 @@ def test_split_trains_and_gives_the_labels_away(batch):
     label = ready.data.label.values
     results = run_split(config)
     for rank, (model, logits, cost, released) in enumerate(results):
-        assert cost.rounds == 5 * model.steps
+        assert cost.rounds == 6 * model.steps
         counts = {name: sum(entry["release"] == name for entry in released) for name in ("gradient 0", "gradient 2")}
         assert set(counts.values()) == {model.steps}
         assert all(
@@ -103,7 +103,7 @@ def test_a_stopped_run_goes_on_as_if_nobody_had_disturbed_it(stop, tmp_path):
     for (before, expected, *_), (after, logits, cost, released) in zip(undisturbed, resumed, strict=True):
         assert after.steps == before.steps == config.warmup + config.steps, "a fixed number"
         made = after.steps - config.warmup - (stop - 1) * config.keep_every
-        assert cost.rounds == 5 * made, "only the steps that were left"
+        assert cost.rounds == 6 * made, "only the steps that were left"
         assert sum(entry["release"] == "gradient 0" for entry in released) == made
         assert np.abs(logits - expected).max() < 0.02, "undisturbed runs differ by .005"
         assert ((logits > 0) == (expected > 0)).mean() >= 0.99

@@ -2,7 +2,8 @@
 
 import pytest
 
-from protocols.alignment import AlignmentError, check_alignment
+from protocols.alignment import AlignmentError, alignment_release, check_alignment
+from protocols.releases import ReleasePlan
 from tests.harness import run_session
 
 IDS = [f"r{i:03d}" for i in range(50)]
@@ -18,7 +19,7 @@ def run(lists, **settings):
             return str(error)
         return "aligned"
 
-    return run_session(job, len(lists), **settings)
+    return run_session(job, len(lists), ReleasePlan([alignment_release(len(lists))]), **settings)
 
 
 def test_equal_lists_are_aligned():
