@@ -82,7 +82,7 @@ def test_a_release_of_some_features_with_other_columns():
 
     def job(session, statistics, budget):
         own = {
-            k: np.tile(np.array([[1024, 7, -3]]), (group.rows, 1)) for k in widths if k in group.columns[session.rank]
+            k: np.tile(np.array([[1024, 7, 3]]), (group.rows, 1)) for k in widths if k in group.columns[session.rank]
         }
         bound = 1100 * np.sqrt(len(widths) * 2)
         return statistics.group_sums(own, group.held(session.rank), group.counts, "moments", bound, widths)
@@ -90,7 +90,7 @@ def test_a_release_of_some_features_with_other_columns():
     found = group.run(job)
     sizes = np.bincount(group.codes[1])
     assert set(found[0][1]) == {"a"} and found[1] == ({}, {})
-    assert (found[2][1]["d"] == np.outer([1024, 7, -3], sizes)).all()
+    assert (found[2][1]["d"] == np.outer([1024, 7, 3], sizes)).all()
 
 
 @pytest.mark.parametrize("rows", [150, 2000])
