@@ -18,8 +18,10 @@ from protocols.releases import ReleasePlan
 from secure_sccvfl.budgets import keep_copy, open_budget
 from secure_sccvfl.charging import Charger
 from secure_sccvfl.data import load
+from secure_sccvfl.gradient_modes import run_multiplier
 from secure_sccvfl.parties import make_parties
 from secure_sccvfl.record_tags import record_key
+from secure_sccvfl.release_plan import sealed_plan
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.secure_statistics import SecureStatistics
 from tests.harness import run_session
@@ -82,6 +84,18 @@ def test_a_run_with_four_refreshes_writes_the_report_that_its_ledger_gives(tmp_p
         renyi, pld = replay((tmp_path / f"party-{rank}" / "ledger.jsonl").read_text())
         assert report["epsilon_rdp"] == pytest.approx(renyi, rel=1e-9)
         assert report["epsilon_pld"] == pytest.approx(pld, rel=1e-3)
+
+
+@pytest.mark.parametrize("conditional", [False, True])
+@pytest.mark.parametrize("source", ["tables", "moments"])
+@pytest.mark.parametrize("refreshes", [0, 4])
+def test_the_budget_is_planned_for_the_releases_that_the_plan_charges(conditional, source, refreshes):
+    options = RunOptions(conditional=conditional, source=source, refreshes=refreshes)
+    plan = sealed_plan(options.scheme(3), options)
+    events = {release.event for release in plan.releases.values() if release.event is not None}
+    assert len(events) == options.charged == options.train_config().charged
+    simulated = options.simulated_budget(3)
+    assert simulated.releases == options.charged and simulated.multiplier == run_multiplier(options)
 
 
 def test_a_consortium_has_one_ledger_whatever_its_data_are_called(tmp_path):
