@@ -186,7 +186,7 @@ def show_report(report: dict[str, Any], folder: Path) -> None:
     privacy, total = report["privacy"], report["cost"]["total"]
     console.print(
         f"privacy of s: epsilon {privacy['epsilon_rdp']:.2f} (Rényi), {privacy['epsilon_pld']:.2f} (tight) of "
-        f"{privacy['cap']:g} at delta {privacy['delta']:g}; "
+        f"{privacy['cap']:g} at delta {privacy['delta']:g} for a record replaced; "
         f"in secret: {total['seconds']:.1f} s, {total['rounds']} rounds, {total['bytes'] / 1e6:.1f} MB sent"
     )
     for warning in report["warnings"]:

@@ -39,8 +39,8 @@ def ledger_folder(options: RunOptions, session: Session, home: Path | None = Non
         old = sorted(folder.glob(f"*/party-{session.rank}/{LEDGER}"))
         if old:
             raise ConfigError(
-                f"{old[0].parent.parent.name} in {folder.name} is a ledger of version 1, one for a set of records; "
-                "this version keeps one for all. Move the old ones away, and subtract what they spent from the cap"
+                f"{old[0].parent.parent.name} in {folder.name} is a ledger of version 1, one for each set of "
+                "records; this version keeps one for all. Move it away, and subtract what it spent from the cap"
             )
         return folder / f"party-{session.rank}"
     own = home or session.folder

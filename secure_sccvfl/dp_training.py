@@ -12,8 +12,8 @@ trained without noise would carry every record into every residual, and the sens
 is then one Gaussian release of joint sensitivity clip * (1 + 2^-10) * sqrt(parties) under adding or removing a
 record and twice that under replacing one (residuals have either sign), charged before it is made.
 A sample of records that no party knows makes a step cheaper: it is charged as a Poisson-sampled Gaussian release.
-The dealer knows the sample; against a dealer who reads what was opened the price without sampling holds. A public
-choice of rows would gain nothing. The default is full batch.
+The dealer knows the sample and its own noise; against a dealer who reads what was opened the price without either
+holds. A public choice of rows would gain nothing. The default is full batch.
 
 Afterwards the hidden units are further columns of the party's encoder and the secret head is trained as in
 `sealed`, which opens no gradient.

@@ -27,7 +27,7 @@ from scipy import optimize, stats
 from accounting.accountant import Epsilons, epsilons
 from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
-from accounting.events import Event
+from accounting.events import Event, Sensitivity
 from protocols.config import ConfigError, SessionConfig
 from protocols.releases import ReleasePlan
 from protocols.runtime import Session
@@ -93,7 +93,7 @@ class CanaryAudit:
         return {
             "ok": True,
             "cells": cells,
-            "multiplier": multiplier,
+            "multiplier": charger.event("audited", Sensitivity.of_counts(sensitivity)).multiplier_added,
             "sensitivity": sensitivity,
             "delta": options.delta,
         }
