@@ -29,7 +29,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launch.console import CHECK_FAILED, OK, THREAD_VARIABLES, Parser, guarded
+from launch.console import CHECK_FAILED, OK, THREAD_VARIABLES, Parser, guarded, say
 
 if TYPE_CHECKING:
     from secure_sccvfl.security.evaluation import ViewAttacks
@@ -178,7 +178,7 @@ def _predictions(run: FinishedRun, work: Path) -> Any:
 
 def _say(what: str) -> None:
     if sys.stderr.isatty():
-        print(what, file=sys.stderr, flush=True)
+        say(what, error=True)
 
 
 if __name__ == "__main__":
