@@ -192,7 +192,7 @@ def prepared(run: FinishedRun) -> Prepared:
     """What the baselines start from: the same split and roles, in plaintext."""
     config = run.options.train_config()
     roles = Roles(dict(next(run.models()).roles))
-    budget = Budget(run.options.epsilon, run.options.delta, config.refreshes + 1)
+    budget = Budget(run.options.epsilon, run.options.delta, run.options.charged)
     noise = GaussianNoise(budget, run.options.seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
