@@ -105,6 +105,12 @@ class TrainJob:
             compare_public(session, scheme, self.card)
             name = session.agree_on_name()
         records = records_digest(data.ids)
+        known = options.settings(scheme.digest(), records)
+        kept = (
+            Checkpoints(folder / "checkpoints", name, known) if folder is not None and options.checkpoints else None
+        )
+        if options.resume and kept is not None:
+            kept.check()
         budget, ledger = open_budget(options, session, scheme.name, records, len(data.split.train))
         multiplier = run_multiplier(options)
         charger = Charger(session, budget, multiplier, name)
@@ -113,7 +119,6 @@ class TrainJob:
         engine = SecureEngine(session, statistics, scheme.label_holder, scheme.group_holders)
         audit = AuditLog(unused_name(folder / "audit.jsonl") if folder is not None else None)
         audit("run", {"run": name, "records": records, "options": asdict(options)})
-        kept = Checkpoints(folder / "checkpoints", name) if folder is not None and options.checkpoints else None
         hooks = Hooks(progress, audit, kept.keep if kept is not None else lambda state: None)
         train, validation = (data.part(rows) for rows in (data.split.train, data.split.validation))
         state: State | None = None
