@@ -23,6 +23,7 @@ from accounting.accountant import epsilon_added, epsilon_against_dealer, epsilon
 from accounting.calibration import noise_multiplier, releases_left
 from accounting.events import Event
 from accounting.paper import claim
+from accounting.plain_text import markdown
 from accounting.plots import cost_plot, left_plot, running_plot
 
 WHAT_IF_CAPS = (2.0, 4.0, 8.0)
@@ -204,11 +205,17 @@ def write_report(folder: Path, report: dict[str, Any]) -> tuple[Path, ...]:
 
 
 def _templates(html: bool) -> Environment:
+    """Names in a ledger come from outside: whatever a template prints is escaped, in Markdown too."""
     return Environment(
         loader=PackageLoader("accounting"),
         autoescape=html,
+        finalize=None if html else _marked,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+
+
+def _marked(value: object) -> object:
+    return markdown(value) if isinstance(value, str) else value

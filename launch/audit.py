@@ -15,7 +15,7 @@ import json
 import sys
 from pathlib import Path
 
-from launch.console import CHECK_FAILED, OK, Parser, guarded
+from launch.console import CHECK_FAILED, OK, Parser, guarded, say
 from protocols.config import ConfigError
 
 
@@ -40,12 +40,12 @@ def _verify(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"trusted": not problems, "checks": found}))
     elif not problems:
-        print(f"{options.run} can be trusted: {', '.join(found)} fit together")
+        say(f"{options.run} can be trusted: {', '.join(found)} fit together")
     else:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        print(f"{options.run} can NOT be trusted: {problems[0]}{more}")
+        say(f"{options.run} can NOT be trusted: {problems[0]}{more}")
         for line in problems[1:]:
-            print(f"  {line}", file=sys.stderr)
+            say(f"  {line}", error=True)
     return CHECK_FAILED if problems else OK
 
 
@@ -60,8 +60,8 @@ def _log(options: argparse.Namespace) -> int:
         return OK
     for entry in entries:
         facts = {k: v for k, v in entry.items() if k not in ("index", "previous", "hash", "event", "time", "files")}
-        print(f"{entry['time']}  {entry['event']}: {len(entry['files'])} files, {json.dumps(facts)}")
-    print(f"seal {entries[-1]['hash']}")
+        say(f"{entry['time']}  {entry['event']}: {len(entry['files'])} files, {json.dumps(facts)}")
+    say(f"seal {entries[-1]['hash']}")
     return OK
 
 

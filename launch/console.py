@@ -1,4 +1,8 @@
-"""What the programs share: one-line errors, exit codes, and who may see a traceback."""
+"""What the programs share: one-line errors, exit codes, who may see a traceback, and what reaches the terminal.
+
+Names in descriptions, ledgers and runs come from outside. Whatever may hold one is printed by `say`, a `screen` or
+the log, and none of them lets a name move the cursor or be taken for markup.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,16 @@ import logging
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from accounting.plain_text import plain
 from protocols.config import ConfigError
 from protocols.errors import InputError, ProtocolError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 OK, STOPPED, WRONG_USE, CHECK_FAILED, INTERRUPTED = 0, 1, 2, 3, 130
 EXIT_CODES = (
@@ -60,8 +69,25 @@ def guarded(name: str, work: Callable[[], int], *, debug: bool = False) -> int:
         code, line = _told(error)
         if debug:
             traceback.print_exc()
-    print(f"{name}: {line}", file=sys.stderr, flush=True)
+    say(f"{name}: {line}", error=True)
     return code
+
+
+def say(line: str, *, error: bool = False) -> None:
+    """One line to standard output, or to standard error."""
+    print(plain(line), file=sys.stderr if error else sys.stdout, flush=True)
+
+
+def screen() -> Console:
+    """For tables and colours: text is shown as it is, and only a `rich.text.Text` of our own has a style."""
+    from rich.console import Console
+    from rich.text import Text
+
+    class Screen(Console):
+        def render_str(self, text: str, **options: Any) -> Text:
+            return super().render_str(plain(text), **{**options, "markup": False, "emoji": False})
+
+    return Screen(width=None if sys.stdout.isatty() else 110)
 
 
 def _told(error: BaseException) -> tuple[int, str]:
@@ -100,8 +126,16 @@ def keep_freed_memory() -> None:
 
 
 def start_logging(debug: bool) -> None:
-    logging.basicConfig(
-        level=logging.DEBUG if debug else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    """Messages to standard error, a line each; warnings too."""
+    shown = logging.StreamHandler(sys.stderr)
+    shown.setFormatter(_Line("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.DEBUG if debug else logging.INFO, handlers=[shown])
+    logging.captureWarnings(True)
+    warnings.formatwarning = lambda message, category, *place: f"{category.__name__}: {message}"
+
+
+class _Line(logging.Formatter):
+    """Nothing but tracebacks has more than one line."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return plain(super().formatMessage(record))

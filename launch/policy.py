@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.console import OK, Parser, guarded
+from launch.console import OK, Parser, guarded, say
 from protocols.config import ConfigError
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ def run(options: argparse.Namespace) -> int:
         return OK
     print(card_markdown(card))
     if card.overdue(datetime.date.today()):
-        print(f"policy: the review was due on {card.review_due}", file=sys.stderr)
+        say(f"policy: the review was due on {card.review_due}", error=True)
     for appeal in card.open_appeals:
-        print(f"policy: appeal {appeal['number']} about {appeal['feature']} is open", file=sys.stderr)
+        say(f"policy: appeal {appeal['number']} about {appeal['feature']} is open", error=True)
     return OK
 
 
@@ -97,10 +97,10 @@ def _diff(options: argparse.Namespace, card: PolicyCard) -> int:
     if options.json:
         print(json.dumps({"from": card.version, "to": newer.version, "changed": changed}))
         return OK
-    print(f"version {card.version} -> {newer.version}: {len(changed)} roles differ")
+    say(f"version {card.version} -> {newer.version}: {len(changed)} roles differ")
     for name, (old, new) in changed.items():
         reason = newer.decisions[name].reason if name in newer.decisions else "no longer on the card"
-        print(f"  {name}: {old or 'none'} -> {new or 'none'}: {reason}")
+        say(f"  {name}: {old or 'none'} -> {new or 'none'}: {reason}")
     return OK
 
 

@@ -17,7 +17,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.console import CHECK_FAILED, OK, Parser, guarded
+from launch.console import CHECK_FAILED, OK, Parser, guarded, say
 from protocols.config import ConfigError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
         entries, vouched = _agreed(ledgers)
         account = read_account(entries, FileSets.beside(ledgers[0]))
     except LedgerError as error:
-        print(f"privacy_report: {error}", file=sys.stderr)
+        say(f"privacy_report: {error}", error=True)
         return CHECK_FAILED
     report = build_report(account, _notes(options.run / "report.json"))
     report["ledgers"] = {"read": len(ledgers), "lines": len(entries), "head": entries[-1]["hash"]}
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     if not vouched and len(ledgers) == 1:
         print("privacy_report: no .head beside the ledger, so lines cut off its end would not show", file=sys.stderr)
     for path in () if options.json or options.quiet else paths:
-        print(f"wrote {path}")
+        say(f"wrote {path}")
     if not report["accountants_agree"]:
         print("privacy_report: the accountants disagree; trust none of the figures", file=sys.stderr)
         return CHECK_FAILED

@@ -14,7 +14,7 @@ import json
 import sys
 from pathlib import Path
 
-from launch.console import OK, Parser, guarded
+from launch.console import OK, Parser, guarded, say
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
         path = write_page(options.run, options.party, own_edits(options.run, options.party))
     if (options.run / LOG).exists():
         record(options.run, "page", {}, [path])
-    print(json.dumps({"written": str(path)}) if options.json else f"wrote {path}")
+    say(json.dumps({"written": str(path)}) if options.json else f"wrote {path}")
     return OK
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,12 +11,14 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from accounting.plain_text import code
+
 METRICS = ("acc", "logloss", "fr_ot", "fr_cvae", "scg_ot", "dp_gap", "eo_gap")
 
 
 def run_secure(dataset: str, split: str, seeds: Sequence[int], out: Path, command: str) -> list[dict[str, Any]]:
     """Each seed through real processes; finished seeds in OUT are kept."""
-    from launch.console import OK
+    from launch.console import OK, say
     from launch.whole_run import WholeRun, session_config
     from protocols.errors import ProtocolError
     from secure_sccvfl.acs import load_any
@@ -29,7 +30,7 @@ def run_secure(dataset: str, split: str, seeds: Sequence[int], out: Path, comman
         kept = out / f"seed-{seed}.json"
         if kept.exists():
             continue
-        print(f"{dataset}, seed {seed}", file=sys.stderr, flush=True)
+        say(f"{dataset}, seed {seed}", error=True)
         with tempfile.TemporaryDirectory(prefix="sccvfl-") as place:
             folder = Path(place) / "run"
             options = {"dataset": dataset, "split": split, "seed": seed}
@@ -71,7 +72,7 @@ def summary(finished: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def markdown(rows: list[dict[str, Any]], command: str, seeds: int) -> str:
     """One line per model."""
     lines = [
-        f"Made by `{command}`: {seeds} whole runs in secret, real processes over TLS; mean and 95 % interval.",
+        f"Made by {code(command)}: {seeds} whole runs in secret, real processes over TLS; mean and 95 % interval.",
         "Flips (fr) under judges that training never saw; baselines in plaintext with the roles of the same run.",
         "",
         "| model | " + " | ".join(METRICS) + " |",

@@ -23,7 +23,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launch.console import OK, Parser, check_transcript, guarded
+from accounting.plain_text import plain
+from launch.console import OK, Parser, check_transcript, guarded, say, screen
 
 if TYPE_CHECKING:
     from protocols.config import SessionConfig
@@ -137,7 +138,7 @@ def run(options: argparse.Namespace) -> int:
         again = ""
         if job == "train" and any(folder.glob("party-*/checkpoints/*.npz")):
             again = f"; to go on from the last checkpoint: --resume {folder}"
-        print(f"run_mpc: {ending.cause} (logs are in {folder / 'logs'}{again})", file=sys.stderr)
+        say(f"run_mpc: {ending.cause} (logs are in {folder / 'logs'}{again})", error=True)
     return ending.code
 
 
@@ -229,7 +230,12 @@ class _Progress:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
-        columns = SpinnerColumn(), TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn()
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description:<28}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+        )
         console = Console(stderr=True)
         self._bar = Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
         self._task = self._bar.add_task("starting the processes", total=None)
@@ -245,14 +251,13 @@ class _Progress:
         if event.get("connected"):
             self._bar.update(self._task, description="all processes connected")
         elif "step" in event:
-            self._bar.update(self._task, description=event["step"], completed=event["number"], total=event["total"])
+            step, number, total = plain(event["step"]), event["number"], event["total"]
+            self._bar.update(self._task, description=step, completed=number, total=total)
 
 
 def _show(job: str, result: dict[str, Any], folder: Path) -> None:
     """What a session other than training found."""
-    from rich.console import Console
-
-    console = Console(width=None if sys.stdout.isatty() else 110)
+    console = screen()
     if job == "predict":
         console.print(
             f"{result['records']} records scored in secret; {result['receiver']} alone has the predictions: "
@@ -271,6 +276,7 @@ def _show(job: str, result: dict[str, Any], folder: Path) -> None:
 
 def _show_selftest(console: Any, result: dict[str, Any], folder: Path) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(title=f"self-test, {result['parties']} parties, seen from party 0")
     for column in ("operation", "rounds", "kB sent", "kB dealer", "ms", "max error", "allowed", ""):
@@ -284,7 +290,7 @@ def _show_selftest(console: Any, result: dict[str, Any], folder: Path) -> None:
             f"{row['seconds'] * 1e3:.1f}",
             f"{row['max_error']:.1e}",
             f"{row['tolerance']:.1e}",
-            "[green]ok[/]" if row["ok"] else "[red]WRONG[/]",
+            Text("ok", "green") if row["ok"] else Text("WRONG", "red"),
         )
     console.print(table)
     refused = "refused" if result["undeclared_openings_refused"] else "NOT REFUSED"

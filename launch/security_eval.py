@@ -29,13 +29,18 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launch.console import CHECK_FAILED, OK, THREAD_VARIABLES, Parser, guarded
+from launch.console import CHECK_FAILED, OK, THREAD_VARIABLES, Parser, guarded, say
 
 if TYPE_CHECKING:
     from secure_sccvfl.security.evaluation import ViewAttacks
     from secure_sccvfl.security.run_views import FinishedRun
 
 _FRESH = ("dataset", "seed", "parties", "mode")
+_PRICED = (
+    *("dataset", "split", "seed", "epsilon", "delta", "refreshes"),
+    *("mode", "conditional", "generator", "source", "dp_steps", "dp_sampling"),
+)
+"""What the noise of a run follows from."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -46,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", help="with --fresh: as for run_mpc.py")
     parser.add_argument("--parties", help="with --fresh: as for run_mpc.py")
     parser.add_argument("--mode", help="with --fresh: as for run_mpc.py")
-    parser.add_argument("--releases", type=int, default=400, help="sketches for the audit, with and without (400)")
+    parser.add_argument("--releases", type=int, default=400, help="sketches for the audit of each data set (400)")
     options = parser.parse_args(arguments)
     return guarded("security_eval", lambda: evaluate(options), debug=options.debug)
 
@@ -113,8 +118,8 @@ def _rest(options: argparse.Namespace, work: Path, views: Any, started: float) -
     _say("shares of two secrets")
     _session(run, work / "shares", "share-probe", {})
     evaluation.shares(attacks, work / "shares")
-    _say("sketches with and without a canary")
-    settings = {k: getattr(run.options, k) for k in ("dataset", "split", "seed", "epsilon", "delta", "refreshes")}
+    _say("sketches with a canary's s kept and changed")
+    settings = {k: getattr(run.options, k) for k in _PRICED}
     _session(run, work / "canary", "canary-audit", {**settings, "releases": options.releases})
     results = [json.loads((work / "canary" / f"party-{p.rank}" / "result.json").read_text()) for p in run.parties]
     audit = of_results(results, run.data, run.split)
@@ -178,7 +183,7 @@ def _predictions(run: FinishedRun, work: Path) -> Any:
 
 def _say(what: str) -> None:
     if sys.stderr.isatty():
-        print(what, file=sys.stderr, flush=True)
+        say(what, error=True)
 
 
 if __name__ == "__main__":

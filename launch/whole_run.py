@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import datetime
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from launch.console import OK
+from launch.console import OK, screen
 from launch.processes import Ending, LocalSession
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import ProtocolError
@@ -161,10 +160,10 @@ class WholeRun:
 
 def show_report(report: dict[str, Any], folder: Path) -> None:
     """The first screen: how good, how stable, at what cost, who learned what."""
-    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else 110)
+    console = screen()
     head = f"{report['dataset']}, {report['parties']} parties, mode {report['mode']}, seed {report['seed']}"
     table = Table(title=head)
     metrics = [
@@ -190,6 +189,6 @@ def show_report(report: dict[str, Any], folder: Path) -> None:
         f"in secret: {total['seconds']:.1f} s, {total['rounds']} rounds, {total['bytes'] / 1e6:.1f} MB sent"
     )
     for warning in report["warnings"]:
-        console.print(f"[yellow]note:[/] {warning}")
+        console.print(Text("note:", "yellow"), warning)
     console.print(f"the page: {folder / 'report.html'}; everything else is beside it")
     console.print(f"seal, to be kept by every party: {report['seal']}")

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from protocols.config import ConfigError
 from protocols.errors import ProtocolError
 from protocols.head import Weights
 from protocols.randomness import KEY_BYTES
@@ -31,14 +32,15 @@ from secure_sccvfl.secure_handles import Choice, Head
 from secure_sccvfl.training import State, Trial
 
 KEPT = 2
+DIGEST = 64
 _NONE = -1
 
 
 class Checkpoints:
-    """The checkpoints of one party in a folder."""
+    """The checkpoints of one party in a folder. `settings`: what a state follows from besides; public."""
 
-    def __init__(self, folder: Path, run: str) -> None:
-        self.folder, self.run, self._session = folder, run, run
+    def __init__(self, folder: Path, run: str, settings: Mapping[str, str] | None = None) -> None:
+        self.folder, self.run, self._session, self.settings = folder, run, run, dict(settings or {})
         self.number = 0
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -61,6 +63,7 @@ class Checkpoints:
         facts = {
             "run": self.run,
             "session": self._session,
+            "settings": self.settings,
             "number": self.number,
             "refreshes": state.refreshes,
             "sketches": [_without(s, "tables") | {"tables": list(s.tables)} for s in state.sketches],
@@ -79,11 +82,24 @@ class Checkpoints:
         part.replace(target)
         (self.folder / f"{self.number - KEPT}.npz").unlink(missing_ok=True)
 
+    def check(self) -> None:
+        """Refuse to go on with other settings than those of the run; by each party alone, before any exchange.
+
+        A model that is half of one seed's split and half of another's has seen records that it is tested on.
+        """
+        for facts in self._kept().values():
+            began = facts["settings"]
+            for name in sorted(began.keys() | self.settings.keys()):
+                was, now = began.get(name, "none"), self.settings.get(name, "none")
+                if was != now:
+                    told = f"{name} {was}, not {now}" if max(len(was), len(now)) < DIGEST else f"other {name}"
+                    raise ConfigError(f"cannot resume: the run began with {told}; go on as it began, or train anew")
+
     def resume(self, session: Session, task: Task) -> State:
         """The state of the last checkpoint that every party has, of one and the same run."""
-        have = sorted(int(path.stem) for path in self.folder.glob("*.npz"))[-KEPT:]
-        facts = {number: found for number in have if "session" in (found := self._facts(number))}
-        have = list(facts)  # those of older versions say nothing of their session
+        self.check()
+        facts = self._kept()
+        have = list(facts)
         if have:
             self.run = facts[have[-1]]["run"]
         have = [number for number in have if facts[number]["run"] == self.run]
@@ -100,6 +116,11 @@ class Checkpoints:
             raise ProtocolError("the parties have no checkpoint in common: start the run anew")
         self.number = max(common)
         return self._state(self.number, task)
+
+    def _kept(self) -> dict[int, dict[str, Any]]:
+        """The last ones with what they say of themselves; those of older versions say too little."""
+        have = sorted(int(path.stem) for path in self.folder.glob("*.npz"))[-KEPT:]
+        return {n: found for n in have if {"session", "settings"} <= (found := self._facts(n)).keys()}
 
     def _facts(self, number: int) -> dict[str, Any]:
         with np.load(self.folder / f"{number}.npz") as file:

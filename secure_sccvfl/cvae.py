@@ -103,7 +103,7 @@ class Cvae:
         c = torch.tensor(units[:, self.context], dtype=torch.float32)
         s = self._one_hot(codes)
         optimiser = torch.optim.Adam(self.net.parameters(), lr=self.config.rate)
-        present = [g for g in range(self.groups) if (codes == g).sum() >= 2]
+        present = [g for g in range(self.groups) if 2 <= (codes == g).sum() < len(codes)]
         for _ in range(self.config.epochs):
             optimiser.zero_grad()
             mean, log_var = self.net.moments(self.net.encode(torch.cat([x, c, s], dim=1))).chunk(2, dim=1)

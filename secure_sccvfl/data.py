@@ -127,13 +127,27 @@ def _codes(column: pd.Series, values: tuple[str, ...], what: str) -> np.ndarray:
     if np.isnan(codes).any():
         bad = sorted({str(v) for v in column[np.isnan(codes)]})[:5]
         raise DataError(f"{what}: values {bad} are not among {list(values)}")
+    return codes.astype(int)
+
+
+def _check_present(codes: np.ndarray, values: tuple[str, ...], what: str) -> None:
+    """Refuse a class or group without a record, where whose records they are is no secret."""
     present = np.unique(codes)
     if len(present) < 2:
         raise DataError(f"{what}: only {values[int(present[0])]!r} occurs; at least two are needed")
-    absent = [v for i, v in enumerate(values) if i not in present]
-    if absent:
+    if absent := [v for i, v in enumerate(values) if i not in present]:
         raise DataError(f"{what}: no record of {absent}")
-    return codes.astype(int)
+
+
+def warn_absent(codes: np.ndarray, groups: tuple[str, ...], name: str) -> None:
+    """Tell the holder alone: were such a group refused, the others would learn it of s, and nobody charged it."""
+    sizes = np.bincount(codes, minlength=len(groups))
+    if absent := [group for group, size in zip(groups, sizes, strict=True) if size == 0]:
+        warnings.warn(
+            f"protected attribute {name!r}: no training record of {absent}; what is released of it will be noise",
+            DataWarning,
+            stacklevel=3,
+        )
 
 
 class _Files:
@@ -189,6 +203,7 @@ class Reader:
             scaled = (label.read(self._column(entry, "label")) - label.low) / (label.high - label.low)
             return Label(entry["party"], scaled, (), entry.get("meaning", ""))
         codes = _codes(self._column(entry, "label"), self.classes, "label")
+        _check_present(codes, self.classes, "label")
         return Label(entry["party"], codes, self.classes, entry.get("meaning", ""))
 
     @property
@@ -228,6 +243,8 @@ def load_toml(path: Path) -> Dataset:
         raise DataError(f"{path.name}: no party")
     label = reader.label()
     protected = tuple(reader.protected(entry) for entry in spec["protected"])
+    for attribute in protected:
+        _check_present(attribute.codes, attribute.groups, f"protected attribute {attribute.name!r}")
     data = Dataset(spec["name"], spec["task"], reader.known_ids, tables, label, protected)
     for table in data.parties:
         warn_constant(table)

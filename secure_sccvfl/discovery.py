@@ -185,7 +185,7 @@ def independence_p(table: np.ndarray, deviation: float, simulations: int, rng: n
     """Monte-Carlo p-value of the table's score if s and the feature were independent, noise included."""
     counts = np.clip(table, 0.0, None)
     total = counts.sum()
-    if total <= 0:
+    if round(total) < 1:
         return 1.0
     cells = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / total**2
     observed = table_score(table)

@@ -114,6 +114,8 @@ def judge(
     order = [held_out.features.index(f) for f in features]
     units = layout.encode(held_out.values[:, order])
     protected = held_out.protected[attribute]
+    if not (np.bincount(protected.codes) >= MIN_GROUP).any():
+        raise JudgeError(f"no group has {MIN_GROUP} held-out records")
     if kind == "ot":
         verdict = _transport(units, protected.codes, layout, layout.columns(edited), seed)
     elif kind == "cvae":

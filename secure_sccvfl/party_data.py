@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from secure_sccvfl.acs import load_any
-from secure_sccvfl.data import EMBEDDED, Dataset, PartyTable, Reader, Task, warn_constant
+from secure_sccvfl.data import EMBEDDED, Dataset, PartyTable, Reader, Task, warn_absent, warn_constant
 from secure_sccvfl.engine import Held
 from secure_sccvfl.parties import Party
 from secure_sccvfl.schema import DataError, Feature, check_disjoint
@@ -167,7 +167,11 @@ def own_part(path: Path, rank: int, seed: int) -> PartyData:
         for a, entry in zip(scheme.protected, reader.spec["protected"], strict=True)
     )
     ids = reader.known_ids
-    return PartyData(scheme, rank, ids, _party(rank, table), label, known, public_split(ids, seed))
+    split = public_split(ids, seed)
+    for attribute in known:
+        if attribute.codes is not None:
+            warn_absent(attribute.codes[split.train], attribute.groups, attribute.name)
+    return PartyData(scheme, rank, ids, _party(rank, table), label, known, split)
 
 
 def _scheme(reader: Reader) -> Scheme:

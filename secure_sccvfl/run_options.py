@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -129,6 +130,18 @@ class RunOptions:
     def simulated_budget(self, parties: int) -> Budget:
         """The same cap, releases and noise for a simulation in the clear."""
         return Budget(self.epsilon, self.delta, self.charged, self.noise, parties)
+
+    def settings(self, description: str, records: str) -> dict[str, str]:
+        """All that a run's state follows from, as its checkpoints carry it; files by digests of what they say.
+
+        The ledger belongs to it: another one would not know what the run has spent.
+        """
+        files = ("dataset", "card", "checkpoints", "resume", "model", "records", "scores", "receiver")
+        own = {f.name: str(getattr(self, f.name)) for f in fields(self) if f.name not in files}
+        card = self.policy()
+        decided = None if card is None else sorted((name, choice.role) for name, choice in card.decisions.items())
+        roles = hashlib.sha256(repr(decided).encode()).hexdigest()
+        return {**own, "description": description, "records": records, "card": roles}
 
     def policy(self) -> PolicyCard | None:
         if not self.card:

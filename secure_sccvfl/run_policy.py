@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from accounting.plain_text import markdown
 from secure_sccvfl.policy import REVIEW_DAYS, Decision, PolicyCard, Roles
 
 CARD = "policy_card.json"
@@ -54,28 +55,25 @@ def mask_of(card: PolicyCard) -> str:
 
 def card_markdown(card: PolicyCard) -> str:
     """The card for people."""
+    owners = ", ".join(map(markdown, card.owners))
     lines = [
-        f"# Policy card: {card.dataset}, version {card.version}",
+        f"# Policy card: {markdown(card.dataset)}, version {markdown(card.version)}",
         "",
-        f"Owners: {', '.join(card.owners)}. Review due: {card.review_due or 'not set'}. Mask {mask_of(card)[:12]}.",
+        f"Owners: {owners}. Review due: {card.review_due or 'not set'}. Mask {mask_of(card)[:12]}.",
         "",
         "| feature | role | reason | evidence |",
         "|---|---|---|---|",
     ]
     for name, d in sorted(card.decisions.items(), key=lambda item: ("PMN".index(item[1].role), item[0])):
-        lines.append(f"| {name} | {d.role} | {_cell(d.reason)} | {_cell(d.evidence)} |")
+        lines.append(f"| {markdown(name)} | {d.role} | {markdown(d.reason)} | {markdown(d.evidence)} |")
     lines += ["", "## Appeals and reviews", ""]
     for event in card.events:
         about = " ".join(f"{k} {event[k]}" for k in ("feature", "wants", "answers", "change") if k in event)
         what = f"{event['date']} {event['kind']} {event.get('number', '')}"
-        lines.append(f"- {what} by {event['who']} ({about}): {event['text']}")
+        lines.append(f"- {markdown(what)} by {markdown(event['who'])} ({markdown(about)}): {markdown(event['text'])}")
     if not card.events:
         lines.append("None.")
     return "\n".join(lines) + "\n"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def write_card(folder: Path, card: PolicyCard) -> tuple[Path, ...]:

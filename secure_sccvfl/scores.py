@@ -34,10 +34,9 @@ def normalised_hsic(tables: np.ndarray) -> np.ndarray:
 
 
 def _self_hsic(p: np.ndarray) -> np.ndarray:
-    """Sum of squares of diag(p) - p p^T."""
+    """Sum of squares of diag(p) - p p^T; rounding must not take it below 0 where all is in one place."""
     squares = (p**2).sum(axis=-1)
-    found: np.ndarray = squares - 2 * (p**3).sum(axis=-1) + squares**2
-    return found
+    return np.maximum(squares - 2 * (p**3).sum(axis=-1) + squares**2, 0.0)
 
 
 def table_scores(tables: np.ndarray) -> np.ndarray:

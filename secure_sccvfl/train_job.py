@@ -79,12 +79,17 @@ class TrainJob:
         budget, ledger = open_budget(ledger_folder(options, session), options.epsilon, options.delta, rows)
         parts = record_key(session, ledger.parent).parts(data.ids, data.split)
         records = parts["train"]
+        known = options.settings(scheme.digest(), " ".join(part.digest for part in parts.values()))
+        kept = (
+            Checkpoints(folder / "checkpoints", name, known) if folder is not None and options.checkpoints else None
+        )
+        if options.resume and kept is not None:
+            kept.check()
         charger = Charger(session, budget, run_multiplier(options), name, records, options.noise)
         statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, rows, charger)
         engine = SecureEngine(session, statistics, scheme.label_holder, scheme.group_holders)
         audit = AuditLog(unused_name(folder / "audit.jsonl") if folder is not None else None)
         audit("run", {"run": name, "records": records.digest, "options": asdict(options)})
-        kept = Checkpoints(folder / "checkpoints", name) if folder is not None and options.checkpoints else None
         hooks = Hooks(progress, audit, kept.keep if kept is not None else lambda state: None)
         train, validation = (data.part(rows) for rows in (data.split.train, data.split.validation))
         state: State | None = None

@@ -126,9 +126,10 @@ def attack_story(security: Mapping[str, Any] | None) -> list[str]:
     audit = security.get("dp_audit")
     if audit:
         told.append(
-            f"The noise was put to the test too: {audit['samples']} noisy tables, made with and without one record, "
-            f"show that ε of one release is at least {audit['epsilon_low']:.2f}; {audit['epsilon_high']:.2f} is "
-            f"promised as the most. {'That promise holds.' if audit['holds'] else 'The promise is broken.'}"
+            f"The noise was put to the test too: {audit['samples']} noisy tables, half of them with one record moved "
+            f"to another group, show that ε of one release is at least {audit['epsilon_low']:.2f}; "
+            f"{audit['epsilon_high']:.2f} is promised as the most. "
+            f"{'That promise holds.' if audit['holds'] else 'The promise is broken.'}"
         )
     return told
 

@@ -11,8 +11,10 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
+from accounting.plain_text import plain
 from secure_sccvfl.report.tables import paper_value
 
+matplotlib.rcParams["text.parse_math"] = False  # a dollar in a name is a dollar
 Row = Mapping[str, Any]
 MARKS = {"ot": "o", "cvae": "s", "own": "x"}
 
@@ -35,7 +37,7 @@ def trade_off(rows: Sequence[Row], experiment: str, path: Path) -> None:
             if paper[0] is not None and paper[1] is not None:
                 axis.plot(100 * paper[0], paper[1], "D", mfc="none", color=colour)
             axis.plot([], [], "o", color=colour, label=method)
-        axis.set(xlabel="flip rate, %", ylabel="accuracy", title=f"{dataset} {split}")
+        axis.set(xlabel="flip rate, %", ylabel="accuracy", title=plain(f"{dataset} {split}"))
         axis.legend(fontsize=6)
     figure.suptitle("circle: OT judge, square: cVAE judge, cross: own generator, hollow: paper", fontsize=8)
     figure.tight_layout()

@@ -8,6 +8,8 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
+from accounting.plain_text import markdown as marked
+
 Row = Mapping[str, Any]
 COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
     "main": (
@@ -90,7 +92,7 @@ def markdown(experiment: str, rows: Sequence[Row]) -> str:
         seeds = max(r["seeds"] for r in here)
         index = {(r["method"], r["judge"], r["metric"]): r for r in here}
         used = [c for c in columns if any((r["judge"], r["metric"]) == c for r in here)]
-        out += [f"## {dataset}, {split}, {seeds} seeds", ""]
+        out += [f"## {marked(dataset)}, {split}, {seeds} seeds", ""]
         names = [f"{metric} [{judge}]" if judge else metric for judge, metric in used]
         beside = PAPER_COLUMNS.get(experiment, PAPER_COLUMNS["main"])
         names += [f"paper {m}" for m in beside]

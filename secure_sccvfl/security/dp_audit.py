@@ -1,24 +1,25 @@
 """An empirical lower bound on the epsilon of a sketch, beside the accountant's upper bound.
 
-Two data sets: the training records of a run, without and with a canary record, once in every group of s. No two
-canaries share a cell of a table, so each is a test of its own between neighbouring data sets. The sketch is
-released many times from each, through the real protocol; each release is the only one of a budget of its own,
-since it is one release that is audited. The adversary knows all records and asks only whether the canary is in:
-it adds up the cells that the canary would fall into, which is the likelihood-ratio test for Gaussian noise and
-moves by the whole sensitivity. Noise is the dealer's copy alone, the one that is charged.
+Two data sets that differ in s of one training record, the canary: all parties know who is in, so what a release
+must hide is what the record's s is. The sketch is released many times from each, through the real protocol; each
+release is the only one of a budget of its own, since it is one release that is audited. The adversary knows all
+records and asks only which of two groups the canary is in: in every table it takes the cell of the one from the
+cell of the other and adds these up, which is the likelihood-ratio test for Gaussian noise. A changed s moves two
+cells of each table, sqrt(2) times what adding the record would. Noise is the dealer's copy alone.
 
-The threshold is the one that would serve best if the claim were true, so it does not depend on the samples; they
-give Clopper-Pearson bounds on its false and true positives, which hold together with 95 % confidence. From them:
-`epsilon_low`, the epsilon at delta of the weakest Gaussian mechanism they allow (it uses that the noise is
-Gaussian, so few releases suffice), and `epsilon_low_any`, ln((tpr - delta) / fpr), for any mechanism whatever.
+Counts at a threshold give Clopper-Pearson bounds on false and true positives. From those half-way between the two
+means, where the sum of both errors is least: `epsilon_low`, the epsilon at delta of the weakest Gaussian mechanism
+they allow (it uses that the noise is Gaussian, so few releases suffice). A mechanism without noise is told apart
+there too, whatever the number of releases. From the same and from one further out, which would serve best if the
+claim were true: `epsilon_low_any`, ln((tpr - delta) / fpr), for any mechanism whatever. No threshold depends on the
+samples, and each has half of the error: all bounds hold together with the stated confidence.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,28 +27,27 @@ from scipy import optimize, stats
 
 from accounting.accountant import Epsilons, epsilons
 from accounting.budget import Budget
-from accounting.calibration import noise_multiplier
-from accounting.events import Event, Sensitivity
+from accounting.events import Event
 from protocols.config import ConfigError, SessionConfig
 from protocols.releases import ReleasePlan
 from protocols.runtime import Session
 from secure_sccvfl.charging import Charger
 from secure_sccvfl.data import Dataset
 from secure_sccvfl.engine import Held
+from secure_sccvfl.gradient_modes import run_multiplier
 from secure_sccvfl.jobs import Progress
 from secure_sccvfl.parties import make_parties
-from secure_sccvfl.party_data import PartyData
+from secure_sccvfl.party_data import Known, PartyData
 from secure_sccvfl.record_tags import RecordKey
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.secure_statistics import SecureStatistics
 from secure_sccvfl.splits import Split
 
 RELEASES = 1000
-WORLDS = ("without", "with")
+WORLDS = ("kept", "changed")
 CONFIDENCE = 0.95
-Counts = tuple[int, int, int, int]
-"""False positives, true positives, and out of how many each."""
-Bound = Callable[..., float]
+MIDDLE = 0.5
+Rate = np.ndarray | float
 
 
 class CanaryAudit:
@@ -70,42 +70,37 @@ class CanaryAudit:
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         data, scheme, options = self.data, self.data.scheme, self.options
-        canary, groups = data.split.validation[:1], scheme.group_counts[0]
-        own = data.party.take(canary).bins()
+        rows = data.split.train
+        own, columns = data.party.take(rows[:1]).bins(), data.party.take(rows).bins()
         features = sum(len(f) for f in scheme.features)
         sensitivity = math.sqrt(features * len(scheme.group_counts))
-        multiplier = noise_multiplier(options.epsilon, options.delta, options.charged)
+        multiplier = run_multiplier(options)
+        records = RecordKey.throw_away().tags(data.ids[rows])
         cells: dict[str, list[list[float]]] = {}
         for number, world in enumerate(WORLDS):
-            rows = np.concatenate([data.split.train, *([canary] * (groups if world == "with" else 0))])
-            records = RecordKey.throw_away().tags(data.ids[rows])
             charger = Charger(session, self._budget(), multiplier, world, records, "dealer")
             statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, len(rows), charger)
-            columns, made = data.party.take(rows).bins(), []
-            codes = [self._codes(a.codes, rows, groups) for a in data.protected]
+            codes, made = [self._codes(a, rows, world) for a in data.protected], []
             for k in range(self.releases):
                 if k % 100 == 0:
-                    progress(f"sketches {world} the canary", number * self.releases + k, 2 * self.releases)
+                    progress(f"sketches, the canary's s {world}", number * self.releases + k, 2 * self.releases)
                 charger.budget = self._budget()
-                tables = statistics.group_sums(columns, codes, scheme.group_counts, f"{world}-{k}", sensitivity)[0]
-                made.append(sum(tables[name].T @ own[name][0] for name in own).tolist())
+                parts = statistics.group_sums(columns, codes, scheme.group_counts, f"{world}-{k}", sensitivity)
+                seen = [sum(part[name].T @ own[name][0] for name in own) for part in parts]
+                made.append(np.concatenate(seen).tolist())
             cells[world] = made
-        return {
-            "ok": True,
-            "cells": cells,
-            "multiplier": charger.event("audited", Sensitivity.of_counts(sensitivity)).multiplier_added,
-            "sensitivity": sensitivity,
-            "delta": options.delta,
-        }
+        (charged,) = charger.budget.events
+        return {"ok": True, "cells": cells, "multiplier": charged.multiplier, "delta": options.delta}
 
-    def _codes(self, codes: Held, rows: np.ndarray, groups: int) -> Held:
-        """Groups of the records; canaries at the end have one each."""
-        if codes is None:
+    @staticmethod
+    def _codes(attribute: Known, rows: np.ndarray, world: str) -> Held:
+        """Groups of the records at their holder; the first record is the canary."""
+        if attribute.codes is None:
             return None
-        known = codes[rows]
-        if len(rows) > len(self.data.split.train):
-            known[-groups:] = np.arange(groups) % (codes.max() + 1)
-        return known
+        codes = attribute.codes[rows]
+        if world == "changed":
+            codes[0] = changed(codes[0], len(attribute.groups))
+        return codes
 
     def _budget(self) -> Budget:
         return Budget.in_memory(self.options.epsilon, self.options.delta)
@@ -135,30 +130,34 @@ class Audit:
         return {**asdict(self), "holds": self.holds}
 
 
-def audit(without: np.ndarray, with_canary: np.ndarray, multiplier: float, delta: float) -> Audit:
-    """Bounds from one statistic per sample: the canary's cells minus what the other records put there, over what
-    the canary would add; so around 0 without it and around 1 with it."""
-    claimed, sizes = _claimed(multiplier, delta), (len(without), len(with_canary))
+def audit(
+    kept: np.ndarray, changed: np.ndarray, multiplier: float, delta: float, confidence: float = CONFIDENCE
+) -> Audit:
+    """Bounds from one statistic per sample: around 0 if s of the canary was kept, around 1 if it was changed.
 
-    def counts(bound: Bound) -> Counts:
-        place = _best_place(bound, multiplier, sizes)
-        return int((without > place).sum()), int((with_canary > place).sum()), *sizes
+    multiplier: its deviation, as claimed.
+    """
+    claimed, sizes = _claimed(multiplier, delta), (len(kept), len(changed))
+    error = (1 - confidence) / 2
 
-    middle = counts(_mu_low)
-    mu = max(0.0, _mu_low(*middle))
-    tail = partial(_any_low, delta)
+    def rates(place: float) -> tuple[Rate, Rate]:
+        return _rates((kept > place).sum(), (changed > place).sum(), *sizes, error)
+
+    middle = rates(MIDDLE)
+    mu = max(0.0, float(_mu_low(*middle)))
+    far = rates(_far_place(multiplier, delta, sizes, error))
     return Audit(
         samples=sum(sizes),
         delta=delta,
         epsilon_low=epsilon_of_mu(mu, delta),
-        epsilon_low_any=max(0.0, *(_any_low(delta, *c) for c in (middle, counts(tail)))),
+        epsilon_low_any=max(0.0, *(float(_any_low(*found, delta)) for found in (middle, far))),
         epsilon_high=claimed.renyi,
         epsilon_high_tight=claimed.pld,
         mu_low=mu,
         mu_claimed=1 / multiplier,
-        false_positives=middle[0] / sizes[0],
-        true_positives=middle[1] / sizes[1],
-        confidence=CONFIDENCE,
+        false_positives=float((kept > MIDDLE).mean()),
+        true_positives=float((changed > MIDDLE).mean()),
+        confidence=confidence,
     )
 
 
@@ -167,24 +166,32 @@ def _claimed(multiplier: float, delta: float) -> Epsilons:
     return epsilons([Event("audited", 1.0, multiplier, "audit")], delta)
 
 
-def _best_place(bound: Bound, multiplier: float, sizes: tuple[int, int]) -> float:
-    """The threshold that would give the best bound if the claim were true."""
-    places = np.linspace(-2 * multiplier, 1 + 2 * multiplier, 41)
-    chances = stats.norm.sf(np.stack([places, places - 1], axis=1) / multiplier)
-    promised = [bound(*np.rint(pair * sizes).astype(int), *sizes) for pair in chances]
+def _far_place(multiplier: float, delta: float, sizes: tuple[int, int], error: float) -> float:
+    """The threshold, from the middle on, that would give the best bound for any mechanism if the claim were true."""
+    places = np.linspace(MIDDLE, 1 + 2 * multiplier, 41)
+    false, true = stats.norm.sf(places / multiplier), stats.norm.sf((places - 1) / multiplier)
+    promised = _any_low(*_rates(false * sizes[0], true * sizes[1], *sizes, error), delta)
     return float(places[int(np.argmax(promised))])
 
 
-def of_results(results: list[dict[str, Any]], data: Dataset, split: Split) -> Audit:
+def of_results(results: list[dict[str, Any]], data: Dataset, split: Split, confidence: float = CONFIDENCE) -> Audit:
     """The audit of a session by an adversary that knows all records: all parties' cells together."""
-    canary = split.validation[:1]
     bins = {name: block for party in make_parties(data) for name, block in party.bins().items()}
-    codes, groups = data.protected[0].codes[split.train], len(data.protected[0].groups)
-    alike = np.sum([block[split.train] @ block[canary[0]] for block in bins.values()], axis=0)
-    others = np.array([alike[codes == g].sum() for g in range(groups)])
+    alike = np.sum([block[split.train] @ block[split.train[0]] for block in bins.values()], axis=0)
+    signs, known = [], []
+    for attribute in data.protected:
+        codes, groups = attribute.codes[split.train], len(attribute.groups)
+        signs.append(np.eye(groups)[changed(codes[0], groups)] - np.eye(groups)[codes[0]])
+        known.append(np.bincount(codes, alike, groups))
+    sign, moved = np.concatenate(signs), 2 * len(bins) * len(signs)
     sums = {w: np.sum([np.array(r["cells"][w]) for r in results], axis=0) for w in WORLDS}
-    without, with_canary = (((sums[w] - others) / len(bins)).reshape(-1) for w in WORLDS)
-    return audit(without, with_canary, results[0]["multiplier"], results[0]["delta"])
+    kept, other = ((sums[w] - np.concatenate(known)) @ sign / moved for w in WORLDS)
+    return audit(kept, other, results[0]["multiplier"], results[0]["delta"], confidence)
+
+
+def changed(code: int, groups: int) -> int:
+    """The canary's other group."""
+    return (int(code) + 1) % groups
 
 
 def epsilon_of_mu(mu: float, delta: float) -> float:
@@ -202,19 +209,17 @@ def epsilon_of_mu(mu: float, delta: float) -> float:
     return float(optimize.brentq(rest, 0.0, mu * mu + 20 * mu + 1))
 
 
-def _rates(false: int, true: int, total: int, other: int, error: float) -> tuple[float, float]:
+def _rates(false: Rate, true: Rate, total: int, other: int, error: float) -> tuple[Rate, Rate]:
     """The largest false and the smallest true positive rate, each at half of the error."""
-    half = error / 2
-    high = 1.0 if false == total else float(stats.beta.ppf(1 - half, false + 1, total - false))
-    low = 0.0 if true == 0 else float(stats.beta.ppf(half, true, other - true + 1))
+    half, tiny = error / 2, 1e-9
+    high = np.where(false < total, stats.beta.ppf(1 - half, false + 1, np.maximum(total - false, tiny)), 1.0)
+    low = np.where(true > 0, stats.beta.ppf(half, np.maximum(true, tiny), other - true + 1), 0.0)
     return high, low
 
 
-def _mu_low(false: int, true: int, total: int, other: int) -> float:
-    high, low = _rates(false, true, total, other, 1 - CONFIDENCE)
-    return float(stats.norm.ppf(low) - stats.norm.ppf(high)) if low > 0 and high < 1 else -math.inf
+def _mu_low(high: Rate, low: Rate) -> Rate:
+    return np.asarray(stats.norm.ppf(low) - stats.norm.ppf(high))
 
 
-def _any_low(delta: float, false: int, true: int, total: int, other: int) -> float:
-    high, low = _rates(false, true, total, other, (1 - CONFIDENCE) / 2)  # it is asked at two thresholds
-    return math.log((low - delta) / high) if low > delta else -math.inf
+def _any_low(high: Rate, low: Rate, delta: float) -> Rate:
+    return np.where(low > delta, np.log(np.maximum(low - delta, 1e-300) / high), -np.inf)

@@ -11,11 +11,14 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
+from accounting.plain_text import markdown as marked
+from accounting.plain_text import plain
 from secure_sccvfl.report.tables import paper_figures
 from secure_sccvfl.security.dp_audit import Audit
 from secure_sccvfl.security.evaluation import ERROR, LEAKS, NO_GAIN, SHOWN, Row
 from secure_sccvfl.security.run_views import FinishedRun
 
+matplotlib.rcParams["text.parse_math"] = False  # a dollar in a name is a dollar
 LOGITS_TARGET, PGD_TARGET = 0.55, 0.05
 RECEIVER = "receiver of predictions, logits alone"
 OURS = "white box of this run"
@@ -73,10 +76,12 @@ def assemble(run: FinishedRun, rows: Sequence[Row], audit: Audit, seconds: float
 
 def markdown(report: Data) -> str:
     """The table that a person reads."""
-    name = f"{report['dataset']}, {report['parties']} parties, mode {report['mode']}, seed {report['seed']}"
+    name = f"{marked(report['dataset'])}, {report['parties']} parties, mode {report['mode']}, seed {report['seed']}"
     lines = [f"# Security evaluation: {name}", ""]
     bad = [c for c in report["checks"] if not c["holds"]]
-    lines += [f"- **{c['kind']} not met**: {c['check']}: {_text(c['value'])}, limit {c['limit']:g}" for c in bad]
+    lines += [
+        f"- **{c['kind']} not met**: {marked(c['check'])}: {_text(c['value'])}, limit {c['limit']:g}" for c in bad
+    ]
     lines += ["" if bad else "All promises and targets are met.", ""]
     lines += [
         f"Attackers know the truth of half of {report['records']['attacked']} training records (shares: repetitions; "
@@ -119,7 +124,7 @@ def _line(row: Data) -> str:
         verdict = "leaks, as declared"
     related = "" if row["related"] is None else f"{row['related']:.3f}"
     gain = _interval(row, "gain", "gain_low", "gain_high")
-    parts = (row["view"], _interval(row), forced, _percent(row["chance"]), _percent(row["control"]), gain)
+    parts = (marked(row["view"]), _interval(row), forced, _percent(row["chance"]), _percent(row["control"]), gain)
     return "| " + " | ".join((*parts, related, verdict)) + " |"
 
 
@@ -132,7 +137,7 @@ def _pgd_table(rows: Sequence[Data]) -> list[str]:
     lines = ["| model | " + " | ".join(f"radius {r:g}" for r in radii) + " |", "|---" * (len(radii) + 1) + "|"]
     for name, found in models.items():
         cells = [_interval(found[radius]) for radius in radii]
-        lines.append(f"| {name.removeprefix('white box of ')} | " + " | ".join(cells) + " |")
+        lines.append(f"| {marked(name.removeprefix('white box of '))} | " + " | ".join(cells) + " |")
     return lines
 
 
@@ -162,7 +167,7 @@ def draw_views(rows: Sequence[Data], path: Path) -> None:
             axis.plot([100 * row["low"], 100 * row["high"]], [at, at], color=colour)
             axis.plot(100 * row["rate"], at, "o", color=colour)
             axis.plot(100 * row["control"], at, "|", color="black", markersize=12)
-        axis.set_yticks(range(len(chosen[kind])), [r["view"] for r in reversed(chosen[kind])], fontsize=8)
+        axis.set_yticks(range(len(chosen[kind])), [plain(r["view"]) for r in reversed(chosen[kind])], fontsize=8)
         axis.axvline(100 * chosen[kind][0]["chance"], color="grey", linestyle=":")
         axis.set_title(ATTACKS[kind], fontsize=9, loc="left")
         axis.set_ylim(-0.7, len(chosen[kind]) - 0.3)
@@ -182,7 +187,7 @@ def draw_curves(rows: Sequence[Data], path: Path) -> None:
                 curves.setdefault(row["view"], []).append(point)
         for view, points in curves.items():
             x, rate, low, high = zip(*sorted(points), strict=True)
-            (line,) = axis.plot(x, rate, marker="o", markersize=3, label=view)
+            (line,) = axis.plot(x, rate, marker="o", markersize=3, label=plain(view))
             axis.fill_between(x, low, high, color=line.get_color(), alpha=0.08)
         if attack != "pgd" and curves:
             axis.axhline(100 * next(r["chance"] for r in rows if r["attack"] == attack), color="grey", linestyle=":")

@@ -1,10 +1,14 @@
 """Resuming: shares of one execution go together, and never with those of another."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
+from protocols.config import ConfigError
 from protocols.head import Weights
 from secure_sccvfl.checkpoints import Checkpoints
+from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.secure_handles import Head
 from secure_sccvfl.training import State
 from tests.harness import run_session
@@ -67,3 +71,42 @@ def test_checkpoints_of_different_runs_or_none_at_all_are_refused(tmp_path):
     with pytest.raises(ExceptionGroup) as different:
         resumed(tmp_path, THIRD)
     assert "of different runs" in str(different.value.exceptions)
+
+
+BEGAN = {"dataset": "loans.toml", "seed": 3, "epsilon": 4.0, "lambdas": [1.0, 8.0], "pooled": False}
+IDS, DESCRIPTION = "a" * 64, "d" * 64
+
+
+@pytest.mark.parametrize(
+    ("changes", "ids", "told"),
+    [
+        ({"seed": 4}, IDS, "seed 3, not 4"),
+        ({"split": "shift"}, IDS, "split iid, not shift"),
+        ({"mode": "split"}, IDS, "mode sealed, not split"),
+        ({"epsilon": 8.0}, IDS, "epsilon 4.0, not 8.0"),
+        ({"lambdas": [1.0]}, IDS, r"lambdas \(1.0, 8.0\), not \(1.0,\)"),
+        ({"ledger": "another"}, IDS, "ledger , not another"),
+        ({"noise": "dealer"}, IDS, "noise dealer.holder, not dealer"),
+        ({"pooled": True}, IDS, "pooled False, not True"),
+        ({"dataset": "german", "card": "shipped"}, IDS, "other card"),
+        ({}, "b" * 64, "other records"),
+    ],
+)
+def test_a_run_goes_on_with_its_own_settings_only(changes, ids, told, tmp_path):
+    """Each party finds out alone, in one line, before it says a word to the others."""
+    kept = Checkpoints(tmp_path, FIRST, RunOptions.of(BEGAN).settings(DESCRIPTION, IDS))
+    kept.keep(state(1))
+    same = Checkpoints(tmp_path, SECOND, RunOptions.of({**BEGAN, "resume": True}).settings(DESCRIPTION, IDS))
+    same.check()
+    other = Checkpoints(tmp_path, SECOND, RunOptions.of({**BEGAN, **changes}).settings(DESCRIPTION, ids))
+    with pytest.raises(ConfigError, match=f"cannot resume: the run began with {told}; go on as it began"):
+        other.check()
+    with pytest.raises(ConfigError):
+        other.resume(None, "regression")  # no session is asked
+
+
+def test_every_option_that_a_state_follows_from_is_compared():
+    """A new option is compared unless it is said here that it changes nothing."""
+    changes_nothing = {"dataset", "checkpoints", "resume", "model", "scores", "receiver"}
+    compared = set(RunOptions().settings(DESCRIPTION, IDS))
+    assert compared == {f.name for f in fields(RunOptions)} - changes_nothing | {"description"}

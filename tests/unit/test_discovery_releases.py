@@ -65,8 +65,8 @@ def bad_columns(kind):
         columns["b"][2] = 1.0
     elif kind == "too few rows":
         columns["b"] = columns["b"][1:]
-    elif kind == "an empty group":
-        groups = np.zeros(rows, int)
+    elif kind == "an unknown group":
+        groups = groups + 1
     elif kind == "no s":
         groups = None
     elif kind == "s is not whole":
@@ -84,7 +84,7 @@ def bad_columns(kind):
         "a negative number",
         "too long a row",
         "too few rows",
-        "an empty group",
+        "an unknown group",
         "no s",
         "s is not whole",
         "a delta above 1/n",

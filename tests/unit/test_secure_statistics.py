@@ -221,7 +221,7 @@ BAD = {
     "not a whole number": lambda g: g.bins["a"].__setitem__((3, 0), 0.5),
     "a record in two bins": lambda g: g.bins["a"].__setitem__(3, 1.0),
     "outside the range": lambda g: g.bins["a"].__setitem__((3, 0), 17.0),
-    "a group without a record": lambda g: g.codes[0].__setitem__(slice(None), 0),
+    "a group below the first": lambda g: g.codes[0].__setitem__(5, -1),
     "an unknown group": lambda g: g.codes[0].__setitem__(5, 9),
     "a record too few": lambda g: g.bins.__setitem__("a", g.bins["a"][:-1]),
     "no s at the holder": lambda g: g.codes.__setitem__(0, None),
