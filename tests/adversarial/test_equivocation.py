@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols import arithmetic, weighted_sums
+from protocols import arithmetic, statistics, weighted_sums
 from protocols.heard import Heard
 from protocols.randomness import Stream, fresh_key
 from protocols.releases import ReleasePlan
@@ -135,6 +135,20 @@ def stopped(
     return [str(error) for error in caught.value.exceptions]
 
 
+def test_different_shares_of_a_release_to_all_are_noticed() -> None:
+    """Who sees it computes with different numbers from then on: at the latest the end of the session tells."""
+
+    class OtherShare(TwoFaced):
+        def exchange(self, step: str, send: Any, receive: Any) -> Any:
+            if step.startswith("release result") and self._inner.node == 0:
+                send = {**send, 2: _shifted(send[2])}
+            return self._inner.exchange(step, send, receive)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run_session(opens, wrap=lambda inner: OtherShare(inner, "", []))
+    assert any(SAYS_SO in str(error) for error in caught.value.exceptions)
+
+
 def test_split_activations_are_compared_before_a_gradient_is_opened() -> None:
     opened: list[str] = []
     job, plan = split.Problem((6, 5, 7), (0, 1), ((1, 2),)).session()
@@ -196,6 +210,22 @@ def test_the_same_shift_for_all_goes_through() -> None:
         return float(value[0])
 
     assert run_session(job, wrap=both) == [7000.0] * 3
+
+
+@pytest.mark.chance(1e-12)
+def test_an_owner_that_lies_about_its_block_reads_s_through_the_noise() -> None:
+    """Not protected, and SECURITY.md says so: noise is scaled to honest blocks. Record 7 weighs a million here."""
+    codes = np.arange(50) % 2
+
+    def job(session: Session) -> Any:
+        block = np.zeros((50, 1 if session.rank == 0 else 0), np.int64)
+        block[7] = 1 << 20
+        held = (lambda part: np.eye(2, dtype=np.int64)[codes[part]]) if session.rank == 1 else None
+        shares = statistics.group_table(session.party, 50, (1, 0, 0), lambda part: block[part], 1, 2, held, wide=True)
+        noise = session.party.take("noise", (1, 2), 1000.0)["e"]
+        return session.open(session.wrap(shares + noise, 0), results(3)[2])
+
+    assert int(run_session(job)[0][0].argmax()) == codes[7]
 
 
 def pair(parties: int) -> tuple[Heard, Heard]:
