@@ -19,7 +19,9 @@ LEVEL = 1e-6
 class Watched:
     """Keeps the masked blocks that come to one party, and what is told to the dealer."""
 
-    def __init__(self, transport: Transport, blocks: dict[int, list[np.ndarray]], told: list[bytes]) -> None:
+    def __init__(
+        self, transport: Transport, blocks: dict[int, list[np.ndarray]], told: dict[int, list[bytes]]
+    ) -> None:
         self._inner, self._blocks, self._told = transport, blocks, told
 
     def __getattr__(self, name: str) -> Any:
@@ -32,11 +34,11 @@ class Watched:
         return came
 
     def send_message(self, peer: int, step: str, message: bytes) -> None:
-        self._told.append(message)
+        self._told[self._inner.node].append(message)
         self._inner.send_message(peer, step, message)
 
 
-def views(secret: int) -> tuple[dict[int, np.ndarray], list[bytes]]:
+def views(secret: int) -> tuple[dict[int, np.ndarray], dict[int, list[bytes]]]:
     """Bytes that the holder (1) and an owner (0) see: all records in one bin and group, but for one."""
     group = Consortium(rows=4000, holders=(1,), counts=(2,))
     group.codes[0][:] = secret
@@ -44,7 +46,7 @@ def views(secret: int) -> tuple[dict[int, np.ndarray], list[bytes]]:
     for name, block in group.bins.items():
         group.bins[name] = np.eye(block.shape[1])[np.full(group.rows, secret)]
     blocks: dict[int, list[np.ndarray]] = {0: [], 1: [], 2: []}
-    told: list[bytes] = []
+    told: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
     group.run(
         lambda session, statistics, budget: group.sketch(session, statistics),
         wrap=lambda transport: Watched(transport, blocks, told),
@@ -81,7 +83,8 @@ def test_a_missing_mask_is_noticed(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_dealer_is_told_the_same_whatever_the_data_are():
-    assert views(0)[1] == views(1)[1]
+    first, second = (views(secret)[1] for secret in (0, 1))
+    assert first == second and first[0] == first[1] == first[2] and len(first[0]) > 3
 
 
 def test_a_share_of_the_table_alone_is_uniform(monkeypatch: pytest.MonkeyPatch):

@@ -1,0 +1,40 @@
+"""Being dialled goes on after an error that passes."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import socket
+from typing import Any
+
+from protocols.node import connect
+from tests.harness import credentials, in_threads, local_config
+
+
+class Strained:
+    """A listening socket of a host that at first has no handles left, or whose callers are gone again."""
+
+    def __init__(self, inner: socket.socket) -> None:
+        self._inner, self.errors = inner, [errno.EMFILE, errno.ECONNABORTED, errno.ENOBUFS]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def accept(self) -> Any:
+        if self.errors:
+            raise OSError(self.errors.pop(), "passing")
+        return self._inner.accept()
+
+
+def test_a_passing_error_of_accept_does_not_end_the_waiting() -> None:
+    config, listeners = local_config(2, connect=20.0)
+    strained = Strained(listeners[0])
+
+    def node(rank: int) -> bool:
+        listener: Any = strained if rank == 0 else listeners[1] if rank == 1 else None
+        transport = connect(config, rank, credentials(rank, 2), listener)
+        transport.finish()
+        return True
+
+    assert in_threads([functools.partial(node, rank) for rank in range(3)]) == [True] * 3
+    assert not strained.errors
