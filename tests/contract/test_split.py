@@ -174,6 +174,19 @@ def test_the_opened_gradient_is_dithered(monkeypatch):
     assert common(problem.secret()[0][2]) > 1000
 
 
+@pytest.mark.chance(1e-12)
+def test_the_dither_is_as_large_as_a_unit_in_the_last_place():
+    """A head of zeros has a gradient of zeros, so what is opened is the dither: uniform over 2^-16 around zero.
+
+    None of a party's 72 words and more in the outer half of it: 2^-72.
+    """
+    problem = Problem((3, 2), (0,), ((1, 2),))
+    problem.start[:] = 0
+    for _, _, seen, _ in problem.secret():
+        dither = np.abs(seen[0][0])
+        assert 2.0**-18 < dither.max() <= 2.0**-17
+
+
 def test_too_many_rows_and_large_activations_are_refused():
     with pytest.raises(RangeError, match="smaller batches"):
         split.SplitLayout(split.MOST_ROWS + 1, (3, 3), (), ((0, 2),))
