@@ -350,6 +350,18 @@ def crossings(folder: Path, size: int, way: str) -> set[tuple[int, int]]:
     return found
 
 
+def test_what_is_announced_goes_to_every_party_or_to_nobody() -> None:
+    some = Release("told to some", (0, 1), (3,), "test")
+
+    def job(session: Session) -> None:
+        before = session._transport.meter.total.sent
+        with pytest.raises(UndeclaredRelease, match="must go to every party"):
+            session.announce({str(session.rank): 1.0}, some)
+        assert session._transport.meter.total.sent == before and session.released == []
+
+    run_session(job, plan=ReleasePlan([some]))
+
+
 def test_different_plans_never_start() -> None:
     from tests import harness
 
