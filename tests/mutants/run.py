@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -147,15 +147,24 @@ class Workshop:
         return Verdict(mutation, "ERROR", ran.seconds, f"pytest ended with {ran.code}: {ran.output[-500:]}")
 
 
-def usual_times(workshop: Workshop, wanted: Sequence[Selection]) -> dict[Selection, float]:
-    """Seconds that tests take on the code as it is, or MutationError if they do not pass on it."""
+def usual_times(workshop: Workshop, wanted: Iterable[Selection]) -> dict[Selection, float]:
+    """Seconds that tests take at most on the code as it is, or MutationError if they do not pass on it.
+
+    Tests of one file run together, since most of the time goes into what they import.
+    """
+    groups: dict[tuple[str, ...], list[Selection]] = {}
+    for selection in dict.fromkeys(wanted):
+        files = sorted({name.partition("::")[0] for name in selection.files})
+        groups.setdefault((*files, selection.chosen), []).append(selection)
     times: dict[Selection, float] = {}
-    for number, tests in enumerate(wanted, start=1):
-        ran = workshop.run(tests)
-        print(f"as it is {number}/{len(wanted)}  {ran.seconds:5.1f} s  {' '.join(tests.arguments())}", flush=True)
+    for number, alike in enumerate(groups.values(), start=1):
+        names = tuple(dict.fromkeys(name for selection in alike for name in selection.files))
+        together = Selection(names, alike[0].chosen)
+        ran = workshop.run(together)
+        print(f"as it is {number}/{len(groups)}  {ran.seconds:5.1f} s  {' '.join(together.arguments())}", flush=True)
         if ran.code != 0:
             raise MutationError(f"tests fail, or are not there, without any mutation:\n{ran.output[-2000:]}")
-        times[tests] = ran.seconds
+        times.update(dict.fromkeys(alike, ran.seconds))
     return times
 
 
@@ -167,7 +176,7 @@ def judge_all(mutations: Sequence[Mutation], jobs: int) -> list[Verdict]:
         for place in places:
             place.mkdir()
         workshops = [Workshop(place) for place in places]
-        times = usual_times(workshops[0], list(dict.fromkeys(mutation.tests for mutation in mutations)))
+        times = usual_times(workshops[0], [mutation.tests for mutation in mutations])
         free: queue.Queue[Workshop] = queue.Queue()
         for workshop in workshops:
             free.put(workshop)
@@ -198,6 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", action="append", metavar="NAME", help="this mutation alone; may be given again")
     parser.add_argument("--jobs", type=int, default=1, help="how many at a time (default 1)")
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that it leaves nothing behind
     began = time.monotonic()
     try:
         listed = read_list()
