@@ -50,9 +50,9 @@ class Ran:
 
     @property
     def first_failure(self) -> str:
-        """The test that failed, as pytest's summary names it."""
-        lines = [line for line in self.output.splitlines() if line.startswith("FAILED ")]
-        return lines[0].removeprefix("FAILED ").partition(" - ")[0] if lines else "?"
+        """The test that failed, or could not be set up, as pytest's summary names it."""
+        lines = [line for line in self.output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+        return lines[0].partition(" ")[2].partition(" - ")[0] if lines else "?"
 
 
 @dataclass(frozen=True)
