@@ -76,6 +76,17 @@ def test_no_record_counts_for_more_than_the_sensitivity():
     assert all(sum(v * v for v in row) <= (0.7 * 2**16) ** 2 for row in short)  # exact integers
 
 
+@pytest.mark.parametrize("parties", [1, 2, 3, 5])
+@pytest.mark.parametrize("clip", [0.1, 1.0])
+def test_one_record_moves_the_sums_of_all_parties_together_by_the_sensitivity_and_not_by_less(parties, clip):
+    """The worst record has a clipped gradient at every party: what is charged must cover all the sums at once."""
+    rows = [weighted_sums.clipped(np.full((1, 7), 1e3 * (rank + 1)), clip)[0] for rank in range(parties)]
+    moved = np.linalg.norm(np.concatenate(rows)) / 2**ring.FRACTION_BITS * weighted_sums.LARGEST_WEIGHT
+    charged = weighted_sums.sensitivity(clip, parties)
+    assert charged * (1 - 2**-8) < moved <= charged
+    assert dp_event(DpConfig(clip=clip), parties, 3.0, RECORDS).sensitivity == charged
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_gradient_that_clipping_cannot_bound_is_an_error(value):
     with pytest.raises(RangeError, match="NaN or infinite"):

@@ -174,6 +174,20 @@ def test_the_opened_gradient_is_dithered(monkeypatch):
     assert common(problem.secret()[0][2]) > 1000
 
 
+@pytest.mark.chance(1e-12)
+def test_the_dither_is_as_large_as_a_unit_in_the_last_place():
+    """A head of zeros has a gradient of zeros, so what is opened is the dither: uniform over 2^-16 around zero.
+
+    Both parts of it: c V, of 72 words, and Q^T c w, of 48. None of these in the outer half, or none
+    in the inner one: 2 * (2^-72 + 2^-48) for each party.
+    """
+    problem = Problem((16, 16), (0,), ((1, 2),))
+    problem.start[:] = 0
+    for _, _, seen, _ in problem.secret():
+        for part in np.split(np.abs(seen[0][0]), [ROWS * problem.layout.probes]):
+            assert part.min() < 2.0**-18 < part.max() <= 2.0**-17
+
+
 def test_too_many_rows_and_large_activations_are_refused():
     with pytest.raises(RangeError, match="smaller batches"):
         split.SplitLayout(split.MOST_ROWS + 1, (3, 3), (), ((0, 2),))

@@ -98,6 +98,15 @@ def test_a_line_that_continues_the_chain_is_found_too(run: Path) -> None:
     assert any("was changed after" in line for line in problems(run, "files"))
 
 
+def test_a_release_that_was_never_charged_is_found(run: Path) -> None:
+    """All parties have it in their logs, so nothing but the ledger tells."""
+    line = {"release": "z", "receivers": [0], "shape": [1], "purpose": "test", "event": "sketch of more"}
+    for log in run.glob("party-*/releases.jsonl"):
+        HashChain.reopened(log).append(line)
+    assert problems(run, "logs") == []
+    assert problems(run, "budget") == ["release 'z' was never charged"]
+
+
 def test_a_changed_model_share_is_found(run: Path) -> None:
     path = run / "party-1" / "model" / "model.npz"
     with np.load(path) as file:

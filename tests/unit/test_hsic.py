@@ -78,6 +78,13 @@ def test_a_smaller_bound_would_be_caught():
     assert max(change(phi, groups, 2, i, grid) for i in range(rows)) > grid.sensitivity(1, 2) / 4
 
 
+def test_one_record_moves_every_feature_and_attribute_at_once():
+    """Features that are copies of one another move together: the joint bound is no smaller than their norm."""
+    grid, counts = Grid(560), (2, 3)
+    each = [grid.sensitivity(8, count) for _ in range(19) for count in counts]
+    assert grid.joint_sensitivity(8, counts, 19) == pytest.approx(np.linalg.norm(each))
+
+
 @pytest.mark.parametrize("rows", [560, 10**6])
 def test_rounding_towards_zero_keeps_the_norm(rows):
     angle = np.random.default_rng(0).normal(size=(1000, 4))

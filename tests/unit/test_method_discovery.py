@@ -174,11 +174,17 @@ def test_a_card_has_the_last_word_and_is_logged():
 
 
 def test_the_interventional_check_demotes_an_idle_mediator_and_refuses_a_changed_n():
-    finding = Finding(Roles({"a": "M", "b": "N"}), {}, {})
-    assert interventional_check(finding, {"b": 0.0}, {"a": 0.0}).roles.of["a"] == "N"
-    assert interventional_check(finding, {"b": 0.0}, {"a": 0.3}).roles.of["a"] == "M"
-    with pytest.raises(RuntimeError, match="must stay fixed"):
-        interventional_check(finding, {"b": 1e-9}, {"a": 0.3})
+    """The function alone; that a run acts on its answer is in test_method_training.py."""
+    finding = Finding(Roles({"a": "M", "b": "N", "c": "M", "d": "P"}), {"a": 0.4}, {"a": 0.01}, ("before",))
+    kept = interventional_check(finding, {"b": 0.0, "d": 0.0}, {"a": 1e-9, "c": 0.3})
+    assert kept == finding
+    checked = interventional_check(finding, {"b": 0.0, "d": 0.0}, {"a": 0.0, "c": 0.3})
+    assert checked.roles.of == {"a": "N", "b": "N", "c": "M", "d": "P"}
+    assert checked.log == ("before", "a: M -> N, does not respond to a change of s")
+    assert (checked.scores, checked.p_values) == (finding.scores, finding.p_values)
+    for moved in ("b", "d"):
+        with pytest.raises(RuntimeError, match=rf"must stay fixed: \['{moved}'\]"):
+            interventional_check(finding, {"b": 0.0, "d": 0.0, moved: -1e-9}, {"a": 0.3, "c": 0.3})
 
 
 def test_conditional_hsic_ranks_what_s_explains_beyond_the_other_columns():

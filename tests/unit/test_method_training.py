@@ -5,15 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from secure_sccvfl import training
 from secure_sccvfl.data import Dataset, Label, PartyTable, Protected, load
 from secure_sccvfl.encoders import fit_encoder
-from secure_sccvfl.generators import GeneratorConfig
-from secure_sccvfl.noise import Budget, GaussianNoise
+from secure_sccvfl.generators import GeneratorConfig, make_generator
+from secure_sccvfl.noise import Budget, GaussianNoise, NoNoise
 from secure_sccvfl.parties import make_parties
 from secure_sccvfl.plain_engine import PlainEngine
-from secure_sccvfl.policy import shipped_card
+from secure_sccvfl.policy import Roles, shipped_card
 from secure_sccvfl.schema import Feature
-from secure_sccvfl.splits import make_split
+from secure_sccvfl.splits import Split, make_split
 from secure_sccvfl.training import TrainConfig, part_of, train
 
 GERMAN = load("german")
@@ -99,6 +100,51 @@ def test_roles_follow_the_policy_card():
     model, _ = fit(GERMAN, card=card)
     assert all(model.roles.of[name] == d.role for name, d in card.decisions.items() if d.role != "M")
     assert any("by card" in line for line in model.finding.log)
+
+
+def idle_mediator():
+    """Mediators of which one has the same table in both groups of the training rows: no edit can move it."""
+    rng, row = np.random.default_rng(0), np.arange(600)
+    s, idle = row % 2, row // 2 % 2
+    values = np.clip(rng.normal(size=(600, 2)) + 2 * s[:, None], -8, 8)
+    tables = (
+        PartyTable("p0", (Feature("moves", "number", -8, 8),), values[:, :1]),
+        PartyTable(
+            "p1",
+            (Feature("idle", "category", categories=("a", "b")), Feature("other", "number", -8, 8)),
+            np.column_stack([idle, values[:, 1]]),
+        ),
+    )
+    label = Label("p0", (values.sum(axis=1) > 2).astype(int), ("no", "yes"))
+    protected = (Protected("s", "p1", ("0", "1"), s),)
+    data = Dataset("toy", "binary", np.array([f"{i:05d}" for i in row]), tables, label, protected)
+    return data, Split(row[:400], row[400:500], row[500:])
+
+
+EXACT = replace(
+    TrainConfig(), lambdas=(1.0,), steps=20, refreshes=0, generator=GeneratorConfig("quantile", thinning=0.0)
+)
+ROLES = Roles({"moves": "M", "idle": "M", "other": "N"})
+
+
+def test_a_run_acts_on_the_interventional_check():
+    """A mediator that no edit moves is trained and reported as N, with the reason; the others keep their roles."""
+    data, split = idle_mediator()
+    model = train(PlainEngine(NoNoise()), data, split, EXACT, 0, roles=ROLES)
+    assert model.roles.of == {"moves": "M", "idle": "N", "other": "N"}
+    assert model.finding.log[-1] == "idle: M -> N, does not respond to a change of s"
+    assert [model.generators["s"][rank].edited for rank in (0, 1)] == [{"moves"}, frozenset()]
+
+
+def test_a_run_with_a_generator_that_edits_what_must_stay_is_stopped(monkeypatch):
+    data, split = idle_mediator()
+
+    def careless(layout, tables, deviation, roles, *rest):
+        return make_generator(layout, tables, deviation, Roles(dict.fromkeys(roles.of, "M")), *rest)
+
+    monkeypatch.setattr(training, "make_generator", careless)
+    with pytest.raises(RuntimeError, match=r"must stay fixed: \['other'\]"):
+        train(PlainEngine(NoNoise()), data, split, EXACT, 0, roles=ROLES)
 
 
 def test_the_budget_is_spent_by_the_refreshes_and_by_nothing_else():

@@ -1,17 +1,20 @@
 """Protocols against plain arithmetic, with real sockets and a real dealer, parties as threads."""
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from protocols import comparison, runtime, series
+from protocols import arithmetic, comparison, runtime, series
 from protocols.errors import LedgerError, ProtocolError, RangeError, UndeclaredRelease
 from protocols.releases import Release, ReleasePlan
 from protocols.runtime import Session
-from protocols.tuples import Request
+from protocols.transcript import read_transcript
+from protocols.transport import Spec
+from protocols.tuples import Request, recipe
 from tests.harness import results, run_session
 
 ULP = 2.0**-16
@@ -56,6 +59,30 @@ def test_division_by_any_integer(parties: int) -> None:
             assert np.abs(error).max() <= 2 * ULP, divisor
 
     run_session(job, parties)
+
+
+@pytest.mark.parametrize("size", [50, 1 << 15])
+@pytest.mark.parametrize("divisor", [2, 1 << 16, 1 << 40])
+def test_a_multiple_of_a_power_of_two_is_divided_exactly(size: int, divisor: int, parties: int) -> None:
+    """No rounding, so no tolerance: a unit too many anywhere is seen. The larger size is opened in slices."""
+    largest = (1 << 61) // divisor
+    quotients = RNG.integers(-largest, largest, size=size)
+
+    def job(session: Session) -> None:
+        share = session.party.zero_share(quotients.shape) + quotients * divisor * (session.rank == 0)
+        found = session.wrap(arithmetic.divide(session.party, share, divisor), 0)
+        assert (opened(session, found) == quotients).all()
+
+    run_session(job, parties)
+
+
+@pytest.mark.parametrize("chance", [1, 19_661, 65_535])
+def test_exactly_so_many_of_all_words_are_in_a_sample(chance: int) -> None:
+    """One word more or less would be another rate than the one that is charged."""
+    words = np.arange(1 << 16, dtype=np.uint16)[:, None]
+    made = recipe(Request("sampled", (1 << 16, chance))).compute({"u": words, "a": words.astype(np.int64)}, [], {})
+    assert made["b"].sum() == chance and (made["b"][:chance] == 1).all()
+    assert (made["ab"] == made["b"] * words).all()
 
 
 def test_products_with_mixed_fractions(parties: int) -> None:
@@ -294,6 +321,45 @@ def test_only_receivers_get_the_value() -> None:
 
     got = run_session(job, plan=ReleasePlan([only_one]))
     assert got[0] is None and got[2] is None and got[1].tolist() == [1.5, 2.5]
+
+
+def test_only_receivers_are_sent_a_share(tmp_path: Any) -> None:
+    """What crosses the wire, not what the call returns: two releases in one round, told apart by their lengths."""
+    own = {5: Release("for party 1", (1,), (5,), "test"), 7: Release("for 0 and 2", (0, 2), (7,), "test")}
+
+    def job(session: Session) -> None:
+        session.open_each([(secret(session, np.ones(size)), release) for size, release in own.items()])
+
+    run_session(job, plan=ReleasePlan(own.values()), folder=tmp_path, transcripts=True)
+    for size, release in own.items():
+        allowed = {(sender, receiver) for sender in range(3) for receiver in release.receivers} - {
+            (0, 0),
+            (1, 1),
+            (2, 2),
+        }
+        assert crossings(tmp_path, size, "out") == crossings(tmp_path, size, "in") == allowed
+
+
+def crossings(folder: Path, size: int, way: str) -> set[tuple[int, int]]:
+    """(sender, receiver) of every array of so many words that these parties say they sent, or got."""
+    found = set()
+    for rank in range(3):
+        for frame in read_transcript(folder / f"party-{rank}" / "transcript"):
+            if frame.kind == "data" and frame.way == way and Spec("<i8", (size,)) in frame.specs:
+                found |= {(rank, peer) if way == "out" else (peer, rank) for peer in frame.peers}
+    return found
+
+
+def test_what_is_announced_goes_to_every_party_or_to_nobody() -> None:
+    some = Release("told to some", (0, 1), (3,), "test")
+
+    def job(session: Session) -> None:
+        before = session._transport.meter.total.sent
+        with pytest.raises(UndeclaredRelease, match="must go to every party"):
+            session.announce({str(session.rank): 1.0}, some)
+        assert session._transport.meter.total.sent == before and session.released == []
+
+    run_session(job, plan=ReleasePlan([some]))
 
 
 def test_different_plans_never_start() -> None:

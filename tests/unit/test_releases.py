@@ -118,6 +118,16 @@ def test_a_damaged_chain_is_detected(tmp_path: Path, damage: object) -> None:
         read_chain(path)
 
 
+def test_a_head_stands_for_every_line_before_it() -> None:
+    """Whoever rewrites an early line, with a right hash and a right link to it, cannot keep the head."""
+    heads = []
+    for first in ("sketch", "sketch of more"):
+        chain = HashChain()
+        chain.extend([{"release": first}, {"release": "score"}, {"release": "last"}])
+        heads.append(chain.head)
+    assert heads[0] != heads[1]
+
+
 def test_a_log_is_never_written_over(tmp_path: Path) -> None:
     chain_of(tmp_path / "log.jsonl")
     with pytest.raises(FileExistsError):

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+from typing import get_args
+
 import numpy as np
 import pytest
 
+import launch
+import secure_sccvfl
 from accounting.budget import Budget, BudgetError
+from protocols import noise
 from protocols import statistics as protocol
 from protocols.aggregation import sum_over_parties
 from protocols.errors import PeerError, ProtocolError, RangeError, UndeclaredRelease
@@ -318,5 +325,24 @@ def test_announced_scores_arrive_exactly_and_only_as_declared():
     assert group.run(job) == [values] * 3
 
 
-def test_the_noise_free_switch_is_in_tests_alone():
-    assert Noiseless.__module__.startswith("tests.")
+@pytest.mark.chance(1e-12)
+def test_exact_tables_come_from_the_test_switch_and_from_nothing_that_is_shipped():
+    """All 25 cells of party 0 without noise of deviation 12: below 1e-30. Every shipped module is looked at."""
+    group = Consortium()
+    exact, noisy = (
+        group.run(lambda session, statistics, budget: group.sketch(session, statistics), kind=kind)[0]
+        for kind in (Noiseless, SecureStatistics)
+    )
+    assert all((exact[a][k] == group.table(k, a)).all() for a in (0, 1) for k in group.columns[0])
+    assert not all((noisy[a][k] == group.table(k, a)).all() for a in (0, 1) for k in group.columns[0])
+    for package in (launch, secure_sccvfl):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    assert [kind for kind in SecureStatistics.__subclasses__() if not kind.__module__.startswith("tests.")] == []
+
+
+@pytest.mark.parametrize("parties", [2, 3, 5])
+def test_every_kind_of_noise_adds_a_full_copy_and_others_are_refused(parties):
+    assert all(noise.copies(kind, parties) >= 1 for kind in get_args(noise.NoiseKind))
+    with pytest.raises(ProtocolError, match="unknown noise"):
+        noise.copies("none", parties)

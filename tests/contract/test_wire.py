@@ -1,0 +1,164 @@
+"""A member that is not who, or does not send what, it should: refused by the one it deals with.
+
+The same with real processes is in tests/multiprocess/test_faults.py; here places are threads, and each refusal has a
+test of its own.
+"""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocols.certificates import Credentials
+from protocols.config import SessionConfig, code_digest
+from protocols.errors import PeerError
+from protocols.mesh import Mesh
+from protocols.rendezvous import _HELLO, _MAGIC, Rendezvous, dial
+from protocols.transport import Spec
+from tests.harness import CERTIFICATES, credentials, in_threads, local_config
+
+ODD, DEALER = 1, 2
+
+# When a peer is gone before the handshake, ssl.wrap_socket leaves its half-made socket to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
+
+
+def meet(
+    odd: int = ODD, shown: Credentials | None = None, hello: Callable[[SessionConfig], bytes] | None = None
+) -> list[str]:
+    """Two parties and the dealer, one of them with this certificate and this hello; what made each of them stop."""
+    config, listeners = local_config(2)
+    own = [credentials(place, 2) if shown is None or place != odd else shown for place in range(3)]
+    meetings = [Rendezvous(config, place, own[place], listener) for place, listener in enumerate([*listeners, None])]
+    if hello is not None:
+        meetings[odd].hello = hello(config)
+    waiting, together = {0, 1, DEALER} - {odd}, threading.Barrier(3)
+
+    def node(place: int) -> str:
+        try:
+            links = meetings[place].run()
+        except PeerError as error:
+            together.abort()
+            waiting.discard(place)
+            if not waiting:
+                meetings[odd].end = 0.0  # nobody else will call it
+            return str(error)
+        with suppress(threading.BrokenBarrierError):  # whoever closes a link early stops those who still look
+            together.wait(60)
+        for link in links.values():
+            link.close()
+        return "met"
+
+    return in_threads([partial(node, place) for place in range(3)])
+
+
+def test_members_that_say_the_truth_meet() -> None:
+    assert meet() == ["met"] * 3
+    assert meet(hello=lambda config: _HELLO.pack(_MAGIC, ODD, 2, config.digest(), code_digest())) == ["met"] * 3
+
+
+def test_a_certificate_of_another_place() -> None:
+    told = meet(odd=0, shown=Credentials.of(CERTIFICATES, "party-1"))
+    assert told[1:] == ["party 0: its certificate is for party 1 (step: connect)"] * 2
+
+
+@pytest.mark.parametrize(
+    ("hello", "reason"),
+    [
+        (lambda c: _HELLO.pack(_MAGIC, 0, 2, c.digest(), code_digest()), "but its handshake says party 0"),
+        (lambda c: _HELLO.pack(_MAGIC, ODD, 3, c.digest(), code_digest()), "has another configuration"),
+        (lambda c: _HELLO.pack(_MAGIC, ODD, 2, bytes(32), code_digest()), "has another configuration"),
+        (lambda c: _HELLO.pack(_MAGIC, ODD, 2, c.digest(), bytes(32)), "runs another version of the code"),
+        (lambda c: _HELLO.pack(b"sccvfl00", ODD, 2, c.digest(), code_digest()), "does not speak this protocol"),
+    ],
+    ids=["place", "parties", "configuration", "code", "protocol"],
+)
+def test_a_hello_that_does_not_fit(hello: Callable[[SessionConfig], bytes], reason: str) -> None:
+    told = meet(hello=hello)
+    assert any(line.startswith("party 1: ") and reason in line for line in (told[0], told[DEALER])), told
+    assert "met" not in (told[0], told[DEALER])
+
+
+def between(misbehave: Callable[[Mesh], None], spec: Spec) -> str:
+    """Party 1 sends an array of this kind as it should, then as `misbehave` does; why party 0 stops at the second."""
+    config, listeners = local_config(2, frame_limit=1 << 16)
+    over = threading.Event()
+
+    def node(place: int) -> str:
+        mesh = Mesh.connect(config, place, credentials(place, 2), listeners[place] if place < DEALER else None)
+        try:
+            if place == ODD:
+                mesh.exchange("first", {0: [np.zeros(3)]}, {})
+                misbehave(mesh)
+            if place == 0:
+                mesh.exchange("first", {}, {ODD: [Spec("<f8", (3,))]})
+                mesh.exchange("second", {}, {ODD: [spec]})
+            else:
+                over.wait(60)
+        except PeerError as error:
+            return str(error)
+        finally:
+            over.set()
+            mesh.abort("test")
+        return "nothing was noticed"
+
+    return str(in_threads([partial(node, place) for place in range(3)])[0])
+
+
+def numbered(mesh: Mesh, number: int, array: Any) -> None:
+    mesh._links[0]._sent_frames = number
+    mesh.exchange("second", {0: [array]}, {})
+
+
+SHORT, LONG = np.zeros(3), np.zeros(5000)
+
+
+@pytest.mark.parametrize(("array", "kind"), [(SHORT, "in one go"), (LONG, "in pieces")], ids=["short", "long"])
+@pytest.mark.parametrize(
+    ("number", "reason"), [(0, "repeated a frame"), (1, "nothing was noticed"), (2, "skipped a frame")]
+)
+def test_a_frame_has_the_number_after_the_last(number: int, reason: str, array: Any, kind: str) -> None:
+    assert reason in between(lambda mesh: numbered(mesh, number, array), Spec.of(array)), kind
+
+
+def test_a_frame_beyond_the_limit_is_refused_even_if_its_shape_was_expected() -> None:
+    huge = np.zeros(1 << 14)
+    told = between(lambda mesh: numbered(mesh, 1, huge), Spec.of(huge))
+    assert told == "party 1: sent an oversized frame: 131072 bytes, 65536 allowed (step: second)"
+
+
+def test_only_tls_1_3_and_certificates_on_both_sides() -> None:
+    for server in (True, False):
+        context = credentials(0, 2).context(server=server)
+        assert context.minimum_version == ssl.TLSVersion.TLSv1_3 and context.verify_mode == ssl.CERT_REQUIRED
+
+
+@pytest.mark.parametrize("shown", [0, ODD])
+def test_a_member_that_should_be_dialled_cannot_call(shown: int) -> None:
+    """Who calls party 1 is the dealer alone; party 0, and party 1 itself, are turned away though they are members."""
+    config, listeners = local_config(2)
+    meeting = Rendezvous(config, ODD, credentials(ODD, 2), listeners[ODD])
+
+    def call() -> None:
+        raw = dial(config.parties[ODD], 10)
+        with suppress(OSError), credentials(shown, 2).context(server=False).wrap_socket(raw) as sock:
+            sock.sendall(_HELLO.pack(_MAGIC, shown, 2, config.digest(), code_digest()))
+            sock.recv(1)
+        raw.close()
+
+    def answer() -> None:
+        meeting.pending.acquire()
+        meeting._answer(listeners[ODD].accept()[0], "a caller")
+
+    in_threads([call, answer])
+    for listener in listeners:
+        listener.close()
+    assert meeting.refused == ["a caller (its certificate names no place that should call here)"]
+    assert meeting.found.empty()

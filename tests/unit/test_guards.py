@@ -1,0 +1,81 @@
+"""Small guards, each with the test that notices when it is gone."""
+
+from __future__ import annotations
+
+import fcntl
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from accounting.ledger import FileLedger
+from protocols.arithmetic import Masked
+from protocols.certificates import make_certificates
+from protocols.chain import HashChain
+from protocols.errors import InputError, LocalError, PeerError, ProtocolError, RangeError, reason_for_peers
+from protocols.head import Weights
+from protocols.randomness import fresh_key
+from protocols.releases import Release, ReleaseDesk, ReleasePlan
+from protocols.split import Own, Stepped
+from protocols.transcript import Frame, Transcript
+from secure_sccvfl.dp_training import DpSeen
+
+SHARE = np.full((1, 1), 123456789, np.int64)
+
+
+def test_an_open_ledger_is_locked_for_everyone_else(tmp_path: Path) -> None:
+    with FileLedger(tmp_path / "ledger.jsonl").locked(), open(tmp_path / "ledger.jsonl.lock") as file:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_releases_of_one_round_are_counted_one_by_one() -> None:
+    twice = Release("twice", (0,), (), "test", times=2)
+    desk = ReleaseDesk(ReleasePlan([twice]), parties=2)
+    desk.admit_all([(twice, ()), (twice, ())])
+    with pytest.raises(ProtocolError, match="already made 2 times"):
+        desk.admit(twice, ())
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_keys_transcripts_and_logs_are_for_their_owner_alone(tmp_path: Path) -> None:
+    make_certificates(tmp_path / "certificates", 2)
+    HashChain(tmp_path / "releases.jsonl")
+    Transcript(tmp_path / "transcript").close()
+    keys = list((tmp_path / "certificates").glob("*/key.pem"))
+    assert len(keys) == 3
+    for path in (*keys, tmp_path / "releases.jsonl", *(tmp_path / "transcript").iterdir()):
+        assert mode(path) == 0o600, path
+    for folder in (tmp_path / "transcript", *(path.parent for path in keys)):
+        assert mode(folder) == 0o700, folder
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        Masked(7, (1, 1), SHARE, 0, SHARE, SHARE),
+        Own(SHARE, SHARE, {0: SHARE}),
+        Stepped(Weights(SHARE, SHARE, SHARE, SHARE), SHARE, SHARE, (SHARE,)),
+        DpSeen(SHARE, SHARE),
+        Frame("in", (0,), "data", "step", (SHARE,)),
+    ],
+    ids=lambda holder: type(holder).__name__,
+)
+def test_what_holds_words_of_the_ring_does_not_show_them(holder: object) -> None:
+    assert "123456789" not in repr(holder)
+
+
+@pytest.mark.parametrize("kind", [LocalError, RangeError, InputError, OSError])
+def test_peers_hear_nothing_about_own_data(kind: type[Exception]) -> None:
+    assert reason_for_peers(kind("row 17 is 42")) == kind.__name__
+    assert "out of step" in reason_for_peers(PeerError("party 1", "round", "out of step"))
+
+
+@pytest.mark.chance(1e-12)
+def test_keys_come_from_the_operating_system_and_differ() -> None:
+    """Two keys of 256 bits that are equal: 2^-256."""
+    assert len(fresh_key()) == 32 and len({fresh_key() for _ in range(10)}) == 10
