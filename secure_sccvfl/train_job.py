@@ -105,12 +105,11 @@ class TrainJob:
             compare_public(session, scheme, self.card)
             name = session.agree_on_name()
         records = records_digest(data.ids)
-        known = options.settings(scheme.digest(), records)
-        kept = (
-            Checkpoints(folder / "checkpoints", name, known) if folder is not None and options.checkpoints else None
-        )
+        kept: Checkpoints | None = None
+        if folder is not None and options.checkpoints:
+            kept = Checkpoints(folder / "checkpoints", name, options.settings(scheme.digest(), records))
         if options.resume and kept is not None:
-            kept.check()
+            kept.check()  # before a ledger is touched
         budget, ledger = open_budget(options, session, scheme.name, records, len(data.split.train))
         multiplier = run_multiplier(options)
         charger = Charger(session, budget, multiplier, name)
