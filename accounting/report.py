@@ -194,12 +194,12 @@ def to_html(report: dict[str, Any]) -> str:
     return page.render(r=report, plots={name: Markup(svg) for name, svg in plots.items()})
 
 
-def write_report(folder: Path, report: dict[str, Any]) -> tuple[Path, ...]:
-    """privacy_budget.json, .md and .html in this folder."""
+def write_report(folder: Path, report: dict[str, Any], name: str = "privacy_budget") -> tuple[Path, ...]:
+    """NAME.json, .md and .html in this folder."""
     texts = {"json": json.dumps(report, indent=2) + "\n", "md": to_markdown(report), "html": to_html(report)}
     paths = []
     for ending, text in texts.items():
-        paths.append(folder / f"privacy_budget.{ending}")
+        paths.append(folder / f"{name}.{ending}")
         paths[-1].write_text(text, encoding="utf-8")
     return tuple(paths)
 

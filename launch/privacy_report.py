@@ -4,8 +4,10 @@
     python launch/privacy_report.py ledger.jsonl --out somewhere
 
 RUN is the folder of a run, in which every party has party-K/ledger.jsonl, or one ledger. The parties' ledgers
-must have the same lines. Prints the report and writes privacy_budget.json, .md and .html. Reads the notes of
-the run (who made the noise, what was released without a charge) from RUN/report.json if it is there.
+must have the same lines. Prints the report and writes privacy_budget.json, .md and .html; what was told of test
+records with noise has a ledger of its own (RUN/evaluation/party-K/evaluation.jsonl), and so evaluation_budget.json, .md
+and .html. Reads the notes of the run (who made the noise, what was released without a charge) from RUN/report.json if
+it is there.
 """
 
 from __future__ import annotations
@@ -35,13 +37,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
+    ledgers = [options.run] if options.run.is_file() else sorted(options.run.glob("party-*/ledger.jsonl"))
+    if not ledgers:
+        raise ConfigError(f"{options.run}: neither a ledger nor a folder with party-K/ledger.jsonl")
+    told = sorted(options.run.glob("evaluation/party-*/evaluation.jsonl"))
+    ending = _report(options, ledgers, "privacy_budget")
+    return ending or (_report(options, told, "evaluation_budget") if told else OK)
+
+
+def _report(options: argparse.Namespace, ledgers: list[Path], name: str) -> int:
+    """Read the parties' ledgers of one kind, which must agree; write and show what they say."""
     from accounting.account import read_account
     from accounting.ledger import FileSets, LedgerError
     from accounting.report import build_report, to_markdown, write_report
 
-    ledgers = _ledgers(options.run)
-    if not ledgers:
-        raise ConfigError(f"{options.run}: neither a ledger nor a folder with party-K/ledger.jsonl")
     try:
         entries, vouched = _agreed(ledgers)
         account = read_account(entries, FileSets.beside(ledgers[0]))
@@ -52,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     report["ledgers"] = {"read": len(ledgers), "lines": len(entries), "head": entries[-1]["hash"]}
     folder = options.out or (options.run if options.run.is_dir() else options.run.parent)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = write_report(folder, report)
+    paths = write_report(folder, report, name)
     if options.json:
         print(json.dumps(report))
     elif not options.quiet:
@@ -65,10 +74,6 @@ def run(options: argparse.Namespace) -> int:
         print("privacy_report: the accountants disagree; trust none of the figures", file=sys.stderr)
         return CHECK_FAILED
     return OK
-
-
-def _ledgers(place: Path) -> list[Path]:
-    return [place] if place.is_file() else sorted(place.glob("party-*/ledger.jsonl"))
 
 
 def _agreed(ledgers: list[Path]) -> tuple[list[Entry], bool]:

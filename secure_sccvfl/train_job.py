@@ -75,16 +75,16 @@ class TrainJob:
             check_alignment(session, data.ids, scheme.parties)
             compare_public(session, scheme, self.card)
             name = session.agree_on_name()
-        rows = len(data.split.train)
-        budget, ledger = open_budget(ledger_folder(options, session), options.epsilon, options.delta, rows)
-        parts = record_key(session, ledger.parent).parts(data.ids, data.split)
+        place, rows = ledger_folder(options, session), len(data.split.train)
+        parts = record_key(session, place).parts(data.ids, data.split)
         records = parts["train"]
-        known = options.settings(scheme.digest(), " ".join(part.digest for part in parts.values()))
-        kept = (
-            Checkpoints(folder / "checkpoints", name, known) if folder is not None and options.checkpoints else None
-        )
+        kept: Checkpoints | None = None
+        if folder is not None and options.checkpoints:
+            known = options.settings(scheme.digest(), " ".join(part.digest for part in parts.values()))
+            kept = Checkpoints(folder / "checkpoints", name, known)
         if options.resume and kept is not None:
-            kept.check()
+            kept.check()  # before a ledger is touched
+        budget, ledger = open_budget(place, options.epsilon, options.delta, rows)
         charger = Charger(session, budget, run_multiplier(options), name, records, options.noise)
         statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, rows, charger)
         engine = SecureEngine(session, statistics, scheme.label_holder, scheme.group_holders)

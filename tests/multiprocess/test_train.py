@@ -170,7 +170,23 @@ def kill_and_resume(tmp_path, moment, *options):
     _, errors = process.communicate(timeout=60)
     assert process.returncode != 0 and "--resume" in errors
     assert not (tmp_path / "run" / "report.json").exists()
+    refuse_another_seed(tmp_path / "run")
     run_mpc("--resume", "run", "--no-harness", cwd=tmp_path)
+
+
+def refuse_another_seed(run):
+    """By hand, in the session file: one line, nothing opened, nothing charged."""
+    known, ledgers = (run / "session.toml").read_text(), [path.read_bytes() for path in run.glob("party-*/ledger.*")]
+    assert '"seed" = 3' in known
+    (run / "session.toml").write_text(known.replace('"seed" = 3', '"seed" = 4'))
+    refused = run_mpc("--resume", "run", "--no-harness", cwd=run.parent, code=2)
+    assert "cannot resume: the run began with seed 3, not 4" in refused.stderr.splitlines()[-1]
+    assert [path.read_bytes() for path in run.glob("party-*/ledger.*")] == ledgers
+    opened = [log for log in run.glob("party-*/releases-1.jsonl") if log.read_text()]
+    assert not opened
+    for log in run.glob("party-*/releases-1.jsonl"):
+        log.unlink()
+    (run / "session.toml").write_text(known)
 
 
 @pytest.mark.slow  # test_dp_mode.py and test_split_training.py hold the same in threads

@@ -102,7 +102,7 @@ def noisy_tables(draw: st.DrawFn) -> dict[str, np.ndarray]:
 
 
 @given(noisy_tables(), st.floats(0, 100), st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_what_follows_a_release_copes_with_any_counts(
     tables: dict[str, np.ndarray], deviation: float, seed: int
 ) -> None:
