@@ -18,17 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from accounting.account import read_account
+from accounting.accountant import epsilon_of
 from accounting.ledger import FileSets, read_ledger
 from accounting.ledger import LedgerError as BudgetLedgerError
 from accounting.report import Notes, build_report
 from protocols.chain import read_chain
 from protocols.config import ConfigError, code_digest
 from protocols.errors import LedgerError
+from secure_sccvfl.budgets import EVALUATIONS
 from secure_sccvfl.model_files import ModelError, model_digest
 from secure_sccvfl.policy import PolicyError, Roles, read_card
 from secure_sccvfl.run_log import LOG, contents, file_digest, read_log, recorded
 from secure_sccvfl.run_policy import CARD
-from secure_sccvfl.run_report import build, find_warnings, result_of
+from secure_sccvfl.run_report import attempts, build, find_warnings, result_of
 
 SESSIONS = (".", "evaluation", "examples")
 CHAINED = ("index", "previous", "hash")
@@ -174,6 +176,26 @@ def check_budget(files: RunFiles) -> Problems:
         yield "report.json: epsilon is not that of the audit log"
 
 
+def check_evaluation(files: RunFiles) -> Problems:
+    """Noisy figures of test records: paid for at every party, and at the price that the report says."""
+    run, told = files.run, files.report["evaluation"]
+    if told.get("kind") != "noisy":
+        return
+    ledgers = [folder / EVALUATIONS for folder in files.folders("evaluation")]
+    lines = [read_ledger(ledger)[0] for ledger in ledgers]
+    for rank, entries in enumerate(lines):
+        if entries != lines[0]:
+            yield f"{EVALUATIONS} of party-{rank} differs from that of party-0"
+    account = read_account(lines[0], FileSets.beside(ledgers[0]))
+    if account.most(epsilon_of) != told["epsilon_rdp"]:
+        yield "report.json: the epsilon of the evaluation is not what its ledger gives"
+    paid = [charge.event.name for charge in account.charges]
+    logs = [log for folder in attempts(run, "evaluation") for log in _in_order(folder / "party-0", "releases")]
+    opened = [entry["event"] for log in logs for entry in read_chain(log) if entry["event"] is not None]
+    if len(opened) > len(paid) or set(opened) - set(paid):
+        yield "figures of test records were opened that were never charged"
+
+
 def check_policy(files: RunFiles) -> Problems:
     """The card's roles, reviews taken back, are those of the run."""
     card = read_card(files.run / CARD)
@@ -210,6 +232,7 @@ CHECKS: dict[str, Callable[[RunFiles], Problems]] = {
     "models": check_models,
     "report": check_report,
     "budget": check_budget,
+    "evaluation": check_evaluation,
     "policy": check_policy,
     "files": check_files,
 }

@@ -178,6 +178,8 @@ class EvaluateJob(_WithModel):
             if figures is None:
                 figures = self._opened(session, place, parts["test"], progress)
                 record(folder, about, figures)
+            if self.noisy and session.folder is not None:
+                keep_copy(place / EVALUATIONS, session.folder)
         return {"ok": True, "run": model.run, **figures, "cost": meter.costs}
 
     def _same_records(self, session: Session, found: Mapping[str, str]) -> None:
@@ -213,14 +215,12 @@ class EvaluateJob(_WithModel):
             opened = secret.metrics(plain, label, first.codes, len(first.groups), copies)
             return {**told, **exact_figures(opened, self.judges, len(first.groups)), "noise": {}}
         cap, delta = options.evaluation_epsilon, options.evaluation_delta
-        budget, ledger = open_budget(place, cap, delta, self.test.rows, EVALUATIONS)
+        budget, _ = open_budget(place, cap, delta, self.test.rows, EVALUATIONS)
         multiplier = noise_multiplier(cap, delta, options.evaluations)
         # New noise needs a new name in the ledger, whatever model it is about.
         charger = Charger(session, budget, multiplier, session.agree_on_name(), test, options.noise)
         noisy = NoisyEvaluation(secret, charger)
         sums = noisy.sums(self.sums, plain, label, first.codes, copies)
-        if session.folder is not None:
-            keep_copy(ledger, session.folder)
         scales = {judge: share_of_copies(of) for judge, (_, of) in copies.items()}
         told["evaluation"] |= {**spent_figures(budget, options.noise), "deviation": noisy.deviation(self.sums)}
         return {
