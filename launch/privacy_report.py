@@ -6,7 +6,7 @@
 RUN is the folder of a run, in which every party has party-K/ledger.jsonl, or one ledger. The parties' ledgers
 must have the same lines. Prints the report and writes privacy_budget.json, .md and .html; what was told of test
 records with noise has a ledger of its own (RUN/evaluation/party-K/evaluation.jsonl), and so evaluation_budget.json,
-.md and .html. Reads the notes of the run (who made the noise, what was released without a charge) from RUN/report.json
+.md and .html. Reads the notes of the run (who made noise, what was released without a charge) from RUN/report.json
 if it is there.
 """
 
