@@ -1,11 +1,23 @@
 """Three readings of the same events: Rényi decides, privacy loss distributions are tight, Opacus cross-checks.
 
-What is added up depends on (multiplier, sampling, count) alone and is put in a fixed order first, so the
-result does not depend on the order of the releases, to the last bit. Rényi also bounds discrete Gaussian
-noise on integers (Canonne, Kamath and Steinke 2020, Prop. 5: its divergence is at most the continuous one's),
-which is why it decides; the tight figure is that of continuous noise of the same deviation. Sampled releases are
-priced as continuous noise by all three: noise on a grid far finer than its deviation is that noise, rounded
-(protocols/weighted_sums.py has the bound).
+What is added up depends on the prices and their counts alone and is put in a fixed order first, so the result does
+not depend on the order of the releases, to the last bit. Rényi also bounds discrete Gaussian noise on integers
+(Canonne, Kamath and Steinke 2020, Prop. 5: its divergence is at most the continuous one's), which is why it decides;
+the tight figure is that of continuous noise of the same deviation. Sampled releases are priced as continuous noise by
+all three: noise on a grid far finer than its deviation is that noise, rounded (protocols/weighted_sums.py has the
+bound).
+
+*Copies.* Several count as one, of the root of their number times the deviation. For discrete noise that is true up to
+the factor exp(tau) on every probability, tau <= 10 (copies - 1) exp(-pi^2 sigma^2), sigma in steps of the grid
+(Kairouz, Liu and Steinke 2021, Theorem 1): 8e-17 for two copies at 2 steps, so a million cells add less than 1e-10 to
+epsilon. Below that only one copy is counted (`FINE`).
+
+*Replacing a record in a sampled release.* Let P and R be the outputs with the record and with another in its place, Q
+without either. P and Q, Q and R differ by a record added, which is what dp_accounting and Opacus price (the larger
+direction of the two). The weak triangle inequality (Mironov 2017, Prop. 11, p = q = 2) gives
+D_a(P|R) <= (a - 1/2) / (a - 1) D_2a(P|Q) + D_2a-1(Q|R). Nor is it ever more than without sampling: the divergence is
+quasi-convex, and with the same coin for both the outputs differ by a replaced record or not at all. At each order the
+smaller of the two counts. Loss distributions have the pair itself: shifts to opposite sides, with chance q each.
 """
 
 from __future__ import annotations
@@ -14,10 +26,10 @@ import logging
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +44,34 @@ if TYPE_CHECKING:
 GRID = 1e-4
 """Steps of a loss distribution, as a share of epsilon; absolute, if smaller, where many are convolved."""
 
-Lines = tuple[tuple[float, float, int], ...]
-"""Multiplier, sampling and count of each price, in a fixed order."""
+FINE = 2.0
+"""Steps of the grid in a copy's deviation from which copies of discrete noise count together."""
+Relation = Literal["replaced", "added"]
+Floats = npt.NDArray[np.float64]
+
+
+class Price(NamedTuple):
+    """All that the cost of a release depends on.
+
+    multiplier: deviation over what a neighbour moves. around: deviation over what an added record moves, through
+    which a replacement is priced in a sampled release; 0 elsewhere.
+    """
+
+    multiplier: float
+    sampling: float = 1.0
+    around: float = 0.0
+
+
+Lines = tuple[tuple[Price, int], ...]
+"""Each price and how often, in a fixed order."""
+
+
+def price_of(event: Event, relation: Relation = "replaced") -> Price:
+    if relation == "added":
+        return Price(event.multiplier_added, event.sampling)
+    if event.sampling == 1:
+        return Price(event.multiplier)
+    return Price(event.multiplier, event.sampling, event.multiplier_added)
 
 
 class Accountant(Protocol):
@@ -47,18 +85,19 @@ class Accountant(Protocol):
 class _Tally:
     """Events by price, whatever their order."""
 
-    def __init__(self) -> None:
-        self._counts: Counter[tuple[float, float]] = Counter()
+    def __init__(self, relation: Relation = "replaced") -> None:
+        self._relation = relation
+        self._counts: Counter[Price] = Counter()
 
     def compose(self, event: Event) -> None:
-        self._counts[event.multiplier, event.sampling] += event.count
+        self._counts[price_of(event, self._relation)] += event.count
 
     def _lines(self) -> Lines:
-        return tuple(sorted((multiplier, sampling, count) for (multiplier, sampling), count in self._counts.items()))
+        return tuple(sorted(self._counts.items()))
 
 
 def _priced(multiplier: float, sampling: float, count: int) -> DpEvent:
-    """One line in the words of dp_accounting."""
+    """Releases that differ by an added record, in the words of dp_accounting."""
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 
     event: DpEvent = GaussianDpEvent(multiplier)
@@ -68,31 +107,60 @@ def _priced(multiplier: float, sampling: float, count: int) -> DpEvent:
 
 
 class RenyiAccountant(_Tally):
-    """dp_accounting's Rényi accountant: the one that decides."""
+    """dp_accounting's Rényi divergences: the accountant that decides."""
 
     def epsilon(self, delta: float) -> float:
-        return _renyi(self._lines(), delta)
+        return renyi(self._lines(), delta)
 
 
-@lru_cache(maxsize=1024)
-def _renyi(lines: Lines, delta: float) -> float:
-    from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS, compute_epsilon
+@lru_cache(maxsize=4096)
+def renyi(lines: Lines, delta: float) -> float:
+    """Epsilon of these prices together."""
+    from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
 
-    total = np.zeros(len(DEFAULT_RDP_ORDERS))
-    for multiplier, sampling, count in lines:
-        total += count * _divergences(multiplier, sampling)
-    return float(compute_epsilon(np.array(DEFAULT_RDP_ORDERS), total, delta)[0])
+    orders = _orders()
+    total = np.zeros(len(orders))
+    for price, count in lines:
+        total += count * _divergences(price)
+    return float(compute_epsilon(orders, total, delta)[0])
+
+
+@lru_cache(maxsize=1)
+def _orders() -> Floats:
+    from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
+
+    return np.array(DEFAULT_RDP_ORDERS, float)
 
 
 @lru_cache(maxsize=64)
-def _divergences(multiplier: float, sampling: float) -> npt.NDArray[np.float64]:
+def _divergences(price: Price) -> Floats:
     """Rényi divergence of one release at every order: slow for sampled ones, and the same for each of them."""
-    from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS, RdpAccountant
+    return _of_neighbours(price, _added_divergences)
+
+
+class _Divergences(Protocol):
+    def __call__(self, multiplier: float, sampling: float, orders: Sequence[float]) -> Floats: ...
+
+
+def _of_neighbours(price: Price, added: _Divergences) -> Floats:
+    """Divergences of a price at every order, from a code that knows those of an added record."""
+    orders = _orders()
+    if not price.around:
+        return added(price.multiplier, price.sampling, orders.tolist())
+    apart = np.unique(np.concatenate([2 * orders, 2 * orders - 1]))
+    found = added(price.around, price.sampling, apart.tolist())
+    out, back = (found[np.searchsorted(apart, of)] for of in (2 * orders, 2 * orders - 1))
+    through = (orders - 0.5) / (orders - 1) * out + back
+    return np.minimum(through, added(price.multiplier, 1.0, orders.tolist()))
+
+
+def _added_divergences(multiplier: float, sampling: float, orders: Sequence[float]) -> Floats:
+    from dp_accounting.rdp.rdp_privacy_accountant import RdpAccountant
 
     hush()
-    accountant = RdpAccountant(DEFAULT_RDP_ORDERS)
+    accountant = RdpAccountant(list(orders))
     accountant.compose(_priced(multiplier, sampling, 1))
-    found: npt.NDArray[np.float64] = accountant.rdp
+    found: Floats = accountant.rdp
     return found
 
 
@@ -113,42 +181,51 @@ class LossDistributionAccountant(_Tally):
     """
 
     def epsilon(self, delta: float) -> float:
-        from dp_accounting import GaussianDpEvent
+        from dp_accounting import GaussianDpEvent, NeighboringRelation
         from dp_accounting.pld import PLDAccountant
 
         lines = self._lines()
         if not lines:
             return 0.0
-        share = _renyi(lines, delta)
-        if any(sampling < 1 for _, sampling, _ in lines):
+        share = renyi(lines, delta)
+        if any(price.sampling < 1 for price, _ in lines):
             share = min(1.0, share)
         if share == 0:
             return 0.0
-        accountant = PLDAccountant(value_discretization_interval=GRID * share)
-        plain = math.fsum(count / multiplier**2 for multiplier, sampling, count in lines if sampling == 1)
-        if plain > 0:
-            accountant.compose(GaussianDpEvent(1 / math.sqrt(plain)))
-        for multiplier, sampling, count in lines:
-            if sampling < 1:
-                accountant.compose(_priced(multiplier, sampling, count))
+        replaced = any(price.around for price, _ in lines)
+        relation = NeighboringRelation.REPLACE_ONE if replaced else NeighboringRelation.ADD_OR_REMOVE_ONE
+        accountant = PLDAccountant(relation, value_discretization_interval=GRID * share)
+        plain = math.fsum(count / price.multiplier**2 for price, count in lines if price.sampling == 1)
+        if plain > 0:  # dp_accounting lets a replaced record move a sum by twice the sensitivity
+            accountant.compose(GaussianDpEvent((2 if replaced else 1) / math.sqrt(plain)))
+        for price, count in lines:
+            if price.sampling < 1:
+                accountant.compose(_priced(price.around or price.multiplier, price.sampling, count))
         return float(accountant.get_epsilon(delta))
 
 
 class OpacusAccountant(_Tally):
-    """Opacus' Rényi accountant, another code for the same bound."""
+    """Opacus' Rényi divergences, another code for the same bound."""
 
     def epsilon(self, delta: float) -> float:
-        from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS
-        from opacus.accountants import RDPAccountant
+        from opacus.accountants.analysis.rdp import get_privacy_spent
 
         lines = self._lines()
         if not lines:
             return 0.0
-        accountant = RDPAccountant()
-        accountant.history = list(lines)
+        orders = _orders()
+        total = np.zeros(len(orders))
+        for price, count in lines:
+            total += count * _of_neighbours(price, _opacus_divergences)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Optimal order is the")  # a looser bound, not a wrong one
-            return max(0.0, float(accountant.get_epsilon(delta, alphas=list(DEFAULT_RDP_ORDERS))))
+            return max(0.0, float(get_privacy_spent(orders=orders.tolist(), rdp=total, delta=delta)[0]))
+
+
+def _opacus_divergences(multiplier: float, sampling: float, orders: Sequence[float]) -> Floats:
+    from opacus.accountants.analysis.rdp import compute_rdp
+
+    return np.asarray(compute_rdp(q=sampling, noise_multiplier=multiplier, steps=1, orders=list(orders)), float)
 
 
 @dataclass(frozen=True)
@@ -173,14 +250,32 @@ class Epsilons:
         return -slack <= self.renyi - self.opacus <= above and self.pld <= self.renyi + slack
 
 
-def epsilon_of(events: Iterable[Event], delta: float) -> float:
+def epsilon_of(events: Iterable[Event], delta: float, relation: Relation = "replaced") -> float:
     """What events cost together by the accountant that decides."""
-    return _read(RenyiAccountant(), events, delta)
+    return _read(RenyiAccountant(relation), events, delta)
+
+
+def epsilon_added(events: Iterable[Event], delta: float) -> float:
+    """The same for adding or removing a record instead of replacing it."""
+    return epsilon_of(events, delta, "added")
 
 
 def epsilon_with_batches_known(events: Iterable[Event], delta: float) -> float:
     """The same against one who knows who took part in each sampled release: nothing is gained by sampling."""
     return epsilon_of([replace(event, sampling=1.0) for event in events], delta)
+
+
+def epsilon_against_dealer(events: Iterable[Event], delta: float) -> float:
+    """Against a dealer who reads what was opened: it knows its noise and the batches. Infinite if nothing is left."""
+    listed = list(events)
+    if any(event.dealer_copies == 0 for event in listed):
+        return math.inf
+    return epsilon_with_batches_known([replace(event, copies=event.dealer_copies) for event in listed], delta)
+
+
+def finite(epsilon: float) -> float | None:
+    """For JSON, which has no infinity: None where no epsilon holds."""
+    return epsilon if math.isfinite(epsilon) else None
 
 
 def epsilons(events: Iterable[Event], delta: float) -> Epsilons:

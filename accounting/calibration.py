@@ -8,12 +8,14 @@ from dataclasses import replace
 from decimal import ROUND_CEILING, Context
 from functools import lru_cache
 
-from accounting.accountant import epsilon_of, hush
+from accounting.accountant import Price, epsilon_of, renyi
 from accounting.events import Event
 
 UPWARDS = Context(prec=7, rounding=ROUND_CEILING)
 """Multipliers are rounded up to seven digits: the planned releases always fit, and all hosts find the same."""
 MOST_RELEASES = 2**20
+LEAST = 2.0**-20
+"""No cap makes less noise than this, over sensitivity."""
 Sampled = tuple[tuple[float, int], ...]
 """Chance of a record to take part, and how many releases are made at it."""
 
@@ -36,9 +38,11 @@ def check_target(epsilon: float, delta: float, records: int | None = None) -> No
 
 @lru_cache(maxsize=256)
 def noise_multiplier(epsilon: float, delta: float, releases: int, sampled: Sampled = ()) -> float:
-    """Deviation over sensitivity at which all planned releases together just fit the cap, never more.
+    """Hidden noise over sensitivity at which all planned releases together just fit the cap, never more.
 
-    releases: how many are about every record; sampled: how many more are about a secret Poisson sample.
+    It is `Event.multiplier`: sigma is this times the sensitivity to a replaced record, over the root of the copies.
+    releases: how many are about every record; sampled: how many more are about a secret Poisson sample, of
+    contributions with any sign (`Sensitivity.of_any`).
     """
     check_target(epsilon, delta)
     releases += sum(count for sampling, count in sampled if sampling == 1)
@@ -48,29 +52,23 @@ def noise_multiplier(epsilon: float, delta: float, releases: int, sampled: Sampl
     if not all(0 < sampling < 1 for sampling, _ in parts):
         raise ValueError(f"sampling must lie in (0, 1], got {sampled}")
 
-    from dp_accounting import (  # slow to import
-        ComposedDpEvent,
-        DpEvent,
-        GaussianDpEvent,
-        PoissonSampledDpEvent,
-        SelfComposedDpEvent,
-        calibrate_dp_mechanism,
-    )
-    from dp_accounting.rdp import RdpAccountant
+    from scipy.optimize import brentq  # slow to import
 
-    hush()
+    def cost(multiplier: float) -> float:
+        whole = [(Price(multiplier), releases)] if releases else []
+        steps = [(Price(multiplier, sampling, 2 * multiplier), count) for sampling, count in parts]
+        return renyi(tuple(whole + steps), delta)
 
-    def together(multiplier: float) -> DpEvent:
-        whole = [GaussianDpEvent(multiplier / math.sqrt(releases))] if releases else []
-        steps = [
-            SelfComposedDpEvent(PoissonSampledDpEvent(sampling, GaussianDpEvent(multiplier)), count)
-            for sampling, count in parts
-        ]
-        return ComposedDpEvent([*whole, *steps]) if steps else whole[0]
-
-    return float(
-        UPWARDS.create_decimal_from_float(calibrate_dp_mechanism(RdpAccountant, together, epsilon, delta, tol=1e-9))
-    )
+    low = high = 1.0
+    while cost(high) > epsilon:
+        low, high = high, 2 * high
+    while cost(low) < epsilon and low > LEAST:
+        low, high = low / 2, low
+    found = brentq(lambda z: cost(z) - epsilon, low, high, xtol=1e-10, rtol=1e-10) if low > LEAST else low
+    multiplier = UPWARDS.create_decimal_from_float(found)
+    while cost(float(multiplier)) > epsilon:
+        multiplier = multiplier.next_plus(UPWARDS)
+    return float(multiplier)
 
 
 def releases_left(spent: Iterable[Event], event: Event, cap: float, delta: float) -> int:

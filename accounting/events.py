@@ -1,7 +1,8 @@
 """A release as data: what was released about which records, how much one record can move it, and its noise.
 
-Two data sets are neighbours when one record is added or removed. An event says nothing of how the release
-was made; accountants interpret it, and an event they cannot interpret cannot be built.
+All parties know who is in, so what must stay hidden is a record's content. Two data sets are neighbours when one
+record is *replaced* by any other; that relation decides. Adding or removing one stands beside it. An event says
+nothing of how the release was made; accountants interpret it, and an event they cannot interpret cannot be built.
 """
 
 from __future__ import annotations
@@ -14,12 +15,41 @@ Mechanism = Literal["gaussian", "paper"]
 
 
 @dataclass(frozen=True)
+class Sensitivity:
+    """Joint l2 norm of what one record can change in all that a release opens.
+
+    replaced: by any other record. added: it joins or leaves. unit: the step of the grid that values and noise lie on.
+    """
+
+    replaced: float
+    added: float
+    unit: float = 1.0
+
+    @classmethod
+    def of_counts(cls, added: float) -> Sensitivity:
+        """For sums of contributions without a negative entry.
+
+        Then <v, w> >= 0 for any two of them, so |v - w|^2 <= |v|^2 + |w|^2 <= 2 added^2. Changing one s reaches it:
+        a record leaves one cell of each table for another.
+        """
+        return cls(math.sqrt(2) * added, added)
+
+    @classmethod
+    def of_any(cls, added: float, unit: float) -> Sensitivity:
+        """For everything else: the record leaves, another joins."""
+        return cls(2 * added, added, unit)
+
+
+@dataclass(frozen=True)
 class Event:
     """One differentially private release, or `count` alike under one charge.
 
-    sensitivity: joint l2 norm of what one record can change in all that the release opens.
-    sigma: deviation of the one copy of noise that is counted, in the unit of `sensitivity`.
-    records: digest of the records it is about. sampling: chance of a record to take part in each, decided for
+    sensitivity: joint l2 norm of what replacing one record can change in all that the release opens. added: the same
+    for adding or removing one; 0 stands for as much as `sensitivity`.
+    sigma: deviation of ONE copy of noise, in the unit of `sensitivity`. copies: how many such copies stay hidden from
+    every coalition of parties that does not hold the attribute. dealer_copies: how many stay hidden from a dealer
+    who later reads what was opened; 0 means that nothing is left against it.
+    records: digest of the set of records it is about. sampling: chance of a record to take part in each, decided for
     every record on its own and kept secret (Poisson); 1 means that all take part.
     mechanism: "paper" marks a table scaled to a norm first (`accounting.paper`); it is priced alike.
     """
@@ -32,35 +62,49 @@ class Event:
     count: int = 1
     sampling: float = 1.0
     mechanism: Mechanism = "gaussian"
+    added: float = 0.0
+    copies: int = 1
+    dealer_copies: int = 0
 
     def __post_init__(self) -> None:
         if not self.name or not self.records:
             raise ValueError("an event needs a name and the digest of its records")
-        for field in ("sensitivity", "sigma"):
+        object.__setattr__(self, "added", self.added or self.sensitivity)
+        for field in ("sensitivity", "added", "sigma"):
             value = getattr(self, field)
             if not (math.isfinite(value) and value > 0):
                 raise ValueError(f"{self.name}: {field} must be finite and positive, got {value}")
+        if self.sensitivity > 2 * self.added * (1 + 1e-9):
+            raise ValueError(f"{self.name}: a replaced record moves at most twice what an added one does")
         if not 0 < self.sampling <= 1:
             raise ValueError(f"{self.name}: sampling must lie in (0, 1], got {self.sampling}")
         if self.count < 1 or self.refresh < 0:
             raise ValueError(f"{self.name}: need count >= 1 and refresh >= 0, got {self.count}, {self.refresh}")
+        if self.copies < 1 or self.dealer_copies < 0:
+            raise ValueError(f"{self.name}: need a hidden copy of noise, got {self.copies}, {self.dealer_copies}")
         if self.mechanism not in get_args(Mechanism):
             raise ValueError(f"{self.name}: unknown mechanism {self.mechanism!r}; use gaussian or paper")
-        for field, kind in (("sensitivity", float), ("sigma", float), ("sampling", float), ("count", int)):
-            object.__setattr__(self, field, kind(getattr(self, field)))  # one spelling in every ledger
+        for field in ("sensitivity", "added", "sigma", "sampling"):
+            object.__setattr__(self, field, float(getattr(self, field)))  # one spelling in every ledger
+        for field in ("count", "copies", "dealer_copies"):
+            object.__setattr__(self, field, int(getattr(self, field)))
 
     @property
     def multiplier(self) -> float:
-        """Deviation of the noise over sensitivity: all that the price depends on."""
-        return self.sigma / self.sensitivity
+        """Deviation of the hidden noise over what a replaced record moves: what decides."""
+        return self.sigma * math.sqrt(self.copies) / self.sensitivity
+
+    @property
+    def multiplier_added(self) -> float:
+        """The same over what an added record moves."""
+        return self.sigma * math.sqrt(self.copies) / self.added
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Event:
-        """Back from `to_dict`; a field too many or too few is an error. Without `sampling`, all took part."""
-        data = {"sampling": 1.0, **data}
+        """Back from `to_dict`; a field too many or too few is an error."""
         if set(data) != {field.name for field in fields(cls)}:
             raise ValueError(f"not an event: fields {sorted(data)}")
         return cls(**data)

@@ -14,6 +14,10 @@ Not noticed here: ledger and head both set back to an earlier state, deleted, or
 key is involved). Every party has a book of its own with the same lines, each asks its own before a release, and
 one refusal is enough: a single book set back spends nothing more, and the report shows where books differ. The
 files must lie on a local disk: locks of network file systems do not always hold.
+
+The sets of records that lines are about lie beside the book, in `sets/`: tags as bytes, named by their SHA-256. A set
+is on disk before a line names it. One that is missing or altered makes the book unreadable: what its records have
+spent would be forgotten otherwise.
 """
 
 from __future__ import annotations
@@ -28,8 +32,11 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from accounting.records import RecordSet
+
 Entry = dict[str, Any]
 START = hashlib.sha256(b"sccvfl privacy ledger").hexdigest()
+SETS = "sets"
 WHAT_TO_DO = (
     "nothing was charged; do not delete it, bring back the last good copy of the ledger and its .head "
     "(another party's has the same lines)"
@@ -53,8 +60,23 @@ class Book(Protocol):
         ...
 
 
+class Sets(Protocol):
+    """Where the sets of records lie that a book is about."""
+
+    def keep(self, records: RecordSet) -> None:
+        """Durable when it returns."""
+        ...
+
+    def load(self, digest: str) -> RecordSet:
+        """The set of this digest, or LedgerError."""
+        ...
+
+
 class Ledger(Protocol):
     """Where a book is kept."""
+
+    @property
+    def sets(self) -> Sets: ...
 
     def locked(self) -> AbstractContextManager[Book]:
         """Context manager: a Book as it stands now, with nobody else at it."""
@@ -94,11 +116,69 @@ def _hash(entry: Entry) -> str:
     return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()
 
 
+class MemorySets:
+    """Sets that end with the process."""
+
+    def __init__(self) -> None:
+        self._sets: dict[str, RecordSet] = {}
+
+    def keep(self, records: RecordSet) -> None:
+        self._sets[records.digest] = records
+
+    def load(self, digest: str) -> RecordSet:
+        if digest not in self._sets:
+            raise LedgerError(f"the set {digest[:12]} of records is not here; nothing was charged")
+        return self._sets[digest]
+
+
+class FileSets:
+    """Sets on disk, each in a file named by its digest, which never changes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known: dict[str, tuple[tuple[int, int, int], RecordSet]] = {}
+
+    @classmethod
+    def beside(cls, ledger: Path) -> FileSets:
+        """Those of the ledger at this path."""
+        return cls(ledger.resolve().parent / SETS)
+
+    def keep(self, records: RecordSet) -> None:
+        place = self._folder / records.digest
+        if not place.exists():
+            _make_folder(self._folder)
+            # Two ledgers may share the folder, each under its own lock: nobody else writes to this name.
+            _replace(place, records.to_bytes(), f"{os.getpid()}-{threading.get_ident()}")
+        if self.load(records.digest) != records:
+            raise LedgerError(f"{SETS}/{records.digest[:12]}: could not be kept; nothing was charged")
+
+    def load(self, digest: str) -> RecordSet:
+        name = f"{SETS}/{digest[:12]}"
+        try:
+            place = self._folder / digest
+            state = place.stat()
+            seen = (state.st_ino, state.st_size, state.st_mtime_ns)
+            if digest in self._known and self._known[digest][0] == seen:
+                return self._known[digest][1]
+            data = place.read_bytes()
+        except OSError as error:
+            reason = "is missing" if isinstance(error, FileNotFoundError) else error.strerror
+            raise LedgerError(f"{name}: {reason}; {WHAT_TO_DO}") from None
+        if hashlib.sha256(data).hexdigest() != digest or not data or len(data) % 8:
+            raise LedgerError(f"{name}: is not the set of records that was charged; {WHAT_TO_DO}")
+        records = RecordSet.from_bytes(data)
+        if records.digest != digest:
+            raise LedgerError(f"{name}: is not a set of records; {WHAT_TO_DO}")
+        self._known[digest] = (seen, records)
+        return records
+
+
 class MemoryLedger:
     """A book that ends with the process: for simulations on public data."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
+        self.sets: Sets = MemorySets()
         self._lock = threading.Lock()
 
     @contextmanager
@@ -115,6 +195,7 @@ class FileLedger:
 
     def __init__(self, path: Path) -> None:
         self.path = path = path.resolve()  # a link would be replaced by a second ledger
+        self.sets: Sets = FileSets.beside(path)
         self._head = _head_of(path)
         self._guard = path.with_name(path.name + ".lock")
 
@@ -147,12 +228,13 @@ class _FileBook:
 
     def append(self, content: Entry) -> None:
         entries = [*self.entries, chained(self.entries, content)]
-        _replace(self._path, "".join(json.dumps(e) + "\n" for e in entries))
+        _replace(self._path, "".join(json.dumps(e) + "\n" for e in entries).encode())
         self.entries = entries
         self._write_head()
 
     def _write_head(self) -> None:
-        _replace(self._head, json.dumps({"count": len(self.entries), "digest": digest_of(self.entries)}) + "\n")
+        head = {"count": len(self.entries), "digest": digest_of(self.entries)}
+        _replace(self._head, (json.dumps(head) + "\n").encode())
 
 
 def read_ledger(path: Path) -> tuple[list[Entry], bool]:
@@ -197,12 +279,12 @@ def _text(path: Path) -> str:
         raise LedgerError(f"{path.name}: is not text; {WHAT_TO_DO}") from None
 
 
-def _replace(path: Path, text: str) -> None:
-    """Atomic and durable: after a crash the file holds the old text or the new one."""
-    fresh = path.with_name(path.name + ".new")
+def _replace(path: Path, data: bytes, ending: str = "new") -> None:
+    """Atomic and durable: after a crash the file holds the old content or the new one."""
+    fresh = path.with_name(f"{path.name}.{ending}")
     handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
         file.flush()
         os.fsync(file.fileno())
     os.replace(fresh, path)

@@ -16,6 +16,10 @@ are at most min(sqrt(a), S) apart:
 The bound is reached from an empty data set. Over d features it is sqrt(d) min(sqrt(a), S), which is at most
 the joint sensitivity sqrt(d a) of the unscaled tables times min(1, S): `scaled_sensitivity`. So the scaling
 saves nothing in privacy (noise and sensitivity shrink alike for S <= 1) while the counts are divided by |c| / S.
+
+Replacing a record moves a scaled table by at most sqrt(2) min(sqrt(a), S): the projection brings the sqrt(2a) of the
+counts no further apart, and two tables without a negative entry in a ball of radius S are at most sqrt(2) S apart. So
+scaled tables have the sensitivity of counts too. What the paper states is compared with the price of an added record.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from dataclasses import dataclass
 
 from accounting.accountant import LossDistributionAccountant
 from accounting.calibration import check_target
-from accounting.events import Event
+from accounting.events import Event, Sensitivity
 
 
 def proposition_1(sigma: float, delta: float) -> float:
@@ -44,8 +48,8 @@ def paper_event(
     name: str, tables: int, sigma: float, records: str, scale: float = 1.0, refresh: int = 0, count: int = 1
 ) -> Event:
     """One release of the paper's sketch: this many tables at once, noise sigma * scale on each count."""
-    sensitivity = scaled_sensitivity(math.sqrt(tables), scale)
-    return Event(name, sensitivity, sigma * scale, records, refresh, count, mechanism="paper")
+    moved = Sensitivity.of_counts(scaled_sensitivity(math.sqrt(tables), scale))
+    return Event(name, moved.replaced, sigma * scale, records, refresh, count, mechanism="paper", added=moved.added)
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,6 @@ def claim(sigma: float, delta: float, tables: int, releases: int) -> Claim:
 
 
 def _tight(sigma: float, delta: float, tables: int, releases: int) -> float:
-    accountant = LossDistributionAccountant()
+    accountant = LossDistributionAccountant("added")
     accountant.compose(paper_event("sketch", tables, sigma, "any", count=releases))
     return accountant.epsilon(delta)

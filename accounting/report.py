@@ -8,6 +8,7 @@ know: who made the noise, and which values were released without a charge.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,8 +18,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from accounting.accountant import epsilon_with_batches_known, epsilons
-from accounting.budget import Charge, Terms
+from accounting.account import Account, Charge, Terms
+from accounting.accountant import epsilon_added, epsilon_against_dealer, epsilon_with_batches_known, finite
 from accounting.calibration import noise_multiplier, releases_left
 from accounting.events import Event
 from accounting.paper import claim
@@ -28,9 +29,9 @@ WHAT_IF_CAPS = (2.0, 4.0, 8.0)
 PAPER_SIGMAS = (0.2, 0.5, 1.0, 2.0, 5.0)
 NOISE = {
     "dealer+holder": "Noise was added twice at full scale, by the dealer and by the holder of the protected "
-    "attribute; one copy is counted. The guarantee holds against any parties together (they lack the dealer's "
-    "noise) and against a dealer who reads what was released (it lacks the holder's), not against the dealer and "
-    "the holder together.",
+    "attribute; both copies together are what the guarantee counts. It holds against every coalition of parties that "
+    "does not hold the attribute itself (they lack both). Against a dealer who reads what was released, and against "
+    "the holder about others' columns, one copy is left; nothing against the dealer and the holder together.",
     "dealer": "Noise was added once, by the dealer. The guarantee holds against any parties together; what was "
     "released must be kept from the dealer, who could take its noise off again.",
     "all-parties": "Every party added noise at full scale; one copy is counted. The guarantee holds as long as one "
@@ -38,21 +39,24 @@ NOISE = {
 }
 SAMPLED = (
     "Some releases are about a random sample of the records, drawn in secret by the dealer: no party knows who took "
-    "part, and the figures count on that. The dealer does know. Should it read what was released, epsilon "
-    "{known:.3f} holds against it instead of {spent:.3f}, provided that somebody else added noise too."
+    "part, and the figures count on that. Against one who knows, epsilon {known:.3f} holds instead of {spent:.3f}."
 )
+DEALER = "Against a dealer who reads what was released, epsilon {dealer:.3f} holds instead of {spent:.3f}."
+NO_DEALER = "Against a dealer who reads what was released, nothing holds."
 COVERS = (
     "The released statistics that are listed here, all of them together, and what is computed from them alone "
     "(scores, roles).",
-    "The training records that the ledger belongs to: adding or removing any one record changes the odds of any "
-    "outcome of these releases by a factor of at most e^epsilon, except with probability delta.",
+    "The content of every record that the ledger has charged: replacing any one record by any other changes the odds "
+    "of any outcome of these releases by a factor of at most e^epsilon, except with probability delta. The parties "
+    "know who is in, so this is what there is to hide; the figure for adding or removing a record stands beside it.",
+    "Sets of records that overlap: each record counts every release it was part of, and the figures are those of the "
+    "record that has spent most.",
 )
 COVERS_NOT = (
     "The trained model and its predictions: they depend on the records through more than these statistics.",
     "Values that were released without a charge: those listed as uncharged, if any.",
     "Which records take part and how many: the parties know it, since they align their records.",
-    "A person with several records: each is counted on its own. Nor other sets of records, even if they overlap "
-    "with this one: each set has a budget of its own.",
+    "A person with several records: each is counted on its own.",
     "Facts about groups: what is true of many records is what the statistics are meant to show.",
 )
 
@@ -71,16 +75,17 @@ class Notes:
         return cls(data.get("noise"), tuple(listed))
 
 
-def build_report(terms: Terms, charges: Sequence[Charge], notes: Notes | None = None) -> dict[str, Any]:
+def build_report(account: Account, notes: Notes | None = None) -> dict[str, Any]:
     """All figures of the report as data."""
     notes = Notes() if notes is None else notes
-    events = _merged([charge.event for charge in charges])
-    running = [epsilons(events[:count], terms.delta) for count in range(len(events) + 1)]
-    total = running[-1]
-    known = epsilon_with_batches_known(events, terms.delta)
+    account = replace(account, charges=_merged(account.charges))
+    terms, events = account.terms, account.events
+    running = [account.until(count).spent() for count in range(len(events) + 1)]
+    total, known = running[-1], account.most(epsilon_with_batches_known)
+    dealer = account.most(epsilon_against_dealer)
     releases = [
         {
-            **{k: v for k, v in event.to_dict().items() if k != "records"},
+            **event.to_dict(),
             "multiplier": event.multiplier,
             "cost": after.renyi - before.renyi,
             "epsilon_after": after.renyi,
@@ -88,21 +93,25 @@ def build_report(terms: Terms, charges: Sequence[Charge], notes: Notes | None = 
         }
         for event, before, after in zip(events, running, running[1:], strict=False)
     ]
+    against = DEALER.format(dealer=dealer, spent=total.renyi) if math.isfinite(dealer) else NO_DEALER
     return {
         "epsilon_rdp": total.renyi,
         "epsilon_pld": total.pld,
         "epsilon_opacus": total.opacus,
         "accountants_agree": total.agree,
+        "epsilon_added": account.most(epsilon_added),
+        "epsilon_dealer": finite(dealer),
+        "epsilon_batches_known": known,
         "delta": terms.delta,
         "cap": terms.epsilon,
         "remaining": max(0.0, terms.epsilon - total.renyi),
-        "records": terms.records,
-        "neighbours": "add or remove one record",
+        "sets": [{"records": digest, "size": len(account.sets[digest])} for digest in sorted(account.sets)],
+        "neighbours": "one record replaced by another",
         "releases": releases,
-        "what_if": _what_if(terms, events),
+        "what_if": _what_if(account),
         "paper": _paper(terms, events),
-        "epsilon_batches_known": known,
         "sampled": SAMPLED.format(known=known, spent=total.renyi) if any(e.sampling < 1 for e in events) else None,
+        "dealer": against if events else None,
         "noise": NOISE.get(notes.noise or "", notes.noise or "Who made the noise is not stated."),
         "covers": list(COVERS),
         "covers_not": list(COVERS_NOT),
@@ -110,27 +119,31 @@ def build_report(terms: Terms, charges: Sequence[Charge], notes: Notes | None = 
     }
 
 
-def _merged(events: Sequence[Event]) -> list[Event]:
+def _merged(charges: Sequence[Charge]) -> tuple[Charge, ...]:
     """Sampled steps that follow each other as one line: there may be hundreds, and each alone says little."""
-    lines: list[Event] = []
-    for event in events:
+    lines: list[Charge] = []
+    for charge in charges:
+        event = charge.event
         alike = replace(event, name=event.name.rstrip("0123456789").rstrip("-"), refresh=0)
         if event.sampling == 1:
-            lines.append(event)
-        elif lines and replace(lines[-1], count=event.count) == alike:
-            lines[-1] = replace(alike, count=lines[-1].count + event.count)
+            lines.append(charge)
+        elif lines and replace(lines[-1].event, count=event.count) == alike:
+            lines[-1] = replace(lines[-1], event=replace(alike, count=lines[-1].event.count + event.count))
         else:
-            lines.append(alike)
-    return lines
+            lines.append(replace(charge, event=alike))
+    return tuple(lines)
 
 
-def _what_if(terms: Terms, events: Sequence[Event]) -> dict[str, Any] | None:
-    """More releases like the last one, and what other caps would buy."""
-    if not events:
+def _what_if(account: Account) -> dict[str, Any] | None:
+    """More releases like the last one about its records, and what other caps would buy for as many."""
+    terms = account.terms
+    if not account.events:
         return None
-    like, made = events[-1], sum(event.count for event in events)
+    like = account.events[-1]
+    paid = account.dearest(account.sets[like.records])
+    made = sum(event.count for event in paid)
     sampled: Counter[float] = Counter()
-    for event in events:
+    for event in paid:
         sampled[event.sampling] += event.count
     caps = []
     for cap in WHAT_IF_CAPS:
@@ -145,7 +158,7 @@ def _what_if(terms: Terms, events: Sequence[Event]) -> dict[str, Any] | None:
         )
     return {
         "like": like.name,
-        "more_at_this_noise": releases_left(events, like, terms.epsilon, terms.delta),
+        "more_at_this_noise": releases_left(paid, like, terms.epsilon, terms.delta),
         "made": made,
         "caps": caps,
     }
@@ -154,9 +167,9 @@ def _what_if(terms: Terms, events: Sequence[Event]) -> dict[str, Any] | None:
 def _paper(terms: Terms, events: Sequence[Event]) -> dict[str, Any] | None:
     """The paper's statement beside what holds, for as many tables and releases as were made here.
 
-    Counts of d tables have sensitivity sqrt(d), which gives the number of tables; other releases have none.
+    An added record moves counts of d tables by sqrt(d), which gives the number of tables; other releases have none.
     """
-    squares = [event.sensitivity**2 for event in events]
+    squares = [event.added**2 for event in events]
     tables = max((round(square) for square in squares if abs(square - round(square)) < 1e-9), default=0)
     if tables < 1:
         return None

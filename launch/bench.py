@@ -6,6 +6,7 @@
     python launch/bench.py step --json results/bench-step.json    # one training step, modes sealed and split
     python launch/bench.py run --json results/bench-run.json      # whole trainings, beside the plaintext engine
     python launch/bench.py run --dataset acs-income:PATH.csv.gz   # one of them
+    python launch/bench.py evaluation --dataset german --repeats 100    # noisy test figures beside the exact ones
 
 Systems: `ours` (dealer process, mutual TLS), `crypten-tfp` and `crypten-ttp` (stock CrypTen over
 gloo without TLS, with its two tuple providers), `plain` (torch, one thread). They run in turn,
@@ -38,8 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__, json=False)
     parser.add_argument(
         "what",
-        choices=("ops", "discovery", "step", "run"),
-        help="ops: single secret operations; discovery: noisy tables of s; step: one training step; run: all of it",
+        choices=("ops", "discovery", "step", "run", "evaluation"),
+        help="ops: single secret operations; discovery: noisy tables of s; step: one training step; run: all of it; "
+        "evaluation: how far noisy figures are from exact ones",
     )
     parser.add_argument("--json", type=Path, help="write the rows here")
     parser.add_argument("--dataset", help="run: this one with three parties instead of all sizes (as of run_mpc.py)")
@@ -58,6 +60,8 @@ def run(options: argparse.Namespace) -> int:
         return run_discovery(options)
     if options.what == "run":
         return run_whole(options)
+    if options.what == "evaluation":
+        return run_evaluation(options)
     if options.what == "step":
         from launch.bench_step import run_steps
 
@@ -93,6 +97,21 @@ def run_whole(options: argparse.Namespace) -> int:
     else:
         rows, command = bench_run.measure(), "python launch/bench.py run"
     text = bench_run.markdown(rows, command, os.cpu_count() or 1)
+    print(text)
+    if options.json is not None:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps({"command": command, "rows": rows}, indent=1) + "\n")
+        options.json.with_suffix(".md").write_text(text)
+    return OK
+
+
+def run_evaluation(options: argparse.Namespace) -> int:
+    from launch import bench_evaluation
+
+    dataset = options.dataset or "german"
+    command = f"python launch/bench.py evaluation --dataset {dataset} --repeats {options.repeats}"
+    rows = bench_evaluation.measure(dataset, options.repeats)
+    text = bench_evaluation.markdown(dataset, rows, command)
     print(text)
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)

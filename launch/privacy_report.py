@@ -35,8 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    from accounting.budget import read_account
-    from accounting.ledger import LedgerError
+    from accounting.account import read_account
+    from accounting.ledger import FileSets, LedgerError
     from accounting.report import build_report, to_markdown, write_report
 
     ledgers = _ledgers(options.run)
@@ -44,11 +44,11 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"{options.run}: neither a ledger nor a folder with party-K/ledger.jsonl")
     try:
         entries, vouched = _agreed(ledgers)
-        terms, charges = read_account(entries)
+        account = read_account(entries, FileSets.beside(ledgers[0]))
     except LedgerError as error:
         print(f"privacy_report: {error}", file=sys.stderr)
         return CHECK_FAILED
-    report = build_report(terms, charges, _notes(options.run / "report.json"))
+    report = build_report(account, _notes(options.run / "report.json"))
     report["ledgers"] = {"read": len(ledgers), "lines": len(entries), "head": entries[-1]["hash"]}
     folder = options.out or (options.run if options.run.is_dir() else options.run.parent)
     folder.mkdir(parents=True, exist_ok=True)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from protocols.config import SessionConfig
 
 _TRAINING = ("dataset", "split", "seed", "mode", "epsilon", "delta", "refreshes", "noise", "card", "ledger")
+_EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group")
 _DISCOVERY = ("epsilon", "delta", "refreshes", "noise", "rule", "ledger")
 _METHOD = ("rule", "encoder", "generator", "consistency", "warmup", "steps", "lambdas", "dp_steps", "dp_sampling")
 
@@ -50,6 +51,15 @@ def make_parser() -> argparse.ArgumentParser:
         "--ledger", help="folder of the budget's ledgers, kept from run to run (default: the run's own)"
     )
     data.add_argument("--card", help='policy card (TOML or JSON) that fixes roles, or "shipped"')
+    data.add_argument(
+        "--evaluation",
+        choices=("noisy", "exact"),
+        help="how validation and test records are looked at: with noise that is charged, or exactly, which is not "
+        "private (default: exact for public benchmark data, noisy for your own)",
+    )
+    data.add_argument("--evaluation-epsilon", type=float, help="cap of the budget of test records (default 2)")
+    data.add_argument("--evaluation-delta", type=float, help="default 1e-5")
+    data.add_argument("--min-group", type=int, help="fewest records that a rate of a group may rest on (default 20)")
     data.add_argument("--pooled", action="store_true", help="your own data may be pooled here: adds common judges")
     method = parser.add_argument_group("method")
     method.add_argument("--mode", choices=("sealed", "split", "dp"), help="gradient mode (default sealed)")
@@ -60,7 +70,7 @@ def make_parser() -> argparse.ArgumentParser:
     method.add_argument("--consistency", choices=("squared", "l1"), help="default squared")
     method.add_argument("--lambdas", type=float, nargs="+", help="grid of the consistency weight, rising")
     method.add_argument("--warmup", type=int, help="steps before consistency (default 60)")
-    method.add_argument("--steps", type=int, help="most steps for each lambda (default 120)")
+    method.add_argument("--steps", type=int, help="steps at each lambda (default 60)")
     method.add_argument("--dp-steps", type=int, help="mode dp: noisy steps of the encoders (default 10)")
     method.add_argument("--dp-sampling", type=float, help="mode dp: chance of a record to be in a step (default 1)")
     method.add_argument("--no-harness", action="store_true", help="no common judges, no baselines (both plaintext)")
@@ -152,7 +162,7 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
         if options.receiver is not None:
             settings["receiver"] = options.receiver
         return "predict", len(known.parties), settings
-    wanted = (*_TRAINING, *_METHOD) if options.job == "train" else ("dataset", "seed", *_DISCOVERY)
+    wanted = (*_TRAINING, *_EVALUATION, *_METHOD) if options.job == "train" else ("dataset", "seed", *_DISCOVERY)
     settings = {name: getattr(options, name) for name in wanted if getattr(options, name) is not None}
     for flag in ("conditional", "pooled"):
         if getattr(options, flag) and (options.job == "train" or flag == "conditional"):
@@ -165,7 +175,8 @@ def _check_resume(options: argparse.Namespace) -> None:
     from protocols.config import ConfigError
     from secure_sccvfl.run_log import LOG
 
-    given = [n for n in ("parties", "out", *_TRAINING, *_METHOD) if getattr(options, n) is not None]
+    known = ("parties", "out", *_TRAINING, *_EVALUATION, *_METHOD)
+    given = [name.replace("_", "-") for name in known if getattr(options, name) is not None]
     if given:
         raise ConfigError(f"--{given[0]} does not go with --resume: the run has its own")
     if (options.resume / LOG).exists():

@@ -123,7 +123,6 @@ class WholeRun:
 
         from secure_sccvfl import benchmark_harness
         from secure_sccvfl.examples import draw
-        from secure_sccvfl.noise import Budget
         from secure_sccvfl.party_data import pooled
         from secure_sccvfl.policy import Roles
         from secure_sccvfl.splits import make_split
@@ -136,8 +135,8 @@ class WholeRun:
         verdicts = benchmark_harness.make_verdicts(data, split, roles, options.seed)
         benchmark_harness.hand_out(data, verdicts, self.folder)
         drawn = draw(data, split.test, verdicts["ot"], roles.named("M"), options.seed) if verdicts else []
-        budget = Budget(options.epsilon, options.delta, options.refreshes + 1 + options.conditional)
-        config, seed = options.train_config(), options.seed
+        budget = options.simulated_budget(self.parties)
+        config, seed = replace(options.train_config(), evaluation="exact"), options.seed
         return benchmark_harness.baselines(data, split, roles, verdicts, config, budget, seed), drawn
 
     def _label_inference(self) -> list[dict[str, Any]]:
@@ -187,7 +186,7 @@ def show_report(report: dict[str, Any], folder: Path) -> None:
     privacy, total = report["privacy"], report["cost"]["total"]
     console.print(
         f"privacy of s: epsilon {privacy['epsilon_rdp']:.2f} (Rényi), {privacy['epsilon_pld']:.2f} (tight) of "
-        f"{privacy['cap']:g} at delta {privacy['delta']:g}; "
+        f"{privacy['cap']:g} at delta {privacy['delta']:g} for a record replaced; "
         f"in secret: {total['seconds']:.1f} s, {total['rounds']} rounds, {total['bytes'] / 1e6:.1f} MB sent"
     )
     for warning in report["warnings"]:

@@ -194,13 +194,12 @@ class TupleSource:
             fields.update((name, field.expand(draw, rank)) for name, field in wanted.bound.items())
         return counter, fields
 
-    def repeat(self, times: int, known: list[Request] | None = None, then: Sequence[Request] = ()) -> Iterator[int]:
+    def repeat(self, times: int, known: list[Request] | None = None) -> Iterator[int]:
         """Count passes of a loop; from the second pass on the dealer works ahead.
 
         A loop left early leaves tuples over: what asks for the same next takes them, anything else
         cancels them. A loop inside another is part of its passes. `known` is a list that keeps what a
-        pass asks for: given again, the dealer works ahead from the first pass on. `then`: what will be
-        asked for after the loop, if it was recorded before.
+        pass asks for: given again, the dealer works ahead from the first pass on.
         """
         if self._looping or (times < 2 and not known):
             yield from range(times)
@@ -217,7 +216,6 @@ class TupleSource:
                 first = 1
             if known:
                 self._plan(known, times - first)
-                self._plan(then, 1)
             yield from range(first, times)
         finally:  # also when an exception passes: nothing may be sent here
             self._looping = False

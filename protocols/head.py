@@ -17,9 +17,6 @@ mask serves all products of that block and no other secret.
 Opened are only differences between a secret and a uniform tuple value that is used once, or a
 mask that belongs to one secret, so every view is uniform whatever the data are.
 
-Validation: the summed logistic loss and a quadratic form of the head follow a product in three rounds
-(`objective`): truncation and the series of the loss share one, labels times logits and the form share two.
-
 Selection: `owner` holds a[i, g, :] for every group g, `holder` the one-hot s[i, :]; shares of
 a[i, s_i, :] come from one message each way between these two (1 round for each band of 2^11 rows), and nothing else.
 
@@ -35,11 +32,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from protocols import ring
-from protocols.arithmetic import Masked, divide_each, divisions, mask_owned, mask_shared, scaled_bilinear, truncate
+from protocols.arithmetic import Masked, divide_each, mask_owned, mask_shared
 from protocols.errors import ProtocolError, RangeError
 from protocols.party import Party
-from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
-from protocols.series import evaluate, evaluation
+from protocols.ring import FRACTION_BITS, Words
+from protocols.series import evaluate
 from protocols.transport import Spec
 from protocols.tuples import Band
 
@@ -206,38 +203,6 @@ def descend(party: Party, weights: Weights, gradients: Words, pull: Words, resid
     velocity = momentum[:columns].reshape(weights.weight.shape) - gradient.sum(axis=0) - pulled
     bias_velocity = momentum[columns:] - bias
     return Weights(weights.weight + velocity, weights.bias + bias_velocity, velocity, bias_velocity)
-
-
-def objective(party: Party, weights: Weights, logits: Words, label: Words, pull: Words) -> tuple[Words, Words]:
-    """Shares of the summed logistic loss and of w^T C w / 2, WIDE_BITS, as arrays of one; three rounds.
-
-    logits: X w with LOGIT_BITS; label: RESIDUAL_BITS; pull: C w with 2 HEAD_BITS, or no rows of it.
-    The loss of a logit u is log(2 cosh(u / 2)) - (label - 1/2) u.
-    """
-    scale = 1 << (RESIDUAL_BITS + FRACTION_BITS - WIDE_BITS)
-    # w has HEAD_BITS, and the product of both loses those of `scale`: one bit less halves the form.
-    kept = WIDE_BITS + scale.bit_length() - 1 - HEAD_BITS - 1
-    work = [(logits, 1 << (LOGIT_BITS - FRACTION_BITS)), (pull, 1 << (2 * HEAD_BITS - kept))]
-    masked, divided = divisions(party, work[: 1 + bool(pull.size)])
-    angle, finish = evaluation(party, "log_cosh", logits, LOGIT_BOUND, LOGIT_BITS, WIDE_BITS)
-    *narrow, turned = party.open_masked("loss", [*masked, angle])
-    short, even = divided(narrow), finish(turned)
-    half = np.int64(1 << (RESIDUAL_BITS - 1)) if party.rank == 0 else np.int64(0)
-    left = [(label - half).reshape(-1), *(words.reshape(-1) for words in short[1:])]
-    right = [short[0].reshape(-1), *(weights.weight.reshape(-1) for _ in short[1:])]
-    products = scaled_bilinear(party, "mul", np.concatenate(left), np.concatenate(right), scale)
-    of_label, form = products[: label.size], products[label.size :]
-    return (even.reshape(-1) - of_label).sum(keepdims=True), form.sum(keepdims=True)
-
-
-def half_form(party: Party, weights: Weights, pull: Words) -> Words:
-    """Shares of w^T C w / 2 alone, WIDE_BITS, from C w (2 HEAD_BITS); three rounds."""
-    if not pull.size:
-        return np.zeros(1, np.int64)
-    narrow = truncate(party, pull, HEAD_BITS)
-    unit = 1 << (2 * HEAD_BITS - WIDE_BITS + 1)
-    total: Words = scaled_bilinear(party, "mul", narrow, weights.weight, unit).reshape(-1).sum(keepdims=True)
-    return total
 
 
 def rooms(party: Party, logits: Words, bits: int, bound: float = LOGIT_BOUND) -> Words:

@@ -1,16 +1,17 @@
 """Noise on a shared statistic, made in secret. Every function is run by all parties together.
 
 Before: shares of an integer statistic whose columns each have a holder (of the protected attribute
-that they are about). After: shares of the same plus independent discrete Gaussian noise, at *full scale*
-from each who adds some. One copy is what a differential-privacy event counts; further copies only add to it.
+that they are about). After: shares of the same plus independent discrete Gaussian noise, at *full scale* from
+each who adds some. A differential-privacy event counts the copies that stay hidden.
 
-| kind | who adds | the guarantee of the event holds against |
-|---|---|---|
-| `dealer+holder` | the dealer, the holder | all parties together; the dealer, should it read what was opened |
-| `dealer` | the dealer | all parties together, as long as the dealer never sees what was opened |
-| `all-parties` | every party | any m-1 parties together; the dealer, should it read what was opened |
+| kind | who adds | hidden from parties without the attribute | hidden from a dealer who reads what was opened |
+|---|---|---|---|
+| `dealer+holder` | the dealer, the holder | both copies | the holder's |
+| `dealer` | the dealer | its copy | none |
+| `all-parties` | every party | one copy at least, of the party that is not among them | every copy |
 
-Not against the dealer and a holder (or party) that put their views together: the dealer works with
+Parties that hold the attribute know their own copy: `dealer+holder` leaves one against them, about others' columns.
+Nothing is left against the dealer and a holder (or all parties) that put their views together: the dealer works with
 nobody, as everywhere in this package. Who adds noise knows it; nobody learns anything else. The dealer
 learns sigma and the shape. Rounds: none; bytes: one share of the dealer's copy, to one party. A party
 adds its own copy to its share: shares are made fresh before they are opened, so that hides it.
@@ -19,7 +20,7 @@ adds its own copy to its share: shares are made fresh before they are opened, so
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -32,20 +33,34 @@ from protocols.ring import Words
 NoiseKind = Literal["dealer+holder", "dealer", "all-parties"]
 
 
-def copies(kind: NoiseKind, parties: int) -> int:
-    """How many full-scale copies of noise a released value carries."""
+def copies(kind: NoiseKind, parties: int, holders: int = 1) -> int:
+    """How many full-scale copies of noise a released value carries that has this many holders."""
     if kind not in get_args(NoiseKind):
         raise ProtocolError(f"unknown noise {kind!r}; use {', '.join(get_args(NoiseKind))}")
-    return {"dealer+holder": 2, "dealer": 1, "all-parties": parties}[kind]
+    return {"dealer+holder": 1 + holders, "dealer": 1, "all-parties": parties}[kind]
 
 
-def deviation(kind: NoiseKind, sigma: float, parties: int) -> float:
+def hidden_copies(kind: NoiseKind, parties: int) -> int:
+    """How many of them every coalition of parties lacks that does not hold the attribute."""
+    return 1 if kind == "all-parties" else copies(kind, parties)
+
+
+def copies_against_dealer(kind: NoiseKind, parties: int) -> int:
+    """How many of them a dealer lacks who later reads what was opened."""
+    return copies(kind, parties) - (kind != "all-parties")
+
+
+def deviation(kind: NoiseKind, sigma: float, parties: int, holders: int = 1) -> float:
     """Standard deviation of all copies together: public, for scores and p-values."""
-    return sigma * math.sqrt(copies(kind, parties))
+    return sigma * math.sqrt(copies(kind, parties, holders))
 
 
-def noise_share(party: Party, kind: NoiseKind, sigma: float, rows: int, holders: Sequence[int]) -> Words:
-    """This party's share of the noise for `rows` x len(holders) values; column j belongs to holders[j]."""
+def noise_share(party: Party, kind: NoiseKind, sigma: float, rows: int, holders: Sequence[Collection[int]]) -> Words:
+    """This party's share of the noise for `rows` x len(holders) values; column j belongs to all of holders[j].
+
+    A column of several holders (of the label and of s, say) carries a copy of each: who lacks one of their secrets
+    lacks the dealer's copy and one more.
+    """
     shape = (rows, len(holders))
     copies(kind, party.parties)
     share = np.zeros(shape, np.int64)
@@ -53,7 +68,7 @@ def noise_share(party: Party, kind: NoiseKind, sigma: float, rows: int, holders:
         share += party.take("noise", shape, sigma)["e"]
     if kind == "all-parties":
         share += discrete_gaussian(sigma, shape)
-    elif kind == "dealer+holder" and party.rank in holders:
-        own = np.flatnonzero(np.array(holders) == party.rank)
+    elif kind == "dealer+holder":
+        own = [column for column, ranks in enumerate(holders) if party.rank in ranks]
         share[:, own] += discrete_gaussian(sigma, (rows, len(own)))
     return share

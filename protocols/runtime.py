@@ -23,7 +23,7 @@ import sys
 import types
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from pathlib import Path
 from types import TracebackType
@@ -330,17 +330,12 @@ class Session:
 
     # running
 
-    def repeat(self, times: int, known: list[Request] | None = None, then: Sequence[Request] = ()) -> Iterator[int]:
+    def repeat(self, times: int, known: list[Request] | None = None) -> Iterator[int]:
         """Count the passes of a loop in which every pass asks for the same; the dealer works ahead.
 
-        `known`, a list that is empty at first, remembers what a pass asks for until the next such loop;
-        `then` is what `recorded` kept of the work that follows it.
+        `known`, a list that is empty at first, remembers what a pass asks for until the next such loop.
         """
-        return self.party.tuples.repeat(times, known, then)
-
-    def recorded(self, requests: list[Request]) -> AbstractContextManager[None]:
-        """Keep in an empty list what the work inside asks of the dealer."""
-        return self.party.tuples.record(requests)
+        return self.party.tuples.repeat(times, known)
 
     @contextmanager
     def deadline(self, seconds: float) -> Iterator[None]:

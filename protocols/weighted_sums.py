@@ -10,7 +10,8 @@ the owner, and rows. All that is opened is a secret minus a uniform tuple value 
 
 Sensitivity. A weight is sigmoid minus label from the series of protocols/series.py, which stays within
 [0, 1] to 2^-10 for every input, in its range or not; gradients are rounded towards zero after clipping. So a
-record adds at most clip * (1 + 2^-10) in l2 norm to one party's sum, and sqrt(parties) times that to all.
+record adds at most clip * (1 + 2^-10) in l2 norm to one party's sum, and sqrt(parties) times that to all. One that is
+replaced moves them by twice that at most.
 
 Fine grid. Sums are integers at 2^44 to one. Discrete Gaussian noise of 2^40 units or more gives every integer within
 2^10 deviations the chance of the continuous noise rounded to it, up to a factor 1 +- 2^-61 (the mean of

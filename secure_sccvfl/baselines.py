@@ -41,9 +41,16 @@ def _sealed(ready: Prepared, config: TrainConfig, roles: Roles | None = None) ->
 
 
 def _of_model(model: Model, ready: Prepared) -> Fitted:
-    notes = {"lambda": model.lam, "temperature": model.temperature}
+    notes = {"lambda": _known_lambda(model), "temperature": model.temperature}
     predict = model_predictor(model, ready.parties)
     return Fitted(predict, sealed_white_box(model, ready.parties), _encodings(model, ready.parties), notes)
+
+
+def _known_lambda(model: Model) -> float:
+    """The harness has the data in the clear, so it chooses nothing in secret."""
+    if model.lam is None:
+        raise ValueError("a baseline was trained with evaluation noisy; the plaintext harness needs exact")
+    return model.lam
 
 
 def sealed_white_box(model: Model, parties: tuple[Party, ...]) -> TorchLogits:
@@ -127,7 +134,7 @@ def drop_m(ready: Prepared) -> Fitted:
 def drop_m_guard(ready: Prepared) -> Fitted:
     """The same with the proxies guarded as in the default run: what remains when consistency is trivial."""
     roles = ready.roles.with_role("N", ready.roles.named("M"))
-    return _without_m(ready, replace(ready.config, lambdas=(ready.model.lam,)), roles)
+    return _without_m(ready, replace(ready.config, lambdas=(_known_lambda(ready.model),)), roles)
 
 
 def _linear(weight: np.ndarray, bias: np.ndarray) -> Fitted:

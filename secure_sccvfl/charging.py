@@ -8,25 +8,22 @@ no, all raise BudgetError together: nothing is charged or opened, and the run ma
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from accounting.budget import Budget, BudgetError
 from accounting.calibration import check_target
-from accounting.events import Event
+from accounting.events import Event, Sensitivity
 from accounting.ledger import LedgerError
+from accounting.records import RecordSet
 from protocols.errors import LocalError, ProtocolError
+from protocols.noise import NoiseKind, deviation
 from protocols.runtime import Session
+from secure_sccvfl.noise import noised_event
 
 _LINE = 2048
 """Bytes of a ledger's line as parties compare it."""
-
-
-def records_digest(ids: Iterable[str]) -> str:
-    """Names a set of records by their ids, whatever their order: what a budget belongs to."""
-    return hashlib.sha256("\n".join(sorted(map(str, ids))).encode()).hexdigest()
 
 
 @contextmanager
@@ -39,25 +36,35 @@ def refusals_in_one_line() -> Iterator[None]:
 
 
 class Charger:
-    """This party's ledger and the noise of every release of a run.
+    """This party's ledger, the records of a run, and the noise of every release about them.
 
-    multiplier: deviation of one copy of noise over sensitivity. run: names the run in the ledger, unlike
-    any other (`Session.agree_on_name`), since charging a name again is free; a run that resumes keeps its name
-    and must not noise again what it has released (`accounting.budget`).
+    multiplier: deviation of the hidden copies of noise together over the sensitivity to a replaced record. run: names
+    the run in the ledger, unlike any other (`Session.agree_on_name`), since charging a name again is free; a run that
+    resumes keeps its name and must not noise again what it has released (`accounting.budget`). noise: who makes it;
+    what is drawn must be of this kind, since the price counts its hidden copies.
     """
 
-    def __init__(self, session: Session, budget: Budget, multiplier: float, run: str) -> None:
+    def __init__(
+        self,
+        session: Session,
+        budget: Budget,
+        multiplier: float,
+        run: str,
+        records: RecordSet,
+        noise: NoiseKind = "dealer+holder",
+    ) -> None:
         if not multiplier > 0:
             raise ValueError(f"the noise multiplier must be positive, got {multiplier}")
         self._session, self.budget, self.multiplier, self._run = session, budget, multiplier, run
+        self.records, self.noise = records, noise
 
     def check(self, rows: int) -> None:
         """Refuse a cap that promises nothing for this many records."""
         check_target(self.budget.terms.epsilon, self.budget.terms.delta, rows)
 
-    def sigma(self, sensitivity: float) -> float:
-        """Deviation of one copy of noise."""
-        return self.multiplier * sensitivity
+    def deviation(self, sensitivity: Sensitivity) -> float:
+        """Standard deviation of all copies of noise in a release."""
+        return deviation(self.noise, self.event("deviation", sensitivity).sigma, self._session.parties)
 
     def catch_up(self) -> bool:
         """Run by all parties together, when a run is resumed: nobody lacks the charge that a fault cut short.
@@ -70,20 +77,30 @@ class Charger:
             raise ProtocolError("the last line of the ledger is too long to be compared")
         lines = [json.loads(text) for text in self._session.swap_bytes("last charge", own)]
         for line in lines:
-            self.budget.catch_up(line)
+            self.budget.catch_up(line, [self.records])
         return len({line["hash"] for line in lines}) > 1
 
-    def charge(self, name: str, sensitivity: float, sampling: float = 1.0) -> Event:
+    def event(self, name: str, sensitivity: Sensitivity, sampling: float = 1.0) -> Event:
+        """The release as it will be charged."""
+        tail = name.rpartition("-")[2]
+        return noised_event(
+            name,
+            sensitivity,
+            self.multiplier,
+            self.noise,
+            self._session.parties,
+            self.records.digest,
+            refresh=int(tail) if tail.isdigit() else 0,
+            sampling=sampling,
+        )
+
+    def charge(self, name: str, sensitivity: Sensitivity, sampling: float = 1.0) -> Event:
         """Run by all parties together, before the release: the event that is paid for.
 
-        Noise and sample of the release must be drawn from this event: its sigma, its sampling.
+        Noise and sample of the release must be drawn from this event: its sigma for each copy, its sampling.
         """
-        tail = name.rpartition("-")[2]
-        refresh = int(tail) if tail.isdigit() else 0
-        event = Event(
-            name, sensitivity, self.sigma(sensitivity), self.budget.terms.records, refresh, sampling=sampling
-        )
-        quote = self.budget.ask(event)
+        event = self.event(name, sensitivity, sampling)
+        quote = self.budget.ask(event, self.records)
         refused = [rank for rank, yes in enumerate(self._session.tell_all("budget", int(quote.allowed))) if not yes]
         if refused:
             own = f"; epsilon would be {quote.after:.4f} of {quote.cap:g} here" if not quote.allowed else ""
@@ -92,7 +109,7 @@ class Charger:
                 "release nothing more about these records"
             )
         try:
-            self.budget.charge(event, f"{self._run} {name}")
+            self.budget.charge(event, f"{self._run} {name}", self.records)
         except BudgetError as error:  # another process was faster; the others have charged, so all must stop
             raise ProtocolError(f"{name}: the ledger changed while the release was agreed on") from error
         return event

@@ -27,7 +27,7 @@ from secure_sccvfl.data import Task
 from secure_sccvfl.discovery import Finding, Moments, Sketch
 from secure_sccvfl.engine import Measures
 from secure_sccvfl.policy import Roles
-from secure_sccvfl.secure_handles import Head, Objective
+from secure_sccvfl.secure_handles import Choice, Head
 from secure_sccvfl.training import State, Trial
 
 KEPT = 2
@@ -46,12 +46,13 @@ class Checkpoints:
         """Write the next one; it is whole or not there."""
         self.number += 1
         arrays: dict[str, Any] = {}
-        for name, head in (("head", state.head), ("best", state.best_head)):
+        heads = {"head": state.head}
+        if state.choice is not None:
+            heads["chosen"], arrays["found"] = state.choice.head, state.choice.found
+        for name, head in heads.items():
             if head is not None:
                 arrays |= {f"{name} {f.name}": getattr(head.weights, f.name) for f in fields(Weights)}
                 arrays[f"{name} scale"] = head.scale
-        if state.best is not None:
-            arrays["best objective"] = state.best.value
         for sketch in state.sketches:
             arrays |= {f"table {sketch.attribute} {k}": v for k, v in sketch.tables.items()}
         for moments in state.moments or ():
@@ -70,7 +71,6 @@ class Checkpoints:
             "residual": None if state.residual is None else dict(state.residual),
             "trials": [asdict(t) for t in state.trials],
             "taken": state.taken,
-            "waited": state.waited,
         }
         target = self.folder / f"{self.number}.npz"
         part = target.with_suffix(".part")
@@ -122,8 +122,11 @@ class Checkpoints:
         def filled(entry: Mapping[str, Any], key: str, word: str) -> dict[str, Any]:
             return {**entry, key: {k: arrays[f"{word} {entry['attribute']} {k}"] for k in entry[key]}}
 
-        found = facts["finding"]
-        best = Objective(arrays["best objective"], np.zeros(0, np.int64)) if "best objective" in arrays else None
+        def measured(entry: Mapping[str, Any]) -> Trial:
+            seen = entry["validation"]
+            return Trial(entry["lam"], None if seen is None else Measures(**seen), entry["steps"])
+
+        found, chosen = facts["finding"], head("chosen")
         return State(
             head=head("head"),
             sketches=tuple(Sketch(**filled(s, "tables", "table")) for s in facts["sketches"]),
@@ -135,11 +138,9 @@ class Checkpoints:
             moments=None
             if facts["moments"] is None
             else tuple(Moments(**filled(m, "sums", "moments")) for m in facts["moments"]),
-            trials=tuple(Trial(t["lam"], Measures(**t["validation"]), t["steps"]) for t in facts["trials"]),
+            trials=tuple(measured(t) for t in facts["trials"]),
             taken=facts["taken"],
-            waited=facts["waited"],
-            best=best,
-            best_head=head("best"),
+            choice=None if chosen is None else Choice(arrays["found"], chosen),
             own={name.removeprefix("own "): value for name, value in arrays.items() if name.startswith("own ")},
         )
 

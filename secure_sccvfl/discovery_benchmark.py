@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from accounting.budget import Budget
+from accounting.records import RecordSet
 from protocols.config import ConfigError, SessionConfig
 from protocols.releases import ReleasePlan
 from protocols.runtime import Session
@@ -64,8 +65,9 @@ class DiscoveryBenchmark:
         progress("group tables", 0, 1)
         own, codes = synthetic({0: self.columns[session.rank]}, self.rows, self.groups)
         held = codes if session.rank == HOLDER else None
-        budget = Budget.in_memory("synthetic records", 1e6, min(1e-5, 1 / self.rows))
-        charger = Charger(session, budget, MULTIPLIER, session.agree_on_name())
+        budget = Budget.in_memory(1e6, min(1e-5, 1 / self.rows))
+        records = RecordSet(np.arange(self.rows, dtype=np.uint64))
+        charger = Charger(session, budget, MULTIPLIER, session.agree_on_name(), records)
         sensitivity = float(np.sqrt(self.features))
         passes = iter(range(self.repeats + 1))
 

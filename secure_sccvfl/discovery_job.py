@@ -11,20 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from accounting.accountant import epsilon_of
 from accounting.calibration import check_target, noise_multiplier
 from protocols.alignment import check_alignment
 from protocols.config import ConfigError, SessionConfig
 from protocols.releases import ReleasePlan
 from protocols.runtime import Session
 from secure_sccvfl.audit import AuditLog
-from secure_sccvfl.charging import Charger, records_digest, refusals_in_one_line
+from secure_sccvfl.budgets import ledger_folder, open_budget, spent_figures
+from secure_sccvfl.charging import Charger, refusals_in_one_line
 from secure_sccvfl.discovery import Discovery, Finding, Sketch
 from secure_sccvfl.jobs import Progress
+from secure_sccvfl.record_tags import record_key
 from secure_sccvfl.release_plan import discovery_releases
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.secure_statistics import SecureStatistics
-from secure_sccvfl.train_job import compare_public, open_budget
+from secure_sccvfl.train_job import compare_public
 
 
 class DiscoveryJob:
@@ -56,17 +57,17 @@ class DiscoveryJob:
         check_alignment(session, data.ids, scheme.parties)
         card = options.policy()
         compare_public(session, scheme, card)
-        records = records_digest(data.ids)
-        budget, ledger = open_budget(options, session, scheme.name, records, rows)
+        budget, ledger = open_budget(ledger_folder(options, session), options.epsilon, options.delta, rows)
+        records = record_key(session, ledger.parent).tags(data.ids[self.about])
         multiplier = noise_multiplier(options.epsilon, options.delta, options.charged)
-        charger = Charger(session, budget, multiplier, session.agree_on_name())
-        statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, rows, charger, options.noise)
+        charger = Charger(session, budget, multiplier, session.agree_on_name(), records, options.noise)
+        statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, rows, charger)
         audit = AuditLog(session.folder / "audit.jsonl" if session.folder is not None else None)
         config = options.train_config().discovery
         part = data.part(self.about)
         features = sum(len(own) for own in scheme.features)
         discovery = Discovery(
-            statistics, part.parties, part.protected, features, config, options.seed, card, audit, records
+            statistics, part.parties, part.protected, features, config, options.seed, card, audit, records.digest
         )
         residual = discovery.residual(data.part(data.split.validation).parties) if config.conditional else None
         sketches: tuple[Sketch, ...] = ()
@@ -87,11 +88,6 @@ class DiscoveryJob:
             "deviation": sketches[0].deviation,
             "own_tables": {s.attribute: {k: t.tolist() for k, t in s.tables.items()} for s in sketches},
             "noise": options.noise,
-            "privacy": {
-                "epsilon_rdp": epsilon_of(budget.events, options.delta),
-                "delta": options.delta,
-                "cap": options.epsilon,
-                "ledger": str(ledger),
-            },
+            "privacy": {**spent_figures(budget, options.noise), "ledger": str(ledger)},
             "cost": asdict(session.total_cost),
         }

@@ -10,10 +10,10 @@ The guarantee. A residual and a gradient depend on their own record and on param
 noise, on nothing else. So columns are not centred on means of records, and no secret head takes part: a head
 trained without noise would carry every record into every residual, and the sensitivity would not hold. Each step
 is then one Gaussian release of joint sensitivity clip * (1 + 2^-10) * sqrt(parties) under adding or removing a
-record, charged before it is made.
+record and twice that under replacing one (residuals have either sign), charged before it is made.
 A sample of records that no party knows makes a step cheaper: it is charged as a Poisson-sampled Gaussian release.
-The dealer knows the sample; against a dealer who reads what was opened the price without sampling holds. A public
-choice of rows would gain nothing. The default is full batch.
+The dealer knows the sample and its own noise; against a dealer who reads what was opened the price without either
+holds. A public choice of rows would gain nothing. The default is full batch.
 
 Afterwards the hidden units are further columns of the party's encoder and the secret head is trained as in
 `sealed`, which opens no gradient.
@@ -32,7 +32,7 @@ import numpy as np
 import torch
 
 from accounting.budget import BudgetError
-from accounting.events import Event
+from accounting.events import Event, Sensitivity
 from protocols.head import LOGIT_BOUND
 from protocols.noise import NoiseKind, noise_share
 from protocols.releases import Release
@@ -61,7 +61,6 @@ class DpConfig:
     rate: float = 1.0
     momentum: float = 0.5
     sampling: float = 1.0
-    noise: NoiseKind = "dealer+holder"
 
     def __post_init__(self) -> None:
         threshold(self.sampling)
@@ -110,12 +109,6 @@ def dp_releases(columns: Sequence[int], config: DpConfig) -> dict[str, Release]:
         )
         for rank, width in enumerate(columns)
     }
-
-
-def dp_event(config: DpConfig, parties: int, multiplier: float, records: str) -> Event:
-    """All steps as one event, for planning; a run charges them one by one."""
-    joint = sensitivity(config.clip, parties)
-    return Event("dp gradient", joint, multiplier * joint, records, count=config.steps, sampling=config.sampling)
 
 
 class Score:
@@ -209,15 +202,15 @@ def train_dp(
         number = len(seen)
         hooks.progress("dp encoders", number, config.steps)
         try:
-            joint = sensitivity(config.clip, session.parties)
-            event = charger.charge(f"dp gradient-{number}", joint, config.sampling)
+            moved = Sensitivity.of_any(sensitivity(config.clip, session.parties), 2.0**-SUM_BITS)
+            event = charger.charge(f"dp gradient-{number}", moved, config.sampling)
         except BudgetError as error:
             hooks.audit("dp step refused", {"step": number, "reason": str(error)})
             break
         events.append(event)
         gradients = clipped(score.gradients(), config.clip)
         scores = score.scores(LOGIT_BOUND / session.parties)
-        learn(gradients, _noisy_sum(session, scores, gradients, widths, label, event, label_holder, config.noise))
+        learn(gradients, _noisy_sum(session, scores, gradients, widths, label, event, label_holder, charger.noise))
         hooks.keep(State(None, own=kept(ended=False)))
     hooks.audit("dp encoders", {"steps": len(seen), "sampling": config.sampling})
     return DpModel({rank: score.encoder()}, tuple(events), tuple(seen), kept(ended=True))
@@ -241,7 +234,7 @@ def _noisy_sum(
         logits = party.zero_share((len(scores), 1)) + encode(scores[:, None])
         weight = evaluate(party, "sigmoid", logits, LOGIT_BOUND, FRACTION_BITS, WEIGHT_BITS) - label
         sums = weighted_sums(party, gradients, widths, secret_batch(party, weight, event.sampling))
-        noise = noise_share(party, kind, event.sigma * 2**SUM_BITS, sum(widths), (holder,))[:, 0]
+        noise = noise_share(party, kind, event.sigma * 2**SUM_BITS, sum(widths), [(holder,)])[:, 0]
         ends = np.cumsum(widths)
         opened = session.open_each(
             [

@@ -23,9 +23,6 @@ ConsistencyKind = Literal["squared", "l1"]
 # Bound on the second derivative of the loss in a logit.
 CURVATURE: Mapping[Task, float] = {"binary": 0.25, "multiclass": 0.5, "regression": 1.0}
 
-# An objective must fall by this much to count as better.
-MARGIN = 1e-5
-
 # Half-width of the smooth sign in the l1 consistency gradient.
 SIGN_WIDTH = 0.02
 
@@ -80,10 +77,11 @@ class Statistics(Protocol):
     ) -> tuple[dict[str, np.ndarray], ...]:
         """Noisy sums over records of each column by group, one result per protected attribute.
 
-        Columns are whole numbers. Keys are feature names; each result (columns x groups) goes to the owner of
-        that feature alone. All of it is one release; `sensitivity` bounds the l2 norm of what one record adds
-        to all sums, an equal part of its square for each feature and attribute. `widths`: public columns of the
-        features of all parties that take part, where they are not the bins of all features.
+        Columns are whole numbers, none negative. Keys are feature names; each result (columns x groups) goes to the
+        owner of that feature alone. All of it is one release; `sensitivity` bounds the l2 norm of what one record
+        adds to all sums, an equal part of its square for each feature and attribute; one that is replaced moves them
+        by sqrt(2) times that. `widths`: public columns of the features of all parties that take part, where they are
+        not the bins of all features.
         """
         ...
 
@@ -97,7 +95,7 @@ class Statistics(Protocol):
         ...
 
     def deviation(self, sensitivity: float) -> float:
-        """Standard deviation of the noise in `group_sums`, known to all."""
+        """Standard deviation of the noise in `group_sums` of this sensitivity, known to all."""
         ...
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
@@ -142,14 +140,10 @@ class Engine(Statistics, Protocol):
         """
         ...
 
-    def objective(self, head: Any, batch: Any, penalty: Any | None, step: Step) -> Any:
-        """Loss plus weighted consistency of a batch, as a handle for `improves`."""
-        ...
+    def check_range(self, head: Any, batch: Any) -> None:
+        """Raise if logits of this batch, or of the last step of training, are where training goes wrong.
 
-    def improves(self, objective: Any, best: Any | None) -> bool:
-        """Whether an objective is below the best so far by more than MARGIN; opens this one bit.
-
-        A secret engine looks at the same time whether logits are in the range of its sigmoid, and raises.
+        A secret engine opens one bit, whether any is outside the range of its sigmoid; it is 0 in a run that goes on.
         """
         ...
 
@@ -157,11 +151,26 @@ class Engine(Statistics, Protocol):
         """Opens the scalars of `Measures`."""
         ...
 
+    def choose(self, choice: Any | None, head: Any, batch: Any, penalty: Any, target: float) -> Any:
+        """A choice among the heads so far and this one: the first whose relative gap is at most `target`.
+
+        The last one, if none is. Opens nothing.
+        """
+        ...
+
+    def chosen(self, choice: Any) -> Any:
+        """The head of a choice; a secret engine does not know which it is."""
+        ...
+
     def coolest(self, head: Any, batch: Any, temperatures: Sequence[float]) -> int:
         """Which temperature of a rising list gives this batch the lowest loss; opens the choice alone.
 
         The loss is convex in 1 / temperature, so the choice is the first after which it rises.
         """
+        ...
+
+    def cooled(self, head: Any, batch: Any, temperatures: Sequence[float]) -> Any:
+        """The head over the temperature that `coolest` would choose; opens nothing."""
         ...
 
     def logits(self, head: Any, encodings: Blocks) -> np.ndarray:

@@ -12,6 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 from secure_sccvfl.cvae import mmd
 from secure_sccvfl.data import Task
+from secure_sccvfl.group_rates import DENOMINATORS, MIN_GROUP, gaps_of
 from secure_sccvfl.judges import Verdict
 from secure_sccvfl.plain_engine import decisions, log_loss
 
@@ -53,25 +54,27 @@ def group_table(logits: np.ndarray, label: np.ndarray, codes: np.ndarray, task: 
             entry["positive_rate"] = float(chosen[rows].mean())
             for name, value in (("tpr", 1), ("fpr", 0)):
                 among = rows & (label == value)
+                entry[DENOMINATORS[name]] = float(among.sum())
                 entry[name] = float(chosen[among].mean()) if among.any() else float("nan")
         table.append(entry)
     return table
 
 
-def group_gaps(logits: np.ndarray, label: np.ndarray, codes: np.ndarray, task: Task) -> list[Scored]:
-    """Largest pairwise demographic-parity gap and largest pairwise gap of TPR or FPR."""
+def group_gaps(
+    logits: np.ndarray, label: np.ndarray, codes: np.ndarray, task: Task, min_group: int = MIN_GROUP
+) -> list[Scored]:
+    """Largest pairwise demographic-parity gap and largest pairwise gap of TPR or FPR.
+
+    Rates that rest on fewer than `min_group` records take no part, as in secret; a gap of fewer than two is left out.
+    """
     if task != "binary":
         return []
     table = group_table(logits, label, codes, task)
-
-    def widest(name: str) -> float:
-        rates = [row[name] for row in table if not np.isnan(row[name])]
-        return max(rates) - min(rates) if rates else 0.0
-
+    known = {name: [row[name] for row in table if row[below] >= min_group] for name, below in DENOMINATORS.items()}
+    widest = {name: max(rates) - min(rates) for name, rates in known.items() if len(rates) > 1}
     return [
         Scored(None, "positive_rate", float(decisions(logits, task).mean())),
-        Scored(None, "dp_gap", widest("positive_rate")),
-        Scored(None, "eo_gap", max(widest("tpr"), widest("fpr"))),
+        *(Scored(None, name, value) for name, value in gaps_of(widest).items()),
     ]
 
 

@@ -7,7 +7,7 @@ gradient in its own activations, which tells it the labels; nothing about that i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 from accounting.calibration import noise_multiplier
 from protocols.config import ConfigError
 from protocols.private import private
-from protocols.releases import Release, ReleasePlan
+from protocols.releases import ReleasePlan
 from protocols.sampling import nearest_sampling
 from secure_sccvfl.attacks.gradients import labels_from_dp, labels_from_split
 from secure_sccvfl.attacks.view import Rate
@@ -25,11 +25,11 @@ from secure_sccvfl.charging import Charger
 from secure_sccvfl.dp_training import DpConfig, DpModel, DpSeen, dp_releases, train_dp
 from secure_sccvfl.encoders import Encoder, plain_encoding
 from secure_sccvfl.party_data import Scheme
-from secure_sccvfl.release_plan import sealed_plan
+from secure_sccvfl.release_plan import common_releases, sealed_plan, validation_releases
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.secure_engine import SecureEngine
 from secure_sccvfl.split_training import Seen, SplitConfig, SplitModel, split_releases, train_split
-from secure_sccvfl.training import TEMPERATURES, Hooks, Model, Part, State, Trainer
+from secure_sccvfl.training import Hooks, Model, Part, State, Trainer, calibrated
 from secure_sccvfl.units import Layout
 
 SPLIT_FIELDS, DP_FIELDS = ("rows", "gradient"), ("gradients", "total")
@@ -51,26 +51,31 @@ def plain_columns(scheme: Scheme) -> list[int]:
 
 
 def dp_config(options: RunOptions) -> DpConfig:
-    return DpConfig(noise=options.noise, steps=options.dp_steps, sampling=nearest_sampling(options.dp_sampling))
+    return DpConfig(steps=options.dp_steps, sampling=nearest_sampling(options.dp_sampling))
 
 
 def split_config(options: RunOptions) -> SplitConfig:
-    """As long as a sealed run at most; its weight of consistency is its own."""
+    """As many steps as at one lambda of a sealed run; its weight of consistency is its own."""
     return SplitConfig(steps=options.steps)
 
 
 def mode_plan(scheme: Scheme, options: RunOptions) -> ReleasePlan:
     """Everything that a run of this mode opens."""
-    more: Mapping[str, Release] = {}
-    if options.mode == "dp":
-        more = dp_releases(plain_columns(scheme), dp_config(options))
-    elif options.mode == "split":
-        more = split_releases(len(scheme.parties), split_config(options))
+    if options.mode == "split":
+        parties = len(scheme.parties)
+        return ReleasePlan(
+            [
+                *common_releases(scheme, options),
+                *split_releases(parties, split_config(options)).values(),
+                *validation_releases(parties, options.evaluation, lambdas=0),
+            ]
+        )
+    more = dp_releases(plain_columns(scheme), dp_config(options)) if options.mode == "dp" else {}
     return ReleasePlan([*sealed_plan(scheme, options).releases.values(), *more.values()])
 
 
 def run_multiplier(options: RunOptions) -> float:
-    """Noise over sensitivity of every release of the run: statistics of s and steps of `dp` fit the cap together."""
+    """Hidden noise over sensitivity of every release: statistics of s and steps of `dp` fit the cap together."""
     config = dp_config(options)
     steps = ((config.sampling, config.steps),) if options.mode == "dp" else ()
     return noise_multiplier(options.epsilon, options.delta, options.charged, steps)
@@ -127,20 +132,19 @@ def run_split(
             trainer.hooks,
             trainer.state,
         )
-        temperature = 1.0
-        if trainer.task != "regression":
-            check = made.engine.bind(
-                {p.rank: made.encoders[p.rank](p.units) for p in trainer.validation.parties},
-                trainer.validation.label,
-                {p.rank: np.zeros(made.encoders[p.rank].columns) for p in trainer.validation.parties},
-                trainer.outputs,
-            )
-            temperature = TEMPERATURES[made.engine.coolest(made.head, check, TEMPERATURES)]
+        check = made.engine.bind(
+            {p.rank: made.encoders[p.rank](p.units) for p in trainer.validation.parties},
+            trainer.validation.label,
+            {p.rank: np.zeros(made.encoders[p.rank].columns) for p in trainer.validation.parties},
+            trainer.outputs,
+        )
+        made.engine.check_range(made.head, check)
+        head, temperature = calibrated(made.engine, made.head, check, trainer.task, options.evaluation)
     encoders: dict[int, Encoder] = dict(made.encoders)
     model = Model(
         made.engine,
         encoders,
-        made.head,
+        head,
         trainer.task,
         temperature,
         config.lam,

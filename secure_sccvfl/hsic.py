@@ -22,10 +22,11 @@ N (C - C') = (phi - m) e_g^T - phi q^T + phi e_g^T / N, and H' - H = -2 <C, C - 
 Together |H - H'| <= 1.949 / N + (1 + (sqrt(5) + 1/N)^2) / N^2.
 *Rounding.* Division is off by at most 2 units in each of K G entries: |error of C| <= r = 2 t sqrt(K G), so H moves
 by at most 2 |C| r + r^2 <= 1.5 r (r < .05, |C| < .71) on either side; 3 r is added.
+*Replacing* a record is removing it and adding another, N being the same: at most twice that (`Sensitivity.of_any`).
 
 *What is left of it.* For d features the joint sensitivity is sqrt(d) times that. At N = 560, 19 features and a
-noise multiplier of 2 the deviation is .03 (.04 with two copies), while strong features have H of about .01: useless.
-At 30,000 records it is 6e-4, at a million 2e-5. The tables are the better statistic for small data.
+noise multiplier of 2 the deviation is .06, while strong features have H of about .01: useless.
+At 30,000 records it is 1.1e-3, at a million 3.4e-5. The tables are the better statistic for small data.
 """
 
 from __future__ import annotations
@@ -72,13 +73,13 @@ class Grid:
         return self.rows * whole - whole.sum(axis=0)
 
     def sensitivity(self, width: int, groups: int) -> float:
-        """Largest change of H by one record, in real units; `width` kernel features."""
+        """Largest change of H by one record added or removed, in real units; `width` kernel features."""
         n = self.rows
         exact = 1.949 / n + (1 + (math.sqrt(5) + 1 / n) ** 2) / n**2
         return exact + 3 * 2 * self.unit * math.sqrt(width * groups)
 
     def joint_sensitivity(self, width: int, counts: Sequence[int], features: int) -> float:
-        """l2 norm of the change of H of all features with attributes of these numbers of groups."""
+        """l2 norm of that change over all features, with attributes of these numbers of groups."""
         return math.sqrt(features * sum(self.sensitivity(width, count) ** 2 for count in counts))
 
 

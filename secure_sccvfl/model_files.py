@@ -26,6 +26,8 @@ from secure_sccvfl.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.parties import Party
 from secure_sccvfl.policy import Role, Roles
 from secure_sccvfl.split_encoder import MlpEncoder
+from secure_sccvfl.splits import SplitKind
+from secure_sccvfl.training import EvaluationKind
 from secure_sccvfl.units import Layout
 
 
@@ -33,6 +35,20 @@ class ModelError(InputError):
     """A model that can not be used; the message says why."""
 
     for_operator = True
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Which records a model was trained on and which were held out, and how the latter may be told of.
+
+    split and pooled: how the parts were made, with the model's seed. parts: the salted digest of the records of
+    each. evaluation: whether figures of the test part carry noise, as all agreed before training.
+    """
+
+    split: SplitKind
+    pooled: bool
+    evaluation: EvaluationKind
+    parts: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -45,10 +61,11 @@ class PartyModel:
     scheme: str
     task: str
     temperature: float
-    lam: float
+    lam: float | None
     roles: Mapping[str, Role]
     generator: GeneratorConfig
     seed: int
+    held_out: HeldOut
     encoder: Encoder
     sketches: tuple[Sketch, ...]
     weight: Words
@@ -57,6 +74,11 @@ class PartyModel:
 
     def __repr__(self) -> str:
         return f"<PartyModel of run {self.run[:12]}, party {self.rank} of {self.parties}>"
+
+    def public(self) -> bytes:
+        """Stands for what must be the same in every party's part: whose part was changed is noticed by the others."""
+        facts = (self.run, self.parties, self.scheme, self.task, self.seed, asdict(self.held_out))
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
 
     def generators(self, party: Party) -> dict[str, Generator]:
         """The local generator of each protected attribute, made anew from what was released."""
@@ -95,6 +117,7 @@ def save_model(model: PartyModel, folder: Path) -> str:
         "roles": dict(model.roles),
         "generator": asdict(model.generator),
         "seed": model.seed,
+        "held_out": asdict(model.held_out),
         "sketches": [
             {"attribute": s.attribute, "deviation": s.deviation, "releases": s.releases, "tables": list(s.tables)}
             for s in model.sketches
@@ -119,6 +142,10 @@ def model_digest(folder: Path) -> str:
 def load_model(folder: Path, layout: Layout) -> PartyModel:
     """A party's part of a model, for the party with this public layout."""
     facts, arrays = _read(folder)
+    if "held_out" not in facts:
+        raise ModelError(
+            "the model is of an earlier version, which did not say what records it was made on: train again"
+        )
     encoder = _unpacked(arrays, layout)
     sketches = tuple(
         Sketch(
@@ -148,6 +175,7 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         facts["roles"],
         GeneratorConfig(**facts["generator"]),
         facts["seed"],
+        HeldOut(**facts["held_out"]),
         encoder,
         sketches,
         arrays["weight"],

@@ -1,54 +1,87 @@
-"""Noise on statistics of s: the interface, and the plaintext engine's Gaussian.
+"""Noise on statistics of s: what a release costs and draws, the interface, and the plaintext engine's Gaussian.
 
-What is charged and what is drawn come from one object; prices, calibration and the refusal beyond the cap are
-those of `accounting`. The neighbouring relation is adding or removing one record.
+What is charged and what is drawn come from one object, the event, which both engines make here; prices, calibration
+and the refusal beyond the cap are those of `accounting`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from accounting.accountant import FINE
 from accounting.budget import Budget as Account
 from accounting.budget import BudgetError
 from accounting.calibration import check_target, noise_multiplier
-from accounting.events import Event, Mechanism
+from accounting.events import Event, Mechanism, Sensitivity
 from accounting.paper import scaled_sensitivity
+from accounting.records import RecordSet
+from protocols import noise
+from protocols.noise import NoiseKind
 from secure_sccvfl.streams import stream
 
 if TYPE_CHECKING:
     from secure_sccvfl.discovery import Sketch
 
-__all__ = ["Budget", "BudgetError", "Charge", "GaussianNoise", "NoNoise", "Noise", "ReleasedTables"]
+__all__ = ["Budget", "BudgetError", "Charge", "GaussianNoise", "NoNoise", "Noise", "ReleasedTables", "noised_event"]
 
-SIMULATION = "benchmark records of a plaintext run"
+SIMULATION = RecordSet(np.zeros(1, np.uint64))
+"""The benchmark records of a plaintext run: all of its releases are about the same, so one stands for them."""
+
+
+def noised_event(
+    name: str,
+    sensitivity: Sensitivity,
+    multiplier: float,
+    kind: NoiseKind,
+    parties: int,
+    records: str,
+    refresh: int = 0,
+    sampling: float = 1.0,
+    mechanism: Mechanism = "gaussian",
+) -> Event:
+    """The release in which the copies hidden from parties without the attribute are `multiplier` times what a
+    replaced record moves. Copies too small for their grid are not counted together (`accounting.accountant`)."""
+    hidden, left = noise.hidden_copies(kind, parties), noise.copies_against_dealer(kind, parties)
+    sigma = multiplier * sensitivity.replaced / math.sqrt(hidden)
+    if sigma < FINE * sensitivity.unit:
+        hidden, left, sigma = 1, min(1, left), multiplier * sensitivity.replaced
+    return Event(
+        name,
+        sensitivity.replaced,
+        sigma,
+        records,
+        refresh,
+        sampling=sampling,
+        mechanism=mechanism,
+        added=sensitivity.added,
+        copies=hidden,
+        dealer_copies=left,
+    )
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Cap for one run and how it is spent: equal releases, each noised `copies` times at full scale.
-
-    Two copies stand for the secure default, where the dealer and the holder of s each add full noise;
-    only one of them is counted in the guarantee.
-    """
+    """Cap for one run and how it is spent: equal releases, noised as a secure run of this kind would be."""
 
     epsilon: float = 8.0
     delta: float = 1e-5
     releases: int = 5
-    copies: int = 2
+    noise: NoiseKind = "dealer+holder"
+    parties: int = 2
 
     def __post_init__(self) -> None:
         check_target(self.epsilon, self.delta)
-        if self.releases < 1 or self.copies < 1:
-            raise ValueError(f"releases and copies must be at least 1, got {self.releases}, {self.copies}")
+        if self.releases < 1 or noise.copies(self.noise, self.parties) < 1:
+            raise ValueError(f"releases and parties must be at least 1, got {self.releases}, {self.parties}")
 
     @property
     def multiplier(self) -> float:
-        """Noise deviation over sensitivity of one release."""
+        """Hidden noise over sensitivity of one release."""
         return noise_multiplier(self.epsilon, self.delta, self.releases)
 
 
@@ -65,11 +98,11 @@ class Charge:
 class Noise(Protocol):
     """Adds noise to a statistic of s and charges it in the same call."""
 
-    def release(self, sums: dict[str, np.ndarray], name: str, sensitivity: float) -> dict[str, np.ndarray]:
+    def release(self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity) -> dict[str, np.ndarray]:
         """Noisy copies of the statistics, charged together as one release of this joint sensitivity."""
         ...
 
-    def deviation(self, sensitivity: float) -> float:
+    def deviation(self, sensitivity: Sensitivity) -> float:
         """Standard deviation of what `release` adds, known to all."""
         ...
 
@@ -94,27 +127,38 @@ class GaussianNoise:
     account: Account = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.account = Account.in_memory(SIMULATION, self.budget.epsilon, self.budget.delta)
+        self.account = Account.in_memory(self.budget.epsilon, self.budget.delta)
 
     def check(self, rows: int) -> None:
         check_target(self.budget.epsilon, self.budget.delta, rows)
 
-    def deviation(self, sensitivity: float) -> float:
-        return self._event("deviation", sensitivity).sigma * math.sqrt(self.budget.copies)
+    def deviation(self, sensitivity: Sensitivity) -> float:
+        sigma = self._event("deviation", sensitivity).sigma
+        return noise.deviation(self.budget.noise, sigma, self.budget.parties)
 
-    def release(self, sums: dict[str, np.ndarray], name: str, sensitivity: float) -> dict[str, np.ndarray]:
+    def release(self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity) -> dict[str, np.ndarray]:
         exact = {k: self._scaled(v) for k, v in sums.items()}
         event = self._event(name, sensitivity)
-        quote = self.account.charge(event, key=f"{len(self.charges)} {name}")
+        quote = self.account.charge(event, f"{len(self.charges)} {name}", SIMULATION)
         self.charges.append(Charge(name, event.sensitivity, event.multiplier, quote.after))
         deviation = self.deviation(sensitivity)
         return {k: v + stream(self.seed, "noise", name, k).normal(0, deviation, v.shape) for k, v in exact.items()}
 
-    def _event(self, name: str, sensitivity: float) -> Event:
+    def _event(self, name: str, sensitivity: Sensitivity) -> Event:
         if self.mechanism == "paper":
-            sensitivity = scaled_sensitivity(sensitivity, self.scale)
-        sigma = sensitivity * self.budget.multiplier
-        return Event(name, sensitivity, sigma, SIMULATION, refresh=len(self.charges), mechanism=self.mechanism)
+            scaled = Sensitivity.of_counts(scaled_sensitivity(sensitivity.added, self.scale))
+            sensitivity = replace(scaled, unit=0.0)  # scaled tables lie on no grid
+        budget = self.budget
+        return noised_event(
+            name,
+            sensitivity,
+            budget.multiplier,
+            budget.noise,
+            budget.parties,
+            SIMULATION.digest,
+            refresh=len(self.charges),
+            mechanism=self.mechanism,
+        )
 
     def _scaled(self, table: np.ndarray) -> np.ndarray:
         if self.mechanism != "paper":
@@ -131,10 +175,10 @@ class NoNoise:
     def check(self, rows: int) -> None:
         pass
 
-    def deviation(self, sensitivity: float) -> float:
+    def deviation(self, sensitivity: Sensitivity) -> float:
         return 0.0
 
-    def release(self, sums: dict[str, np.ndarray], name: str, sensitivity: float) -> dict[str, np.ndarray]:
+    def release(self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity) -> dict[str, np.ndarray]:
         return {k: v.astype(float) for k, v in sums.items()}
 
 
@@ -158,8 +202,8 @@ class ReleasedTables:
     def check(self, rows: int) -> None:
         """Nothing is charged."""
 
-    def deviation(self, sensitivity: float) -> float:
+    def deviation(self, sensitivity: Sensitivity) -> float:
         return self.scale
 
-    def release(self, sums: dict[str, np.ndarray], name: str, sensitivity: float) -> dict[str, np.ndarray]:
+    def release(self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity) -> dict[str, np.ndarray]:
         return {key: self.tables[key] for key in sums}

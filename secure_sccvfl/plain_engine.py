@@ -9,8 +9,9 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import expit, log_softmax, softmax
 
+from accounting.events import Sensitivity
 from secure_sccvfl.data import Task
-from secure_sccvfl.engine import CURVATURE, MARGIN, SIGN_WIDTH, Blocks, Held, Measures, Step
+from secure_sccvfl.engine import CURVATURE, SIGN_WIDTH, Blocks, Held, Measures, Step
 from secure_sccvfl.hsic import Grid, dependence
 from secure_sccvfl.noise import Noise
 from secure_sccvfl.statistics_input import check_columns, check_groups, one_hot, row_bound
@@ -46,6 +47,14 @@ class Head:
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         return rows @ self.weight + self.bias
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The head to take so far, and whether it met the rule."""
+
+    found: bool
+    head: Head
 
 
 def decisions(logits: np.ndarray, task: Task) -> np.ndarray:
@@ -88,7 +97,8 @@ class PlainEngine:
     ) -> tuple[dict[str, np.ndarray], ...]:
         chosen = self._indicators(groups, counts)
         check_columns(columns, len(chosen), row_bound(sensitivity, len(columns), len(counts)))
-        noisy = self.noise.release({k: v.T @ chosen for k, v in columns.items()}, name, sensitivity)
+        sums = {k: v.T @ chosen for k, v in columns.items()}
+        noisy = self.noise.release(sums, name, Sensitivity.of_counts(sensitivity))
         cuts = pairwise(np.cumsum([0, *counts]))
         return tuple({k: v[:, low:high] for k, v in noisy.items()} for low, high in cuts)
 
@@ -104,7 +114,8 @@ class PlainEngine:
             for k, v in columns.items()
         }
         width = max(v.shape[1] for v in columns.values())
-        noisy = self.noise.release(exact, name, grid.joint_sensitivity(width, counts, len(columns)))
+        sensitivity = Sensitivity.of_any(grid.joint_sensitivity(width, counts, len(columns)), grid.unit**2)
+        noisy = self.noise.release(exact, name, sensitivity)
         return tuple({k: float(v[j]) for k, v in noisy.items()} for j in range(len(counts)))
 
     def _indicators(self, groups: Sequence[Held], counts: Sequence[int]) -> np.ndarray:
@@ -115,7 +126,7 @@ class PlainEngine:
         return one_hot(codes, counts, slice(0, rows)).astype(float)
 
     def deviation(self, sensitivity: float) -> float:
-        return self.noise.deviation(sensitivity)
+        return self.noise.deviation(Sensitivity.of_counts(sensitivity))
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
         return dict(values)
@@ -189,18 +200,9 @@ class PlainEngine:
         parts = [d.T @ np.tanh(d @ weight / SIGN_WIDTH) / len(d) for d in penalty.draws]
         return np.asarray(sum(parts) / len(parts))
 
-    def objective(self, head: Head, batch: Batch, penalty: Penalty | None, step: Step) -> float:
-        value = log_loss(head(batch.rows), batch.label, head.task)
-        if penalty is not None and step.lam > 0:
-            shifts = [d @ head.weight for d in penalty.draws]
-            size = [(v**2).sum(axis=1) / 2 if step.kind == "squared" else np.abs(v).sum(axis=1) for v in shifts]
-            value += step.lam * float(np.mean([v.mean() for v in size]))
-        if not np.isfinite(value):
-            raise FloatingPointError(f"training diverged at lambda {step.lam}: lower the rate")
-        return value
-
-    def improves(self, objective: float, best: float | None) -> bool:
-        return best is None or objective < best - MARGIN
+    def check_range(self, head: Head, batch: Batch) -> None:
+        if not np.isfinite(head(batch.rows)).all():
+            raise FloatingPointError("training diverged: lower the rate")
 
     def measure(self, head: Head, batch: Batch, penalty: Penalty | None) -> Measures:
         logits = head(batch.rows)
@@ -211,11 +213,23 @@ class PlainEngine:
         spread = float(np.sqrt(logits.var(axis=0).sum()))
         return Measures(log_loss(logits, batch.label, head.task), spread, gap_rms)
 
+    def choose(self, choice: Choice | None, head: Head, batch: Batch, penalty: Penalty, target: float) -> Choice:
+        if choice is not None and choice.found:
+            return choice
+        return Choice(self.measure(head, batch, penalty).relative_gap <= target, head)
+
+    def chosen(self, choice: Choice) -> Head:
+        return choice.head
+
     def coolest(self, head: Head, batch: Batch, temperatures: Sequence[float]) -> int:
         logits = head(batch.rows)
         losses = [log_loss(logits / t, batch.label, head.task) for t in temperatures]
         rising = [i for i, (a, b) in enumerate(pairwise(losses)) if b >= a]
         return rising[0] if rising else len(losses) - 1
+
+    def cooled(self, head: Head, batch: Batch, temperatures: Sequence[float]) -> Head:
+        temperature = temperatures[self.coolest(head, batch, temperatures)]
+        return replace(head, weight=head.weight / temperature, bias=head.bias / temperature)
 
     def logits(self, head: Head, encodings: Blocks) -> np.ndarray:
         return head(_side_by_side(encodings))

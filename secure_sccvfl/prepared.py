@@ -72,8 +72,7 @@ def prepare(
 ) -> Prepared:
     """Run the default method; its discovery gives the roles that all methods share."""
     config = TrainConfig() if config is None else config
-    releases = config.refreshes + 1 + config.discovery.conditional
-    budget = Budget(releases=releases) if budget is None else budget
+    budget = Budget(releases=config.charged) if budget is None else budget
     parties = make_parties(data)
     noise = GaussianNoise(budget, seed)
     model = train(PlainEngine(noise), data, split, config, seed, card, parties=parties)

@@ -7,19 +7,24 @@ from protocols.releases import ANY, Release, ReleasePlan
 from secure_sccvfl.party_data import Scheme
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.secure_statistics import SecureStatistics
-from secure_sccvfl.training import TEMPERATURES
+from secure_sccvfl.training import TEMPERATURES, EvaluationKind
 
 
 def sealed_plan(scheme: Scheme, options: RunOptions) -> ReleasePlan:
     """Everything that a sealed run opens."""
-    config, parties = options.train_config(), len(scheme.parties)
-    checks = len(config.lambdas) * -(-config.steps // config.check_every)
+    parties, lambdas = len(scheme.parties), len(options.lambdas)
     return ReleasePlan(
         [
-            *discovery_releases(scheme, options),
-            *training_releases(parties, len(scheme.protected), checks, len(config.lambdas), len(TEMPERATURES)),
+            *common_releases(scheme, options),
+            range_check(parties, lambdas),
+            *validation_releases(parties, options.evaluation, lambdas),
         ]
     )
+
+
+def common_releases(scheme: Scheme, options: RunOptions) -> list[Release]:
+    """What a run of any mode opens before it trains with consistency."""
+    return [*discovery_releases(scheme, options), *training_releases(len(scheme.parties), len(scheme.protected))]
 
 
 def discovery_releases(scheme: Scheme, options: RunOptions) -> list[Release]:
@@ -40,8 +45,8 @@ def discovery_releases(scheme: Scheme, options: RunOptions) -> list[Release]:
     ]
 
 
-def training_releases(parties: int, attributes: int, checks: int, lambdas: int, temperatures: int) -> list[Release]:
-    """What the engine may open while it trains, to every party, for the plan.
+def training_releases(parties: int, attributes: int) -> list[Release]:
+    """What the engine may open about inputs and edits, to every party, for the plan.
 
     Announcements are no openings: a party says them of itself, and all of them are public or follow
     from noisy tables that were paid for.
@@ -69,19 +74,26 @@ def training_releases(parties: int, attributes: int, checks: int, lambdas: int, 
             f"announced: sizes of the guard directions; {follows}",
             times=attributes,
         ),
-        Release(
-            "validation check",
-            everyone,
-            (2,),
-            "one bit to stop early by, and the number of logits out of range (which must be 0)",
-            times=checks,
-        ),
-        Release(
-            "validation summary",
-            everyone,
-            (3,),
-            "mean loss, variance of the logit and mean squared gap of the validation part, once for each lambda",
-            times=lambdas,
-        ),
-        Release("temperature choice", everyone, (temperatures - 1,), "bits that give the calibration temperature"),
     ]
+
+
+def range_check(parties: int, times: int) -> Release:
+    """The one bit that training looks at."""
+    purpose = "one bit: some logit is out of range (it must be 0, or the run stops)"
+    return Release("range check", tuple(range(parties)), (1,), purpose, times=times)
+
+
+def validation_releases(parties: int, evaluation: EvaluationKind, lambdas: int) -> list[Release]:
+    """What is opened about validation records, to every party: nothing, unless all agreed to be exact.
+
+    `lambdas`: how many are tried and looked at.
+    """
+    if evaluation != "exact":
+        return []
+    everyone = tuple(range(parties))
+    bits = "not private: bits that give the temperature that calibrates validation records best"
+    opened = [Release("temperature choice", everyone, (len(TEMPERATURES) - 1,), bits)]
+    if lambdas:
+        means = "not private: mean loss, variance of the logit and mean squared gap of the validation part"
+        opened.append(Release("validation summary", everyone, (3,), means + ", for each lambda", times=lambdas))
+    return opened

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from accounting.budget import read_account
+from accounting.account import read_account
+from accounting.ledger import FileSets, read_ledger
 from accounting.ledger import LedgerError as BudgetLedgerError
-from accounting.ledger import read_ledger
 from accounting.report import Notes, build_report
 from protocols.chain import read_chain
 from protocols.config import ConfigError, code_digest
@@ -152,16 +152,17 @@ def check_report(files: RunFiles) -> Problems:
 def check_budget(files: RunFiles) -> Problems:
     """The privacy report against the ledger, and the ledger against the releases that were made."""
     run = files.run
-    entries = read_ledger(run / "party-0" / "ledger.jsonl")[0]
-    terms, charges = read_account(entries)
-    anew = json.loads(json.dumps(build_report(terms, charges, Notes.from_dict(files.report["privacy"]))))
+    ledger = run / "party-0" / "ledger.jsonl"
+    entries = read_ledger(ledger)[0]
+    account = read_account(entries, FileSets.beside(ledger))
+    anew = json.loads(json.dumps(build_report(account, Notes.from_dict(files.report["privacy"]))))
     told = json.loads((run / "privacy_budget.json").read_text(encoding="utf-8"))
     for key, value in anew.items():
         if told.get(key) != value:
             yield f"privacy_budget.json: {key!r} is not what the ledger gives"
     if told["ledgers"]["head"] != entries[-1]["hash"]:
         yield "privacy_budget.json was made from another ledger"
-    paid = {charge.event.name for charge in charges}
+    paid = {event.name for event in account.events}
     for log in _in_order(run / "party-0", "releases"):
         for entry in read_chain(log):
             # Steps of one kind are charged one by one, as NAME-0, NAME-1, ...

@@ -15,6 +15,7 @@ from secure_sccvfl.discovery import DiscoveryConfig, Rule
 from secure_sccvfl.encoders import EncoderKind
 from secure_sccvfl.engine import ConsistencyKind
 from secure_sccvfl.generators import GeneratorConfig, GeneratorKind, Source
+from secure_sccvfl.noise import Budget
 from secure_sccvfl.party_data import (
     PartyData,
     Scheme,
@@ -27,7 +28,7 @@ from secure_sccvfl.party_data import (
 )
 from secure_sccvfl.policy import PolicyCard, read_card, shipped_card
 from secure_sccvfl.splits import SplitKind
-from secure_sccvfl.training import TrainConfig
+from secure_sccvfl.training import EvaluationKind, TrainConfig
 
 Mode = Literal["sealed", "split", "dp"]
 
@@ -37,6 +38,10 @@ class RunOptions:
     """One field per option. `card` is a path or "shipped"; `ledger` a folder that outlives runs.
 
     `dp_sampling`: chance of a record to take part in a step of mode `dp`, rounded to a multiple of 2^-16.
+    `evaluation`: how validation and test records are looked at. "noisy": what is opened about them has noise and is
+    charged to a budget of their own; "exact" is not private, and the default for public benchmark data alone.
+    `evaluations`: how many noisy evaluations of the same records the cap `evaluation_epsilon` is planned for.
+    `min_group`: no rate of a group is opened that rests on fewer records.
     """
 
     dataset: str = "german"
@@ -48,6 +53,11 @@ class RunOptions:
     delta: float = 1e-5
     refreshes: int = 4
     noise: NoiseKind = "dealer+holder"
+    evaluation: EvaluationKind = "exact"
+    evaluation_epsilon: float = 4.0
+    evaluation_delta: float = 1e-5
+    evaluations: int = 4
+    min_group: int = 20
     rule: Rule = "fractions"
     conditional: bool = False
     encoder: EncoderKind = "plain"
@@ -79,17 +89,21 @@ class RunOptions:
                 _check_kind(name, options[name], hint)
         given = {**options}
         given.setdefault("pooled", is_benchmark(given.get("dataset", cls.dataset)))
+        given.setdefault("evaluation", "exact" if given["pooled"] else "noisy")
         if "lambdas" in given:
             given["lambdas"] = tuple(float(v) for v in given["lambdas"])
         made = cls(**given)
         try:
             check_target(made.epsilon, made.delta)
+            check_target(made.evaluation_epsilon, made.evaluation_delta)
             made.train_config()
             nearest_sampling(made.dp_sampling)
         except (ValueError, TypeError) as error:
             raise ConfigError(str(error)) from None
         if made.dp_steps < 1:
             raise ConfigError(f"dp_steps must be at least 1, got {made.dp_steps}")
+        if min(made.min_group, made.evaluations) < 1:
+            raise ConfigError(f"min_group and evaluations must be at least 1: {made.min_group}, {made.evaluations}")
         return made
 
     def train_config(self) -> TrainConfig:
@@ -102,14 +116,19 @@ class RunOptions:
             refreshes=self.refreshes,
             warmup=self.warmup,
             steps=self.steps,
+            evaluation=self.evaluation,
             discovery=discovery,
             generator=generator,
         )
 
     @property
     def charged(self) -> int:
-        """How many releases the budget is planned for."""
-        return self.refreshes + 1 + self.conditional + (self.source == "moments")
+        """How many releases of statistics of s the budget is planned for."""
+        return self.train_config().charged
+
+    def simulated_budget(self, parties: int) -> Budget:
+        """The same cap, releases and noise for a simulation in the clear."""
+        return Budget(self.epsilon, self.delta, self.charged, self.noise, parties)
 
     def policy(self) -> PolicyCard | None:
         if not self.card:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from accounting.account import read_account
 from accounting.accountant import LossDistributionAccountant
-from accounting.budget import read_account
-from accounting.ledger import read_ledger
+from accounting.ledger import FileSets, read_ledger
 from protocols.chain import read_chain, unused_name
 from secure_sccvfl.intervals import wilson
 from secure_sccvfl.report.charts import percent
@@ -54,10 +54,11 @@ def release_table(*folders: Path, rank: int = 0) -> list[dict[str, Any]]:
 
 
 def tight_epsilon(folder: Path, delta: float) -> float:
-    """What the first party's ledger adds up to by loss distributions."""
+    """What the record of the first party's ledger that has spent most adds up to by loss distributions."""
+    ledger = folder / "party-0" / "ledger.jsonl"
     accountant = LossDistributionAccountant()
-    for charge in read_account(read_ledger(folder / "party-0" / "ledger.jsonl")[0])[1]:
-        accountant.compose(charge.event)
+    for event in read_account(read_ledger(ledger)[0], FileSets.beside(ledger)).dearest():
+        accountant.compose(event)
     return accountant.epsilon(delta)
 
 
@@ -94,7 +95,8 @@ def build(
         "split": trained["split"],
         "seed": trained["seed"],
         "rows": trained["rows"],
-        "metrics": evaluated["metrics"] if evaluated is not None else {},
+        **{key: evaluated[key] if evaluated is not None else {} for key in ("evaluation", "metrics", "noise")},
+        "groups": evaluated["groups"] if evaluated is not None else [],
         "baselines": baselines,
         "roles": trained["roles"],
         "mask": trained["mask"],
@@ -131,6 +133,11 @@ def find_warnings(report: Mapping[str, Any]) -> list[str]:
             "No independent judge: data of a consortium cannot be pooled, so flips are counted under the same "
             "“what if” that training used. The true rate may be higher."
         )
+    if not report["pooled"] and report["evaluation"].get("kind") == "exact":
+        found.append(
+            "The figures of the test records are exact, as all parties agreed: they are not private. Two such "
+            "reports about nearly the same records tell about the records in which they differ."
+        )
     if not any(role == "M" for role in report["roles"].values()):
         found.append("No column is a mediator, so nothing moves with the group and no decision can flip.")
     for name, what, so in (
@@ -156,11 +163,11 @@ def find_warnings(report: Mapping[str, Any]) -> list[str]:
         )
     if report["privacy"]["noise"] == "dealer":
         found.append("Noise is the dealer's alone: released values must be kept from the dealer.")
-    known = report["privacy"].get("epsilon_batches_known", 0.0)
-    if known > report["privacy"]["epsilon_rdp"] and report["privacy"]["noise"] != "dealer":
+    privacy = report["privacy"]
+    if privacy["epsilon_batches_known"] > privacy["epsilon_rdp"] and privacy["epsilon_dealer"] is not None:
         found.append(
             f"The dealer drew the batches in secret and knows them: should it read the noisy gradients, "
-            f"epsilon {known:.2f} holds against it, not {report['privacy']['epsilon_rdp']:.2f}."
+            f"epsilon {privacy['epsilon_dealer']:.2f} holds against it, not {privacy['epsilon_rdp']:.2f}."
         )
     for row in report["label_inference"]:
         name = report["party_names"][row["party"]]

@@ -1,19 +1,27 @@
 """A trained model at work: evaluation of the test part, and prediction for new records, in secret.
 
 Each party loads its own part of the model and its own columns; the parts must be of one run and unchanged.
-Evaluation opens rates and means to all (`secure_evaluation`), prediction the decision (or, if asked for, the
-calibrated logit) of each record to the declared receiver alone.
+Evaluation opens figures of the test part to all, prediction the decision (or, if asked for, the calibrated logit)
+of each record to the declared receiver alone.
+
+Which records are the test part follows from the model, never from the session: seed, split and the salted digests of
+all parts are in it, and records other than those are refused. Figures are noisy and paid for by the evaluation ledger
+of these records (`noisy_evaluation`), or exact where all agreed to that before training (`secure_evaluation`). Either
+way they are opened once for a model (`evaluation_record`).
 """
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from accounting.calibration import noise_multiplier
+from accounting.records import RecordSet
 from protocols import arithmetic
 from protocols.alignment import alignment_release, check_alignment
 from protocols.config import ConfigError, SessionConfig
@@ -22,17 +30,22 @@ from protocols.private import private
 from protocols.releases import ANY, Release, ReleasePlan
 from protocols.ring import FRACTION_BITS, Words
 from protocols.runtime import Session
+from secure_sccvfl.budgets import EVALUATIONS, keep_copy, ledger_folder, open_budget, spent_figures
+from secure_sccvfl.charging import Charger, refusals_in_one_line
 from secure_sccvfl.displacements import Displacements
+from secure_sccvfl.evaluation_record import record, recorded
 from secure_sccvfl.jobs import Progress
 from secure_sccvfl.model_files import ModelError, PartyModel, load_model
+from secure_sccvfl.noisy_evaluation import NoisyEvaluation, Sums, figures_of, share_of_copies
 from secure_sccvfl.own_files import read_table
 from secure_sccvfl.parties import Party
 from secure_sccvfl.party_data import Scheme
 from secure_sccvfl.phases import PhaseMeter
+from secure_sccvfl.record_tags import record_key
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.schema import DataError
 from secure_sccvfl.secure_engine import SecureEngine
-from secure_sccvfl.secure_evaluation import Copies, SecureEvaluation, evaluation_release
+from secure_sccvfl.secure_evaluation import Copies, SecureEvaluation, exact_figures, exact_release
 from secure_sccvfl.secure_handles import Head
 from secure_sccvfl.units import Layout
 
@@ -63,12 +76,16 @@ class _WithModel:
             raise ModelError("the model was trained for another description of the data")
         return model
 
-    def engine(self, session: Session, model: PartyModel, scheme: Scheme) -> tuple[SecureEngine, Head]:
-        """Compare the runs of the parts, then restore the head."""
-        runs = session.swap_bytes("run of the model", bytes.fromhex(model.run))
-        odd = [rank for rank, run in enumerate(runs) if run != runs[0]]
-        if odd:
-            raise ProtocolError(f"the parts of the model are of different runs: {scheme.parties[odd[0]]} has another")
+    @staticmethod
+    def compare(session: Session, model: PartyModel) -> None:
+        """The parts must be of one run, and say the same of its records."""
+        told = session.swap_bytes("model", model.public())
+        if len(set(told)) > 1:
+            raise ProtocolError("the parts of the model differ: they are of different runs, or one was changed")
+
+    @staticmethod
+    def engine(session: Session, model: PartyModel, scheme: Scheme) -> tuple[SecureEngine, Head]:
+        """The head, restored."""
         engine = SecureEngine(session, None, scheme.label_holder, scheme.group_holders)
         columns = engine.publish("columns", {str(session.rank): model.encoder.columns})
         widths = [int(columns[str(rank)]) for rank in range(session.parties)]
@@ -78,6 +95,18 @@ class _WithModel:
     def columns_release(parties: int) -> Release:
         purpose = "announced: encoded columns of each party, by the public dictionary"
         return Release("columns", tuple(range(parties)), (parties,), purpose)
+
+
+def as_trained(options: RunOptions, given: Mapping[str, Any], model: PartyModel) -> RunOptions:
+    """Options whose held-out records, and what may be told of them, are those of the model; others are refused."""
+    fixed: dict[str, Any] = {"seed": model.seed}
+    fixed |= {name: getattr(model.held_out, name) for name in ("split", "pooled", "evaluation")}
+    for name, value in fixed.items():
+        if given.get(name, value) != value:
+            raise ConfigError(
+                f"the model was trained with {name} = {value!r}, so it is not evaluated with {given[name]!r}"
+            )
+    return replace(options, **fixed)
 
 
 def cooled(session: Session, logits: Words, temperature: float) -> Words:
@@ -91,9 +120,13 @@ class EvaluateJob(_WithModel):
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
         super().__init__(config, rank)
+        scheme = self.options.scheme(self.parties)
+        self.model = self.load(Layout.of(scheme.features[rank]), scheme)
+        self.options = as_trained(self.options, config.options, self.model)
         self.data = self.options.load(rank, self.parties)
-        self.model = self.load(self.data.party.layout, self.data.scheme)
         self.test = self.data.part(self.data.split.test)
+        if self.test.rows < self.options.min_group:
+            raise DataError(f"{self.test.rows} test records are fewer than min_group = {self.options.min_group}")
         self.judged = self._judged()
 
     def _judged(self) -> dict[str, tuple[np.ndarray, Copies]]:
@@ -109,38 +142,91 @@ class EvaluateJob(_WithModel):
     def judges(self) -> list[str]:
         return [*self.judged, OWN]
 
+    @property
+    def noisy(self) -> bool:
+        return self.options.evaluation == "noisy"
+
+    @property
+    def sums(self) -> Sums:
+        """What a noisy evaluation opens."""
+        scheme = self.data.scheme
+        return Sums(scheme.task, scheme.group_counts[0], tuple(self.judges))
+
     def plan(self) -> ReleasePlan:
         scheme = self.data.scheme
-        return ReleasePlan(
-            [
-                alignment_release(self.parties),
-                self.columns_release(self.parties),
-                evaluation_release(self.parties, scheme.task, self.judges),
-            ]
-        )
+        exact = exact_release(self.parties, scheme.task, self.judges, scheme.group_counts[0])
+        opened = self.sums.release(self.parties) if self.noisy else exact
+        return ReleasePlan([alignment_release(self.parties), self.columns_release(self.parties), opened])
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
-        scheme, data, model = self.data.scheme, self.data, self.model
+        with refusals_in_one_line():
+            return self._run(session, progress)
+
+    def _run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        data, model = self.data, self.model
         meter = PhaseMeter(session)
         with meter.phase("evaluation"):
             progress("alignment", 0, 3)
-            check_alignment(session, data.ids, scheme.parties)
-            engine, head = self.engine(session, model, scheme)
-            party, encoder = self.test.parties[0], model.encoder
+            check_alignment(session, data.ids, data.scheme.parties)
+            self.compare(session, model)
+            folder = model_folder(self.options.model, self.rank)
+            place = ledger_folder(self.options, session, folder.parent)
+            parts = record_key(session, place).parts(data.ids, data.split)
+            self._same_records(session, {name: part.digest for name, part in parts.items()})
+            about = f"{model.run} {self.options.evaluation} {' '.join(self.judges)}"
+            figures = recorded(session, folder, about)
+            if figures is None:
+                figures = self._opened(session, place, parts["test"], progress)
+                record(folder, about, figures)
+        return {"ok": True, "run": model.run, **figures, "cost": meter.costs}
 
-            def logits(units: np.ndarray) -> Words:
-                shared = engine.shared_logits(head, {session.rank: encoder(units)})
-                return cooled(session, shared, model.temperature)
+    def _same_records(self, session: Session, found: Mapping[str, str]) -> None:
+        """Refuse together, before anything is opened, records that are not those of the model."""
+        same = dict(self.model.held_out.parts) == dict(found)
+        if not all(session.tell_all("records of the model", int(same))):
+            raise ModelError(
+                "the records are not those that the model was trained with and set aside: bring those back, or train "
+                "anew, which is charged anew"
+            )
 
-            progress("scoring", 1, 3)
-            plain = logits(party.units)
-            copies = {judge: (logits(units), of) for judge, (units, of) in self.judged.items()}
-            copies[OWN] = self._own_copies(session, engine, head, plain)
-            progress("metrics", 2, 3)
-            judge = SecureEvaluation(session, scheme.task, scheme.label_holder, scheme.group_holders[0])
-            first = self.test.protected[0]
-            metrics = judge.metrics(plain, self.test.label, first.codes, len(first.groups), copies)
-        return {"ok": True, "run": model.run, "metrics": finished(metrics, self.judges), "cost": meter.costs}
+    def _opened(self, session: Session, place: Path, test: RecordSet, progress: Progress) -> dict[str, Any]:
+        """Score test records and their copies in secret, pay if figures are noisy, and open them."""
+        scheme, model, options = self.data.scheme, self.model, self.options
+        engine, head = self.engine(session, model, scheme)
+        party, encoder = self.test.parties[0], model.encoder
+
+        def logits(units: np.ndarray) -> Words:
+            shared = engine.shared_logits(head, {session.rank: encoder(units)})
+            return cooled(session, shared, model.temperature)
+
+        progress("scoring", 1, 3)
+        plain = logits(party.units)
+        copies = {judge: (logits(units), of) for judge, (units, of) in self.judged.items()}
+        copies[OWN] = self._own_copies(session, engine, head, plain)
+        progress("metrics", 2, 3)
+        secret = SecureEvaluation(
+            session, scheme.task, scheme.label_holder, scheme.group_holders[0], options.min_group
+        )
+        label, first = self.test.label, self.test.protected[0]
+        told: dict[str, Any] = {"evaluation": {"kind": options.evaluation, "min_group": options.min_group}}
+        if not self.noisy:
+            opened = secret.metrics(plain, label, first.codes, len(first.groups), copies)
+            return {**told, **exact_figures(opened, self.judges, len(first.groups)), "noise": {}}
+        cap, delta = options.evaluation_epsilon, options.evaluation_delta
+        budget, ledger = open_budget(place, cap, delta, self.test.rows, EVALUATIONS)
+        multiplier = noise_multiplier(cap, delta, options.evaluations)
+        # New noise needs a new name in the ledger, whatever model it is about.
+        charger = Charger(session, budget, multiplier, session.agree_on_name(), test, options.noise)
+        noisy = NoisyEvaluation(secret, charger)
+        sums = noisy.sums(self.sums, plain, label, first.codes, copies)
+        if session.folder is not None:
+            keep_copy(ledger, session.folder)
+        scales = {judge: share_of_copies(of) for judge, (_, of) in copies.items()}
+        told["evaluation"] |= {**spent_figures(budget, options.noise), "deviation": noisy.deviation(self.sums)}
+        return {
+            **told,
+            **figures_of(self.sums, sums, scales, noisy.deviation(self.sums), self.test.rows, options.min_group),
+        }
 
     def _own_copies(self, session: Session, engine: SecureEngine, head: Head, plain: Words) -> tuple[Words, Copies]:
         """Test records under the run's own generator, tables as released, the direction chosen in secret."""
@@ -156,17 +242,6 @@ class EvaluateJob(_WithModel):
         shift = cooled(session, engine.shared_shift(head, chosen), model.temperature)
         rows = np.arange(len(party.units))
         return plain + shift, Copies(rows, np.ones(len(rows)))
-
-
-def finished(metrics: dict[str, float], judges: list[str]) -> dict[str, float]:
-    """Opened numbers as the tables of the plaintext evaluation have them."""
-    out = dict(metrics)
-    spread = max(out.pop("variance"), 0.0) ** 0.5
-    if "mse" in out:
-        out["rmse"] = max(out.pop("mse"), 0.0) ** 0.5
-    for judge in judges:
-        out[f"scg_norm_{judge}"] = out[f"scg_{judge}"] / spread if spread > 1e-6 else 0.0
-    return out
 
 
 class PredictJob(_WithModel):
@@ -212,6 +287,7 @@ class PredictJob(_WithModel):
         with meter.phase("prediction"):
             progress("alignment", 0, 2)
             check_alignment(session, self.ids, self.scheme.parties)
+            self.compare(session, self.model)
             engine, head = self.engine(session, self.model, self.scheme)
             progress("scoring", 1, 2)
             shared = engine.shared_logits(head, {session.rank: self.model.encoder(self.party.units)})

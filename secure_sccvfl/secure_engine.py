@@ -4,7 +4,8 @@ Each party passes its own blocks and gets back handles that hold shares. Encodin
 of their owner once per scaling of the columns (protocols/head.py); owners scale their own columns by
 the root of the curvature, which makes the plain step the preconditioned one. The penalty is one secret
 matrix H per lambda: consistency (a Gram matrix of edits, selected by the secret one-hot of s), guards
-and ridge. Per check one bit and the number of logits out of range are opened, per lambda three scalars.
+and ridge. Per lambda one bit is opened, whether logits left the range of the sigmoid, and where evaluation is exact
+three scalars; else heads are compared and one of them is chosen in secret (protocols/choice.py).
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from protocols import arithmetic, comparison, head, ring, series
+from protocols import arithmetic, choice, comparison, head, ring, series
 from protocols.aggregation import sum_over_parties
 from protocols.errors import ProtocolError
 from protocols.head import HEAD_BITS, LOGIT_BITS, LOGIT_BOUND, RESIDUAL_BITS, Pace, Tall, Weights
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.runtime import Session, words_of
 from secure_sccvfl.data import Task
-from secure_sccvfl.engine import CURVATURE, MARGIN, SIGN_WIDTH, Blocks, Held, Measures, Statistics, Step
-from secure_sccvfl.secure_handles import Batch, Check, Descent, Edits, Head, Objective, Penalty
+from secure_sccvfl.engine import CURVATURE, SIGN_WIDTH, Blocks, Held, Measures, Statistics, Step
+from secure_sccvfl.secure_handles import Batch, Choice, Descent, Edits, Head, Penalty
 
 _SCALE_BITS = 20
 _ROOT_BITS = 18
@@ -45,7 +46,6 @@ class SecureEngine:
         self.label_holder, self.group_holders = label_holder, tuple(group_holders)
         self.widths: tuple[int, ...] = ()
         self._descent: Descent | None = None
-        self._check: Check | None = None
 
     # statistics of s
 
@@ -157,10 +157,8 @@ class SecureEngine:
         descent = self._prepare(batch, penalty, step, curvature)
         weights = self._scaled(start, descent)
         pace = Pace(step.rate, step.momentum, CURVATURE[start.task])
-        check = self._check
-        then = [*check.pattern, *check.comparison] if check is not None and check.key[-1] is step else ()
         with self.session.measure("training step"):
-            for _ in self.session.repeat(count, descent.pattern, then):
+            for _ in self.session.repeat(count, descent.pattern):
                 weights = self._step(weights, batch, penalty, step, pace, descent, start.task)
         return Head(weights, descent.scale, start.task)
 
@@ -268,90 +266,95 @@ class SecureEngine:
 
     # what is opened
 
-    def objective(self, trained: Head, batch: Batch, penalty: Penalty | None, step: Step) -> Objective:
-        party, task = self.session.party, trained.task
+    def check_range(self, trained: Head, batch: Batch) -> None:
+        """With two classes only: other tasks use no one-round sigmoid."""
+        if trained.task != "binary":
+            return
         with self.session.measure("validation"):
-            check = self._masked_check(trained, batch, penalty, step)
-            with self.session.recorded(check.pattern):
-                words = head.product(party, check.both, trained.weights.weight)
-                logits, pull = head.logits_of(party, trained.weights, words[: batch.rows]), words[batch.rows :]
-                if task == "binary":
-                    loss, form = head.objective(party, trained.weights, logits, batch.label, pull)
-                else:
-                    usual = arithmetic.truncate(party, logits, LOGIT_BITS - FRACTION_BITS)
-                    loss = self._loss_sums(usual[None], batch, task, LOGIT_BOUND)
-                    form = head.half_form(party, trained.weights, pull)
-                value = loss + batch.rows * form
-                if penalty is not None and step.lam > 0 and step.kind == "l1":
-                    size = self._gap(trained, penalty) * round(step.lam * 2**FRACTION_BITS)
-                    value = value + batch.rows * arithmetic.divide(party, size, 1 << FRACTION_BITS)
-            rooms = [self._rooms(logits, LOGIT_BITS, task)]
+            rooms = [head.rooms(self.session.party, self._logits(trained, batch), FRACTION_BITS)]
             if self._descent is not None and self._descent.logits is not None:
-                rooms.append(self._rooms(self._descent.logits, LOGIT_BITS, task))
-        return Objective(value, np.concatenate(rooms), batch.rows)
+                rooms.append(head.rooms(self.session.party, self._descent.logits, LOGIT_BITS))
+        self.stop_outside(np.concatenate(rooms))
 
-    def _masked_check(self, trained: Head, batch: Batch, penalty: Penalty | None, step: Step) -> Check:
-        """A batch and its consistency in the columns of this head, under masks until another is asked for."""
-        key, known = (trained.scale, batch, penalty, step), self._check
-        if known is not None and all(a is b for a, b in zip(known.key, key, strict=True)):
-            return known
-        if known is not None:
-            self._forget(known.both)
-            self._check = None
+    def stop_outside(self, rooms: Words) -> None:
+        """Open whether any of the rooms that logits have left is negative, and stop every party if so."""
         party = self.session.party
-        both = head.mask_columns(party, ring.encode(batch.own * trained.scale), self.widths)
-        if penalty is not None and step.lam > 0 and step.kind == "squared":
-            both = both.and_below(head.mask_square(party, self._consistency(penalty, step, trained.scale)))
-        self._check = Check(key, both)
-        return self._check
-
-    def improves(self, objective: Objective, best: Objective | None) -> bool:
-        change = np.zeros(1, np.int64) if best is None else objective.value - best.value
-        if self.session.rank == 0:
-            change = change + np.int64(-1 if best is None else round(MARGIN * objective.rows * 2**WIDE_BITS))
-        asked = [] if self._check is None else self._check.comparison
         with self.session.measure("validation"):
-            with self.session.recorded(asked):
-                bits = comparison.negative(self.session.party, np.concatenate([objective.rooms, change]))
-                seen = np.array([bits[:-1].sum(), bits[-1]])
-                opened = self.session.open(self.session.wrap(seen, 0), self.session.declared("validation check"))
+            outside = choice.some(party, comparison.negative(party, rooms))
+            opened = self.session.open(self.session.wrap(outside, 0), self.session.declared("range check"))
         if opened is None or int(opened[0]) != 0:
             raise ProtocolError(
                 f"logits left the range of the sigmoid (magnitude {LOGIT_BOUND:g}): lower the rate or raise the ridge"
             )
-        return bool(opened[1])
 
     def measure(self, trained: Head, batch: Batch, penalty: Penalty | None) -> Measures:
         with self.session.measure("validation"):
             logits = self._logits(trained, batch)
             gap = np.zeros(1, np.int64) if penalty is None else self._gap_squared(trained, penalty)
-            loss, spread = self._loss(logits, batch, trained.task), self._variance(logits)
-            seen = np.concatenate([loss, spread, gap])
+            loss, variance = self._loss(logits, batch, trained.task), self._variance(logits)
+            seen = np.concatenate([loss, variance, gap])
             opened = self.session.open(
                 self.session.wrap(seen, WIDE_BITS), self.session.declared("validation summary")
             )
         if opened is None:
             raise ProtocolError("the validation summary must go to every party")
-        loss_, variance, square = (float(v) for v in opened)
-        return Measures(loss_, max(variance, 0.0) ** 0.5, max(square, 0.0) ** 0.5)
+        mean, spread, square = (max(float(v), 0.0) for v in opened)
+        return Measures(mean, spread**0.5, square**0.5)
+
+    def choose(self, known: Choice | None, trained: Head, batch: Batch, penalty: Penalty, target: float) -> Choice:
+        """About 21 rounds, most of them of the rule; words to each peer: columns several times, and rows twice."""
+        party = self.session.party
+        with self.session.measure("choice of lambda"):
+            weight, bias = self.unscaled(trained)
+            gap, variance = self._gap_squared(trained, penalty), self._variance(self._logits(trained, batch))
+            met = choice.meets(party, gap, variance, target)
+            if known is None:
+                return Choice(met, self._plain_head(weight, bias, trained.task))
+            before = known.head.weights
+            found, kept = choice.first_kept(
+                party,
+                known.found,
+                np.concatenate([before.weight, before.bias[None]]),
+                np.concatenate([weight, bias[None]]),
+                met,
+            )
+        return Choice(found, self._plain_head(kept[:-1], kept[-1], trained.task))
+
+    def chosen(self, known: Choice) -> Head:
+        return known.head
 
     def coolest(self, trained: Head, batch: Batch, temperatures: Sequence[float]) -> int:
-        party, count = self.session.party, len(temperatures)
         with self.session.measure("temperature"):
-            logits = self._logits(trained, batch)
-            inverse = np.array([round(2**FRACTION_BITS / t) for t in temperatures], np.int64)
-            each = max(1, _COOLED_ROWS // batch.rows)
-            parts = []
-            for start in range(0, count, each):
-                cooled = arithmetic.truncate(party, inverse[start : start + each, None, None] * logits, FRACTION_BITS)
-                parts.append(self._loss_sums(cooled, batch, trained.task, 2 * LOGIT_BOUND))
-            losses = np.concatenate(parts)
-            rising = comparison.negative(party, losses[:-1] - losses[1:])
+            rising = self._rising(trained, batch, temperatures)
             opened = self.session.open(self.session.wrap(rising, 0), self.session.declared("temperature choice"))
         if opened is None:
             raise ProtocolError("the choice of temperature must go to every party")
         found = np.flatnonzero(np.asarray(opened))
-        return int(found[0]) if len(found) else count - 1
+        return int(found[0]) if len(found) else len(temperatures) - 1
+
+    def cooled(self, trained: Head, batch: Batch, temperatures: Sequence[float]) -> Head:
+        """As many rounds as `coolest`, and one: a product in place of the opening."""
+        party = self.session.party
+        with self.session.measure("temperature"):
+            rising = self._rising(trained, batch, temperatures)
+            inverse = choice.inverse_temperature(party, rising, temperatures, _SCALE_BITS)
+            weight, bias = self.unscaled(trained)
+            whole = np.concatenate([weight, bias[None]])
+            kept = arithmetic.scaled_bilinear(party, "mul", whole, inverse[:, None], 1 << _SCALE_BITS)
+        return self._plain_head(kept[:-1], kept[-1], trained.task)
+
+    def _rising(self, trained: Head, batch: Batch, temperatures: Sequence[float]) -> Words:
+        """Shares of the bits that say whether the loss rises from each temperature to the next."""
+        party = self.session.party
+        logits = self._logits(trained, batch)
+        inverse = np.array([round(2**FRACTION_BITS / t) for t in temperatures], np.int64)
+        each = max(1, _COOLED_ROWS // batch.rows)
+        parts = []
+        for start in range(0, len(temperatures), each):
+            cooled = arithmetic.truncate(party, inverse[start : start + each, None, None] * logits, FRACTION_BITS)
+            parts.append(self._loss_sums(cooled, batch, trained.task, 2 * LOGIT_BOUND))
+        losses = np.concatenate(parts)
+        return comparison.negative(party, losses[:-1] - losses[1:])
 
     def logits(self, trained: Head, encodings: Blocks) -> np.ndarray:
         """Logits at the receivers of predictions; elsewhere an empty array."""
@@ -366,8 +369,13 @@ class SecureEngine:
     def restored(self, weight: Words, bias: Words, task: Task, widths: Sequence[int]) -> Head:
         """A head from the shares of `unscaled`, kept on disk meanwhile."""
         self.widths = tuple(widths)
+        return self._plain_head(weight, bias, task)
+
+    def _plain_head(self, weight: Words, bias: Words, task: Task) -> Head:
+        """A head at rest, in columns as they are."""
         still, flat = np.zeros_like(weight), np.zeros_like(bias)
-        return Head(Weights(weight, bias, still, flat), np.ones(self.widths[self.session.rank]), task)
+        scale = np.ones(self.widths[self.session.rank])
+        return Head(Weights(weight, bias, still, flat), scale, task, {"plain": weight})
 
     def shared_logits(self, trained: Head, encodings: Blocks) -> Words:
         """Shares of the logits of these records, FRACTION_BITS."""
@@ -437,15 +445,6 @@ class SecureEngine:
         whole = arithmetic.scaled_bilinear(party, "mul", pulled, weight, 1 << (2 * HEAD_BITS - WIDE_BITS))
         return _total(whole)
 
-    def _gap(self, trained: Head, penalty: Penalty) -> Words:
-        """Mean absolute shift of the logits under the edits, WIDE_BITS."""
-        party, edits = self.session.party, self._edited_rows(penalty)
-        shift = head.product(party, edits, self._plain_weight(trained))
-        narrow = arithmetic.truncate(party, shift, LOGIT_BITS - FRACTION_BITS)
-        below = comparison.negative(party, narrow)
-        total = _total(narrow - 2 * arithmetic.bilinear(party, "mul", below, narrow))
-        return arithmetic.divide(party, total << (WIDE_BITS - FRACTION_BITS), edits.rows)
-
     def _edited_rows(self, penalty: Penalty) -> Tall:
         """All selected displacements under one mask."""
         if "rows" not in penalty.made:
@@ -464,9 +463,6 @@ class SecureEngine:
     def _forget(self, *talls: Tall) -> None:
         for number in {number for tall in talls for number in tall.numbers()}:
             self.session.party.tuples.forget(number)
-
-    def _rooms(self, logits: Words, bits: int, task: Task) -> Words:
-        return head.rooms(self.session.party, logits, bits) if task == "binary" else np.zeros(0, np.int64)
 
     def _times(self, values: Words, factors: Words, bits: int) -> Words:
         """Columns of shares times a shared vector with `bits` fractional bits."""

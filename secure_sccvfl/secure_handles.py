@@ -58,12 +58,11 @@ class Head:
 
 
 @dataclass(frozen=True, repr=False)
-class Objective:
-    """Shares of the objective summed over rows (WIDE_BITS), and of the rooms that logits have left."""
+class Choice:
+    """Shares of the head to take so far, in unscaled columns, and of the bit that says whether it met the rule."""
 
-    value: Words
-    rooms: Words
-    rows: int = 0
+    found: Words
+    head: Head
 
 
 @dataclass(repr=False)
@@ -78,13 +77,3 @@ class Descent:
     scale_shares: Words
     pattern: list[Request] = field(default_factory=list)
     logits: Words | None = None
-
-
-@dataclass(repr=False)
-class Check:
-    """What validation at one lambda shares: scaled rows and consistency under masks, and what a check asks for."""
-
-    key: tuple[object, ...]
-    both: Tall
-    pattern: list[Request] = field(default_factory=list)
-    comparison: list[Request] = field(default_factory=list)

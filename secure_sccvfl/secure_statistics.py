@@ -20,10 +20,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from accounting.events import Event
+from accounting.events import Event, Sensitivity
 from protocols import noise, statistics
 from protocols.errors import RangeError
-from protocols.noise import NoiseKind
 from protocols.releases import ANY, Release
 from protocols.ring import Words
 from protocols.runtime import Session
@@ -49,11 +48,10 @@ class SecureStatistics:
         holders: Sequence[int],
         rows: int,
         charger: Charger,
-        noise: NoiseKind = "dealer+holder",
     ) -> None:
         charger.check(rows)
         self._session, self._columns, self._holders = session, columns, tuple(holders)
-        self._rows, self._charger, self._noise = rows, charger, noise
+        self._rows, self._charger = rows, charger
         self._tables: dict[object, tuple[bytes, Words, int]] = {}
 
     @staticmethod
@@ -88,8 +86,8 @@ class SecureStatistics:
         return made + [Release("numbers", everyone, (ANY,), "1 for each number, by the public dictionary")] * moments
 
     def deviation(self, sensitivity: float) -> float:
-        """Standard deviation of all copies of noise in a release of this sensitivity."""
-        return noise.deviation(self._noise, self._charger.sigma(sensitivity), self._session.parties)
+        """Standard deviation of all copies of noise in group sums to which a record adds this much."""
+        return self._charger.deviation(Sensitivity.of_counts(sensitivity))
 
     def group_sums(
         self,
@@ -113,7 +111,7 @@ class SecureStatistics:
         table, shift = self._table(
             name, layout, own, groups, counts, room >= 2**30, lambda: check_columns(own, self._rows, bound)
         )
-        event = self._charger.charge(name, sensitivity)
+        event = self._charger.charge(name, Sensitivity.of_counts(sensitivity))
         noisy = table + np.left_shift(self._noise_share(event, 1.0, len(table), self._spread(counts)), shift)
         opened = self._open(name, layout, noisy)
         if opened is None:
@@ -134,9 +132,9 @@ class SecureStatistics:
         layout = self._layout({k: width for own in self._columns.values() for k in own})
         own = self._own(layout, columns)
         features = sum(len(part) for part in layout.values())
-        sensitivity = grid.joint_sensitivity(width, counts, features)
+        sensitivity = Sensitivity.of_any(grid.joint_sensitivity(width, counts, features), grid.unit**2)
         scale = grid.unit**2
-        if 12 * self.deviation(sensitivity) / scale >= 2**61:
+        if 12 * self._charger.deviation(sensitivity) / scale >= 2**61:
             raise RangeError(f"{name}: so few records need noise beyond the ring; leave this statistic out")
         centred = {k: grid.centred(grid.features(v)) for k, v in own.items() if np.isfinite(v).all()}
         table, _ = self._table(
@@ -147,7 +145,9 @@ class SecureStatistics:
         pieces = [(rows, part) for rows in blocks for part in parts]
         norms = statistics.squared_norms(self._session.party, table, grid.divisor, pieces)
         event = self._charger.charge(name, sensitivity)
-        noisy = norms.reshape(features, len(counts)) + self._noise_share(event, scale, features, self._holders)
+        noisy = norms.reshape(features, len(counts)) + self._noise_share(
+            event, scale, features, self._spread([1] * len(counts))
+        )
         opened = self._open(name, {rank: dict.fromkeys(part, 1) for rank, part in layout.items()}, noisy)
         if opened is None:
             return tuple({} for _ in counts)
@@ -169,9 +169,9 @@ class SecureStatistics:
             raise DataError(f"party {self._session.rank}: columns differ from the public ones {dict(agreed)}")
         return {k: columns[k] for k in agreed}
 
-    def _spread(self, counts: Sequence[int]) -> list[int]:
+    def _spread(self, counts: Sequence[int]) -> list[tuple[int]]:
         """The holder of each column of a table."""
-        return [holder for holder, count in zip(self._holders, counts, strict=True) for _ in range(count)]
+        return [(holder,) for holder, count in zip(self._holders, counts, strict=True) for _ in range(count)]
 
     def _table(
         self,
@@ -243,9 +243,9 @@ class SecureStatistics:
                 table[:, np.concatenate([np.arange(*cuts[j]) for j in held])] = made
         return table
 
-    def _noise_share(self, event: Event, unit: float, rows: int, holders: Sequence[int]) -> Words:
-        """Noise of the event's sigma, counted in `unit`s."""
-        return noise.noise_share(self._session.party, self._noise, event.sigma / unit, rows, holders)
+    def _noise_share(self, event: Event, unit: float, rows: int, holders: Sequence[tuple[int]]) -> Words:
+        """Copies of noise, each of the event's sigma, counted in `unit`s."""
+        return noise.noise_share(self._session.party, self._charger.noise, event.sigma / unit, rows, holders)
 
     def _open(self, name: str, layout: Columns, words: Words) -> np.ndarray | None:
         """Each owner's rows to that owner alone; None for a party without any."""

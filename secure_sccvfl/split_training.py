@@ -2,9 +2,9 @@
 
 Every party trains its own encoder with torch from the gradient in its own activations, which is opened to
 it alone, in every step (protocols/split.py says what that tells: the labels of its training records, and a
-little about s). Steps follow a public schedule: warm-up without consistency, then with it; one bit is
-opened per validation check. The result is an encoder per party and a shared head, which the secure engine
-evaluates like those of a sealed run.
+little about s). Steps follow a public schedule: warm-up without consistency, then with it. Whether logits left
+the range of the sigmoid is opened every few steps; nothing stops early. The result is an encoder per party and a
+shared head, which the secure engine evaluates like those of a sealed run.
 """
 
 from __future__ import annotations
@@ -37,12 +37,10 @@ from protocols.split import (
 from protocols.transport import Array
 from protocols.tuples import Request
 from secure_sccvfl.data import Task
-from secure_sccvfl.displacements import Displacements
-from secure_sccvfl.engine import Step
 from secure_sccvfl.generators import Generator, public_targets
 from secure_sccvfl.policy import Roles
+from secure_sccvfl.release_plan import range_check
 from secure_sccvfl.secure_engine import Batch, Head, SecureEngine
-from secure_sccvfl.secure_handles import Objective
 from secure_sccvfl.split_encoder import LocalTraining, MlpEncoder, make_mlp
 from secure_sccvfl.split_state import Seen, SplitState
 from secure_sccvfl.streams import stream, torch_seed
@@ -54,7 +52,7 @@ Generators = Mapping[str, Mapping[int, Generator]]
 
 @dataclass(frozen=True)
 class SplitConfig:
-    """Settings of `split`; `batch` None is the full batch. Checks look at loss + lam / 2 * squared gap."""
+    """Settings of `split`; `batch` None is the full batch."""
 
     hidden: int = 64
     encoder_rate: float = 0.002
@@ -64,14 +62,13 @@ class SplitConfig:
     lam: float = 4.0
     batch: int | None = None
     warmup: int = 20
-    steps: int = 120
-    check_every: int = 10
-    patience: int = 4
+    steps: int = 60
+    keep_every: int = 10
     draws: int = 4
 
     def __post_init__(self) -> None:
-        if min(self.hidden, self.warmup, self.steps, self.check_every, self.patience, self.draws) < 1:
-            raise ValueError(f"hidden, warmup, steps, check_every, patience and draws must be at least 1, got {self}")
+        if min(self.hidden, self.warmup, self.steps, self.keep_every, self.draws) < 1:
+            raise ValueError(f"hidden, warmup, steps, keep_every and draws must be at least 1, got {self}")
         if self.encoder_rate <= 0 or self.head_rate <= 0 or not 0 <= self.momentum < 1 or self.lam < 0:
             raise ValueError(f"bad rates, momentum or lam in {self}")
 
@@ -102,7 +99,8 @@ def split_releases(parties: int, config: SplitConfig) -> dict[str, Release]:
         for rank in range(parties)
     }
     editing = Release("editing parties", everyone, (ANY,), "who has mediators, which follows from the public roles")
-    return {**gradients, "editing parties": editing}
+    checks = range_check(parties, -(-config.steps // config.keep_every) + 1)  # the last looks at validation records
+    return {**gradients, editing.name: editing, checks.name: checks}
 
 
 class SplitTrainer:
@@ -151,32 +149,29 @@ class SplitTrainer:
             self.local.go_on(at.local)
         else:
             at = self._warm_up()
-        while at.taken < config.steps and at.waited < config.patience:
+        while at.taken < config.steps:
             self.hooks.progress("split training", at.taken, config.steps)
-            at = self._until_check(at)
+            count = min(config.keep_every, config.steps - at.taken)
+            weights, _ = self._steps(at.weights, at.taken, count, config.lam)
+            at = replace(at, weights=weights, local=self.local.state(), taken=at.taken + count)
+            self._check_range()
             self.hooks.keep(replace(self.state, own=at.arrays()))
-        self.local.restore(at.best_local)
         steps = config.warmup + at.taken
         self.hooks.audit("split training", {"steps": steps})
-        return SplitModel(self.engine, self.encoders, self._head(at.best_weights), steps, at.seen)
+        return SplitModel(self.engine, self.encoders, self._head(at.weights), steps, at.seen)
 
     def _warm_up(self) -> SplitState:
         self.hooks.progress("split warm-up", 0, self.config.warmup)
         weights, seen = self._steps(self._initial(), 0, self.config.warmup, 0.0)
-        at = SplitState(weights, self.local.state(), tuple(seen), weights, self.local.copy())
+        at = SplitState(weights, self.local.state(), tuple(seen))
         self.hooks.keep(replace(self.state, own=at.arrays()))
         return at
 
-    def _until_check(self, at: SplitState) -> SplitState:
-        """Steps up to the next validation check, and what it decides."""
-        count = min(self.config.check_every, self.config.steps - at.taken)
-        weights, _ = self._steps(at.weights, at.taken, count, self.config.lam)
-        at = replace(at, weights=weights, local=self.local.state(), taken=at.taken + count)
-        objective = self._objective(weights, self.config.lam)
-        best = None if at.best is None else Objective(at.best, np.zeros(0, np.int64))
-        if not self.engine.improves(objective, best):
-            return replace(at, waited=at.waited + 1)
-        return replace(at, best=objective.value, best_weights=weights, best_local=self.local.copy(), waited=0)
+    def _check_range(self) -> None:
+        """Stop if logits of the last step, or what edits do to them, left the range of the sigmoid; opens one bit."""
+        if self.task == "binary" and self._last is not None:
+            rooms = [secret_head.rooms(self.session.party, words, SPLIT_LOGIT_BITS) for words in self._last]
+            self.engine.stop_outside(np.concatenate(rooms))
 
     # one step
 
@@ -263,35 +258,12 @@ class SplitTrainer:
                 yield np.sort(order[at : at + rows])
             epoch += 1
 
-    # validation and result
+    # inputs and result
 
     def _bind(self, part: Part) -> Batch:
         (party,) = part.parties
         encodings, ridge = self.local.encoder(party.units), np.zeros(self.config.hidden)
         return self.engine.bind({self.rank: encodings}, part.label, {self.rank: ridge}, self.outputs)
-
-    def _objective(self, weights: Weights, lam: float) -> Objective:
-        """Validation loss and gap as shares, and the rooms of the last step's logits."""
-        batch, penalty = self._bind(self.validation), None
-        if lam > 0 and self.editing:
-            edits = []
-            for place, attribute in enumerate(self.validation.protected):
-                made = Displacements(
-                    self.validation.parties,
-                    len(attribute.groups),
-                    self.generators[attribute.name],
-                    self.encoders,
-                    1,
-                    self.seed,
-                )
-                edits.append(self.engine.edits(made, attribute.codes, place))
-            penalty = self.engine.join(edits, [])
-        step = Step(self.config.head_rate, self.config.momentum, lam)
-        objective = self.engine.objective(self._head(weights), batch, penalty, step)
-        if self.task != "binary" or self._last is None:
-            return objective
-        rooms = [secret_head.rooms(self.session.party, words, SPLIT_LOGIT_BITS) for words in self._last]
-        return replace(objective, rooms=np.concatenate([objective.rooms, *rooms]))
 
     def _initial(self) -> Weights:
         """A small public start: with a zero head no encoder would learn."""

@@ -16,7 +16,10 @@ def row_bound(sensitivity: float, features: int, attributes: int) -> float:
 
 
 def check_columns(columns: Mapping[str, np.ndarray], rows: int, bound: float, whole: bool = True) -> None:
-    """Each feature: one row per record, no gap, whole numbers if asked for, no row longer than `bound`."""
+    """Each feature: one row per record, no gap, no row longer than `bound`; if asked for, whole and not negative.
+
+    Without negative numbers a replaced record moves sums by sqrt(2) times the bound, not twice (`Sensitivity`).
+    """
     for name, block in columns.items():
         if block.ndim != 2 or len(block) != rows:
             raise DataError(f"{name}: {rows} records are needed, the columns are {block.shape}")
@@ -25,6 +28,8 @@ def check_columns(columns: Mapping[str, np.ndarray], rows: int, bound: float, wh
             raise DataError(f"{name}: NaN or infinite values; a gap must have a bin of its own")
         if whole and real and not (block == np.rint(block)).all():
             raise DataError(f"{name}: a statistic of s is summed over whole numbers (bins, or a public grid)")
+        if whole and block.min(initial=0) < 0:
+            raise DataError(f"{name}: a statistic of s has no negative numbers; is a value outside the public range?")
         longest = float(np.sqrt(np.einsum("ij,ij->i", block, block, dtype=np.float64).max(initial=0.0)))
         if longest > bound * (1 + 1e-9):
             raise DataError(

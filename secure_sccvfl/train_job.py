@@ -6,14 +6,10 @@ What it opens is in `plan` and, with reasons, in SECURITY.md. Options are those 
 from __future__ import annotations
 
 import hashlib
-import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
-from accounting.accountant import epsilon_of, epsilon_with_batches_known
-from accounting.budget import Budget
-from accounting.calibration import check_target
 from protocols.alignment import check_alignment
 from protocols.chain import unused_name
 from protocols.config import ConfigError, SessionConfig
@@ -21,7 +17,8 @@ from protocols.errors import ProtocolError
 from protocols.releases import ReleasePlan
 from protocols.runtime import Session
 from secure_sccvfl.audit import AuditLog
-from secure_sccvfl.charging import Charger, records_digest, refusals_in_one_line
+from secure_sccvfl.budgets import keep_copy, ledger_folder, open_budget, spent_figures
+from secure_sccvfl.charging import Charger, refusals_in_one_line
 from secure_sccvfl.checkpoints import Checkpoints
 from secure_sccvfl.dp_training import DpModel
 from secure_sccvfl.gradient_modes import (
@@ -33,42 +30,16 @@ from secure_sccvfl.gradient_modes import (
     run_split,
 )
 from secure_sccvfl.jobs import Progress
-from secure_sccvfl.model_files import PartyModel, save_model
+from secure_sccvfl.model_files import HeldOut, PartyModel, save_model
 from secure_sccvfl.party_data import Scheme
 from secure_sccvfl.phases import PhaseMeter
 from secure_sccvfl.policy import PolicyCard
+from secure_sccvfl.record_tags import record_key
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.secure_engine import SecureEngine
 from secure_sccvfl.secure_statistics import SecureStatistics
 from secure_sccvfl.split_training import SplitModel
 from secure_sccvfl.training import Hooks, Model, State, Trainer, warmup_steps
-
-
-def open_budget(options: RunOptions, session: Session, name: str, records: str, rows: int) -> tuple[Budget, Path]:
-    """This party's ledger for these records.
-
-    It belongs to the records, whatever the description of them is called: without a folder of its own it lies beside
-    that. Public benchmark data have nothing to protect, so there the ledger is of the run alone.
-    """
-    if options.ledger or not options.pooled:
-        folder = Path(options.ledger) if options.ledger else Path(options.dataset).parent / "sccvfl-ledgers"
-        known = sorted(folder.glob(f"*-{records[:12]}"))
-        if len(known) > 1:
-            names = ", ".join(path.name for path in known)
-            raise ConfigError(
-                f"two ledgers of the same records, {names}: what both have spent counts, no run may start"
-            )
-        place = (known[0] if known else folder / f"{name}-{records[:12]}") / f"party-{session.rank}"
-    elif session.folder is not None:
-        place = session.folder
-    else:
-        raise ConfigError("a run needs a folder for its ledger")
-    place.mkdir(parents=True, exist_ok=True)
-    try:
-        check_target(options.epsilon, options.delta, rows)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    return Budget.open(place / "ledger.jsonl", records, options.epsilon, options.delta, rows), place / "ledger.jsonl"
 
 
 def compare_public(session: Session, scheme: Scheme, card: PolicyCard | None) -> None:
@@ -104,15 +75,15 @@ class TrainJob:
             check_alignment(session, data.ids, scheme.parties)
             compare_public(session, scheme, self.card)
             name = session.agree_on_name()
-        records = records_digest(data.ids)
-        budget, ledger = open_budget(options, session, scheme.name, records, len(data.split.train))
-        multiplier = run_multiplier(options)
-        charger = Charger(session, budget, multiplier, name)
         rows = len(data.split.train)
-        statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, rows, charger, options.noise)
+        budget, ledger = open_budget(ledger_folder(options, session), options.epsilon, options.delta, rows)
+        parts = record_key(session, ledger.parent).parts(data.ids, data.split)
+        records = parts["train"]
+        charger = Charger(session, budget, run_multiplier(options), name, records, options.noise)
+        statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, rows, charger)
         engine = SecureEngine(session, statistics, scheme.label_holder, scheme.group_holders)
         audit = AuditLog(unused_name(folder / "audit.jsonl") if folder is not None else None)
-        audit("run", {"run": name, "records": records, "options": asdict(options)})
+        audit("run", {"run": name, "records": records.digest, "options": asdict(options)})
         kept = Checkpoints(folder / "checkpoints", name) if folder is not None and options.checkpoints else None
         hooks = Hooks(progress, audit, kept.keep if kept is not None else lambda state: None)
         train, validation = (data.part(rows) for rows in (data.split.train, data.split.validation))
@@ -152,12 +123,11 @@ class TrainJob:
             model = trainer.run(state=state, phase=meter.phase)
         if shown is not None and folder is not None:
             keep_gradients(folder, shown)
-        mine = self._keep(session, engine, model, name)
-        if folder is not None and ledger.parent != folder:
-            for path in ledger.parent.glob("ledger.jsonl*"):
-                shutil.copy(path, folder / path.name)  # with its mode
-        spent = epsilon_of(budget.events, options.delta)
-        paid = {"epsilon_rdp": spent, "mask": model.roles.digest()}
+        mine = self._keep(session, engine, model, name, {part: known.digest for part, known in parts.items()})
+        if folder is not None:
+            keep_copy(ledger, folder)
+        privacy = spent_figures(budget, options.noise)
+        paid = {"epsilon_rdp": privacy["epsilon_rdp"], "mask": model.roles.digest()}
         audit("trained", {"lambda": model.lam, "temperature": model.temperature, **paid, "model": mine})
         return {
             "ok": True,
@@ -178,36 +148,31 @@ class TrainJob:
             "steps": shown.steps
             if isinstance(shown, SplitModel)
             else warmup_steps(config) + sum(t.steps for t in model.trials),
-            "privacy": {
-                "epsilon_rdp": spent,
-                "epsilon_batches_known": epsilon_with_batches_known(budget.events, options.delta),
-                "delta": options.delta,
-                "cap": options.epsilon,
-                "noise": options.noise,
-                "releases": len(budget.events),
-            },
+            "privacy": privacy,
             "model": mine,
             "cost": meter.costs,
         }
 
-    def _keep(self, session: Session, engine: SecureEngine, model: Model, name: str) -> str:
+    def _keep(self, session: Session, engine: SecureEngine, model: Model, name: str, parts: Mapping[str, str]) -> str:
         """Save this party's part of the model."""
         weight, bias = engine.unscaled(model.head)
+        options = self.options
         own = PartyModel(
-            name,
-            session.rank,
-            session.parties,
-            self.data.scheme.digest(),
-            model.task,
-            model.temperature,
-            model.lam,
-            dict(model.roles.of),
-            self.options.train_config().generator,
-            self.options.seed,
-            model.encoders[session.rank],
-            model.sketches,
-            weight,
-            bias,
-            model.moments,
+            run=name,
+            rank=session.rank,
+            parties=session.parties,
+            scheme=self.data.scheme.digest(),
+            task=model.task,
+            temperature=model.temperature,
+            lam=model.lam,
+            roles=dict(model.roles.of),
+            generator=options.train_config().generator,
+            seed=options.seed,
+            held_out=HeldOut(options.split, options.pooled, options.evaluation, parts),
+            encoder=model.encoders[session.rank],
+            sketches=model.sketches,
+            weight=weight,
+            bias=bias,
+            moments=model.moments,
         )
         return save_model(own, session.folder / "model") if session.folder is not None else ""

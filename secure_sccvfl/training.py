@@ -1,8 +1,9 @@
 """SCC-VFL, sealed: label-free local encoders, a fused linear head, consistency under masked edits.
 
 The driver reads like the paper: discovery with refreshes during warm-up, generators, joint training, then
-the weight lambda chosen on validation by a stated rule. The same code drives the plaintext and the secure
-engine; no per-record value of s, of the label or of a logit passes through it.
+the weight lambda chosen on validation by a stated rule: by opened means (`exact`), or in secret (`noisy`). The
+same code drives the plaintext and the secure engine; no per-record value of s, of the label or of a logit passes
+through it. The objective is convex, so a fixed number of steps is taken and nothing is opened to stop early.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, astuple, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
+from protocols.config import ConfigError
 from secure_sccvfl.data import Dataset, Task
 from secure_sccvfl.discovery import (
     Attribute,
@@ -39,6 +41,8 @@ from secure_sccvfl.splits import Split
 
 EDITED_ROWS = 20_000
 TEMPERATURES = tuple(float(t) for t in np.geomspace(0.5, 3.0, 25))
+EvaluationKind = Literal["noisy", "exact"]
+"""How records that are not trained on are looked at: with noise that is charged, or exactly, which is not private."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,8 @@ class TrainConfig:
 
     Rule for lambda: the smallest value of the grid at which, on validation and under the run's own
     generator, the root-mean-square gap is at most `gap_target` of the logit's spread; the largest if none.
+    With evaluation `noisy` the whole grid is trained and nothing about validation records is opened. From `steps`
+    at each lambda on, more change the validation loss by less than 3e-4 on all embedded data.
     """
 
     encoder: EncoderKind = "plain"
@@ -57,21 +63,28 @@ class TrainConfig:
     ridge: float = 5e-3
     refreshes: int = 4
     warmup: int = 60
-    steps: int = 120
+    steps: int = 60
     rate: float = 0.2
     momentum: float = 0.9
-    check_every: int = 10
-    patience: int = 3
+    keep_every: int = 10
+    evaluation: EvaluationKind = "exact"
     discovery: DiscoveryConfig = field(default_factory=DiscoveryConfig)
     generator: GeneratorConfig = field(default_factory=GeneratorConfig)
 
     def __post_init__(self) -> None:
         if not self.lambdas or list(self.lambdas) != sorted(self.lambdas) or self.lambdas[0] < 0:
             raise ValueError(f"lambdas must rise from 0 or more, got {self.lambdas}")
-        if self.gap_target <= 0 or self.guard < 0 or self.ridge <= 0:
+        if not 0 < self.gap_target <= 1 or self.guard < 0 or self.ridge <= 0:
             raise ValueError(f"bad gap_target {self.gap_target}, guard {self.guard} or ridge {self.ridge}")
-        if min(self.warmup, self.steps, self.check_every, self.patience) < 1 or self.refreshes < 0:
-            raise ValueError("warmup, steps, check_every and patience must be at least 1, refreshes at least 0")
+        if min(self.warmup, self.steps, self.keep_every) < 1 or self.refreshes < 0:
+            raise ValueError("warmup, steps and keep_every must be at least 1, refreshes at least 0")
+        if self.evaluation not in get_args(EvaluationKind):
+            raise ValueError(f"evaluation must be noisy or exact, got {self.evaluation!r}")
+
+    @property
+    def charged(self) -> int:
+        """How many releases of statistics of s a run makes, for which its budget is planned."""
+        return self.refreshes + 1 + self.discovery.conditional + (self.generator.source == "moments")
 
 
 def warmup_steps(config: TrainConfig) -> int:
@@ -82,23 +95,26 @@ def warmup_steps(config: TrainConfig) -> int:
 
 @dataclass(frozen=True)
 class Trial:
-    """One value of lambda as seen on validation."""
+    """One value of lambda, and how it was on validation where that was opened."""
 
     lam: float
-    validation: Measures
+    validation: Measures | None
     steps: int
 
 
 @dataclass(frozen=True)
 class Model:
-    """A trained consortium model: local parts per party, the head's handle, and how it came about."""
+    """A trained consortium model: local parts per party, the head's handle, and how it came about.
+
+    lam is None where it was chosen in secret; the temperature is then part of the head.
+    """
 
     engine: Engine
     encoders: Mapping[int, Encoder]
     head: Any
     task: Task
     temperature: float
-    lam: float
+    lam: float | None
     finding: Finding
     sketches: tuple[Sketch, ...]
     generators: Mapping[str, Mapping[int, Generator]]
@@ -141,7 +157,8 @@ def part_of(data: Dataset, rows: np.ndarray, parties: tuple[Party, ...] | None =
 class State:
     """Where a run stands. What is not here follows from it, the data and the seed.
 
-    No head: training of it has not begun. own: what a gradient mode keeps besides, at this party.
+    No head: training of it has not begun. choice: the head chosen in secret so far. own: what a gradient mode
+    keeps besides, at this party.
     """
 
     head: Any
@@ -152,9 +169,7 @@ class State:
     moments: tuple[Moments, ...] | None = None
     trials: tuple[Trial, ...] = ()
     taken: int = 0
-    waited: int = 0
-    best: Any = None
-    best_head: Any = None
+    choice: Any = None
     own: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
 
 
@@ -210,7 +225,10 @@ class Trainer:
         return self.engine.bind(encodings, part.label, ridge, self.outputs)
 
     def begin(self, state: State) -> None:
-        """Go on from a kept state."""
+        """Go on from a kept state of a run that looks at validation records in the same way."""
+        exact = self.config.evaluation == "exact"
+        if any((trial.validation is not None) != exact for trial in state.trials):
+            raise ConfigError(f"the run to resume did not begin with evaluation {self.config.evaluation}")
         self.state = state if state.head is not None else replace(state, head=self.state.head)
 
     def _go_on(self, **changes: Any) -> None:
@@ -312,56 +330,59 @@ class Trainer:
         return guards
 
     def fit(self, penalty: Any, check: Any, energy: Blocks, guards: Sequence[Blocks]) -> None:
-        """Train along the grid of lambda, each from the last head, until the rule is met."""
+        """Train along the grid of lambda, each from the last head, until the rule is met.
+
+        In secret nobody knows whether it is: the whole grid is trained, and the engine keeps the head to choose.
+        """
         reach = {k: np.zeros(len(v)) for k, v in self.flat.items()}
         for guard in guards:
             lengths = {str(rank): float(np.abs(block).sum()) for rank, block in guard.items()}
             length = sum(self.engine.publish("guard-length", lengths).values())
             reach = {k: v + np.abs(guard[k]) * length for k, v in reach.items()}
         steep = 1.0 if self.config.consistency == "squared" else 1.0 / SIGN_WIDTH
-        while not self._chosen():
+        while not self._ended():
             lam = self.config.lambdas[len(self.state.trials)]
             weight = self.config.guard * lam
             bound = {k: self.flat[k] + lam * steep * energy[k] + weight * reach[k] for k in self.flat}
             self._descend(
-                penalty,
-                check,
-                Step(self.config.rate, self.config.momentum, lam, self.config.consistency, weight),
-                bound,
+                penalty, Step(self.config.rate, self.config.momentum, lam, self.config.consistency, weight), bound
             )
-            trial = Trial(lam, self.engine.measure(self.state.head, self.check, check), self.state.taken)
+            self.engine.check_range(self.state.head, self.check)
+            seen, choice = None, None
+            if self.config.evaluation == "exact":
+                seen = self.engine.measure(self.state.head, self.check, check)
+            else:
+                choice = self.engine.choose(
+                    self.state.choice, self.state.head, self.check, check, self.config.gap_target
+                )
+            trial = Trial(lam, seen, self.state.taken)
             self.hooks.audit("lambda tried", asdict(trial))
-            self._go_on(trials=(*self.state.trials, trial), taken=0, waited=0, best=None, best_head=None)
+            self._go_on(trials=(*self.state.trials, trial), taken=0, choice=choice)
             self.hooks.keep(self.state)
 
-    def _chosen(self) -> bool:
-        """Whether the last lambda tried meets the rule, or none is left."""
+    def _ended(self) -> bool:
+        """Whether the last lambda tried is known to meet the rule, or none is left."""
         trials = self.state.trials
-        if not trials:
-            return False
-        met = trials[-1].lam > 0 and trials[-1].validation.relative_gap <= self.config.gap_target
+        seen = trials[-1].validation if trials else None
+        met = seen is not None and seen.relative_gap <= self.config.gap_target
         return met or len(trials) == len(self.config.lambdas)
 
-    def _descend(self, penalty: Any, check: Any, step: Step, bound: Blocks) -> None:
-        """Steps at one lambda; stops after `patience` checks without a better validation objective."""
-        config, engine = self.config, self.engine
-        while self.state.taken < config.steps and self.state.waited < config.patience:
+    def _descend(self, penalty: Any, step: Step, bound: Blocks) -> None:
+        """Steps at one lambda, as many as the settings say whatever the data are."""
+        config = self.config
+        while self.state.taken < config.steps:
             self.hooks.progress(f"training at lambda {step.lam:g}", self.state.taken, config.steps)
-            count = min(config.check_every, config.steps - self.state.taken)
-            head = engine.steps(self.state.head, self.batch, penalty, step, bound, count)
-            taken, objective = self.state.taken + count, engine.objective(head, self.check, check, step)
-            if engine.improves(objective, self.state.best):
-                self._go_on(head=head, taken=taken, waited=0, best=objective, best_head=head)
-            else:
-                self._go_on(head=head, taken=taken, waited=self.state.waited + 1)
+            count = min(config.keep_every, config.steps - self.state.taken)
+            head = self.engine.steps(self.state.head, self.batch, penalty, step, bound, count)
+            self._go_on(head=head, taken=self.state.taken + count)
             self.hooks.keep(self.state)
-        self._go_on(head=self.state.best_head)
 
-    def temperature(self) -> float:
-        """Temperature with the lowest validation log loss, from a fixed grid."""
-        if self.task == "regression":
-            return 1.0
-        return TEMPERATURES[self.engine.coolest(self.state.head, self.check, TEMPERATURES)]
+    def chosen(self) -> tuple[Any, float | None]:
+        """The head that the rule chooses, and its lambda unless that is secret."""
+        if self.config.evaluation == "exact":
+            return self.state.head, self.state.trials[-1].lam
+        only = self.config.lambdas[0] if len(self.config.lambdas) == 1 else None
+        return self.engine.chosen(self.state.choice), only
 
     def run(
         self,
@@ -385,20 +406,33 @@ class Trainer:
             penalty, check, energy = self.penalties(finding, generators)
         with phase("training"):
             self.fit(penalty, check, energy, self.guards(finding.roles))
-            temperature = self.temperature()
+            head, lam = self.chosen()
+            head, temperature = calibrated(self.engine, head, self.check, self.task, self.config.evaluation)
         return Model(
             self.engine,
             self.encoders,
-            self.state.head,
+            head,
             self.task,
             temperature,
-            self.state.trials[-1].lam,
+            lam,
             finding,
             self.state.sketches,
             generators,
             self.state.trials,
             self.state.moments or (),
         )
+
+
+def calibrated(engine: Engine, head: Any, batch: Any, task: Task, evaluation: EvaluationKind) -> tuple[Any, float]:
+    """Head and temperature with the lowest log loss on a batch, from a fixed grid.
+
+    In secret the temperature becomes part of the head, and 1 is left.
+    """
+    if task == "regression":
+        return head, 1.0
+    if evaluation == "exact":
+        return head, TEMPERATURES[engine.coolest(head, batch, TEMPERATURES)]
+    return engine.cooled(head, batch, TEMPERATURES), 1.0
 
 
 def train(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from accounting.budget import Budget
+from accounting.records import RecordSet
 from protocols.releases import Release, ReleasePlan
 from protocols.runtime import Session
 from secure_sccvfl.charging import Charger
@@ -33,7 +34,7 @@ def fits(drawn: np.ndarray, deviation: float) -> bool:
 class Noiseless(SecureStatistics):
     """The test switch: no configuration of a run makes one of these."""
 
-    def _noise_share(self, event: Any, unit: float, rows: int, holders: Sequence[int]) -> np.ndarray:
+    def _noise_share(self, event: Any, unit: float, rows: int, holders: Sequence[tuple[int]]) -> np.ndarray:
         return np.zeros((rows, len(holders)), np.int64)
 
 
@@ -64,7 +65,12 @@ class Consortium:
         return sum(len(own) for own in self.columns.values())
 
     @property
+    def records(self) -> RecordSet:
+        return RecordSet(np.arange(self.rows, dtype=np.uint64))
+
+    @property
     def sensitivity(self) -> float:
+        """What one record adds."""
         return float(np.sqrt(self.features * len(self.counts)))
 
     def own(self, rank: int, what: str = "bins") -> dict[str, np.ndarray]:
@@ -100,9 +106,9 @@ class Consortium:
         """`job` at every party, with its own budget in memory."""
 
         def work(session: Session) -> Any:
-            budget = Budget.in_memory("test records", cap, 1e-5)
-            charger = Charger(session, budget, MULTIPLIER, session.agree_on_name())
-            statistics = kind(session, self.columns, self.holders, self.rows, charger, noise)
+            budget = Budget.in_memory(cap, 1e-5)
+            charger = Charger(session, budget, MULTIPLIER, session.agree_on_name(), self.records, noise)
+            statistics = kind(session, self.columns, self.holders, self.rows, charger)
             return job(session, statistics, budget)
 
         return run_session(work, len(self.columns), plan or self.plan(), **settings)

@@ -33,9 +33,6 @@ def generators_of(ready: Prepared, rank: int) -> dict[str, dict[int, Any]]:
     return {name: {rank: by_rank[rank]} for name, by_rank in ready.model.generators.items()}
 
 
-def engine_releases(checks: int) -> list[Release]:
-    """What the secure engine opens around a run of these modes."""
-    return [
-        Release("validation check", EVERYONE, (2,), "test", times=checks),
-        Release("predictions", EVERYONE, (ANY, ANY), "test", times=5),
-    ]
+def predictions() -> Release:
+    """What the secure engine opens after a run of these modes."""
+    return Release("predictions", EVERYONE, (ANY, ANY), "test", times=5)

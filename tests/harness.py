@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from accounting.events import Sensitivity
 from protocols.certificates import Credentials, make_certificates, node_folder
 from protocols.config import SessionConfig
 from protocols.node import connect, serve_as_dealer
@@ -123,8 +124,8 @@ class Recorded:
     def check(self, rows: int) -> None:
         pass
 
-    def deviation(self, sensitivity: float) -> float:
+    def deviation(self, sensitivity: Sensitivity) -> float:
         return self.scale
 
-    def release(self, sums: dict[str, Any], name: str, sensitivity: float) -> dict[str, Any]:
+    def release(self, sums: dict[str, Any], name: str, sensitivity: Sensitivity) -> dict[str, Any]:
         return {key: self.tables[name][key] for key in sums}

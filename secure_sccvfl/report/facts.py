@@ -43,6 +43,7 @@ RELEASES = {
     "validation summary": "loss, gap and spread for each weight",
     "temperature choice": "which calibration fits best",
     "evaluation": "test results, this page's figures",
+    "range check": "check: is some score too large to compute with?",
     "noisy gradient": "noisy gradients of its own encoder",
     "gradient": "gradients of its own part, which tell the labels",
     "editing parties": "who has mediators",
@@ -63,10 +64,18 @@ def listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def interval(report: Report, metric: str, value: float, noisy: bool) -> tuple[float, float] | None:
+    """95 % interval of a figure: what so few records leave open (rates), and what noise adds to it."""
+    noise = report["noise"].get(metric, 0.0) if noisy else 0.0
+    if metric.startswith(("acc", "fr_")):
+        low, high = wilson(value, report["rows"]["test"])
+        return max(0.0, value - math.hypot(value - low, noise)), min(1.0, value + math.hypot(high - value, noise))
+    return (max(0.0, value - noise), value + noise) if noise else None
+
+
 def dot(report: Report, model: str, metric: str, value: float) -> Dot:
-    """A figure of a model; a rate of the test part has its 95 % interval."""
-    whole = metric.startswith(("acc", "fr_"))
-    low, high = wilson(value, report["rows"]["test"]) if whole else (None, None)
+    """A figure of a model, with its 95 % interval where there is one."""
+    low, high = interval(report, metric, value, model == "secure") or (None, None)
     return Dot(MODELS.get(model, model), value, low, high, model == "secure")
 
 
@@ -78,8 +87,9 @@ def flips(report: Report, source: Mapping[str, float]) -> tuple[str, float] | No
     return max(seen.items(), key=lambda item: item[1]) if seen else None
 
 
-def between(value: float, total: int) -> str:
-    low, high = wilson(value, total)
+def between(report: Report, metric: str) -> str:
+    """The interval of a rate of this model, in words."""
+    low, high = interval(report, metric, report["metrics"][metric], True) or (0.0, 1.0)
     return f"95 % interval {percent(low).removesuffix(' %')} to {percent(high)}"
 
 
@@ -103,7 +113,7 @@ def headline(report: Report) -> dict[str, Any]:
     ]
     figures = []
     if "acc" in metrics:
-        told = f"The model is right for {percent(metrics['acc'])} of them ({between(metrics['acc'], rows['test'])})"
+        told = f"The model is right for {percent(metrics['acc'])} of them ({between(report, 'acc')})"
         others = [
             f"{words} for {percent(baselines[key]['acc'])}"
             for key, words in (
@@ -114,7 +124,7 @@ def headline(report: Report) -> dict[str, Any]:
             if key in baselines
         ]
         story.append(f"{told}{'; ' + listed(others) if others else ''}.")
-        figures.append(("right decisions", percent(metrics["acc"]), between(metrics["acc"], rows["test"]), "metrics"))
+        figures.append(("right decisions", percent(metrics["acc"]), between(report, "acc"), "metrics"))
     elif "rmse" in metrics:
         others = [f"{MODELS[k]} {v['rmse']:.3f}" for k, v in baselines.items() if k in MODELS and "rmse" in v]
         told = f"The model's typical error is {metrics['rmse']:.3f} of the label's public range"
@@ -130,9 +140,9 @@ def headline(report: Report) -> dict[str, Any]:
         contrast = f"; {listed(others)}" if others else ""
         story.append(
             "Were a person of the other group, with mediators to match, the decision would change for "
-            f"{percent(worst[1])} of them ({between(worst[1], rows['test'])}){contrast}."
+            f"{percent(worst[1])} of them ({between(report, f'fr_{worst[0]}')}){contrast}."
         )
-        figures.append(("decisions that flip", percent(worst[1]), between(worst[1], rows["test"]), "metrics"))
+        figures.append(("decisions that flip", percent(worst[1]), between(report, f"fr_{worst[0]}"), "metrics"))
     privacy, total = report["privacy"], report["cost"]["total"]
     figures.append(
         (
@@ -213,19 +223,61 @@ def metric_table(report: Report) -> dict[str, Any]:
     sources = {"secure": report["metrics"], **report["baselines"]}
     names = [n for n in (*MODELS, *sorted(set(sources) - set(MODELS))) if n in sources]
 
-    def cell(metric: str, value: float | None) -> str:
+    def cell(model: str, metric: str, value: float | None) -> str:
         if value is None:
             return ""
-        seen = dot(report, "", metric, value)
+        seen = dot(report, model, metric, value)
         return f"{value:.3f}" + (f" ({seen.low:.3f} to {seen.high:.3f})" if seen.low is not None else "")
 
     positive = (report["data"]["label"]["labels"] or ["positive"])[-1]
     rows = [
-        (words.format(positive=positive), [cell(metric, sources[n].get(metric)) for n in names])
+        (words.format(positive=positive), [cell(n, metric, sources[n].get(metric)) for n in names])
         for metric, words in METRIC_WORDS.items()
         if any(metric in sources[n] for n in names)
     ]
     return {"models": [MODELS.get(n, n) for n in names], "rows": rows}
+
+
+RATE_WORDS = {"positive_rate": "“{positive}” decisions", "tpr": "hits", "fpr": "false alarms"}
+
+
+def told_of_groups(report: Report) -> dict[str, Any] | None:
+    """Rates of each group as far as they were opened, with the noise in them, or that they rest on too few."""
+    groups = report["groups"]
+    if not groups or not any(g["too_few"] or "rates" in g for g in groups):
+        return None
+    positive = (report["data"]["label"]["labels"] or ["positive"])[-1]
+
+    def cell(group: Mapping[str, Any], rate: str) -> str:
+        if rate in group["too_few"]:
+            return "too few"
+        told = group.get("rates", {}).get(rate)
+        return f"{percent(told['value'])} (noise ± {percent(told['noise'])})" if told else "not opened"
+
+    labels = report["data"]["protected"][0]["labels"]
+    return {
+        "rates": [words.format(positive=positive) for words in RATE_WORDS.values()],
+        "rows": [(label, [cell(g, rate) for rate in RATE_WORDS]) for label, g in zip(labels, groups, strict=True)],
+    }
+
+
+def told_with_noise(report: Report) -> str:
+    """How the figures of the test part were opened, and what the noise in them means."""
+    how = report["evaluation"]
+    if how.get("kind") != "noisy":
+        return "These figures are exact sums over the test records: they are not private."
+    widest = [
+        f"{METRIC_WORDS[name].partition(' of “')[0]} ± {percent(report['noise'][name])}"
+        for name in ("acc", *(f"fr_{j}" for j in JUDGES))
+        if name in report["noise"]
+    ]
+    return (
+        "These figures carry noise that was added in secret, so that they tell next to nothing about any one test "
+        f"record: epsilon {how['epsilon_rdp']:.2f} of at most {how['cap']:g} was spent on these records, at delta "
+        f"{how['delta']:g}. The noise alone (95 % of the time) is within {listed(widest)}; intervals allow for it."
+        if widest
+        else "These figures carry noise that was added in secret."
+    )
 
 
 def role_chart(

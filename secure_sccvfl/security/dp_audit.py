@@ -27,16 +27,17 @@ from scipy import optimize, stats
 from accounting.accountant import Epsilons, epsilons
 from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
-from accounting.events import Event
+from accounting.events import Event, Sensitivity
 from protocols.config import ConfigError, SessionConfig
 from protocols.releases import ReleasePlan
 from protocols.runtime import Session
-from secure_sccvfl.charging import Charger, records_digest
+from secure_sccvfl.charging import Charger
 from secure_sccvfl.data import Dataset
 from secure_sccvfl.engine import Held
 from secure_sccvfl.jobs import Progress
 from secure_sccvfl.parties import make_parties
 from secure_sccvfl.party_data import PartyData
+from secure_sccvfl.record_tags import RecordKey
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.secure_statistics import SecureStatistics
 from secure_sccvfl.splits import Split
@@ -73,25 +74,26 @@ class CanaryAudit:
         own = data.party.take(canary).bins()
         features = sum(len(f) for f in scheme.features)
         sensitivity = math.sqrt(features * len(scheme.group_counts))
-        multiplier = noise_multiplier(options.epsilon, options.delta, options.refreshes + 1)
+        multiplier = noise_multiplier(options.epsilon, options.delta, options.charged)
         cells: dict[str, list[list[float]]] = {}
         for number, world in enumerate(WORLDS):
             rows = np.concatenate([data.split.train, *([canary] * (groups if world == "with" else 0))])
-            charger = Charger(session, self._budget(data.ids[rows]), multiplier, world)
-            statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, len(rows), charger, "dealer")
+            records = RecordKey.throw_away().tags(data.ids[rows])
+            charger = Charger(session, self._budget(), multiplier, world, records, "dealer")
+            statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, len(rows), charger)
             columns, made = data.party.take(rows).bins(), []
             codes = [self._codes(a.codes, rows, groups) for a in data.protected]
             for k in range(self.releases):
                 if k % 100 == 0:
                     progress(f"sketches {world} the canary", number * self.releases + k, 2 * self.releases)
-                charger.budget = self._budget(data.ids[rows])
+                charger.budget = self._budget()
                 tables = statistics.group_sums(columns, codes, scheme.group_counts, f"{world}-{k}", sensitivity)[0]
                 made.append(sum(tables[name].T @ own[name][0] for name in own).tolist())
             cells[world] = made
         return {
             "ok": True,
             "cells": cells,
-            "multiplier": multiplier,
+            "multiplier": charger.event("audited", Sensitivity.of_counts(sensitivity)).multiplier_added,
             "sensitivity": sensitivity,
             "delta": options.delta,
         }
@@ -105,8 +107,8 @@ class CanaryAudit:
             known[-groups:] = np.arange(groups) % (codes.max() + 1)
         return known
 
-    def _budget(self, ids: np.ndarray) -> Budget:
-        return Budget.in_memory(records_digest(ids), self.options.epsilon, self.options.delta)
+    def _budget(self) -> Budget:
+        return Budget.in_memory(self.options.epsilon, self.options.delta)
 
 
 @dataclass(frozen=True)

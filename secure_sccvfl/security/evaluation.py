@@ -28,7 +28,7 @@ from secure_sccvfl.attacks.pgd import RADII, subspace_pgd
 from secure_sccvfl.attacks.view import Rate, WhiteBox
 from secure_sccvfl.methods import METHODS
 from secure_sccvfl.network import TrainedNetwork
-from secure_sccvfl.noise import Budget, GaussianNoise
+from secure_sccvfl.noise import GaussianNoise
 from secure_sccvfl.plain_engine import PlainEngine
 from secure_sccvfl.policy import Roles
 from secure_sccvfl.prepared import Fitted, Prepared
@@ -192,7 +192,7 @@ def prepared(run: FinishedRun) -> Prepared:
     """What the baselines start from: the same split and roles, in plaintext."""
     config = run.options.train_config()
     roles = Roles(dict(next(run.models()).roles))
-    budget = Budget(run.options.epsilon, run.options.delta, config.refreshes + 1)
+    budget = run.options.simulated_budget(len(run.parties))
     noise = GaussianNoise(budget, run.options.seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,22 +1,33 @@
 """Every accountant keeps the same promises."""
 
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
-from dp_accounting import ComposedDpEvent, GaussianDpEvent, PoissonSampledDpEvent
+from dp_accounting import ComposedDpEvent, GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent
+from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
+from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS, compute_epsilon
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opacus.accountants import RDPAccountant
 from scipy.optimize import brentq
+from scipy.special import logsumexp
 from scipy.stats import norm
 
 from accounting.accountant import (
+    FINE,
     Epsilons,
     LossDistributionAccountant,
     OpacusAccountant,
+    Price,
     RenyiAccountant,
+    _divergences,
+    _orders,
     _priced,
+    epsilon_added,
+    epsilon_against_dealer,
     epsilon_with_batches_known,
     epsilons,
 )
@@ -26,8 +37,9 @@ DELTA = 1e-5
 KINDS = pytest.mark.parametrize("kind", [RenyiAccountant, LossDistributionAccountant, OpacusAccountant])
 
 
-def event(multiplier, count=1, sampling=1.0):
-    return Event("x", 2.0, 2.0 * multiplier, "records", count=count, sampling=sampling)
+def event(multiplier, count=1, sampling=1.0, **more):
+    """Hidden noise of `multiplier` times what a replaced record moves, which is twice what an added one does."""
+    return Event("x", 2.0, 2.0 * multiplier, "records", count=count, sampling=sampling, added=1.0, **more)
 
 
 def read(kind, events):
@@ -35,6 +47,27 @@ def read(kind, events):
     for one in events:
         accountant.compose(one)
     return accountant.epsilon(DELTA)
+
+
+def replayed(events):
+    """Rényi and tight epsilon of releases in which a record is replaced, by dp_accounting alone."""
+    orders = np.array(DEFAULT_RDP_ORDERS)
+    total, pld = np.zeros(len(orders)), PLDAccountant(NeighboringRelation.REPLACE_ONE)
+    for one in events:
+        noise = one.sigma * one.copies**0.5
+        full = orders / (2 * (noise / one.sensitivity) ** 2)
+        if one.sampling == 1:
+            total += one.count * full
+            pld.compose(GaussianDpEvent(2 * noise / one.sensitivity), one.count)
+            continue
+        sampled = PoissonSampledDpEvent(one.sampling, GaussianDpEvent(noise / one.added))
+        pld.compose(sampled, one.count)
+        far, near = RdpAccountant(list(2 * orders)), RdpAccountant(list(2 * orders - 1))
+        far.compose(sampled)
+        near.compose(sampled)
+        through = (orders - 0.5) / (orders - 1) * far.rdp + near.rdp
+        total += one.count * np.minimum(full, through)
+    return float(compute_epsilon(orders, total, DELTA)[0]), float(pld.get_epsilon(DELTA))
 
 
 def analytic_epsilon(multiplier, delta):
@@ -73,10 +106,12 @@ def test_sampling_makes_it_cheaper(kind):
 @pytest.mark.parametrize(("sampling", "multiplier", "count"), [(0.02, 1.0, 200), (0.25, 1.8, 40), (0.5, 2.1, 20)])
 def test_sampled_releases_are_those_of_dp_accounting_and_opacus(sampling, multiplier, count):
     mixed = [event(multiplier, 5), event(multiplier, count, sampling)]
+    assert read(RenyiAccountant, mixed) == pytest.approx(replayed(mixed)[0], rel=1e-9)
+    assert read(LossDistributionAccountant, mixed) == pytest.approx(replayed(mixed)[1], rel=1e-3)
     alone = RdpAccountant()
-    alone.compose(GaussianDpEvent(multiplier), 5)
-    alone.compose(PoissonSampledDpEvent(sampling, GaussianDpEvent(multiplier)), count)
-    assert read(RenyiAccountant, mixed) == pytest.approx(alone.get_epsilon(DELTA), rel=1e-9)
+    alone.compose(GaussianDpEvent(2 * multiplier), 5)
+    alone.compose(PoissonSampledDpEvent(sampling, GaussianDpEvent(2 * multiplier)), count)
+    assert epsilon_added(mixed, DELTA) == pytest.approx(alone.get_epsilon(DELTA), rel=1e-9)
     opacus = RDPAccountant()
     opacus.history = [(multiplier, 1.0, 5), (multiplier, sampling, count)]
     whole = [float(order) for order in range(2, 64)]  # at whole orders the two codes have one formula
@@ -85,6 +120,54 @@ def test_sampled_releases_are_those_of_dp_accounting_and_opacus(sampling, multip
     assert opacus.get_epsilon(DELTA, alphas=whole) == pytest.approx(ours.get_epsilon(DELTA), rel=1e-9)
     assert epsilons(mixed, DELTA).agree
     assert read(RenyiAccountant, mixed) < 0.9 * epsilon_with_batches_known(mixed, DELTA)
+
+
+def test_a_replaced_record_in_a_sample_is_priced_between_the_exact_divergence_and_no_sampling():
+    """The pair itself, integrated: shifts to opposite sides with chance q."""
+    sampling, around = 0.25, 3.0
+    x = np.linspace(-200, 200, 80_001)
+    here, there = (
+        np.logaddexp(
+            math.log(1 - sampling) + norm.logpdf(x, 0, around), math.log(sampling) + norm.logpdf(x, at, around)
+        )
+        for at in (1, -1)
+    )
+    price = Price(around / 2, sampling, around)
+    for order, bound in zip(_orders(), _divergences(price), strict=True):
+        if 1.5 <= order <= 60:
+            exact = (logsumexp(order * here + (1 - order) * there) + math.log(x[1] - x[0])) / (order - 1)
+            assert exact <= bound * (1 + 1e-9) <= order / (2 * (around / 2) ** 2) * (1 + 2e-9)
+            assert not 2 <= order <= 5 or bound <= 1.35 * exact, "and not far above it where it matters"
+
+
+@pytest.mark.parametrize(("copies", "dealer"), [(2, 1), (1, 0), (1, 5)])
+def test_copies_count_for_whom_they_are_hidden_from(copies, dealer):
+    made = event(1.5, count=3, copies=copies, dealer_copies=dealer)
+    assert read(RenyiAccountant, [made]) == read(RenyiAccountant, [event(1.5 * math.sqrt(copies), count=3)])
+    assert epsilon_added([made], DELTA) == read(RenyiAccountant, [event(3 * math.sqrt(copies), count=3)])
+    if dealer == 0:
+        assert epsilon_against_dealer([event(9.0, dealer_copies=1), made], DELTA) == math.inf
+    else:
+        alone = read(RenyiAccountant, [event(1.5 * math.sqrt(dealer), count=3)])
+        assert epsilon_against_dealer([made], DELTA) == pytest.approx(alone, rel=1e-12)
+        assert epsilon_against_dealer([replace(made, sampling=0.1)], DELTA) == pytest.approx(alone, rel=1e-12)
+
+
+@pytest.mark.parametrize("sigma", [0.6, 0.8, 1.0, 1.3, FINE])
+def test_two_copies_of_discrete_noise_are_one_of_the_root_of_two_times_the_deviation(sigma):
+    """Kairouz, Liu and Steinke 2021: every probability is off by a factor of at most exp(tau)."""
+    reach = np.arange(-60, 61)
+
+    def masses(deviation):
+        made = np.exp(-(reach**2) / (2 * deviation**2))
+        return made / made.sum()
+
+    both, one = np.convolve(masses(sigma), masses(sigma), "same"), masses(sigma * math.sqrt(2))
+    seen = np.abs(reach) <= 5 * sigma
+    off = np.abs(np.log(both[seen] / one[seen])).max()
+    tau = 10 * math.exp(-((math.pi * sigma) ** 2))
+    assert off <= tau + 1e-12
+    assert sigma < FINE or tau < 1e-16
 
 
 def test_whoever_knows_the_batches_gets_the_price_without_sampling():

@@ -9,7 +9,8 @@ import pytest
 from accounting.accountant import epsilons
 from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
-from accounting.events import Event
+from accounting.events import Event, Sensitivity
+from accounting.records import RecordSet
 from protocols import ring, tuples, weighted_sums
 from protocols.config import ConfigError
 from protocols.errors import RangeError
@@ -18,8 +19,9 @@ from protocols.series import evaluate
 from secure_sccvfl.attacks.gradients import labels_from_dp
 from secure_sccvfl.charging import Charger
 from secure_sccvfl.checkpoints import Checkpoints
-from secure_sccvfl.dp_training import DpConfig, Score, dp_event, dp_releases, train_dp
+from secure_sccvfl.dp_training import DpConfig, Score, dp_releases, train_dp
 from secure_sccvfl.gradient_modes import check_mode, dp_config, run_multiplier
+from secure_sccvfl.noise import noised_event
 from secure_sccvfl.parties import Party
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.training import Hooks, Part
@@ -27,7 +29,17 @@ from tests.gradient_modes import EVERYONE, LABEL_HOLDER, PARTIES, german, parts
 from tests.harness import run_session
 from tests.unit.test_accounting import replay
 
-RECORDS = "0" * 64
+
+def planned_steps(config, multiplier):
+    """All steps as one event."""
+    moved = Sensitivity.of_any(weighted_sums.sensitivity(config.clip, PARTIES), 2.0**-weighted_sums.SUM_BITS)
+    kind, records = "dealer+holder", records_of(None).digest
+    made = noised_event("dp gradient", moved, multiplier, kind, PARTIES, records, sampling=config.sampling)
+    return replace(made, count=config.steps)
+
+
+def records_of(rows):
+    return RecordSet(german().split.train[:rows].astype(np.uint64))
 
 
 def test_sums_are_exact():
@@ -111,8 +123,8 @@ def run_dp(config, tmp_path, multiplier, epsilon=8.0, rows=None, name="a run", h
 
     def job(session):
         part = german_part(session.rank, rows)
-        budget = Budget.open(tmp_path / f"{session.rank}.jsonl", RECORDS, epsilon, 1e-5, total)
-        charger = Charger(session, budget, multiplier, name)
+        budget = Budget.open(tmp_path / f"ledger-{session.rank}" / "ledger.jsonl", epsilon, 1e-5, total)
+        charger = Charger(session, budget, multiplier, name, records_of(rows))
         kept = Checkpoints(tmp_path / f"{session.rank}", "ab" * 32)
         state = kept.resume(session, "binary") if resume else None
         told = None if hooks is None else hooks(session.rank, kept)
@@ -125,7 +137,7 @@ def run_dp(config, tmp_path, multiplier, epsilon=8.0, rows=None, name="a run", h
 def test_every_step_is_charged_before_it_is_opened(tmp_path):
     config = DpConfig(units=2, steps=3)
     results = run_dp(config, tmp_path, multiplier=4.0)
-    planned = dp_event(config, PARTIES, 4.0, RECORDS)
+    planned = planned_steps(config, 4.0)
     for model, spent, cost, released in results:
         assert len(model.events) == config.steps
         assert spent.renyi == pytest.approx(epsilons([planned], 1e-5).renyi)
@@ -145,16 +157,16 @@ def test_sampled_steps_are_charged_as_drawn(tmp_path, monkeypatch):
     results = run_dp(config, tmp_path, multiplier=4.0)
     tuples.recipe.cache_clear()
     assert set(asked) == {(len(german().split.train), 2**14)}
-    full = epsilons([dp_event(replace(config, sampling=1.0), PARTIES, 4.0, RECORDS)], 1e-5)
+    full = epsilons([planned_steps(replace(config, sampling=1.0), 4.0)], 1e-5)
     for model, spent, cost, _ in results:
         assert [event.sampling for event in model.events] == [0.25] * 3
-        assert spent.agree and spent.renyi == pytest.approx(
-            epsilons([dp_event(config, PARTIES, 4.0, RECORDS)], 1e-5).renyi
-        )
+        assert spent.agree and spent.renyi == pytest.approx(epsilons([planned_steps(config, 4.0)], 1e-5).renyi)
         assert spent.renyi < 0.6 * full.renyi
         assert cost.rounds == 5 * config.steps
     for rank in EVERYONE:
-        assert replay((tmp_path / f"{rank}.jsonl").read_text())[0] == pytest.approx(spent.renyi, rel=1e-9)
+        assert replay((tmp_path / f"ledger-{rank}" / "ledger.jsonl").read_text())[0] == pytest.approx(
+            spent.renyi, rel=1e-9
+        )
 
 
 def test_a_sampled_step_is_the_noisy_sum_of_its_batch(tmp_path):
@@ -178,7 +190,7 @@ def test_settings_that_cannot_be_drawn_or_priced_are_refused(tmp_path):
     with pytest.raises(ValueError, match="multiple of"):
         DpConfig(sampling=0.3)
     with pytest.raises(ExceptionGroup) as caught:
-        run_dp(DpConfig(units=1, steps=1, sampling=0.5), tmp_path, multiplier=0.03, epsilon=1e9)
+        run_dp(DpConfig(units=1, steps=1, sampling=0.5), tmp_path, multiplier=0.01, epsilon=1e9)
     assert caught.group_contains(ValueError, match="too small for the price")
 
 
@@ -186,7 +198,7 @@ def test_options_of_a_run_plan_sketches_and_steps_together():
     options = RunOptions.of({"mode": "dp", "dp_sampling": 0.3, "dp_steps": 20})
     config, multiplier = dp_config(options), run_multiplier(options)
     assert (config.steps, config.sampling) == (20, round(0.3 * 2**16) / 2**16)
-    events = [dp_event(config, PARTIES, multiplier, RECORDS), Event("sketches", 1.0, multiplier, RECORDS, count=5)]
+    events = [planned_steps(config, multiplier), Event("sketches", 1.0, multiplier, "records", count=5)]
     assert 7.99 < epsilons(events, 1e-5).renyi <= 8
     assert run_multiplier(RunOptions.of({"mode": "dp"})) == noise_multiplier(8.0, 1e-5, 15)
     assert run_multiplier(RunOptions()) == noise_multiplier(8.0, 1e-5, 5)
@@ -199,7 +211,7 @@ def test_options_of_a_run_plan_sketches_and_steps_together():
 
 def test_the_budget_ends_training_and_nothing_more_is_opened(tmp_path):
     config = DpConfig(units=1, steps=4)
-    two = epsilons([dp_event(DpConfig(units=1, steps=2), PARTIES, 4.0, RECORDS)], 1e-5).renyi
+    two = epsilons([planned_steps(DpConfig(units=1, steps=2), 4.0)], 1e-5).renyi
     for model, spent, _, released in run_dp(config, tmp_path, multiplier=4.0, epsilon=two + 1e-6):
         assert len(model.events) == 2 and len(released) == 2 * PARTIES
         assert spent.renyi <= two + 1e-6
@@ -246,7 +258,7 @@ def test_a_stopped_run_goes_on_and_pays_for_each_release_once(behind, steps, cha
     with pytest.raises(ExceptionGroup):
         run_dp(config, tmp_path, multiplier=4.0, hooks=stopping)
     results = run_dp(config, tmp_path, multiplier=4.0, name="again", resume=True)
-    planned = dp_event(replace(config, steps=charged), PARTIES, 4.0, RECORDS)
+    planned = planned_steps(replace(config, steps=charged), 4.0)
     for rank, (model, spent, cost, released) in enumerate(results):
         assert len(model.seen) == config.steps, "as many steps as a run that nobody disturbed"
         assert len(model.events) == config.steps - steps

@@ -107,17 +107,23 @@ class PartyEngine:
             curvature, lambda engine, parts: engine.steps(head, batch, penalty, step, merged(parts), count)
         )
 
-    def objective(self, head, batch, penalty, step):
-        return self.meeting.engine.objective(head, batch, penalty, step)
-
-    def improves(self, objective, best):
-        return self.meeting.engine.improves(objective, best)
+    def check_range(self, head, batch):
+        self.meeting.engine.check_range(head, batch)
 
     def measure(self, head, batch, penalty):
         return self.meeting.engine.measure(head, batch, penalty)
 
+    def choose(self, choice, head, batch, penalty, target):
+        return self.meeting.engine.choose(choice, head, batch, penalty, target)
+
+    def chosen(self, choice):
+        return self.meeting.engine.chosen(choice)
+
     def coolest(self, head, batch, temperatures):
         return self.meeting.engine.coolest(head, batch, temperatures)
+
+    def cooled(self, head, batch, temperatures):
+        return self.meeting.engine.cooled(head, batch, temperatures)
 
     def logits(self, head, encodings):
         return self._call(encodings, lambda engine, parts: engine.logits(head, merged(parts)))

@@ -18,16 +18,16 @@ from tests.gradient_modes import (
     GROUP_HOLDERS,
     LABEL_HOLDER,
     PARTIES,
-    engine_releases,
     generators_of,
     german,
     parts,
+    predictions,
 )
 from tests.harness import run_session
 
 
 def run_split(config, folder=None, stop=None, resume=False):
-    """With a folder checkpoints are kept; `stop`: how many checks are kept before a fault."""
+    """With a folder checkpoints are kept; `stop`: how many checkpoints are kept before a fault."""
     ready, together = german(), threading.Barrier(PARTIES)
 
     def job(session):
@@ -60,7 +60,7 @@ def run_split(config, folder=None, stop=None, resume=False):
         logits = model.engine.logits(model.head, {session.rank: encoder(test.parties[0].units)})
         return model, logits, session.costs["split step"], session.released
 
-    plan = ReleasePlan([*engine_releases(20), *split_releases(PARTIES, config).values()])
+    plan = ReleasePlan([predictions(), *split_releases(PARTIES, config).values()])
     return run_session(job, PARTIES, plan, deadline=60.0)
 
 
@@ -95,14 +95,14 @@ class Fault(Exception):
 
 @pytest.mark.parametrize("stop", [1, 3])
 def test_a_stopped_run_goes_on_as_if_nobody_had_disturbed_it(stop, tmp_path):
-    """Stopped after the warm-up, or after the second check: the same steps, decisions and labels read."""
+    """Stopped after the warm-up, or after twenty more steps: the same steps, decisions and labels read."""
     config = SplitConfig(hidden=8, warmup=10, steps=40, encoder_rate=0.002, head_rate=0.02, batch=200)
     with pytest.raises(ExceptionGroup):
         run_split(config, tmp_path, stop)
     undisturbed, resumed = run_split(config), run_split(config, tmp_path, resume=True)
     for (before, expected, *_), (after, logits, cost, released) in zip(undisturbed, resumed, strict=True):
-        assert after.steps == before.steps
-        made = after.steps - config.warmup - (stop - 1) * config.check_every
+        assert after.steps == before.steps == config.warmup + config.steps, "a fixed number"
+        made = after.steps - config.warmup - (stop - 1) * config.keep_every
         assert cost.rounds == 6 * made, "only the steps that were left"
         assert sum(entry["release"] == "gradient 0" for entry in released) == made
         assert np.abs(logits - expected).max() < 0.02, "undisturbed runs differ by .005"
@@ -156,5 +156,6 @@ def test_everyone_is_declared():
     releases = split_releases(PARTIES, SplitConfig(warmup=3, steps=4))
     assert [releases[f"gradient {rank}"].receivers for rank in EVERYONE] == [(0,), (1,), (2,)]
     assert all(releases[f"gradient {rank}"].times == 7 for rank in EVERYONE)
+    assert (releases["range check"].shape, releases["range check"].times) == ((1,), 2)
     with pytest.raises(ValueError, match="rates"):
         SplitConfig(head_rate=0)

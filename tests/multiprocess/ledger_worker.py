@@ -21,12 +21,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+import numpy as np
+
 from accounting.accountant import epsilon_of
 from accounting.budget import Budget, BudgetError
 from accounting.events import Event
+from accounting.records import RecordSet
 
-CAP, DELTA, RECORDS = 8.0, 1e-5, "records"
-epsilon_of([Event("warm", 1.0, 1.0, RECORDS)], DELTA)  # its slow imports happen here once, not in every fork
+CAP, DELTA, RECORDS = 8.0, 1e-5, RecordSet(np.arange(5, dtype=np.uint64))
+epsilon_of([Event("warm", 1.0, 1.0, RECORDS.digest)], DELTA)  # its slow imports happen here once, not in every fork
 
 
 def die_before(step: int) -> None:
@@ -55,13 +58,13 @@ def spend(folder: Path, order: dict[str, Any]) -> None:
         fcntl.flock = lambda *_: time.sleep(0.01)  # type: ignore[assignment]
     if order.get("kill_at") is not None:
         die_before(order["kill_at"])
-    budget = Budget.open(folder / "ledger.jsonl", RECORDS, CAP, DELTA)
+    budget = Budget.open(folder / "ledger.jsonl", CAP, DELTA)
     for number, multiplier in enumerate(order["multipliers"]):
         key = f"{order['name']}/{number}"
         if order.get("release_first"):
             release(folder, key)
         try:
-            budget.charge(Event("sketch", 1.0, multiplier, RECORDS), key)
+            budget.charge(Event("sketch", 1.0, multiplier, RECORDS.digest), key, RECORDS)
         except BudgetError:
             continue
         if not order.get("release_first"):

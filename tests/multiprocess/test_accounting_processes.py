@@ -16,7 +16,7 @@ from accounting.accountant import epsilon_of
 from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
 from launch.console import THREAD_VARIABLES
-from tests.multiprocess.ledger_worker import CAP, DELTA, RECORDS
+from tests.multiprocess.ledger_worker import CAP, DELTA
 
 KILLED = -signal.SIGKILL
 WORKER = Path(__file__).with_name("ledger_worker.py")
@@ -62,7 +62,7 @@ def released(folder):
 
 def unpaid(folder):
     """Releases that the ledger does not know; opening it must work after any crash."""
-    budget = Budget.open(folder / "ledger.jsonl", RECORDS, CAP, DELTA)
+    budget = Budget.open(folder / "ledger.jsonl", CAP, DELTA)
     assert epsilon_of(budget.events, DELTA) <= CAP
     return set(released(folder)) - {charge.key for charge in budget.charges}
 

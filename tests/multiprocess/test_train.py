@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accounting.budget import read_account
-from accounting.ledger import read_ledger
+from accounting.account import read_account
+from accounting.ledger import FileSets, read_ledger
 from protocols.chain import read_chain
 from protocols.head import HEAD_BITS
 from protocols.ring import decode
@@ -186,8 +186,9 @@ def test_other_modes_go_on_after_a_kill_and_forget_no_charge(mode, moment, event
     kill_and_resume(tmp_path, moment, "--mode", mode)
     run = tmp_path / "run"
     report = json.loads((run / "report.json").read_text())
-    _, charges = read_account(read_ledger(run / "party-0" / "ledger.jsonl")[0])
-    paid = [charge.event.name.rpartition("-")[0] for charge in charges]
+    ledger = run / "party-0" / "ledger.jsonl"
+    account = read_account(read_ledger(ledger)[0], FileSets.beside(ledger))
+    paid = [event.name.rpartition("-")[0] for event in account.events]
     logs = [read_chain(run / "party-0" / name) for name in ("releases.jsonl", "releases-1.jsonl")]
     shown = [[entry["release"] for entry in log] for log in logs]
     ended = [e["steps"] for e in read_chain(run / "party-0" / "audit-1.jsonl") if e["event"] == event]

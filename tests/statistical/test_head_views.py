@@ -66,16 +66,16 @@ def uniform_bytes(arrays: list[np.ndarray]) -> np.ndarray:
     parts = []
     for array in arrays:
         words = np.ascontiguousarray(array).reshape(-1)
-        if words.dtype == np.int64 and words.min() >= 0 and words.max() < 1 << ANGLE_BITS:
+        if words.dtype in (np.int64, np.uint32) and words.min() >= 0 and words.max() < 1 << ANGLE_BITS:
             whole = max(1, (int(words.max()).bit_length() - 2) // 8)
-            parts.append(words.view(np.uint8).reshape(-1, 8)[:, :whole].reshape(-1))
+            parts.append(words.view(np.uint8).reshape(len(words), -1)[:, :whole].reshape(-1))
         elif words.dtype == np.int64:
             parts.append(words.view(np.uint8))
     return np.concatenate(parts) if parts else np.zeros(0, np.uint8)
 
 
 def training(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
-    """Sealed: masks, selection, Gram, steps, checks."""
+    """Sealed: masks, selection, Gram, steps, checks of the range, a choice and a temperature in secret."""
     problem = sealed.Problem((3, 2, 4), rows=300)
     size = (0.0, 1.5)[world]
     for block in (*problem.x.values(), *(b for draw in problem.deltas for d in draw for b in d.values())):
@@ -88,9 +88,12 @@ def training(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
         batch = engine.bind(own.x, own.y, own.ridge)
         penalty = engine.join([engine.edits(own.deltas, own.s)], [own.guard])
         trained, step = engine.head(batch, 1, "binary"), Step(0.05, 0.5, 0.7, "squared", 0.3)
+        chosen = None
         for _ in range(4):
             trained = engine.steps(trained, batch, penalty, step, own.curvature, 6)
-            engine.improves(engine.objective(trained, batch, penalty, step), None)
+            engine.check_range(trained, batch)
+            chosen = engine.choose(chosen, trained, batch, penalty, 0.02)
+        engine.cooled(engine.chosen(chosen), batch, (0.5, 1.0, 2.0))
 
     return job, ReleasePlan(sealed.releases(3).values())
 
@@ -120,7 +123,7 @@ def sums(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
 
 ROUNDS = {
     training: ("masked block", "selection", "masked matrix", "head product", "sigmoid", "head gradient", "truncate",
-               "loss", "mul", "compare"),
+               "log_cosh", "mul", "square", "compare"),
     split_steps: ("split activations", "split logits", "split residual", "split update"),
     sums: ("weighted sums",),
 }  # fmt: skip

@@ -12,7 +12,7 @@ from protocols import noise as noise_module
 from protocols import tuples
 from protocols.errors import ProtocolError, RangeError
 from protocols.gaussian import discrete_gaussian
-from protocols.noise import copies
+from protocols.noise import copies, copies_against_dealer, hidden_copies
 from secure_sccvfl.secure_statistics import SecureStatistics
 from tests.discovery import MULTIPLIER, Consortium, fits
 
@@ -20,6 +20,11 @@ GROUP = Consortium(
     rows=60, columns={0: {"a": 130}, 1: {"b": 120}, 2: {"c": 110}}, holders=(1, 2), counts=(2, 3), seed=1
 )
 SIGMA = MULTIPLIER * GROUP.sensitivity
+"""Of one copy of `dealer+holder`: two together are MULTIPLIER times what a replaced record moves, sqrt(2) D."""
+
+
+def sigma_of(kind: str) -> float:
+    return SIGMA * np.sqrt(2 / hidden_copies(kind, 3))
 
 
 def opened_noise(kind: str) -> np.ndarray:
@@ -34,7 +39,7 @@ def opened_noise(kind: str) -> np.ndarray:
         noise=kind,
         cap=1e3,
     )
-    assert all(deviation == pytest.approx(SIGMA * np.sqrt(copies(kind, 3))) for _, deviation in found)
+    assert all(deviation == pytest.approx(sigma_of(kind) * np.sqrt(copies(kind, 3))) for _, deviation in found)
     rows = []
     for rank, (tables, _) in enumerate(found):
         for name in GROUP.columns[rank]:
@@ -80,10 +85,16 @@ def test_an_unknown_kind_is_refused():
         copies("none", 3)
 
 
+def test_how_many_copies_are_hidden_from_whom():
+    kinds = ("dealer+holder", "dealer", "all-parties")
+    assert [hidden_copies(kind, 5) for kind in kinds] == [2, 1, 1]
+    assert [copies_against_dealer(kind, 5) for kind in kinds] == [1, 0, 5]
+
+
 @pytest.mark.parametrize("kind", ["dealer+holder", "dealer", "all-parties"])
 def test_opened_values_carry_the_stated_noise_and_no_other_scale(kind):
     drawn = opened_noise(kind)
-    deviation = SIGMA * np.sqrt(copies(kind, 3))
+    deviation = sigma_of(kind) * np.sqrt(copies(kind, 3))
     assert fits(drawn, deviation)
     assert not fits(drawn, deviation * 2 / 3) and not fits(drawn, deviation * 3 / 2)
 
@@ -97,14 +108,16 @@ def test_each_kind_leaves_a_full_copy_against_whom_it_promises(monkeypatch):
     (dealers,) = next(iter(at_dealer.drawn.values()))
     holders = sorted((made[0] for made in at_parties.drawn.values()), key=lambda made: made.shape[1])
     assert fits(drawn - dealers, SIGMA), "the dealer, who reads the report"
-    assert fits(drawn - np.hstack(holders), SIGMA), "all parties together"
+    assert fits(drawn - np.hstack(holders), SIGMA), "all parties together, who know the holders'"
+    assert fits(drawn, SIGMA * np.sqrt(2)), "parties that hold no protected attribute lack both"
     assert (drawn == dealers + np.hstack(holders)).all()
     at_parties.drawn.clear()
     drawn = opened_noise("all-parties")
     own = [made[0] for made in at_parties.drawn.values()]
     assert len(own) == 3 and len(at_dealer.drawn) == 1
     for honest in range(3):
-        assert fits(drawn - sum(made for rank, made in enumerate(own) if rank != honest), SIGMA)
+        left = drawn - sum(made for rank, made in enumerate(own) if rank != honest)
+        assert fits(left, sigma_of("all-parties"))
 
 
 @pytest.mark.parametrize("place", [tuples, noise_module], ids=["dealer", "holder"])

@@ -6,32 +6,35 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
-import dp_accounting
 import numpy as np
 import pytest
-from dp_accounting.pld import PLDAccountant
-from dp_accounting.rdp import RdpAccountant
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 import accounting
-from accounting.accountant import epsilon_of, epsilons
-from accounting.budget import Budget, BudgetError, Terms
+from accounting.account import Terms
+from accounting.accountant import epsilon_added, epsilon_of, epsilons
+from accounting.budget import Budget, BudgetError
 from accounting.calibration import MOST_RELEASES, check_target, noise_multiplier, releases_left
-from accounting.events import Event
+from accounting.events import Event, Sensitivity
 from accounting.paper import claim, paper_event, proposition_1, scaled_sensitivity
+from accounting.records import RecordSet
 from secure_sccvfl import noise
 from secure_sccvfl.data import load
 from secure_sccvfl.discovery import release_sketches
+from secure_sccvfl.noise import noised_event
 from secure_sccvfl.parties import make_parties
 from secure_sccvfl.plain_engine import PlainEngine
 from secure_sccvfl.scores import table_score
-from tests.contract.test_accountants import analytic_epsilon
+from tests.contract.test_accountants import analytic_epsilon, replayed
 
 DELTA = 1e-5
 ONE = Event("x", 1.0, 1.0, "records")
+RECORDS = RecordSet(np.arange(10, dtype=np.uint64))
+COUNTED = Sensitivity.of_counts
 
 
 @pytest.mark.parametrize("sigma", [0.5, 1, 2, 5])
@@ -51,9 +54,13 @@ def test_the_papers_formula_is_marked_where_it_is_too_small(sigma, stated, too_s
 
 
 def test_nineteen_features_and_five_refreshes_cost_88_not_5():
-    found = epsilons([paper_event("sketch", 19, 1.0, "records", refresh=i) for i in range(5)], DELTA)
-    assert found.pld == pytest.approx(88, rel=0.02) and found.renyi == pytest.approx(92, rel=0.02)
+    """For an added record; for a replaced one, 151."""
+    events = [paper_event("sketch", 19, 1.0, "records", refresh=i) for i in range(5)]
+    assert claim(1.0, DELTA, tables=19, releases=5).everything == pytest.approx(88, rel=0.02)
+    assert epsilon_added(events, DELTA) == pytest.approx(92, rel=0.02)
+    found = epsilons(events, DELTA)
     assert found.opacus == pytest.approx(found.renyi, rel=1e-6)
+    assert found.pld == pytest.approx(analytic_epsilon(1 / math.sqrt(2 * 19 * 5), DELTA), rel=1e-3)
     assert proposition_1(1.0, DELTA) < 5
 
 
@@ -62,6 +69,10 @@ def test_nineteen_features_and_five_refreshes_cost_88_not_5():
     [
         {"sensitivity": 0.0},
         {"sensitivity": math.inf},
+        {"sensitivity": 2.1, "added": 1.0},
+        {"added": -1.0},
+        {"copies": 0},
+        {"dealer_copies": -1},
         {"sigma": 0.0},
         {"sigma": -1.0},
         {"sigma": math.nan},
@@ -75,7 +86,7 @@ def test_nineteen_features_and_five_refreshes_cost_88_not_5():
     ],
 )
 def test_an_event_that_means_nothing_cannot_be_built(bad):
-    with pytest.raises(ValueError, match=r"must|need|unknown"):
+    with pytest.raises(ValueError, match=r"must|need|unknown|at most twice"):
         replace(ONE, **bad)
 
 
@@ -84,17 +95,15 @@ def test_an_event_is_the_same_after_a_journey_as_json():
     assert Event.from_dict(json.loads(json.dumps(event.to_dict()))) == event
     with pytest.raises(ValueError, match="not an event"):
         Event.from_dict({**event.to_dict(), "discount": 1})
-    with pytest.raises(ValueError, match="not an event"):
-        Event.from_dict({k: v for k, v in event.to_dict().items() if k != "sigma"})
-    assert Event.from_dict({k: v for k, v in event.to_dict().items() if k != "sampling"}) == replace(
-        event, sampling=1
-    )
+    for name in ("sigma", "sampling", "added", "copies", "dealer_copies"):
+        with pytest.raises(ValueError, match="not an event"):
+            Event.from_dict({k: v for k, v in event.to_dict().items() if k != name})
 
 
 @pytest.mark.parametrize("bad", [(0, 1e-5), (-1, 1e-5), (math.nan, 1e-5), (math.inf, 1e-5), (1, 0), (1, 1), (1, 1.5)])
 def test_a_cap_that_promises_nothing_is_refused(bad):
     with pytest.raises(ValueError, match="must"):
-        Terms("records", *bad)
+        Terms(*bad)
     with pytest.raises(ValueError, match="must"):
         noise_multiplier(*bad, 1)
 
@@ -102,7 +111,7 @@ def test_a_cap_that_promises_nothing_is_refused(bad):
 def test_a_delta_above_one_in_n_is_refused(tmp_path):
     check_target(8, 1e-3, 1000)
     with pytest.raises(ValueError, match=r"at most 1/n = 0\.001"):
-        Budget.open(tmp_path / "ledger.jsonl", "records", 8, 1.1e-3, n=1000)
+        Budget.open(tmp_path / "ledger.jsonl", 8, 1.1e-3, n=1000)
     assert not list(tmp_path.iterdir()), "nothing is written"
 
 
@@ -133,7 +142,9 @@ def test_sketches_and_sampled_steps_fit_one_cap_together(epsilon, releases, step
     sampling = chance / 2**16
     multiplier = noise_multiplier(epsilon, DELTA, releases, ((sampling, steps),))
     planned = [Event(f"sketch-{i}", 4.0, multiplier * 4.0, "records") for i in range(releases)]
-    planned += [Event(f"step-{i}", 1.5, multiplier * 1.5, "records", sampling=sampling) for i in range(steps)]
+    planned += [
+        Event(f"step-{i}", 1.5, multiplier * 1.5, "records", sampling=sampling, added=0.75) for i in range(steps)
+    ]
     assert epsilon_of(planned, DELTA) <= epsilon
     less = [replace(event, sigma=event.sigma * (1 - 1e-2)) for event in planned]
     assert epsilon_of(less, DELTA) > epsilon, "a hundredth less noise does not fit"
@@ -205,7 +216,7 @@ def agreement(truth, make_noise):
 def test_the_papers_mechanism_finds_nothing_at_a_budget_where_ours_does():
     data = load("german")
     truth = release_sketches(PlainEngine(noise.NoNoise()), make_parties(data), data.protected, "s", 19)[0].tables
-    budget = noise.Budget(releases=1, copies=1)
+    budget = noise.Budget(releases=1)
     assert agreement(truth, lambda seed: noise.GaussianNoise(budget, seed)) > 0.85
     for scale in (0.5, 1.0, 5.0):
         paper = agreement(truth, lambda seed, scale=scale: noise.GaussianNoise(budget, seed, "paper", scale))
@@ -213,26 +224,27 @@ def test_the_papers_mechanism_finds_nothing_at_a_budget_where_ours_does():
 
 
 def test_the_papers_mechanism_is_charged_for_what_it_draws():
-    made = noise.GaussianNoise(noise.Budget(releases=1, copies=1), 0, "paper", 0.5)
+    made, joint = noise.GaussianNoise(noise.Budget(releases=1, noise="dealer"), 0, "paper", 0.5), COUNTED(2.0)
     table = np.full((40, 50), 7.0)
-    noisy = made.release({"a": table}, "sketch", 2.0)["a"]
+    noisy = made.release({"a": table}, "sketch", joint)["a"]
     (event,) = made.account.events
-    assert event.mechanism == "paper" and event.sensitivity == 1.0 and made.charges[0].epsilon_after <= 8
+    assert event.mechanism == "paper" and event.added == 1.0 and made.charges[0].epsilon_after <= 8
+    assert event.sensitivity == pytest.approx(math.sqrt(2))
     rest = noisy - table * 0.5 / np.linalg.norm(table)
     assert rest.std() == pytest.approx(event.sigma, rel=4 / math.sqrt(2 * table.size))
     with pytest.raises(ValueError, match="tables of counts"):
-        made.release({"a": table - 0.5}, "again", 2.0)
+        made.release({"a": table - 0.5}, "again", joint)
     with pytest.raises(BudgetError):
-        made.release({"a": table}, "again", 2.0)
+        made.release({"a": table}, "again", joint)
 
 
 def test_the_plaintext_engine_pays_for_a_name_that_comes_twice():
     made = noise.GaussianNoise(noise.Budget(releases=2), 0)
     for _ in range(2):
-        made.release({"a": np.zeros(2)}, "same", 1.0)
+        made.release({"a": np.zeros(2)}, "same", COUNTED(1.0))
     assert len(made.account.events) == 2
     with pytest.raises(BudgetError, match="the cap is 8"):
-        made.release({"a": np.zeros(2)}, "same", 1.0)
+        made.release({"a": np.zeros(2)}, "same", COUNTED(1.0))
     assert [asdict(c)["name"] for c in made.charges] == ["same", "same"]
 
 
@@ -245,26 +257,22 @@ def test_the_package_needs_no_torch():
 
 
 def replay(text):
-    """A ledger priced by dp_accounting alone, line by line."""
+    """A ledger whose lines are about the same records, priced by dp_accounting alone."""
     first, *rest = [json.loads(line) for line in text.splitlines()]
-    renyi, pld = RdpAccountant(), PLDAccountant()
-    for line in rest:
-        told = line["event"]
-        event = dp_accounting.GaussianDpEvent(told["sigma"] / told["sensitivity"])
-        if told["sampling"] < 1:
-            event = dp_accounting.PoissonSampledDpEvent(told["sampling"], event)
-        for accountant in (renyi, pld):
-            accountant.compose(event, told["count"])
-    return renyi.get_epsilon(first["delta"]), pld.get_epsilon(first["delta"])
+    assert first["delta"] == DELTA and len({line["event"]["records"] for line in rest}) == 1
+    return replayed([SimpleNamespace(**line["event"]) for line in rest])
 
 
 def test_a_ledger_replayed_by_dp_accounting_alone_costs_the_same(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    budget = Budget.open(path, "records", 8, DELTA)
+    budget = Budget.open(path, 8, DELTA)
     multiplier = noise_multiplier(6, DELTA, 5)
     for i in range(5):
-        budget.charge(Event(f"sketch-{i}", 19**0.5, 19**0.5 * multiplier, "records", refresh=i), f"run/{i}")
-    budget.charge(Event("training", 1.0, 4.0, "records", count=30, sampling=0.05), "run/training")
+        sketch = noised_event(f"sketch-{i}", COUNTED(19**0.5), multiplier, "dealer+holder", 3, RECORDS.digest, i)
+        assert sketch.copies == 2 and sketch.sigma == pytest.approx(multiplier * 19**0.5), "as one copy was before"
+        budget.charge(sketch, f"run/{i}", RECORDS)
+    steps = Event("training", 1.0, 4.0, RECORDS.digest, count=30, sampling=0.05, added=0.5)
+    budget.charge(steps, "run/training", RECORDS)
     renyi, pld = replay(path.read_text())
     assert budget.spent.renyi == pytest.approx(renyi, rel=1e-9)
     assert budget.spent.pld == pytest.approx(pld, rel=1e-3)

@@ -7,26 +7,32 @@ import signal
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting.accountant import epsilon_of
-from accounting.budget import Budget, BudgetError, read_account
+from accounting.account import read_account
+from accounting.accountant import epsilon_added, epsilon_against_dealer, epsilon_of
+from accounting.budget import Budget, BudgetError
 from accounting.calibration import noise_multiplier
 from accounting.events import Event
-from accounting.ledger import FileLedger, LedgerError, chained, read_ledger
+from accounting.ledger import SETS, FileLedger, LedgerError, MemorySets, chained, read_ledger
+from accounting.records import RecordSet, memberships
 
 CAP, DELTA = 8.0, 1e-5
 MULTIPLIER = noise_multiplier(CAP, DELTA, 5)
 
 
-def event(i=0, multiplier=MULTIPLIER, records="records"):
-    return Event(f"sketch-{i}", 3.0, 3.0 * multiplier, records, refresh=i)
+RECORDS, OTHERS = (RecordSet(np.arange(low, low + 8, dtype=np.uint64)) for low in (0, 100))
+
+
+def event(i=0, multiplier=MULTIPLIER, records=RECORDS):
+    return Event(f"sketch-{i}", 3.0, 3.0 * multiplier, records.digest, refresh=i)
 
 
 def open_budget(path):
-    return Budget.open(path, "records", CAP, DELTA)
+    return Budget.open(path, CAP, DELTA)
 
 
 @pytest.fixture
@@ -34,7 +40,7 @@ def ledger(tmp_path):
     path = tmp_path / "data" / "ledger.jsonl"
     budget = open_budget(path)
     for i in range(3):
-        budget.charge(event(i), f"run/{i}")
+        budget.charge(event(i), f"run/{i}", RECORDS)
     return path
 
 
@@ -42,55 +48,56 @@ def test_a_second_run_starts_from_what_is_spent(ledger):
     again = open_budget(ledger)
     assert [e.name for e in again.events] == ["sketch-0", "sketch-1", "sketch-2"]
     for i in (3, 4):
-        again.charge(event(i), f"other run/{i}")
+        again.charge(event(i), f"other run/{i}", RECORDS)
     before = ledger.read_bytes()
     with pytest.raises(BudgetError, match=r"epsilon would be 8\.9.*the cap is 8"):
-        again.charge(event(5), "other run/5")
+        again.charge(event(5), "other run/5", RECORDS)
     assert ledger.read_bytes() == before, "a refusal writes nothing"
 
 
 def test_the_cap_has_no_tolerance():
     exact = noise_multiplier(CAP, DELTA, 1)
     for multiplier, fits in ((exact, True), (exact * (1 - 1e-6), False)):
-        budget = Budget.in_memory("records", CAP, DELTA)
-        assert budget.ask(event(multiplier=multiplier)).allowed == fits
+        budget = Budget.in_memory(CAP, DELTA)
+        assert budget.ask(event(multiplier=multiplier), RECORDS).allowed == fits
         if not fits:
             with pytest.raises(BudgetError):
-                budget.charge(event(multiplier=multiplier), "k")
+                budget.charge(event(multiplier=multiplier), "k", RECORDS)
 
 
 def test_asking_writes_nothing_and_says_what_charging_does(ledger):
     budget, before = open_budget(ledger), ledger.read_bytes()
-    asked = budget.ask(event(3))
+    asked = budget.ask(event(3), RECORDS)
     assert asked.allowed and ledger.read_bytes() == before
-    assert budget.charge(event(3), "run/3") == asked
-    assert not budget.ask(event(9, multiplier=0.3)).allowed
+    assert budget.charge(event(3), "run/3", RECORDS) == asked
+    assert not budget.ask(event(9, multiplier=0.3), RECORDS).allowed
 
 
 def test_a_key_pays_once_and_for_one_release(ledger):
     budget, before = open_budget(ledger), ledger.read_bytes()
-    assert budget.charge(event(1), "run/1").after == pytest.approx(epsilon_of(budget.events[:2], DELTA))
+    assert budget.charge(event(1), "run/1", RECORDS).after == pytest.approx(epsilon_of(budget.events[:2], DELTA))
     assert ledger.read_bytes() == before
     with pytest.raises(BudgetError, match="already paid for another release"):
-        budget.charge(event(1, multiplier=9.0), "run/1")
+        budget.charge(event(1, multiplier=9.0), "run/1", RECORDS)
     with pytest.raises(ValueError, match="needs a key"):
-        budget.charge(event(3), "")
+        budget.charge(event(3), "", RECORDS)
 
 
-def test_other_records_and_another_cap_are_refused(ledger):
-    with pytest.raises(BudgetError, match="other records"):
-        Budget.open(ledger, "other", CAP, DELTA)
+def test_records_that_the_event_does_not_name_and_another_cap_are_refused(ledger):
     for epsilon, delta in ((9.0, DELTA), (CAP, 1e-6)):
         with pytest.raises(BudgetError, match="a cap is set once"):
-            Budget.open(ledger, "records", epsilon, delta)
-    with pytest.raises(BudgetError, match="other records"):
-        open_budget(ledger).charge(event(3, records="other"), "run/3")
+            Budget.open(ledger, epsilon, delta)
+    before = ledger.read_bytes()
+    for use in (lambda b: b.charge(event(3), "run/3", OTHERS), lambda b: b.ask(event(3), OTHERS)):
+        with pytest.raises(BudgetError, match="other records"):
+            use(open_budget(ledger))
+    assert ledger.read_bytes() == before
 
 
 def test_the_book_in_memory_is_the_book_on_disk(ledger):
-    memory = Budget.in_memory("records", CAP, DELTA)
+    memory = Budget.in_memory(CAP, DELTA)
     for i in range(3):
-        memory.charge(event(i), f"run/{i}")
+        memory.charge(event(i), f"run/{i}", RECORDS)
     assert memory.head_digest == open_budget(ledger).head_digest
     assert memory.charges == open_budget(ledger).charges
 
@@ -98,8 +105,8 @@ def test_the_book_in_memory_is_the_book_on_disk(ledger):
 def test_parties_that_write_numbers_differently_get_the_same_head():
     heads = set()
     for kind in (int, float):
-        budget = Budget.in_memory("records", kind(8), DELTA)
-        budget.charge(Event("x", kind(2), kind(20), "records"), "k")
+        budget = Budget.in_memory(kind(8), DELTA)
+        budget.charge(Event("x", kind(2), kind(20), RECORDS.digest), "k", RECORDS)
         heads.add(budget.head_digest)
     assert len(heads) == 1
 
@@ -143,14 +150,18 @@ def test_damage_is_noticed_and_refused_until_it_is_mended(ledger, kind):
     ledger.write_bytes(bad)
     with pytest.raises(LedgerError, match="nothing was charged; do not delete it, bring back the last good copy"):
         open_budget(ledger)
-    for use in (lambda: budget.charge(event(3), "run/3"), lambda: budget.ask(event(3)), lambda: budget.head_digest):
+    for use in (
+        lambda: budget.charge(event(3), "run/3", RECORDS),
+        lambda: budget.ask(event(3), RECORDS),
+        lambda: budget.head_digest,
+    ):
         with pytest.raises(LedgerError):
             use()
     with pytest.raises(LedgerError):
         read_ledger(ledger)
     assert ledger.read_bytes() == bad, "what is damaged is left as evidence"
     ledger.write_bytes(good)
-    assert budget.charge(event(3), "run/3").allowed
+    assert budget.charge(event(3), "run/3", RECORDS).allowed
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[]", '{"count": 2}', '{"count": 1, "digest": "00"}'])
@@ -170,14 +181,14 @@ def test_a_missing_ledger_beside_its_head_is_no_fresh_start(ledger):
 def test_a_head_one_line_behind_is_what_a_crash_leaves_and_the_line_counts(ledger):
     head = ledger.with_name("ledger.jsonl.head")
     old = head.read_text()
-    open_budget(ledger).charge(event(3), "run/3")
+    open_budget(ledger).charge(event(3), "run/3", RECORDS)
     new = head.read_text()
     head.write_text(old)
     assert [e.name for e in open_budget(ledger).events][-1] == "sketch-3"
     assert head.read_text() == new, "and the head is moved up"
     head.write_text(old)
     open_budget(ledger)
-    open_budget(ledger).charge(event(4), "run/4")
+    open_budget(ledger).charge(event(4), "run/4", RECORDS)
     head.write_text(old)
     with pytest.raises(LedgerError, match="too old"):
         open_budget(ledger)
@@ -187,11 +198,11 @@ def test_what_is_not_noticed_is_what_the_docstring_says(ledger):
     """Both files set back together: only another party's ledger shows it."""
     head = ledger.with_name("ledger.jsonl.head")
     old = ledger.read_bytes(), head.read_bytes()
-    peer = Budget.in_memory("records", CAP, DELTA)
+    peer = Budget.in_memory(CAP, DELTA)
     for i in range(3):
-        peer.charge(event(i), f"run/{i}")
+        peer.charge(event(i), f"run/{i}", RECORDS)
     for budget in (open_budget(ledger), peer):
-        budget.charge(event(3), "run/3")
+        budget.charge(event(3), "run/3", RECORDS)
     assert open_budget(ledger).head_digest == peer.head_digest
     ledger.write_bytes(old[0])
     head.write_bytes(old[1])
@@ -202,13 +213,13 @@ def test_what_is_not_noticed_is_what_the_docstring_says(ledger):
 def test_a_half_written_new_file_is_ignored(ledger):
     ledger.with_name("ledger.jsonl.new").write_text('{"index": 0')
     ledger.with_name("ledger.jsonl.head.new").write_text("{")
-    assert open_budget(ledger).charge(event(3), "run/3").allowed
+    assert open_budget(ledger).charge(event(3), "run/3", RECORDS).allowed
 
 
 def test_a_link_leads_to_the_same_ledger_not_to_a_second_one(ledger, tmp_path):
     link = tmp_path / "link.jsonl"
     link.symlink_to(ledger)
-    open_budget(link).charge(event(3), "run/3")
+    open_budget(link).charge(event(3), "run/3", RECORDS)
     assert link.is_symlink() and len(open_budget(ledger).events) == 4
 
 
@@ -227,12 +238,12 @@ def test_a_full_disk_charges_nothing_or_all_of_it(ledger, limit):
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
         with pytest.raises(LedgerError, match="release nothing"):
-            budget.charge(event(3), "run/3")
+            budget.charge(event(3), "run/3", RECORDS)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, handler)
     assert ledger.read_bytes() == before
-    assert budget.charge(event(3), "run/3").allowed, "and it goes on when there is room"
+    assert budget.charge(event(3), "run/3", RECORDS).allowed, "and it goes on when there is room"
 
 
 def test_a_charge_is_on_the_disk_before_it_returns(ledger, monkeypatch):
@@ -251,13 +262,14 @@ def test_a_charge_is_on_the_disk_before_it_returns(ledger, monkeypatch):
     budget = open_budget(ledger)
     monkeypatch.setattr(os, "fsync", seen_fsync)
     monkeypatch.setattr(os, "replace", seen_replace)
-    budget.charge(event(3), "run/3")
+    budget.charge(event(3), "run/3", RECORDS)
     files = ("ledger.jsonl", "ledger.jsonl.head")
     assert calls == [c for f in files for c in (f"content of {f}.new", f"name of {f}", "folder")]
 
 
 def test_files_are_for_their_owner_alone(ledger):
-    assert {p.stat().st_mode & 0o777 for p in ledger.parent.iterdir()} == {0o600}
+    assert {p.stat().st_mode & 0o777 for p in ledger.parent.rglob("*") if p.is_file()} == {0o600}
+    assert len([p for p in ledger.parent.rglob("*") if p.is_file()]) == 4, "ledger, head, lock, one set"
 
 
 def test_a_chain_that_holds_but_makes_no_sense_is_refused():
@@ -267,22 +279,25 @@ def test_a_chain_that_holds_but_makes_no_sense_is_refused():
             entries.append(chained(entries, content))
         return entries
 
-    terms = {"kind": "terms", "version": 1, "records": "records", "epsilon": 8.0, "delta": DELTA}
+    terms = {"kind": "terms", "version": 2, "epsilon": 8.0, "delta": DELTA}
     charge = {"kind": "charge", "key": "k", "event": event().to_dict()}
-    assert len(read_account(book(terms, charge))[1]) == 1
+    sets = MemorySets()
+    sets.keep(RECORDS)
+    assert len(read_account(book(terms, charge), sets).charges) == 1
     for bad in (
         book(),
         book(charge),
-        book({**terms, "version": 2}),
+        book({**terms, "version": 1}),
+        book({**terms, "version": 3}),
         book({**terms, "epsilon": -1}),
         book(terms, {"kind": "gift"}),
         book(terms, terms),
         book(terms, charge, charge),
-        book(terms, {**charge, "event": event(records="other").to_dict()}),
+        book(terms, {**charge, "event": event(records=OTHERS).to_dict()}),
         book(terms, {**charge, "event": {**event().to_dict(), "sigma": float("inf")}}),
     ):
         with pytest.raises(LedgerError, match="nothing was charged"):
-            read_account(bad)
+            read_account(bad, sets)
 
 
 REQUESTS = st.lists(st.tuples(st.floats(0.3, 12), st.integers(1, 6), st.just(1.0)), max_size=14)
@@ -292,14 +307,14 @@ SAMPLED = st.tuples(st.floats(0.8, 3), st.integers(1, 60), st.just(0.1))
 @settings(max_examples=30, deadline=None)
 @given(requests=REQUESTS, cap=st.floats(0.5, 12), data=st.data())
 def test_no_sequence_of_requests_spends_more_than_the_cap(requests, cap, data):
-    budget, paid = Budget.in_memory("records", cap, DELTA), []
+    budget, paid = Budget.in_memory(cap, DELTA), []
     requests = [*requests, data.draw(SAMPLED)]
     for number, (multiplier, count, sampling) in enumerate(requests):
         key = f"k{data.draw(st.integers(0, number))}"
-        asked = Event("x", 1.0, multiplier, "records", count=count, sampling=sampling)
+        asked = Event("x", 1.0, multiplier, RECORDS.digest, count=count, sampling=sampling, added=0.5)
         known = key in [c.key for c in budget.charges]
         try:
-            quote = budget.charge(asked, key)
+            quote = budget.charge(asked, key, RECORDS)
             assert quote.allowed
             paid += [] if known else [asked]
         except BudgetError:
@@ -315,7 +330,7 @@ def test_threads_that_charge_at_once_never_spend_more_than_the_cap(tmp_path):
         budget = open_budget(path)
         for i in range(4):
             try:
-                budget.charge(event(i), f"{name}/{i}")
+                budget.charge(event(i), f"{name}/{i}", RECORDS)
                 paid.append((name, i))
             except BudgetError:
                 refused.append((name, i))
@@ -329,18 +344,139 @@ def test_threads_that_charge_at_once_never_spend_more_than_the_cap(tmp_path):
     assert epsilon_of(open_budget(path).events, DELTA) <= CAP
 
 
-def test_lines_from_before_sampling_still_verify_and_count_in_full(tmp_path):
+def test_a_ledger_of_another_version_says_so_and_is_left_alone(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    old = {k: v for k, v in Event("sketch-0", 1.0, MULTIPLIER, "records").to_dict().items() if k != "sampling"}
-    ledger = FileLedger(path)
-    with ledger.locked() as book:
-        book.append({"kind": "terms", "version": 1, "records": "records", "epsilon": CAP, "delta": DELTA})
-        book.append({"kind": "charge", "key": "old", "event": old})
+    with FileLedger(path).locked() as book:
+        book.append({"kind": "terms", "version": 1, "records": "digest", "epsilon": CAP, "delta": DELTA})
     before = path.read_text()
-    budget = Budget.open(path, "records", CAP, DELTA)
-    assert path.read_text() == before and "sampling" not in before
-    assert [event.sampling for event in budget.events] == [1.0]
-    budget.charge(Event("step", 1.0, MULTIPLIER, "records", sampling=0.25), "new")
-    again = Budget.open(path, "records", CAP, DELTA)
-    assert again.events == (Event.from_dict(old), Event("step", 1.0, MULTIPLIER, "records", sampling=0.25))
-    assert path.read_text().startswith(before), "old lines are left as they are"
+    with pytest.raises(LedgerError, match="version 1, which counted one set of records"):
+        open_budget(path)
+    assert path.read_text() == before
+
+
+def numbered(*tags):
+    return RecordSet(np.array(tags, np.uint64))
+
+
+def test_a_set_of_records_is_its_tags_whatever_their_order_and_shows_none():
+    assert numbered(3, 1, 2) == numbered(1, 2, 2, 3) and len(numbered(1, 2, 2)) == 2
+    assert numbered(3, 1, 2).digest == numbered(1, 2, 3).digest != numbered(1, 2, 4).digest
+    assert repr(numbered(12345)) == "<1 records>" and RecordSet.from_bytes(RECORDS.to_bytes()) == RECORDS
+    for bad in ([], np.arange(3), np.zeros((2, 2), np.uint64), np.array([0.5])):
+        with pytest.raises(ValueError, match="unsigned tag"):
+            RecordSet(bad)
+
+
+def test_one_record_more_or_less_resets_nothing(ledger):
+    """Five releases fit; three were made about the eight records."""
+    grown, shrunk = numbered(*range(9)), numbered(*range(7))
+    budget = open_budget(ledger)
+    for number, records in enumerate((grown, shrunk)):
+        budget.charge(event(3 + number, records=records), f"next/{number}", records)
+    for records in (grown, shrunk, RECORDS, numbered(2), numbered(5, 200)):
+        with pytest.raises(BudgetError, match=r"epsilon would be 8\.9"):
+            budget.charge(event(9, records=records), "one too many", records)
+    late = numbered(8, 300)  # these were part of one release, and of none
+    assert budget.ask(event(9, records=late), late).before == pytest.approx(budget.spent_on(numbered(8)).renyi)
+    assert budget.spent_on(numbered(300)).renyi == 0.0 and budget.spent_on(late).renyi < budget.spent.renyi
+    assert budget.spent == budget.spent_on(numbered(3)) and budget.paid("next/1") and not budget.paid("next/2")
+
+
+def test_sets_without_a_common_record_do_not_add_up(ledger):
+    budget = open_budget(ledger)
+    alone = budget.spent.renyi
+    for i in range(5):
+        budget.charge(event(i, records=OTHERS), f"others/{i}", OTHERS)
+    assert budget.spent_on(RECORDS).renyi == alone < budget.spent_on(OTHERS).renyi == budget.spent.renyi <= CAP
+    both = RecordSet.union([RECORDS, OTHERS])
+    with pytest.raises(BudgetError):
+        budget.charge(event(9, records=both), "both", both)
+    assert budget.charge(event(3), "run/3", RECORDS).allowed, "theirs is not spent"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    charged=st.lists(
+        st.tuples(st.sets(st.integers(0, 9), min_size=1), st.sampled_from([2.0, 3.0, 5.0]), st.sampled_from([1, 2])),
+        max_size=6,
+    ),
+    asked=st.sets(st.integers(0, 12), min_size=1),
+)
+def test_what_a_set_has_spent_is_what_its_dearest_record_has(charged, asked):
+    """Against a loop over records, each composed from the releases it was part of."""
+    budget = Budget.in_memory(1e6, DELTA)
+    for number, (tags, multiplier, copies) in enumerate(charged):
+        records = numbered(*tags)
+        made = Event("x", 1.0, multiplier, records.digest, copies=copies, dealer_copies=2 - copies, added=0.6)
+        budget.charge(made, f"k{number}", records)
+    events = budget.events
+
+    def dearest(tags, reading, more=()):
+        lists = [[e for e, (t, *_) in zip(events, charged, strict=True) if tag in t] for tag in tags]
+        return max(reading([*each, *more], DELTA) for each in lists)
+
+    records = numbered(*asked)
+    new = Event("new", 1.0, 4.0, records.digest)
+    quote = budget.ask(new, records)
+    assert quote.before == dearest(asked, epsilon_of) and quote.after == dearest(asked, epsilon_of, [new])
+    assert epsilon_of(budget.account.dearest(records), DELTA) == quote.before
+    everyone = set().union(*(tags for tags, *_ in charged)) or {0}
+    for reading in (epsilon_of, epsilon_added, epsilon_against_dealer):
+        assert budget.account.most(reading) == dearest(everyone, reading)
+
+
+def test_memberships_are_counted_by_kind():
+    first, second, third = numbered(1, 2, 3), numbered(2, 3, 4), numbered(3, 9)
+    found = memberships(numbered(1, 2, 3, 5), [[first, second], [third]])
+    assert found.tolist() == [[0, 0], [1, 0], [2, 0], [2, 1]]
+
+
+DAMAGED_SET = {
+    "missing": lambda path: path.unlink(),
+    "emptied": lambda path: path.write_bytes(b""),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-8]),
+    "torn": lambda path: path.write_bytes(path.read_bytes()[:-3]),
+    "another record": lambda path: path.write_bytes(numbered(*range(1, 9)).to_bytes()),
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGED_SET)
+def test_a_set_that_is_missing_or_altered_is_refused_until_it_is_mended(ledger, kind):
+    budget, place = open_budget(ledger), ledger.parent / SETS / RECORDS.digest
+    good = place.read_bytes()
+    assert RecordSet.from_bytes(good) == RECORDS
+    DAMAGED_SET[kind](place)
+    for use in (
+        lambda: open_budget(ledger),
+        lambda: budget.charge(event(3), "run/3", RECORDS),
+        lambda: budget.charge(event(3, records=OTHERS), "run/3", OTHERS),
+        lambda: budget.spent,
+    ):
+        with pytest.raises(LedgerError, match=f"{SETS}/{RECORDS.digest[:12]}: .*nothing was charged"):
+            use()
+    place.rmdir() if place.is_dir() else None
+    place.write_bytes(good)
+    assert len(open_budget(ledger).charges) == 3 and budget.charge(event(3), "run/3", RECORDS).allowed
+
+
+def test_a_set_is_on_the_disk_before_the_line_that_names_it(ledger, monkeypatch):
+    named, replace = [], os.replace
+    monkeypatch.setattr(os, "replace", lambda old, new: (named.append(new.name), replace(old, new)))
+    open_budget(ledger).charge(event(3, records=OTHERS), "run/3", OTHERS)
+    assert named == [OTHERS.digest, "ledger.jsonl", "ledger.jsonl.head"]
+
+
+def test_a_line_of_another_ledger_is_taken_over_only_for_own_records(ledger):
+    """The line that would follow here, about records that this party cannot make from its ids."""
+    peer = Budget.in_memory(CAP, DELTA)
+    for i in range(3):
+        peer.charge(event(i), f"run/{i}", RECORDS)
+    peer.charge(event(3, records=OTHERS), "run/3", OTHERS)
+    budget = open_budget(ledger)
+    with pytest.raises(BudgetError, match="records that this one does not have"):
+        budget.catch_up(peer.last_line, [RECORDS])
+    assert len(budget.charges) == 3
+    budget.catch_up(peer.last_line, [OTHERS])
+    assert budget.head_digest == peer.head_digest
+    assert Budget.open(ledger, CAP, DELTA).spent_on(OTHERS).renyi == peer.spent_on(OTHERS).renyi

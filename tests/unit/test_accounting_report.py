@@ -4,27 +4,37 @@ import json
 import math
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from accounting.accountant import OpacusAccountant
 from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
-from accounting.events import Event
+from accounting.events import Event, Sensitivity
 from accounting.plots import cost_plot, left_plot, running_plot
+from accounting.records import RecordSet
 from accounting.report import Notes, build_report, to_html, to_markdown
 from launch.privacy_report import main
+from secure_sccvfl.noise import noised_event
 
 CAP, DELTA = 8.0, 1e-5
 MULTIPLIER = noise_multiplier(CAP, DELTA, 5)
-SKETCH = math.sqrt(19)
+RECORDS, OTHERS = (RecordSet(np.arange(low, low + 8, dtype=np.uint64)) for low in (0, 100))
+
+
+def sketch(i, kind="dealer+holder", records=RECORDS):
+    return noised_event(
+        f"sketch-{i}", Sensitivity.of_counts(math.sqrt(19)), MULTIPLIER, kind, 3, records.digest, refresh=i
+    )
 
 
 def fill(path, releases=4):
-    budget = Budget.open(path, "records", CAP, DELTA)
+    budget = Budget.open(path, CAP, DELTA)
     for i in range(releases):
-        budget.charge(Event(f"sketch-{i}", SKETCH, SKETCH * MULTIPLIER, "records", refresh=i), f"run/{i}")
+        budget.charge(sketch(i), f"run/{i}", RECORDS)
     return budget
 
 
@@ -49,7 +59,7 @@ def run(made, tmp_path):
 
 def test_the_figures_are_those_of_the_ledger(made):
     report = json.loads((made / "privacy_budget.json").read_text())
-    spent = Budget.open(made / "party-0" / "ledger.jsonl", "records", CAP, DELTA).spent
+    spent = Budget.open(made / "party-0" / "ledger.jsonl", CAP, DELTA).spent
     assert (report["epsilon_rdp"], report["epsilon_pld"]) == (spent.renyi, spent.pld)
     assert (report["cap"], report["delta"]) == (CAP, DELTA)
     assert report["remaining"] == pytest.approx(CAP - spent.renyi)
@@ -111,20 +121,23 @@ def test_the_page_stands_alone_and_says_what_is_covered_and_what_not(made):
         for said in (
             "What it does not cover",
             "its predictions",
-            "lack the dealer",
-            "adding or removing any one record",
+            "they lack both",
+            "replacing any one record by any other",
+            "For one record added or removed",
+            "Against a dealer who later reads what was released",
         ):
             assert said in words
     assert "to &lt;judge&gt; the model" in page and "<judge>" not in page
 
 
 def test_a_report_of_nothing_and_one_of_other_releases():
-    empty = Budget.in_memory("records", CAP, DELTA)
-    report = build_report(empty.terms, empty.charges)
+    empty = Budget.in_memory(CAP, DELTA)
+    report = build_report(empty.account)
     assert report["epsilon_rdp"] == report["epsilon_pld"] == 0 and report["remaining"] == CAP
     assert "Nothing was released" in to_markdown(report) and "Nothing was released" in to_html(report)
-    empty.charge(Event("<script>a name</script>", 0.3, 3.0, "records", count=10, sampling=0.1), "k")
-    report = build_report(empty.terms, empty.charges, Notes("dealer"))
+    named = Event("<script>a name</script>", 0.3, 3.0, RECORDS.digest, count=10, sampling=0.1)
+    empty.charge(named, "k", RECORDS)
+    report = build_report(empty.account, Notes("dealer"))
     assert report["paper"] is None and "must be kept from the dealer" in to_html(report)
     assert "<script" not in to_html(report) and to_html(report).count("&lt;script&gt;a name") >= 2
     assert "10 at sampling 0.1" in to_markdown(report)
@@ -146,6 +159,9 @@ def test_plots_hold_any_number_of_releases(count):
 def test_one_ledger_can_be_read_alone_and_a_missing_head_is_said(run, tmp_path, capsys):
     copy = tmp_path / "copy.jsonl"
     shutil.copy(run / "party-1" / "ledger.jsonl", copy)
+    assert main([str(copy), "--out", str(tmp_path / "out"), "--quiet"]) == 3
+    assert f"sets/{RECORDS.digest[:12]}: is missing" in capsys.readouterr().err
+    shutil.copytree(run / "party-1" / "sets", tmp_path / "sets")
     assert main([str(copy), "--out", str(tmp_path / "out"), "--quiet"]) == 0
     assert "no .head beside the ledger" in capsys.readouterr().err
     assert {p.suffix for p in (tmp_path / "out").iterdir()} == {".json", ".md", ".html"}
@@ -182,17 +198,51 @@ def test_wrong_use_is_said_in_one_line(run, tmp_path, capsys):
 
 
 def test_sampled_steps_are_one_line_and_what_the_dealer_knows_is_said(tmp_path):
-    path = tmp_path / "ledger.jsonl"
-    budget = Budget.open(path, "records", CAP, DELTA)
+    budget = Budget.open(tmp_path / "ledger.jsonl", CAP, DELTA)
+    moved = Sensitivity.of_any(1.7, 2.0**-44)
     for i in range(6):
-        budget.charge(Event(f"dp gradient-{i}", 1.7, 4.0, "records", refresh=i, sampling=0.25), f"run/{i}")
-    budget.charge(Event("sketch-0", SKETCH, SKETCH * 3, "records"), "run/sketch")
-    report = build_report(budget.terms, budget.charges, Notes("dealer+holder"))
+        step = noised_event(f"dp gradient-{i}", moved, 2.4, "dealer+holder", 3, RECORDS.digest, i, 0.25)
+        budget.charge(step, f"run/{i}", RECORDS)
+    budget.charge(replace(sketch(0), sigma=15.0), "run/sketch", RECORDS)
+    report = build_report(budget.account, Notes("dealer+holder"))
     assert [(r["name"], r["count"]) for r in report["releases"]] == [("dp gradient", 6), ("sketch-0", 1)]
-    assert report["epsilon_rdp"] == budget.spent.renyi < report["epsilon_batches_known"]
+    assert report["epsilon_rdp"] == budget.spent.renyi < report["epsilon_batches_known"] < report["epsilon_dealer"]
     assert report["accountants_agree"]
     for text in (to_markdown(report), to_html(report)):
-        assert f"epsilon {report['epsilon_batches_known']:.3f} holds against it" in text
-    plain = build_report(budget.terms, budget.charges[-1:], Notes("dealer+holder"))
+        assert f"Against one who knows, epsilon {report['epsilon_batches_known']:.3f} holds" in text
+        assert f"who reads what was released, epsilon {report['epsilon_dealer']:.3f} holds" in text
+    plain = build_report(replace(budget.account, charges=budget.charges[-1:]), Notes("dealer+holder"))
     assert plain["sampled"] is None and plain["epsilon_batches_known"] == plain["epsilon_rdp"]
     assert "sample" not in to_markdown(plain)
+
+
+def test_what_holds_beside_the_deciding_figure_is_said(made):
+    """The cap of 8 is for a replaced record against parties without s. One copy alone would be 12.18."""
+    report = json.loads((made / "privacy_budget.json").read_text())
+    whole = build_report(fill(made.parent / "whole" / "ledger.jsonl", 5).account)
+    assert report["neighbours"] == "one record replaced by another"
+    assert report["epsilon_added"] < report["epsilon_rdp"] < report["epsilon_dealer"]
+    assert whole["epsilon_rdp"] == pytest.approx(8, abs=1e-4)
+    assert whole["epsilon_dealer"] == pytest.approx(12.18, abs=0.01)
+    assert whole["epsilon_added"] == pytest.approx(5.33, abs=0.01)
+    first = report["releases"][0]
+    assert first["copies"] == 2 and first["dealer_copies"] == 1 and first["records"] == RECORDS.digest
+    assert first["sensitivity"] == pytest.approx(math.sqrt(38)) and first["added"] == pytest.approx(math.sqrt(19))
+    assert report["sets"] == [{"records": RECORDS.digest, "size": 8}]
+    budget = Budget.in_memory(CAP, DELTA)
+    budget.charge(sketch(0, "dealer"), "k", RECORDS)
+    alone = build_report(budget.account, Notes("dealer"))
+    assert alone["epsilon_dealer"] is None
+    for text in (to_markdown(alone), to_html(alone)):
+        assert "reads what was released, nothing holds" in text and re.search(r"what was released:\s+none", text)
+
+
+def test_releases_about_other_records_add_nothing_to_those_who_were_in_none():
+    budget = Budget.in_memory(CAP, DELTA)
+    for i, records in enumerate((RECORDS, OTHERS, RecordSet.union([RECORDS, OTHERS]))):
+        budget.charge(sketch(i, records=records), f"run/{i}", records)
+    report = build_report(budget.account)
+    costs = [r["cost"] for r in report["releases"]]
+    assert costs[0] > 0 and costs[1] == 0 and costs[2] > 0
+    assert report["epsilon_rdp"] == budget.spent.renyi and report["what_if"]["made"] == 2
+    assert report["what_if"]["more_at_this_noise"] == 3

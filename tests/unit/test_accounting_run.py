@@ -10,16 +10,20 @@ import pytest
 
 from accounting.budget import Budget, BudgetError
 from accounting.calibration import noise_multiplier
-from accounting.events import Event
+from accounting.events import Event, Sensitivity
+from accounting.records import RecordSet
 from launch.privacy_report import main
 from protocols.config import ConfigError
 from protocols.releases import ReleasePlan
-from secure_sccvfl.charging import Charger, records_digest
+from secure_sccvfl.budgets import keep_copy, open_budget
+from secure_sccvfl.charging import Charger
 from secure_sccvfl.data import load
+from secure_sccvfl.gradient_modes import run_multiplier
 from secure_sccvfl.parties import make_parties
+from secure_sccvfl.record_tags import record_key
+from secure_sccvfl.release_plan import sealed_plan
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.secure_statistics import SecureStatistics
-from secure_sccvfl.train_job import open_budget
 from tests.harness import run_session
 from tests.unit.test_accounting import replay
 
@@ -31,6 +35,14 @@ HOLDER = [party.name for party in GERMAN.parties].index(PROTECTED.holder)
 COLUMNS = {party.rank: {k: v.shape[1] for k, v in party.bins().items()} for party in PARTIES}
 COUNTS = [len(PROTECTED.groups)]
 NAMES = [f"sketch-{i}" for i in range(ROUNDS + 1)]
+RECORDS, OTHERS = (RecordSet(np.arange(low, low + 4, dtype=np.uint64)) for low in (0, 2))
+
+
+def about(records, number):
+    return Event(f"sketch-{number}", 1.0, 4.0, records.digest, refresh=number)
+
+
+EVENT = about(RECORDS, 0)
 
 
 def spend(folder):
@@ -38,8 +50,9 @@ def spend(folder):
 
     def job(session):
         ledger = folder / f"party-{session.rank}" / "ledger.jsonl"
-        budget = Budget.open(ledger, "german", CAP, DELTA, len(PROTECTED.codes))
-        charger = Charger(session, budget, noise_multiplier(CAP, DELTA, ROUNDS), "run")
+        budget = Budget.open(ledger, CAP, DELTA, len(PROTECTED.codes))
+        records = record_key(session, ledger.parent).tags(GERMAN.ids)
+        charger = Charger(session, budget, noise_multiplier(CAP, DELTA, ROUNDS), "run", records)
         statistics = SecureStatistics(session, COLUMNS, [HOLDER], len(PROTECTED.codes), charger)
         groups = [PROTECTED.codes if session.rank == HOLDER else None]
         own = PARTIES[session.rank].bins()
@@ -73,47 +86,98 @@ def test_a_run_with_four_refreshes_writes_the_report_that_its_ledger_gives(tmp_p
         assert report["epsilon_pld"] == pytest.approx(pld, rel=1e-3)
 
 
-def test_another_name_of_the_description_is_not_another_budget(tmp_path):
-    """Two descriptions of the same records, for two tasks say, spend from one ledger."""
-    options, session = (
-        RunOptions(dataset=str(tmp_path / "a.toml"), pooled=False),
-        SimpleNamespace(rank=1, folder=None),
-    )
-    records = records_digest(["1", "2"])
-    budget, path = open_budget(options, session, "default", records, 500)
-    budget.charge(Event("sketch-0", 1.0, 5.0, records), "run sketch-0")
-    again, same = open_budget(options, session, "churn", records, 500)
+@pytest.mark.parametrize("conditional", [False, True])
+@pytest.mark.parametrize("source", ["tables", "moments"])
+@pytest.mark.parametrize("refreshes", [0, 4])
+def test_the_budget_is_planned_for_the_releases_that_the_plan_charges(conditional, source, refreshes):
+    options = RunOptions(conditional=conditional, source=source, refreshes=refreshes)
+    plan = sealed_plan(options.scheme(3), options)
+    events = {release.event for release in plan.releases.values() if release.event is not None}
+    assert len(events) == options.charged == options.train_config().charged
+    simulated = options.simulated_budget(3)
+    assert simulated.releases == options.charged and simulated.multiplier == run_multiplier(options)
+
+
+def test_a_consortium_has_one_ledger_whatever_its_data_are_called(tmp_path):
+    """Two descriptions, for two tasks say, spend from one ledger; the evaluation's lies beside it."""
+    session = SimpleNamespace(rank=1, folder=None)
+    options = RunOptions(dataset=str(tmp_path / "a.toml"), pooled=False)
+    budget, path = open_budget(options, session, CAP, DELTA, 500)
+    assert path == tmp_path / "sccvfl-ledgers" / "party-1" / "ledger.jsonl"
+    budget.charge(EVENT, "run sketch-0", RECORDS)
+    again, same = open_budget(replace(options, dataset=str(tmp_path / "b.toml")), session, CAP, DELTA, 500)
     assert same == path and len(again.charges) == 1
-    assert not open_budget(options, session, "churn", records_digest(["1", "3"]), 500)[0].charges
-    (tmp_path / "sccvfl-ledgers" / f"churn-{records[:12]}").mkdir()
-    with pytest.raises(ConfigError, match="two ledgers"):
-        open_budget(options, session, "churn", records, 500)
+    other, beside = open_budget(options, session, 2.0, DELTA, 500, "evaluation.jsonl")
+    assert beside == path.with_name("evaluation.jsonl") and not other.charges
+    with pytest.raises(ConfigError, match="at most 1/n"):
+        open_budget(options, session, CAP, DELTA, 10**6)
+    with pytest.raises(ConfigError, match="needs a folder"):
+        open_budget(RunOptions(), session, CAP, DELTA, 500)
+
+
+def test_ledgers_of_version_1_are_not_passed_over(tmp_path):
+    old = tmp_path / "sccvfl-ledgers" / "loans-0123456789ab" / "party-1"
+    old.mkdir(parents=True)
+    (old / "ledger.jsonl").write_text("{}\n")
+    options = RunOptions(dataset=str(tmp_path / "a.toml"), pooled=False)
+    with pytest.raises(ConfigError, match="loans-0123456789ab in sccvfl-ledgers is a ledger of version 1"):
+        open_budget(options, SimpleNamespace(rank=1, folder=None), CAP, DELTA, 500)
+
+
+def test_a_copy_of_a_ledger_has_what_its_report_needs(tmp_path):
+    ledger, run = tmp_path / "ledgers" / "ledger.jsonl", tmp_path / "run"
+    Budget.open(ledger, CAP, DELTA).charge(EVENT, "k", RECORDS)
+    Budget.open(ledger.with_name("evaluation.jsonl"), CAP, DELTA).charge(
+        replace(EVENT, records=OTHERS.digest), "k", OTHERS
+    )
+    run.mkdir()
+    keep_copy(ledger, run)
+    found = {str(p.relative_to(run)): p.stat().st_mode & 0o777 for p in run.rglob("*") if p.is_file()}
+    assert found == dict.fromkeys(["ledger.jsonl", "ledger.jsonl.head", f"sets/{RECORDS.digest}"], 0o600)
+    assert Budget.open(run / "ledger.jsonl", CAP, DELTA).spent == Budget.open(ledger, CAP, DELTA).spent
+    keep_copy(ledger, ledger.parent)
 
 
 def test_a_charge_that_a_fault_cut_short_is_counted_by_all_when_they_go_on(tmp_path):
     """Parties 0 and 2 had charged when party 1 died: its ledger takes the line over, and all are equal again."""
-    line = Event("sketch-0", 1.0, 4.0, "german")
 
     def job(session):
-        budget = Budget.open(tmp_path / f"{session.rank}.jsonl", "german", CAP, DELTA)
-        budget.charge(line, "run sketch-0")
+        budget = Budget.open(tmp_path / f"{session.rank}" / "ledger.jsonl", CAP, DELTA)
+        budget.charge(EVENT, "run sketch-0", RECORDS)
         if session.rank != 1:
-            budget.charge(replace(line, name="sketch-1", refresh=1), "run sketch-1")
-        charger = Charger(session, budget, 4.0, "again")
+            budget.charge(about(OTHERS, 1), "run sketch-1", OTHERS)
+        charger = Charger(session, budget, 4.0, "again", OTHERS)
         told = [charger.catch_up(), charger.catch_up()]
-        charger.charge("sketch-2", 1.0)
-        return told, budget.head_digest, len(budget.charges)
+        charger.charge("sketch-2", Sensitivity.of_counts(1.0))
+        return told, budget.head_digest, len(budget.charges), budget.spent_on(OTHERS).renyi
 
     results = run_session(job, 3)
     assert [told for told, *_ in results] == [[True, False]] * 3
-    assert len({head for _, head, _ in results}) == 1 and {count for *_, count in results} == {3}
+    assert len({head for _, head, *_ in results}) == 1 and {count for _, _, count, _ in results} == {3}
+    assert len({spent for *_, spent in results}) == 1
+
+
+def test_a_charge_about_records_that_a_party_does_not_have_is_not_taken_over(tmp_path):
+    def job(session):
+        budget = Budget.open(tmp_path / f"{session.rank}" / "ledger.jsonl", CAP, DELTA)
+        if session.rank != 1:
+            budget.charge(about(OTHERS, 0), "run sketch-0", OTHERS)
+        try:
+            Charger(session, budget, 4.0, "again", RECORDS).catch_up()
+        except BudgetError as error:
+            return str(error), len(budget.charges)
+        return "", len(budget.charges)
+
+    first, second, third = run_session(job, 3)
+    assert first == third == ("", 1)
+    assert "records that this one does not have" in second[0] and second[1] == 0
 
 
 def test_ledgers_that_differ_otherwise_are_left_as_they_are(tmp_path):
     def job(session):
-        budget = Budget.open(tmp_path / f"{session.rank}.jsonl", "german", CAP, DELTA)
+        budget = Budget.open(tmp_path / f"{session.rank}" / "ledger.jsonl", CAP, DELTA)
         for number in range(3 if session.rank else 1):  # two lines apart
-            budget.charge(Event(f"sketch-{number}", 1.0, 4.0, "german"), f"run {number}")
-        return Charger(session, budget, 4.0, "again").catch_up(), len(budget.charges)
+            budget.charge(about(RECORDS, number), f"run {number}", RECORDS)
+        return Charger(session, budget, 4.0, "again", RECORDS).catch_up(), len(budget.charges)
 
     assert run_session(job, 3) == [(True, 1), (True, 3), (True, 3)]

@@ -59,6 +59,8 @@ def bad_columns(kind):
         columns["a"][2, 0] = np.nan
     elif kind == "not a whole number":
         columns["a"][2, 0] = 0.25
+    elif kind == "a negative number":
+        columns["b"][2] = -columns["b"][2]
     elif kind == "too long a row":
         columns["b"][2] = 1.0
     elif kind == "too few rows":
@@ -79,6 +81,7 @@ def bad_columns(kind):
     [
         "NaN",
         "not a whole number",
+        "a negative number",
         "too long a row",
         "too few rows",
         "an empty group",
@@ -89,10 +92,10 @@ def bad_columns(kind):
 )
 def test_bad_input_is_refused_and_nothing_is_charged(kind):
     columns, groups, noise = bad_columns(kind)
-    with pytest.raises(ValueError, match=r"record|NaN|whole|delta|holder|group"):
+    with pytest.raises(ValueError, match=r"record|NaN|whole|negative|delta|holder|group"):
         PlainEngine(noise).group_sums(columns, [groups], [2], "sketch-0", np.sqrt(2))
     assert not noise.charges and not noise.account.events
-    if kind != "not a whole number":
+    if kind not in ("not a whole number", "a negative number"):
         with pytest.raises(ValueError, match=r"record|NaN|whole|delta|holder|group"):
             PlainEngine(noise).residual_dependence(columns, [groups], [2], "residuals")
         assert not noise.account.events

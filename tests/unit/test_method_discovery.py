@@ -6,6 +6,7 @@ from dp_accounting import GaussianDpEvent
 from dp_accounting.rdp import RdpAccountant
 from scipy.stats import spearmanr
 
+from accounting.events import Sensitivity
 from secure_sccvfl.data import Protected, load
 from secure_sccvfl.discovery import (
     DiscoveryConfig,
@@ -69,7 +70,7 @@ def test_five_refreshes_end_at_the_noise_of_one_release_of_the_whole_budget():
             a.merged(b)
             for a, b in zip(merged, release_sketches(engine, parties, data.protected, str(i), FEATURES), strict=True)
         )
-    once = GaussianNoise(Budget(releases=1), 1).deviation(np.sqrt(19))
+    once = GaussianNoise(Budget(releases=1), 1).deviation(Sensitivity.of_counts(np.sqrt(19)))
     assert merged[0].deviation == pytest.approx(once, rel=0.02) and merged[0].releases == 5
 
 
@@ -79,7 +80,7 @@ def test_noisy_scores_keep_the_order_of_the_noise_free_ones():
     names = sorted(truth)
     agreement = []
     for seed in range(20):
-        noise = GaussianNoise(Budget(releases=1, copies=1), seed)
+        noise = GaussianNoise(Budget(releases=1), seed)
         noisy = release_sketches(PlainEngine(noise), parties, data.protected, "s", FEATURES)[0].tables
         agreement.append(spearmanr([table_score(truth[k]) for k in names], [table_score(noisy[k]) for k in names])[0])
     assert np.mean(agreement) > 0.85
@@ -92,22 +93,24 @@ def test_the_budget_is_what_the_accountant_says_and_is_not_exceeded():
     assert accountant.get_epsilon(budget.delta) == pytest.approx(8.0, abs=0.01)
     noise = GaussianNoise(budget, 0)
     for i in range(5):
-        noise.release({"a": np.zeros(3)}, str(i), 1.0)
+        noise.release({"a": np.zeros(3)}, str(i), Sensitivity.of_counts(1.0))
     with pytest.raises(BudgetError, match="the cap is 8"):
-        noise.release({"a": np.zeros(3)}, "one too many", 1.0)
+        noise.release({"a": np.zeros(3)}, "one too many", Sensitivity.of_counts(1.0))
     assert len(noise.charges) == 5 and noise.charges[-1].epsilon_after <= 8.01
 
 
 @pytest.mark.parametrize("factor", [1.0, 2 / 3, 3 / 2])
 def test_the_noise_has_the_scale_that_is_charged(factor):
     noise = GaussianNoise(Budget(), 7)
-    drawn = noise.release({"a": np.zeros(4000)}, "x", 3.0)["a"]
+    drawn = noise.release({"a": np.zeros(4000)}, "x", Sensitivity.of_counts(3.0))["a"]
     expected = factor * 3.0 * noise.budget.multiplier * np.sqrt(2)
     far = abs(drawn.std() / expected - 1) > 4 / np.sqrt(2 * 4000)
     assert far == (factor != 1.0)
 
 
-@pytest.mark.parametrize("bad", [{"epsilon": 0}, {"delta": 0}, {"delta": 1.0}, {"releases": 0}, {"copies": 0}])
+@pytest.mark.parametrize(
+    "bad", [{"epsilon": 0}, {"delta": 0}, {"delta": 1.0}, {"releases": 0}, {"noise": "all-parties", "parties": 0}]
+)
 def test_a_bad_budget_is_refused(bad):
     with pytest.raises(ValueError, match="must"):
         Budget(**bad)

@@ -22,7 +22,7 @@ GERMAN = load("german")
 def fit(data, seed=0, config=None, split=None, **more):
     config = TrainConfig() if config is None else config
     split = make_split(data, "iid", seed) if split is None else split
-    budget = Budget(releases=config.refreshes + 1 + config.discovery.conditional)
+    budget = Budget(releases=config.charged)
     engine = PlainEngine(GaussianNoise(budget, seed))
     return train(engine, data, split, config, seed, **more), split
 
@@ -151,7 +151,7 @@ def test_several_protected_attributes_share_one_release_and_are_all_made_consist
     assert {s.attribute for s in model.sketches} == {"s0", "s1"}
     assert set(model.generators) == {"s0", "s1"}
     assert len(model.engine.noise.charges) == 5
-    assert model.engine.noise.charges[0].sensitivity == pytest.approx(np.sqrt(len(data.features) * 2))
+    assert model.engine.noise.charges[0].sensitivity == pytest.approx(np.sqrt(2 * len(data.features) * 2))
 
 
 def test_several_groups():

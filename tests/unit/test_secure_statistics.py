@@ -82,7 +82,7 @@ def test_a_release_of_some_features_with_other_columns():
 
     def job(session, statistics, budget):
         own = {
-            k: np.tile(np.array([[1024, 7, -3]]), (group.rows, 1)) for k in widths if k in group.columns[session.rank]
+            k: np.tile(np.array([[1024, 7, 3]]), (group.rows, 1)) for k in widths if k in group.columns[session.rank]
         }
         bound = 1100 * np.sqrt(len(widths) * 2)
         return statistics.group_sums(own, group.held(session.rank), group.counts, "moments", bound, widths)
@@ -90,7 +90,7 @@ def test_a_release_of_some_features_with_other_columns():
     found = group.run(job)
     sizes = np.bincount(group.codes[1])
     assert set(found[0][1]) == {"a"} and found[1] == ({}, {})
-    assert (found[2][1]["d"] == np.outer([1024, 7, -3], sizes)).all()
+    assert (found[2][1]["d"] == np.outer([1024, 7, 3], sizes)).all()
 
 
 @pytest.mark.parametrize("rows", [150, 2000])
@@ -162,7 +162,7 @@ def test_one_ledger_that_refuses_stops_the_release_everywhere_and_the_run_goes_o
 
     def job(session, statistics, budget):
         if session.rank == 2:
-            poor = Budget.in_memory("test records", 0.5, 1e-5)
+            poor = Budget.in_memory(0.5, 1e-5)
             statistics._charger.budget = poor
         with pytest.raises(BudgetError, match="refused by the ledger of party 2"):
             group.sketch(session, statistics)
@@ -182,7 +182,9 @@ def test_what_is_opened_was_charged_and_the_log_names_the_event():
     for log, events in group.run(job, kind=SecureStatistics):
         assert log == ["sketch-0"] * 3
         assert [e.name for e in events] == ["sketch-0"]
-        assert events[0].sensitivity == group.sensitivity and events[0].multiplier == pytest.approx(3.0)
+        assert events[0].added == group.sensitivity and events[0].multiplier == pytest.approx(3.0)
+        assert events[0].sensitivity == pytest.approx(np.sqrt(2) * group.sensitivity) and events[0].copies == 2
+        assert events[0].records == group.records.digest
 
 
 def test_a_ledger_that_changes_after_the_agreement_stops_all_parties(monkeypatch):
@@ -191,7 +193,7 @@ def test_a_ledger_that_changes_after_the_agreement_stops_all_parties(monkeypatch
     def job(session, statistics, budget):
         if session.rank == 0:
 
-            def late(event, key):
+            def late(event, key, records):
                 raise BudgetError("someone was faster")
 
             monkeypatch.setattr(budget, "charge", late)

@@ -1,0 +1,142 @@
+"""What a ledger says: its cap, its charges, and what each record has spent.
+
+A record has spent the composition of the releases it was part of. So sets that overlap add up where they overlap,
+sets that have no record in common do not, and one record more or less resets nothing for the others. A budget is
+about the record that has spent most.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from accounting.accountant import Epsilons, Price, epsilon_of, epsilons, price_of
+from accounting.calibration import check_target
+from accounting.events import Event
+from accounting.ledger import Entry, LedgerError, Sets
+from accounting.records import RecordSet, memberships
+
+VERSION = 2
+Reading = Callable[[Sequence[Event], float], float]
+"""An epsilon of events at this delta."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The cap of every record. The first line of its ledger."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        check_target(self.epsilon, self.delta)
+        for name in ("epsilon", "delta"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One charged release: the event, and the key it is known by."""
+
+    key: str
+    event: Event
+
+
+@dataclass(frozen=True)
+class Account:
+    """A ledger as it stands, with the sets of records that its charges are about."""
+
+    terms: Terms
+    charges: tuple[Charge, ...]
+    sets: Mapping[str, RecordSet] = field(repr=False)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        return tuple(charge.event for charge in self.charges)
+
+    def until(self, number: int) -> Account:
+        """The account after its first charges."""
+        return replace(self, charges=self.charges[:number])
+
+    def histories(self, records: RecordSet | None = None) -> list[tuple[Event, ...]]:
+        """Every different list of releases that a record of this set was part of; without a set, any record charged.
+
+        Lists with the same prices count as one. So do sets that were charged alike, which keeps the number of lists
+        small however many runs there were.
+        """
+        charged: dict[str, list[Event]] = {}
+        for event in self.events:
+            charged.setdefault(event.records, []).append(event)
+        if not charged:
+            return [()]
+        alike: dict[frozenset[tuple[_Kind, int]], list[str]] = {}
+        for digest, events in charged.items():
+            alike.setdefault(_kinds(events), []).append(digest)
+        if records is None:
+            records = RecordSet.union([self.sets[digest] for digest in charged])
+        found = memberships(records, [[self.sets[digest] for digest in same] for same in alike.values()])
+        one_of = [charged[same[0]] for same in alike.values()]
+        return [
+            tuple(event for events, times in zip(one_of, row, strict=True) for event in events * times)
+            for row in found.tolist()
+        ]
+
+    def most(self, reading: Reading) -> float:
+        """The largest reading of any record."""
+        return max(reading(events, self.terms.delta) for events in self.histories())
+
+    def dearest(self, records: RecordSet | None = None) -> tuple[Event, ...]:
+        """The releases of the record that has spent most by the accountant that decides."""
+        return max(self.histories(records), key=lambda events: epsilon_of(events, self.terms.delta))
+
+    def spent(self, records: RecordSet | None = None) -> Epsilons:
+        """Three readings of what the record has spent that has spent most."""
+        return epsilons(self.dearest(records), self.terms.delta)
+
+
+_Kind = tuple[Price, Price, int, int]
+
+
+def _kinds(events: Sequence[Event]) -> frozenset[tuple[_Kind, int]]:
+    """All that any reading of these events depends on."""
+    counts: Counter[_Kind] = Counter()
+    for event in events:
+        counts[price_of(event), price_of(event, "added"), event.copies, event.dealer_copies] += event.count
+    return frozenset(counts.items())
+
+
+def read_account(entries: Sequence[Entry], sets: Sets) -> Account:
+    """The account of a ledger whose chain is intact, or LedgerError where it makes no sense or lacks a set."""
+    if not entries:
+        raise LedgerError("the ledger is empty: nothing was charged to it")
+    try:
+        first, *rest = entries
+        if first["kind"] != "terms":
+            raise ValueError("no terms")
+        if first["version"] != VERSION:
+            raise LedgerError(_other_version(first["version"]))
+        terms = Terms(first["epsilon"], first["delta"])
+        charges = []
+        for entry in rest:
+            if entry["kind"] != "charge":
+                raise ValueError("unknown line")
+            charges.append(Charge(entry["key"], Event.from_dict(entry["event"])))
+    except (ValueError, KeyError, TypeError) as error:
+        raise LedgerError(
+            f"the ledger has a line that is no charge ({type(error).__name__}); nothing was charged"
+        ) from None
+    keys = [charge.key for charge in charges]
+    if len(set(keys)) != len(keys):
+        raise LedgerError("the ledger charges a key twice; nothing was charged")
+    digests = {charge.event.records for charge in charges}
+    return Account(terms, tuple(charges), {digest: sets.load(digest) for digest in sorted(digests)})
+
+
+def _other_version(version: object) -> str:
+    if version == 1:
+        return (
+            "the ledger is of version 1, which counted one set of records and only those added; nothing was charged: "
+            "keep it, read it with the release that made it, and subtract what it spent from the cap of a new folder"
+        )
+    return f"the ledger is of version {version!r}, this program reads version {VERSION}; nothing was charged"

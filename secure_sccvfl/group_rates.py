@@ -1,0 +1,18 @@
+"""Rates of groups that gaps are made of, and how many records each must rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+MIN_GROUP = 20
+"""Least number of records of a group that a rate must rest on, unless said otherwise."""
+RATES = ("positive_rate", "tpr", "fpr")
+DENOMINATORS = {"positive_rate": "rows", "tpr": "labels_1", "fpr": "labels_0"}
+"""What each rate is a share of, as tables of groups name it."""
+
+
+def gaps_of(gaps: Mapping[str, float]) -> dict[str, float]:
+    """The gaps of reports from the gaps of single rates, as far as there are any."""
+    parity = {"dp_gap": gaps["positive_rate"]} if "positive_rate" in gaps else {}
+    odds = [gaps[rate] for rate in ("tpr", "fpr") if rate in gaps]
+    return parity | ({"eo_gap": max(odds)} if odds else {})

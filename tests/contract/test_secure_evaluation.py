@@ -1,0 +1,133 @@
+"""Figures of a test part in secret against the plaintext evaluation: floors, and the noise that was paid for."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from accounting.budget import Budget
+from accounting.calibration import noise_multiplier
+from accounting.records import RecordSet
+from protocols import ring
+from protocols.releases import ReleasePlan
+from secure_sccvfl.charging import Charger
+from secure_sccvfl.evaluation import group_gaps, utility
+from secure_sccvfl.noisy_evaluation import NoisyEvaluation, Sums
+from secure_sccvfl.secure_evaluation import Copies, SecureEvaluation, exact_figures, exact_release
+from tests.harness import run_session
+
+LABEL, GROUPS = 0, 1
+"""Who holds what."""
+
+
+def shares(session, values, owner=0):
+    """Shares of plain logits: the owner's words and zero shares."""
+    words = session.party.zero_share(values.shape)
+    return words + ring.encode(values) if session.rank == owner else words
+
+
+def people(sizes, seed=4):
+    """Logits, labels, groups of these sizes, and logits of one edited copy of each."""
+    rng = np.random.default_rng(seed)
+    codes = np.repeat(np.arange(len(sizes)), sizes)
+    label = rng.integers(0, 2, len(codes))
+    logits = (label - 0.5 + 0.5 * codes + rng.normal(0, 0.7, len(codes)))[:, None]
+    return logits, label, codes, logits + rng.normal(0, 0.4, logits.shape)
+
+
+def exact(sizes, min_group, parties=2):
+    logits, label, codes, edited = people(sizes)
+    of = Copies(np.arange(len(codes)), np.ones(len(codes)))
+
+    def job(session):
+        judge = SecureEvaluation(session, "binary", LABEL, GROUPS, min_group)
+        own = (label if session.rank == LABEL else None, codes if session.rank == GROUPS else None)
+        copies = {"own": (shares(session, edited), of)}
+        return judge.metrics(shares(session, logits), *own, len(sizes), copies)
+
+    plan = ReleasePlan([exact_release(parties, "binary", ["own"], len(sizes))])
+    found = run_session(job, parties, plan)[0]
+    return exact_figures(found, ["own"], len(sizes)), (logits, label, codes)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "too_few"),
+    [
+        ((120, 90, 60), [[], [], []]),
+        ((120, 90, 5), [[], [], ["positive_rate", "tpr", "fpr"]]),
+        ((120, 90, 1), [[], [], ["positive_rate", "tpr", "fpr"]]),
+        ((120, 90, 0), [[], [], ["positive_rate", "tpr", "fpr"]]),
+    ],
+)
+def test_small_groups_are_left_out_in_secret_as_in_plaintext(sizes, too_few):
+    found, (logits, label, codes) = exact(sizes, 20)
+    scored = utility(logits, label, "binary") + group_gaps(logits, label, codes, "binary", 20)
+    for entry in scored:
+        assert found["metrics"][entry.metric] == pytest.approx(entry.value, abs=0.01), entry.metric
+    assert [g["too_few"] for g in found["groups"]] == too_few
+
+
+def test_one_person_of_a_group_has_no_gap_that_tells_its_decision():
+    """Two groups, one of them a single record: before, the gap was that record's decision and label."""
+    found, _ = exact((150, 1), 20)
+    assert "dp_gap" not in found["metrics"] and "eo_gap" not in found["metrics"]
+    assert found["groups"][1]["too_few"] == ["positive_rate", "tpr", "fpr"]
+
+
+def test_without_a_floor_the_gap_would_tell_it():
+    """The test above can fail: with a floor of one record the decision of that person is there to read."""
+    found, (logits, _, codes) = exact((150, 1), 1)
+    alone, others = (logits[codes == 1] > 0).mean(), (logits[codes == 0] > 0).mean()
+    assert found["metrics"]["dp_gap"] == pytest.approx(abs(alone - others), abs=0.01)
+
+
+def noisy(repeats, tmp_path, kind="dealer+holder", parties=3, holders=(LABEL, GROUPS)):
+    """Noise in the opened sums, over `repeats` evaluations of the same few people, and its stated deviation."""
+    logits, label, codes, edited = people((30, 20))
+    of = Copies(np.arange(len(codes)), np.ones(len(codes)))
+    layout = Sums("binary", 2, ("own",))
+    records = RecordSet(np.arange(len(codes), dtype=np.uint64))
+    shown = (logits > 0)[:, 0]
+    cells = np.zeros((2, 2, 2))
+    np.add.at(cells, (codes, label, shown.astype(int)), 1)
+    exact = np.concatenate([[(shown == label).sum()], cells.reshape(-1), [((edited > 0)[:, 0] != shown).sum()]])
+
+    def job(session):
+        budget = Budget.in_memory(4.0, 1e-5)
+        off = []
+        for number in range(repeats):
+            budget = Budget.in_memory(4.0, 1e-5)
+            charger = Charger(session, budget, noise_multiplier(4.0, 1e-5, 1), f"run {number}", records, kind)
+            secret = SecureEvaluation(session, "binary", holders[0], holders[1], 20)
+            own = (label if session.rank == holders[0] else None, codes if session.rank == holders[1] else None)
+            copies = {"own": (shares(session, edited), of)}
+            evaluation = NoisyEvaluation(secret, charger)
+            found = evaluation.sums(layout, shares(session, logits), *own, copies)
+            off.append(np.concatenate(list(found.values())) - exact)
+        return np.array(off), evaluation.deviation(layout), budget.spent.renyi
+
+    release = replace(layout.release(parties), times=repeats)
+    return run_session(job, parties, ReleasePlan([release]))[0]
+
+
+@pytest.mark.chance(2e-10)  # both ends of a chi-square at 1e-10
+@pytest.mark.parametrize(
+    ("kind", "holders", "copies"),
+    [("dealer+holder", (0, 1), 3), ("dealer+holder", (1, 1), 2), ("dealer", (0, 1), 1), ("all-parties", (0, 1), 3)],
+)
+def test_noise_of_the_stated_deviation_is_in_every_sum(tmp_path, kind, holders, copies):
+    """600 samples: noise of 2/3 or 3/2 of the deviation is caught with chance above .99 and .999.
+
+    Without the copy of one holder (deviation .82 of three copies) it is caught too, with chance above .5.
+    """
+    off, deviation, spent = noisy(60, tmp_path, kind, holders=holders)
+    assert off.shape == (60, 10)
+    assert spent <= 4.0
+    event = Sums("binary", 2, ("own",)).sensitivity
+    hidden = 1 if kind == "all-parties" else min(copies, 2)
+    sigma = noise_multiplier(4.0, 1e-5, 1) * event.replaced / np.sqrt(hidden)
+    assert deviation == pytest.approx(sigma * np.sqrt(copies))
+    low, high = chi2.ppf([1e-10, 1 - 1e-10], off.size)
+    assert low <= (off**2).sum() / deviation**2 <= high
+    assert off[:, 0].std() > 0, "no two evaluations carry the same noise"
