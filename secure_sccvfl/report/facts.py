@@ -39,7 +39,7 @@ RELEASES = {
     "moved-edited": "check: did an edit touch each mediator?",
     "validity": "how far edits move columns, on average",
     "guard-length": "strength of the guard on proxies",
-    "validation check": "go on training or stop",
+    "range check": "check: did a score leave the range that the arithmetic can hold?",
     "validation summary": "loss, gap and spread for each weight",
     "temperature choice": "which calibration fits best",
     "evaluation": "test results, this page's figures",
@@ -415,15 +415,14 @@ def _noise(release: Mapping[str, Any]) -> str:
 
 
 def training_panels(report: Report) -> list[dict[str, str]]:
-    """What each weight of the consistency term gave on the validation records."""
-    trials = report["trials"]
+    """What each weight of the consistency term gave on the validation records, where that was opened."""
+    trials = [t for t in report["trials"] if t["validation"] is not None]
     if not trials:
         return []
     wanted = (
         ("loss", "Loss", "how well decisions fit; lower is better"),
         ("gap_rms", "Gap", "between a record's score and its “what if” score; lower is better"),
         ("spread", "Spread", "of the scores; near 0 would mean that all get the same answer"),
-        ("steps", "Steps", "of training until it got no better"),
     )
     return [
         {
@@ -431,7 +430,7 @@ def training_panels(report: Report) -> list[dict[str, str]]:
             "hint": hint,
             "svg": curves(
                 title,
-                [Line(title, [(t["lam"], {**t["validation"], "steps": t["steps"]}[key]) for t in trials])],
+                [Line(title, [(t["lam"], t["validation"][key]) for t in trials])],
                 "weight of consistency (λ)",
                 report["lambda"],
             ),

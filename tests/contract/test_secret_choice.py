@@ -8,6 +8,7 @@ import pytest
 
 from protocols import choice, ring
 from protocols.chain import read_chain
+from protocols.config import ConfigError
 from protocols.errors import ProtocolError
 from protocols.head import HEAD_BITS
 from protocols.releases import ReleasePlan
@@ -293,3 +294,31 @@ def test_a_run_is_not_resumed_with_another_kind_of_evaluation(noisy, tmp_path):
     with pytest.raises(ExceptionGroup) as stopped:
         run_jobs(TrainJob, folder, {**OPTIONS, "evaluation": "exact", "resume": True})
     assert "did not begin with evaluation exact" in str(stopped.value.exceptions)
+
+
+# settings
+
+
+@pytest.mark.parametrize("mode", ["sealed", "dp", "split"])
+def test_no_mode_declares_a_release_about_validation_records_unless_exact(mode):
+    for evaluation in ("noisy", "exact"):
+        options = RunOptions.of({"mode": mode, "evaluation": evaluation})
+        declared = set(mode_plan(options.scheme(PARTIES), options).releases)
+        assert "range check" in declared
+        assert bool(OF_VALIDATION & declared) == (evaluation == "exact")
+
+
+def test_exact_is_the_default_for_public_data_alone():
+    assert RunOptions.of({}).evaluation == RunOptions.of({"dataset": "heart"}).evaluation == "exact"
+    assert RunOptions.of({"dataset": "loans.toml"}).evaluation == "noisy"
+    assert RunOptions.of({"dataset": "loans.toml", "evaluation": "exact"}).train_config().evaluation == "exact"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"evaluation": "loud"}, {"evaluation_epsilon": 0.0}, {"evaluation_delta": 0.0}, {"min_group": 0}],
+    ids=lambda bad: next(iter(bad)),
+)
+def test_impossible_settings_of_an_evaluation_are_refused(bad):
+    with pytest.raises(ConfigError):
+        RunOptions.of(bad)

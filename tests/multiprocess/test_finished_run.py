@@ -344,7 +344,7 @@ def test_the_page_is_whole_and_needs_nothing_else(whole_run: Path) -> None:
         f"The model is right for {rate:.1f} % of them (95 % interval",
         "always giving the most frequent answer for",
     )
-    charts = ("Right decisions", "Difference between groups", "Before and after", "Gap", "Steps")
+    charts = ("Right decisions", "Difference between groups", "Before and after", "Gap", "Spread")
     learned = ("Knew before: its 7 columns and the label. Was told, alone:", "contents are encrypted")
     spent = ("all processes on one machine", "from the dealer")
     for said in ("good credit", "younger than 25", "Not run yet", report["run"], report["data"]["about"], *spent):

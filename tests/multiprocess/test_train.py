@@ -89,6 +89,17 @@ def test_the_releases_are_the_declared_ones_and_nothing_per_record(run):
         assert not any(length in rows for entry in made for length in entry["shape"])
 
 
+def test_a_run_with_a_secret_choice_says_so_and_can_be_verified(tmp_path):
+    run_mpc("--out", "run", *SHORT, "--evaluation", "noisy", "--no-harness", cwd=tmp_path)
+    run = tmp_path / "run"
+    report = json.loads((run / "report.json").read_text())
+    assert report["lambda"] is None and report["temperature"] == 1.0
+    assert [(t["lam"], t["validation"]) for t in report["trials"]] == [(8.0, None), (16.0, None)]
+    assert "chosen in secret" in (run / "report.html").read_text()
+    assert not {"validation summary", "temperature choice"} & {r["name"] for r in report["releases"]}
+    assert not any(verify(run).values())
+
+
 def test_security_md_lists_every_release_and_no_other():
     text = (ROOT / "SECURITY.md").read_text().partition("## What leaves a run")[2].partition("\n## ")[0]
     listed = set(re.findall(r"^\| `([^`]+)` \|", text, re.M))

@@ -65,6 +65,27 @@ def test_lambda_is_the_smallest_that_meets_the_rule_on_validation():
     assert model.trials[-1].validation.relative_gap <= target or model.lam == TrainConfig().lambdas[-1]
 
 
+@pytest.mark.parametrize("target", [1e-9, 0.02, 1.0], ids=["none meets", "some", "the first meets"])
+def test_a_choice_in_secret_gives_the_head_of_the_rule(target):
+    """The plaintext engine makes the same choice without saying which; the whole grid is trained for it."""
+    exact = replace(TrainConfig(), gap_target=target, lambdas=(1.0, 16.0, 256.0))
+    known, split = fit(GERMAN, config=exact)
+    secret, _ = fit(GERMAN, config=replace(exact, evaluation="noisy"))
+    assert secret.lam is None and secret.temperature == 1.0
+    assert [(t.lam, t.validation, t.steps) for t in secret.trials] == [(lam, None, 60) for lam in exact.lambdas]
+    assert np.allclose(scores(secret, GERMAN, split.test), scores(known, GERMAN, split.test), atol=1e-12)
+    alone, _ = fit(GERMAN, config=replace(exact, evaluation="noisy", lambdas=(4.0,)))
+    assert alone.lam == 4.0, "a grid of one has nothing to hide"
+
+
+def test_more_steps_change_next_to_nothing():
+    """Why a fixed number is enough: the objective is convex, and these steps reach its minimum."""
+    (few, split), (many, _) = (fit(GERMAN, config=replace(TrainConfig(), steps=steps)) for steps in (60, 600))
+    assert few.lam == many.lam
+    assert few.trials[-1].validation.loss == pytest.approx(many.trials[-1].validation.loss, abs=5e-4)
+    assert np.abs(scores(few, GERMAN, split.test) - scores(many, GERMAN, split.test)).max() < 0.05
+
+
 def test_a_larger_lambda_means_a_smaller_gap():
     configs = [replace(TrainConfig(), lambdas=(lam,)) for lam in (0.0, 1.0, 16.0)]
     gaps = [fit(GERMAN, config=config)[0].trials[0].validation.relative_gap for config in configs]
@@ -242,6 +263,9 @@ def test_an_extreme_lambda_neither_diverges_nor_moves():
         {"lambdas": ()},
         {"lambdas": (2.0, 1.0)},
         {"gap_target": 0},
+        {"gap_target": 1.5},
+        {"evaluation": "loud"},
+        {"keep_every": 0},
         {"steps": 0},
         {"refreshes": -1},
         {"ridge": 0},

@@ -15,7 +15,7 @@ from secure_sccvfl.encoders import PlainEncoder
 from secure_sccvfl.generators import GeneratorConfig
 from secure_sccvfl.model_files import PartyModel, save_model
 from secure_sccvfl.score_jobs import PredictJob
-from secure_sccvfl.secure_handles import Batch, Edits, Head, Objective, Penalty
+from secure_sccvfl.secure_handles import Batch, Choice, Edits, Head, Penalty
 from secure_sccvfl.units import Layout
 
 
@@ -79,6 +79,6 @@ def test_handles_with_shares_show_nothing_when_printed():
         Batch(own, own[0], share),
         Edits((share,), share),
         Penalty((share,), share, (own[0],)),
-        Objective(share, share),
+        Choice(share[0], Head(weights, own[0], "binary")),
     ]
     assert not any(figure in repr(handle) for handle in handles for figure in ("123456789", "0.987"))
