@@ -333,20 +333,22 @@ class SecureEngine:
         return int(found[0]) if len(found) else len(temperatures) - 1
 
     def cooled(self, trained: Head, batch: Batch, temperatures: Sequence[float]) -> Head:
-        """As many rounds as `coolest`, and one: a product in place of the opening."""
+        """As many rounds as `coolest`, and those of a clamp: whether logits are in range is not opened here."""
         party = self.session.party
         with self.session.measure("temperature"):
-            rising = self._rising(trained, batch, temperatures)
+            rising = self._rising(trained, batch, temperatures, clamped=trained.task == "binary")
             inverse = choice.inverse_temperature(party, rising, temperatures, _SCALE_BITS)
             weight, bias = self.unscaled(trained)
             whole = np.concatenate([weight, bias[None]])
             kept = arithmetic.scaled_bilinear(party, "mul", whole, inverse[:, None], 1 << _SCALE_BITS)
         return self._plain_head(kept[:-1], kept[-1], trained.task)
 
-    def _rising(self, trained: Head, batch: Batch, temperatures: Sequence[float]) -> Words:
+    def _rising(self, trained: Head, batch: Batch, temperatures: Sequence[float], clamped: bool = False) -> Words:
         """Shares of the bits that say whether the loss rises from each temperature to the next."""
         party = self.session.party
         logits = self._logits(trained, batch)
+        if clamped:
+            logits = words_of(self.session.clamp(self.session.wrap(logits, FRACTION_BITS), LOGIT_BOUND))
         inverse = np.array([round(2**FRACTION_BITS / t) for t in temperatures], np.int64)
         each = max(1, _COOLED_ROWS // batch.rows)
         parts = []

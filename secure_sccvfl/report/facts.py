@@ -43,7 +43,6 @@ RELEASES = {
     "validation summary": "loss, gap and spread for each weight",
     "temperature choice": "which calibration fits best",
     "evaluation": "test results, this page's figures",
-    "range check": "check: is some score too large to compute with?",
     "noisy gradient": "noisy gradients of its own encoder",
     "gradient": "gradients of its own part, which tell the labels",
     "editing parties": "who has mediators",
