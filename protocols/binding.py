@@ -129,7 +129,6 @@ UNAVAILABLE = (
     "fill_cache",
     "load",
     "load_from_party",
-    "manual_seed",
     "print_communication_stats",
     "reset_communication_stats",
     "save",

@@ -49,6 +49,7 @@ def install(crypten: Any, current: Callable[[], Session]) -> None:
         setattr(_Shared, f"__r{name}__", getattr(_Shared, f"__{name}__"))
     _Shared.__setitem__ = _set_item
     _Shared.scatter_ = _scatter_in_place
+    _Shared.scatter = lambda self, dim, index, src: self.clone().scatter_(dim, index, src)
     _Shared.where = _where(_Shared.where)
     _Shared.copy_ = _copy_in_place
     _Shared.rand = staticmethod(_with_encoder(_Shared.rand))

@@ -32,6 +32,12 @@ IN_PLACE = frozenset({
 # fmt: on
 """Functions with a form that writes into the tensor itself (`add_`): those torch has, for one shape."""
 
+NO_GRADIENT = frozenset(
+    {"conv_transpose1d", "conv_transpose2d", "expand", "index_add", "prod", "repeat", "scatter_add", "split", "unbind"}
+    | {"unfold"}
+)
+"""Functions that CrypTen's autograd does not know: their results would silently have no gradient."""
+
 
 def install(crypten: Any, current: Callable[[], Session]) -> None:
     """Replace, once per process, what the tensors do."""
@@ -42,6 +48,7 @@ def install(crypten: Any, current: Callable[[], Session]) -> None:
         kind.__init__ = _owned(kind.__init__, whole=kind is primitives.BinarySharedTensor)
         kind.__copy__ = kind.shallow_copy
         kind.__deepcopy__ = lambda self, memo: self.clone()
+        kind.take = _take
         kind.to = _stay
         kind.cuda = binding_binary.unavailable("cuda")
     primitives.ArithmeticSharedTensor.var = variance
@@ -57,13 +64,17 @@ def install(crypten: Any, current: Callable[[], Session]) -> None:
         "_eqz_2PC": binding_binary.unavailable("_eqz_2PC"),
         "_to_ptype": lambda self, ptype, **options: _converted(convert, self, ptype, **options),
         "max_pool2d": lambda self, *args, **options: max_pool2d(pool, self, *args, **options),
-        **{name: _passed_on(name) for name in ("index_add", "pad", "scatter", "scatter_add")},
+        **{name: _passed_on(name) for name in ("index_add", "pad", "scatter", "scatter_add", "take")},
         "div": divide,
         "pow": power,
+        "__pow__": lambda self, p: self.pow(p),
+        "__rtruediv__": lambda self, y: self.reciprocal().mul(y),
         "var": variance,
         "weighted_index": weighted_index,
         "copy_": copy_in_place,
+        "__getitem__": _get_item(_Tensor.__getitem__),
         "__setitem__": set_item,
+        "backward": _backward(_Tensor.backward),
         "__copy__": _copied,
         "__deepcopy__": _deeply_copied,
         "to": _converted_or_stay,
@@ -82,9 +93,12 @@ def _replace_attributes(Base: Any) -> None:
     def attribute(self: Any, name: str) -> Any:
         if name[-1:] == "_" and name[-2:] != "__" and name[:-1] not in IN_PLACE:
             raise Unavailable(name)
+        if name in NO_GRADIENT and self.requires_grad and Base.AUTOGRAD_ENABLED:
+            raise Unavailable(f"{name} with gradients")
         return original(self, name)
 
     Base.__getattribute__ = attribute
+    Base.__torch_function__ = classmethod(Base.__torch_function__)  # as torch wants it now
 
 
 # making, copying and moving
@@ -155,6 +169,36 @@ def _deeply_copied(self: Any, memo: dict[int, Any]) -> Any:
     result.requires_grad = self.requires_grad
     result.grad = None if self.grad is None else _Tensor.clone(self.grad)
     memo[id(self)] = result
+    return result
+
+
+def _get_item(function: Callable[..., Any]) -> Any:
+    """x[index] is part of the graph: Python would pass by the attribute that records it."""
+
+    def item(self: Any, index: Any) -> Any:
+        if self.requires_grad and _crypten.CrypTensor.AUTOGRAD_ENABLED:
+            return self.__getattribute__("__getitem__")(index)
+        return function(self, index)
+
+    return item
+
+
+def _backward(function: Callable[..., None]) -> Any:
+    def backward(self: Any, grad_input: Any = None, top_node: bool = True) -> None:
+        if top_node and not self.requires_grad:
+            raise ProtocolError("backward of a value that no gradient depends on")
+        function(self, grad_input, top_node)
+
+    return backward
+
+
+def _take(self: Any, index: Any, dimension: int | None = None) -> Any:
+    """torch's take, or ONNX's gather along a dimension."""
+    result = self.shallow_copy()
+    if dimension is None or self.dim() == 0:
+        result.share = self.share.take(index.long())
+    else:
+        result.share = self.share[(slice(None),) * (dimension % self.dim()) + (index.long(),)]
     return result
 
 
@@ -268,6 +312,8 @@ def max_pool2d(
     return_indices: bool = False,
 ) -> Any:
     """CrypTen's, without its borders: those are words that mean another number for each fraction and party."""
+    if ceil_mode and self.requires_grad:
+        raise Unavailable("max_pool2d with ceil_mode and gradients")
     kernel, steps, gaps, border = (_pair(x) for x in (kernel_size, stride or kernel_size, dilation, padding))
     sides: list[int] = []
     for size, k, s, d, p in reversed(list(zip(self.size()[-2:], kernel, steps, gaps, border, strict=True))):
