@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
 from operator import add, xor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
 
-from protocols.errors import UndeclaredRelease
+from protocols.errors import Unavailable, UndeclaredRelease
 from protocols.transport import Array, Spec
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ class Communicator:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._masked = False
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise Unavailable(f"CrypTen's communicator: {name}")
 
     @contextmanager
     def masked_openings(self) -> Iterator[None]:

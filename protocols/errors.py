@@ -40,6 +40,13 @@ class InputError(LocalError, ValueError):
     """Something that a person gave cannot be used: data, a description, a policy card, a model."""
 
 
+class Unavailable(ProtocolError, AttributeError):
+    """A function of CrypTen's without a sound meaning here. An AttributeError, so that hasattr says no."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} is not available on a session")
+
+
 class LedgerError(ProtocolError):
     """A hash-chained log is torn, edited, or differs between the parties."""
 

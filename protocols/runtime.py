@@ -1,8 +1,9 @@
 """CrypTen on our dealer, randomness, transport and releases: the one module that imports crypten.
 
 `Session` is a context manager: public configuration in, shares and counters out. Inside it,
-shared values are CrypTen's `MPCTensor`s and all of CrypTen's operations work on them; what
-CrypTen does underneath is replaced where it is unsafe or slow:
+shared values are CrypTen's `MPCTensor`s and CrypTen's operations work on them, all but those that
+docs/crypten.md lists, which raise; what CrypTen does underneath is replaced where it is unsafe,
+wrong or slow:
 
 - its generators by ChaCha20 streams, its ring of zero shares by one over all pairs;
 - its tuple provider by our dealer (TFP and TTP cannot be reached, whatever its configuration);
@@ -271,7 +272,7 @@ class Session:
             # x + [x < -bound] (-bound - x) + [x > bound] (bound - x)
             room[0] *= -1
             moved = arithmetic.bilinear(self.party, "mul", outside, room)
-            words = words_of(value)
+            words = added_words(value)
             return self.wrap((words.reshape(-1) + moved[0] + moved[1]).reshape(words.shape), bits_of(value))
 
     def check_range(self, value: Any, bound: float, release: Release) -> None:
@@ -293,7 +294,7 @@ class Session:
     def mask_shared(self, value: Any) -> arithmetic.Masked:
         """A shared matrix under a mask that is opened once, for many products."""
         with self._transport.meter.scope("mask"):
-            words = arithmetic.refraction(self.party, words_of(value), bits_of(value), FRACTION_BITS)
+            words = arithmetic.refraction(self.party, added_words(value), bits_of(value), FRACTION_BITS)
             return arithmetic.mask_shared(self.party, words)
 
     def forget(self, block: arithmetic.Masked) -> None:
@@ -303,7 +304,7 @@ class Session:
     def masked_matmul(self, block: arithmetic.Masked, value: Any, *, transposed: bool = False) -> Any:
         """block @ value, or its transpose @ value; two rounds with truncation."""
         with self._transport.meter.scope("masked matmul"):
-            usual = arithmetic.refraction(self.party, words_of(value), bits_of(value), FRACTION_BITS)
+            usual = arithmetic.refraction(self.party, added_words(value), bits_of(value), FRACTION_BITS)
             words = arithmetic.masked_matmul(self.party, block, usual, transposed=transposed)
             return self.wrap(arithmetic.truncate(self.party, words, FRACTION_BITS), FRACTION_BITS)
 
@@ -371,14 +372,14 @@ class Session:
 
     def _bounded(self, name: series.Name, value: Any, bound: float | None, usual: float) -> Any:
         with self._transport.meter.scope(name):
-            words = arithmetic.refraction(self.party, words_of(value), bits_of(value), FRACTION_BITS)
+            words = arithmetic.refraction(self.party, added_words(value), bits_of(value), FRACTION_BITS)
             if bound is None:
                 words, bound = words_of(self.clamp(self.wrap(words, FRACTION_BITS), usual)), usual
             return self.wrap(series.evaluate(self.party, name, words, bound), WIDE_BITS)
 
     def _room(self, value: Any, bound: float) -> Words:
         """Shares of value + bound and of bound - value: both are positive inside the range."""
-        words = words_of(value).reshape(-1)
+        words = added_words(value).reshape(-1)
         room = np.stack([words, -words])
         if self.rank == 0:
             room += ring.encode(np.array([bound]), bits_of(value))
@@ -410,6 +411,13 @@ def words_of(value: Any) -> Words:
     """The share inside a CrypTen tensor, as an array."""
     share: torch.Tensor = value.share
     return share.contiguous().numpy()
+
+
+def added_words(value: Any) -> Words:
+    """The same, for steps that need shares which add up to the value."""
+    if isinstance(value._tensor if isinstance(value, MPCTensor) else value, _Binary):
+        raise ProtocolError("this needs arithmetic shares: convert the binary ones first")
+    return words_of(value)
 
 
 def bits_of(value: Any) -> int:

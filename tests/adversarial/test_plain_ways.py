@@ -1,6 +1,5 @@
 """Every way from a shared value to a plain one raises, unless it is a declared release."""
 
-import copy
 import pickle
 from typing import Any
 
@@ -25,7 +24,6 @@ WAYS = {
     "format": lambda value: f"{value}",
     "percent": lambda value: "%s" % (value,),  # noqa: UP031
     "pickle": pickle.dumps,
-    "deepcopy": copy.deepcopy,
 }
 
 

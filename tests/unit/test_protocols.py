@@ -479,7 +479,7 @@ def test_functions_that_join_fractions() -> None:
             (written(wide, value[0]), put(s, x[0])),
             (written(wide, 1.5), put(s, 1.5)),
             (written(bit, 1), put(b, 1)),
-            (written(bit, 0.5), put(b, 0.5)),
+            (written(bit * 1.0, 0.5), put(b, 0.5)),
             (value.index_add(0, index, wide[:2]), x + np.concatenate([s[:2], [0, 0]])),
             (value.scatter(0, index, wide[:2]), np.concatenate([s[:2], x[2:]])),
             (value.scatter_add(0, index, wide[:2]), x + np.concatenate([s[:2], [0, 0]])),
@@ -498,6 +498,8 @@ def test_functions_that_join_fractions() -> None:
             (value * torch.tensor([True, False, True, False]), x * [1, 0, 1, 0]),
         ):
             assert np.abs(opened(session, got) - expected).max() < 1e-2
+        with pytest.raises(ProtocolError, match="integers cannot take fractions"):
+            written(bit, 0.5)
 
     for parties in (2, 3):
         run_session(job, parties)
