@@ -23,6 +23,7 @@ from protocols.rendezvous import listen_anywhere
 from protocols.runtime import Session
 from protocols.transcript import Recording, Transcript
 from protocols.transport import Transport
+from tests.randomness import PLACE
 
 DEADLINE = 10.0
 CONNECT = 60.0
@@ -55,10 +56,13 @@ def in_threads(works: Sequence[Callable[[], Any]], timeout: float = 120.0) -> li
     """Run each in its own thread and context; raises the first error after all have ended."""
     outcome: list[Any] = [None] * len(works)
     errors: list[BaseException | None] = [None] * len(works)
+    place = PLACE.get()
 
     def run(index: int) -> None:
         try:
-            outcome[index] = contextvars.Context().run(works[index])
+            context = contextvars.Context()
+            context.run(PLACE.set, f"{place}/{index}")
+            outcome[index] = context.run(works[index])
         except BaseException as error:
             errors[index] = error
 
