@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from protocols.randomness import KeyAgreement, Stream, fresh_key
@@ -77,8 +78,12 @@ def test_the_search_would_find_a_key_of_32_bits() -> None:
     assert search(Stream(key, "label").draw(0).words((8,)), int.from_bytes(key[-4:], "big"))
 
 
+@pytest.mark.chance(1e-11)
 def test_every_byte_of_every_key_varies() -> None:
-    """Keys that a session really uses: of each pair, and of a party alone."""
+    """Keys that a session really uses: of each pair, and of a party alone.
+
+    Forty bytes with at most 20 values: at most (256 over 20) (20/256)^40 = 2e-14, at 64 places.
+    """
     agreed: list[bytes] = []
     for _ in range(40):
         one, other = KeyAgreement(), KeyAgreement()
