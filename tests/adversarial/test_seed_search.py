@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from protocols.randomness import KeyAgreement, Stream, fresh_key
+from tests.harness import LONG
 
 # Stock CrypTen seeds torch's generator with 64 bits, of which it uses 32. The window below stands
 # for a part of those 2^32; the whole takes hours on a laptop, and can be split over machines.
@@ -46,7 +47,7 @@ def test_a_mask_of_stock_crypten_is_found(tmp_path: Path) -> None:
     script = tmp_path / "search.py"
     script.write_text(SEARCH)
     ran = subprocess.run(
-        [sys.executable, str(script), str(WINDOW)], capture_output=True, text=True, timeout=200, check=True
+        [sys.executable, str(script), str(WINDOW)], capture_output=True, text=True, timeout=LONG, check=True
     )
     assert json.loads(ran.stdout.splitlines()[-1])["found"]
 

@@ -26,7 +26,7 @@ from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.training import Hooks, Part
 from tests.chance import confirmed, fits_alone
 from tests.gradient_modes import EVERYONE, LABEL_HOLDER, PARTIES, german, parts
-from tests.harness import run_session
+from tests.harness import LONG, run_session
 from tests.unit.test_accounting import replay
 
 RECORDS = "0" * 64
@@ -121,7 +121,7 @@ def run_dp(config, tmp_path, multiplier, epsilon=8.0, rows=None, name="a run", h
         model = train_dp(session, part, LABEL_HOLDER, columns, config, charger, 0, told, state)
         return model, budget.spent, session.costs.get("dp step"), session.released
 
-    return run_session(job, PARTIES, ReleasePlan(releases.values()), deadline=60.0)
+    return run_session(job, PARTIES, ReleasePlan(releases.values()))
 
 
 def test_every_step_is_charged_before_it_is_opened(tmp_path):
@@ -240,7 +240,7 @@ def test_a_stopped_run_goes_on_and_pays_for_each_release_once(behind, steps, cha
             if len(opened[rank]) < 3 or rank != behind:
                 kept.keep(state)
             if len(opened[rank]) == 3:
-                together.wait(30)
+                together.wait(LONG)
                 raise Fault
 
         return Hooks(keep=keep)
