@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help env run test test-slow mutants lint bench clean
+.PHONY: help env run test test-slow test-chance mutants lint bench clean
 
 help:           ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -31,6 +31,9 @@ test: $(READY)  ## the whole suite, under 12 minutes on two cores
 
 test-slow: $(READY)  ## what is too long for every day
 	$(BIN)/python -m pytest -m slow
+
+test-chance: $(READY)  ## the tests whose outcome depends on chance, each with its stated rate
+	$(BIN)/python -m pytest -m 'chance and not slow'
 
 mutants: $(READY) ## break the code on purpose: do tests notice? slow, by hand
 	$(BIN)/python -m tests.mutants.run $(ARGS)

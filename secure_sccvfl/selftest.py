@@ -155,7 +155,8 @@ class SelfTest:
     def checks(self) -> list[Check]:
         """Tolerances are derived: inputs are rounded to half a unit, truncation adds at most two.
 
-        Functions that CrypTen approximates (from `exp` on) get what its approximation gives.
+        Functions that CrypTen approximates (from `exp` on) get what its approximation gives. `exp` is (1 + x/256)^256:
+        at x = 2 off by e^2/128 = .058; rounding x/256, and each of the eight squares, can add 511 e^2 units, .058 too.
         """
         value = self.values
         matrix = value["matrix"]
@@ -211,7 +212,7 @@ class SelfTest:
             Check("sigmoid, bounded", ("z",), lambda s, z: s.sigmoid(z, bound=12), _sigmoid, 5e-4),
             Check("sigmoid, clamped", ("wild",), lambda s, w: s.sigmoid(w), _sigmoid, 5e-4),
             Check("tanh, bounded", ("small",), lambda s, v: s.tanh(v, bound=6), np.tanh, 5e-4),
-            Check("exp", ("small",), lambda s, v: v.exp(), np.exp, 0.1),
+            Check("exp", ("small",), lambda s, v: v.exp(), np.exp, 0.116),
             Check("reciprocal", ("positive",), lambda s, p: p.reciprocal(), lambda p: 1 / p, 1e-3),
             Check("logarithm", ("positive",), lambda s, p: p.log(), np.log, 0.02),
             Check("square root", ("positive",), lambda s, p: p.sqrt(), np.sqrt, 0.02),

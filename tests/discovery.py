@@ -20,17 +20,6 @@ WIDTH = 8
 MULTIPLIER = 3.0
 
 
-STANDARD_ERRORS = 5
-"""How far off a deviation may be: real noise has no seed, so a true scale must pass in any test run."""
-
-
-def fits(drawn: np.ndarray, deviation: float) -> bool:
-    """The noise test: whether these values have this deviation and no drift."""
-    off = abs(drawn.std() / deviation - 1) * np.sqrt(2 * drawn.size)
-    drift = abs(drawn.mean()) / deviation * np.sqrt(drawn.size)
-    return max(off, drift) < STANDARD_ERRORS
-
-
 class Noiseless(SecureStatistics):
     """The test switch: no configuration of a run makes one of these."""
 

@@ -24,10 +24,12 @@ from protocols.rendezvous import listen_anywhere
 from protocols.runtime import Session
 from protocols.transcript import Recording, Transcript
 from protocols.transport import Transport
+from tests.randomness import PLACE
 
-DEADLINE = 10.0
-CONNECT = 60.0
-"""Long enough for processes that start on a busy machine; tests about missing peers set less."""
+LONG = 600.0
+"""For what ends by itself, on however busy a machine: reached only when something hangs."""
+DEADLINE = CONNECT = 120.0
+"""So too in sessions; tests about who is missing or silent set less."""
 MOST_PARTIES = 5
 
 
@@ -52,14 +54,17 @@ def results(parties: int, dimensions: Sequence[int] = (0, 1, 2, 3), times: int =
     return {d: Release(f"result {d}", everyone, (ANY,) * d, "test", times=times) for d in dimensions}
 
 
-def in_threads(works: Sequence[Callable[[], Any]], timeout: float = 120.0) -> list[Any]:
+def in_threads(works: Sequence[Callable[[], Any]], timeout: float = LONG) -> list[Any]:
     """Run each in its own thread and context; raises the first error after all have ended."""
     outcome: list[Any] = [None] * len(works)
     errors: list[BaseException | None] = [None] * len(works)
+    place = PLACE.get()
 
     def run(index: int) -> None:
         try:
-            outcome[index] = contextvars.Context().run(works[index])
+            context = contextvars.Context()
+            context.run(PLACE.set, f"{place}/{index}")
+            outcome[index] = context.run(works[index])
         except BaseException as error:
             errors[index] = error
 

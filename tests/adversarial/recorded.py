@@ -51,7 +51,7 @@ def no_masks(patch: pytest.MonkeyPatch) -> None:
 
 def record(folder: Path, make: type[TrainJob] = TrainJob) -> FinishedRun:
     """Train shortly, with transcripts of all places and the bytes on the wire."""
-    config, listeners = harness.local_config(PARTIES, options=SHORT, job="train", deadline=60.0)
+    config, listeners = harness.local_config(PARTIES, options=SHORT, job="train")
     with Wiretap(config.parties, folder / "network") as tap, pytest.MonkeyPatch.context() as patch:
         tapped = replace(config, parties=tap.addresses)
         patch.setattr(harness, "local_config", lambda parties, **settings: (tapped, listeners))

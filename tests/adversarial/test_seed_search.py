@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from protocols.randomness import KeyAgreement, Stream, fresh_key
+from tests.harness import LONG
 
 # Stock CrypTen seeds torch's generator with 64 bits, of which it uses 32. The window below stands
 # for a part of those 2^32; the whole takes hours on a laptop, and can be split over machines.
@@ -45,7 +47,7 @@ def test_a_mask_of_stock_crypten_is_found(tmp_path: Path) -> None:
     script = tmp_path / "search.py"
     script.write_text(SEARCH)
     ran = subprocess.run(
-        [sys.executable, str(script), str(WINDOW)], capture_output=True, text=True, timeout=200, check=True
+        [sys.executable, str(script), str(WINDOW)], capture_output=True, text=True, timeout=LONG, check=True
     )
     assert json.loads(ran.stdout.splitlines()[-1])["found"]
 
@@ -77,8 +79,12 @@ def test_the_search_would_find_a_key_of_32_bits() -> None:
     assert search(Stream(key, "label").draw(0).words((8,)), int.from_bytes(key[-4:], "big"))
 
 
+@pytest.mark.chance(1e-11)
 def test_every_byte_of_every_key_varies() -> None:
-    """Keys that a session really uses: of each pair, and of a party alone."""
+    """Keys that a session really uses: of each pair, and of a party alone.
+
+    Forty bytes with at most 20 values: at most (256 over 20) (20/256)^40 = 2e-14, at 64 places.
+    """
     agreed: list[bytes] = []
     for _ in range(40):
         one, other = KeyAgreement(), KeyAgreement()

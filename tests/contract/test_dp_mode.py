@@ -1,5 +1,6 @@
 """Encoders from noisy batch gradients: the sums, their sensitivity, their noise, their price, and the attack."""
 
+import itertools
 import threading
 from dataclasses import replace
 
@@ -25,8 +26,9 @@ from secure_sccvfl.noise import noised_event
 from secure_sccvfl.parties import Party
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.training import Hooks, Part
+from tests.chance import confirmed, fits_alone
 from tests.gradient_modes import EVERYONE, LABEL_HOLDER, PARTIES, german, parts
-from tests.harness import run_session
+from tests.harness import LONG, run_session
 from tests.unit.test_accounting import replay
 
 
@@ -141,7 +143,7 @@ def run_dp(config, tmp_path, multiplier, epsilon=8.0, rows=None, name="a run", h
         model = train_dp(session, part, LABEL_HOLDER, columns, config, charger, 0, told, state)
         return model, budget.spent, session.costs.get("dp step"), session.released
 
-    return run_session(job, PARTIES, ReleasePlan(releases.values()), deadline=60.0)
+    return run_session(job, PARTIES, ReleasePlan(releases.values()))
 
 
 def test_every_step_is_charged_before_it_is_opened(tmp_path):
@@ -179,21 +181,25 @@ def test_sampled_steps_are_charged_as_drawn(tmp_path, monkeypatch):
         )
 
 
+@pytest.mark.chance(1e-9)  # `fits_alone` of 840 values: all parties together
 def test_a_sampled_step_is_the_noisy_sum_of_its_batch(tmp_path):
-    """Over the expected batch: the mean step is that of the full batch, with the noise that was charged."""
-    config = DpConfig(units=4, steps=1, sampling=0.5)
+    """Over the expected batch: the mean step is that of the full batch, with the noise that was charged.
+
+    Who is in the batch adds less than 1 % to the variance of a value, so values are as good as independent.
+    """
+    config = DpConfig(units=10, steps=1, sampling=0.5)
     label = german().data.label.values[german().split.train]
     models = [model for model, *_ in run_dp(config, tmp_path, multiplier=3.0)]
     scores = sum(Score(german_part(rank).parties[0], config.units, 0).scores(22.0 / PARTIES) for rank in EVERYONE)
     residual = 1 / (1 + np.exp(-scores)) - label
-    sigma = models[0].events[0].sigma
+    sigma, off = models[0].events[0].sigma, []
     for model in models:
         seen = model.seen[0]
         each = seen.gradients * residual[:, None]
-        spread = np.sqrt(2 * sigma**2 + 0.25 * (each**2).sum(axis=0))  # noise twice, and who is in the batch
-        off = (seen.total - 0.5 * each.sum(axis=0)) / spread
-        assert abs(off.std() - 1) < 4 / np.sqrt(2 * len(off))
-        assert np.abs(off).max() < 6
+        batch = 0.25 * (each**2).sum(axis=0)
+        assert (batch < 0.01 * 2 * sigma**2).mean() > 0.9
+        off.append((seen.total - 0.5 * each.sum(axis=0)) / np.sqrt(2 * sigma**2 + batch))  # noise twice
+    assert fits_alone(np.concatenate(off), 1.0)
 
 
 def test_settings_that_cannot_be_drawn_or_priced_are_refused(tmp_path):
@@ -227,21 +233,17 @@ def test_the_budget_ends_training_and_nothing_more_is_opened(tmp_path):
         assert spent.renyi <= two + 1e-6
 
 
+@pytest.mark.chance(1e-9)  # `fits_alone` of 840 values: all parties together
 def test_the_noise_has_the_size_that_is_charged(tmp_path):
     """From what a party saw: total minus the exact sum, over all parameters and both copies of noise."""
-    config = DpConfig(units=4, steps=1)
+    config = DpConfig(units=10, steps=1)
     ready = german()
     label = ready.data.label.values[ready.split.train]
     models = [model for model, *_ in run_dp(config, tmp_path, multiplier=3.0)]
     scores = sum(Score(german_part(rank).parties[0], config.units, 0).scores(22.0 / PARTIES) for rank in EVERYONE)
     residual = 1 / (1 + np.exp(-scores)) - label
     noise = np.concatenate([m.seen[0].total - m.seen[0].gradients.T @ residual for m in models])
-    expected = np.sqrt(2) * models[0].events[0].sigma
-    spread = noise.std() / expected
-    error = 4 / np.sqrt(2 * len(noise))
-    assert abs(spread - 1) < error
-    for wrong in (2 / 3, 3 / 2):  # the test would notice another scale
-        assert abs(spread / wrong - 1) > error
+    assert fits_alone(noise, np.sqrt(2) * models[0].events[0].sigma)
 
 
 class Fault(Exception):
@@ -260,7 +262,7 @@ def test_a_stopped_run_goes_on_and_pays_for_each_release_once(behind, steps, cha
             if len(opened[rank]) < 3 or rank != behind:
                 kept.keep(state)
             if len(opened[rank]) == 3:
-                together.wait(30)
+                together.wait(LONG)
                 raise Fault
 
         return Hooks(keep=keep)
@@ -295,18 +297,25 @@ def test_a_run_that_had_ended_its_steps_makes_no_more(tmp_path):
         assert np.array_equal(before.own["dp totals"], after.own["dp totals"])
 
 
-def test_noise_takes_the_labels_away(tmp_path):
-    """Few records and many parameters: without noise the labels can be solved for; with it they cannot."""
-    config, rows = DpConfig(units=4, steps=2), 60
+def labels_read(folder, multiplier, epsilon, rows=60):
+    """How well each party reads labels from its sums, with few records and many parameters."""
     label = german().data.label.values[german().split.train][:rows]
-    (tmp_path / "open").mkdir()
-    (tmp_path / "noisy").mkdir()
-    naked = run_dp(config, tmp_path / "open", multiplier=1e-3, epsilon=1e9, rows=rows)
-    noisy = run_dp(config, tmp_path / "noisy", multiplier=3.0, epsilon=8.0, rows=rows)
-    best = max(labels_from_dp(model.seen, label).rate for model, *_ in naked)
-    assert best > 0.9
-    rates = [labels_from_dp(model.seen, label) for model, *_ in noisy]
-    assert all(rate.low <= rate.chance for rate in rates)
+    folder.mkdir()
+    found = run_dp(DpConfig(units=4, steps=2), folder, multiplier, epsilon, rows)
+    return [labels_from_dp(model.seen, label) for model, *_ in found]
+
+
+def test_without_noise_the_labels_can_be_solved_for(tmp_path):
+    assert max(rate.rate for rate in labels_read(tmp_path / "open", 1e-3, 1e9)) > 0.9
+
+
+@pytest.mark.chance(1e-9)
+def test_noise_takes_the_labels_away(tmp_path):
+    """Of 60 labels the attack has 36 right on average and would need 49, 3.4 standard errors more: about .001 for
+    any of three parties, and 1e-12 in four runs one after the other.
+    """
+    folders = (tmp_path / str(number) for number in itertools.count())
+    assert not confirmed(lambda: any(r.low > r.chance for r in labels_read(next(folders), 3.0, 8.0)), 4)
 
 
 def test_per_record_gradients_are_those_of_the_score():

@@ -15,6 +15,7 @@ from secure_sccvfl.parties import make_parties
 from secure_sccvfl.plain_engine import PlainEngine
 from secure_sccvfl.splits import make_split
 from secure_sccvfl.training import Part, TrainConfig, Trainer, train
+from tests.harness import LONG
 
 DATA = load("german")
 SPLIT = make_split(DATA, "iid", 0)
@@ -35,7 +36,7 @@ class Meeting:
 
     def __init__(self, parties):
         self.engine = PlainEngine(GaussianNoise(Budget(), 0))
-        self.barrier = threading.Barrier(parties, timeout=60)
+        self.barrier = threading.Barrier(parties, timeout=LONG)
         self.parts, self.result = {}, None
 
     def call(self, rank, part, joint):
@@ -170,7 +171,7 @@ def test_one_process_per_party_gives_the_model_of_the_plaintext_run():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=100)
+        thread.join(timeout=LONG)
     assert not errors and len(found) == len(parties)
     for party in parties:
         roles, logits, tables = found[party.rank]

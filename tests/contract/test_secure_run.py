@@ -37,7 +37,6 @@ def run_jobs(make, folder, options):
         PARTIES,
         jobs[0].plan(),
         folder=folder,
-        deadline=60.0,
     )
 
 

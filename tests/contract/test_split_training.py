@@ -23,7 +23,7 @@ from tests.gradient_modes import (
     parts,
     predictions,
 )
-from tests.harness import run_session
+from tests.harness import LONG, run_session
 
 
 def run_split(config, folder=None, stop=None, resume=False):
@@ -40,7 +40,7 @@ def run_split(config, folder=None, stop=None, resume=False):
             if kept is not None:
                 kept.keep(state)
                 if kept.number == stop:
-                    together.wait(30)
+                    together.wait(LONG)
                     raise Fault
 
         model = train_split(
@@ -61,7 +61,7 @@ def run_split(config, folder=None, stop=None, resume=False):
         return model, logits, session.costs["split step"], session.released
 
     plan = ReleasePlan([predictions(), *split_releases(PARTIES, config).values()])
-    return run_session(job, PARTIES, plan, deadline=60.0)
+    return run_session(job, PARTIES, plan)
 
 
 @pytest.mark.parametrize("batch", [None, 150])

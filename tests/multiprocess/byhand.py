@@ -12,7 +12,7 @@ from pathlib import Path
 
 from launch.console import THREAD_VARIABLES
 from protocols.config import SessionConfig
-from tests.harness import CERTIFICATES, CONNECT, local_config
+from tests.harness import CERTIFICATES, CONNECT, DEADLINE, LONG, local_config
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
@@ -22,7 +22,7 @@ SHORT = ("--refreshes", "1", "--warmup", "20", "--steps", "30", "--lambdas", "8"
 def run_mpc(*arguments: str | Path, cwd: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
     """The program that runs all processes on this machine; it must end with this code."""
     command = [sys.executable, str(ROOT / "launch" / "run_mpc.py"), *map(str, arguments)]
-    ran = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=200)
+    ran = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=LONG)
     assert ran.returncode == code, ran.stderr[-3000:]
     return ran
 
@@ -31,11 +31,17 @@ class ByHand:
     """Processes of one session; `endings` waits for them and gives exit code and last line of each."""
 
     def __init__(
-        self, folder: Path, parties: int = 3, connect: float = CONNECT, repeat: int = 200, size: int = 50
+        self,
+        folder: Path,
+        parties: int = 3,
+        connect: float = CONNECT,
+        deadline: float = DEADLINE,
+        repeat: int = 200,
+        size: int = 50,
     ) -> None:
         self.folder = folder
         options = {"size": size, "repeat": repeat}
-        self.config, self._listeners = local_config(parties, connect=connect, options=options)
+        self.config, self._listeners = local_config(parties, connect=connect, deadline=deadline, options=options)
         self.processes: dict[str, subprocess.Popen[str]] = {}
 
     def start(

@@ -16,6 +16,7 @@ from accounting.accountant import epsilon_of
 from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
 from launch.console import THREAD_VARIABLES
+from tests.harness import LONG
 from tests.multiprocess.ledger_worker import CAP, DELTA
 
 KILLED = -signal.SIGKILL
@@ -44,7 +45,7 @@ class Workers:
 
     def close(self):
         self.process.stdin.close()
-        assert self.process.wait(timeout=30) == 0
+        assert self.process.wait(timeout=LONG) == 0
         self.process.stdout.close()
 
 

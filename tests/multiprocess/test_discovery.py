@@ -21,7 +21,7 @@ from protocols.runtime import Session
 from secure_sccvfl.audit import read_audit
 from secure_sccvfl.data import load
 from secure_sccvfl.discovery_job import DiscoveryJob
-from tests.discovery import fits
+from tests.chance import fits_alone
 from tests.harness import run_session
 
 PARTIES, CATEGORIES, GROUPS, ROWS = 3, 60, 4, 500
@@ -62,6 +62,7 @@ def wide_data(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.chance(1e-9)  # `fits_alone` of 720 values
 def test_what_real_processes_open_has_the_charged_noise_and_no_other(tmp_path: Path) -> None:
     path = wide_data(tmp_path)
     ending = discover(tmp_path / "run", dataset=str(path), refreshes=0, epsilon=2.0)
@@ -79,8 +80,7 @@ def test_what_real_processes_open_has_the_charged_noise_and_no_other(tmp_path: P
     (deviation,) = deviations
     noise = np.concatenate(drawn)
     assert noise.size == PARTIES * CATEGORIES * GROUPS
-    assert fits(noise, deviation)
-    assert not fits(noise, deviation * 2 / 3) and not fits(noise, deviation * 3 / 2)
+    assert fits_alone(noise, deviation)
 
 
 @pytest.fixture(scope="module")

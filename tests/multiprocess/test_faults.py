@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import socket
@@ -20,8 +21,12 @@ from launch.processes import LocalSession
 from protocols.certificates import Credentials, make_certificates
 from protocols.chain import read_chain
 from protocols.config import SessionConfig
-from tests.harness import CERTIFICATES, DEADLINE
+from tests.harness import CERTIFICATES, DEADLINE, LONG, in_threads
 from tests.multiprocess.byhand import ROOT, ByHand
+
+
+PATIENCE = 20.0
+"""How long the processes wait for one that is missing or silent, in tests that must see them give up."""
 
 
 @pytest.fixture
@@ -45,11 +50,11 @@ def assert_stopped(endings: dict[str, tuple[int, str]], *names: str) -> None:
 class Watched:
     """A session of the launcher that is disturbed in the middle."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, deadline: float) -> None:
         middle = threading.Event()
         config = SessionConfig(
             parties=("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"),
-            deadline=DEADLINE,
+            deadline=deadline,
             options={"size": 50, "repeat": 200},
         )
         on_event = lambda event: middle.set() if event.get("number", 0) >= 5 else None  # noqa: E731
@@ -58,7 +63,7 @@ class Watched:
 
     def disturb(self, victim: str, number: signal.Signals) -> dict[str, int]:
         with self.session as session:
-            assert self.middle.wait(90), "the session did not get going"
+            assert self.middle.wait(LONG), "the session did not get going"
             pid = {child.name: child.process.pid for child in session.children}[victim]
             os.kill(pid, number)
             self.ending = session.wait()
@@ -67,11 +72,13 @@ class Watched:
 
 
 @pytest.fixture
-def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+def watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Watched]:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    yield Watched(tmp_path)
+    yield Watched(tmp_path, getattr(request, "param", DEADLINE))
     assert list(temporary.iterdir()) == []  # no key left behind
 
 
@@ -95,6 +102,7 @@ def test_a_killed_process_stops_the_others(watched: Watched, victim: str) -> Non
     assert max(opened) - min(opened) <= 1
 
 
+@pytest.mark.parametrize("watched", [PATIENCE / 2], indirect=True)
 def test_a_stopped_process_is_ended_after_the_deadline(watched: Watched) -> None:
     codes = watched.disturb("party 1", signal.SIGSTOP)
     assert codes["party 1"] == 137
@@ -122,18 +130,18 @@ def test_ending_the_launcher_ends_everything(tmp_path: Path) -> None:
     )
     try:
         log = tmp_path / "run" / "logs" / "party-0.log"
-        end = time.monotonic() + 90
+        end = time.monotonic() + LONG
         while "(5 of" not in (log.read_text() if log.exists() else ""):
             assert time.monotonic() < end and launcher.poll() is None, "the session did not get going"
             time.sleep(0.1)
         children = list(descendants(launcher.pid))
         launcher.terminate()
-        _, errors = launcher.communicate(timeout=30)
+        _, errors = launcher.communicate(timeout=LONG)
     finally:
         launcher.kill()
     assert launcher.returncode == 130 and "interrupted" in errors
     assert len(children) >= 4
-    end = time.monotonic() + 10  # what they were forked from ends when it sees that the launcher has
+    end = time.monotonic() + LONG  # what they were forked from ends when it sees that the launcher has
     while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < end:
         time.sleep(0.05)
     assert not any(Path(f"/proc/{child}").exists() for child in children)
@@ -143,9 +151,9 @@ def test_ending_the_launcher_ends_everything(tmp_path: Path) -> None:
 # A peer is missing or not who it should be.
 
 
-@pytest.fixture
-def impatient(tmp_path: Path) -> Iterator[ByHand]:
-    session = ByHand(tmp_path, connect=2 * DEADLINE)
+@pytest.fixture(params=[PATIENCE])
+def impatient(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ByHand]:
+    session = ByHand(tmp_path, connect=request.param)
     yield session
     session.close()
 
@@ -166,7 +174,7 @@ def test_a_party_that_never_starts(impatient: ByHand) -> None:
 def answer_to_stranger(address: str, context: ssl.SSLContext | None) -> bytes:
     """What a caller with this context hears, beyond a TLS alert; without one it speaks plain HTTP."""
     host, port = address.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=2 * DEADLINE) as raw:
+    with socket.create_connection((host, int(port)), timeout=LONG) as raw:
         try:
             if context is None:
                 raw.sendall(b"GET / HTTP/1.0\r\n\r\n")
@@ -191,11 +199,15 @@ def test_strangers_are_turned_away(impatient: ByHand, tmp_path: Path) -> None:
         by_hand.start(name)
     old = Credentials.of(CERTIFICATES, "party-2").context(server=False)
     old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_2
-    for address in by_hand.config.parties[:2]:
-        for context in (None, without, with_certificate, old):
-            assert answer_to_stranger(address, context) == b""
+
+    def visit(address: str) -> list[bytes]:
+        """Each party is visited from the moment that it answers, whenever the other one does."""
+        return [answer_to_stranger(address, context) for context in (None, without, with_certificate, old)]
+
+    visits = [functools.partial(visit, address) for address in by_hand.config.parties[:2]]
+    assert in_threads(visits) == [[b""] * 4] * 2
     logs = dict(by_hand.processes)
-    texts = {name: process.communicate(timeout=6 * DEADLINE)[1] for name, process in logs.items()}
+    texts = {name: process.communicate(timeout=LONG)[1] for name, process in logs.items()}
     for name in ("party 0", "party 1"):
         text = texts[name].lower()
         assert text.count("turned away") >= 4, text
@@ -231,6 +243,11 @@ def test_strangers_do_not_disturb_a_session(tmp_path: Path) -> None:
         by_hand.close()
 
 
+# Whoever dials one that has left gives up in the end; until then all four must have started.
+SLOWER = pytest.mark.parametrize("impatient", [1.5 * PATIENCE], indirect=True)
+
+
+@SLOWER
 def test_a_certificate_of_another_rank(impatient: ByHand) -> None:
     by_hand = impatient
     for name in ("dealer", "party 0", "party 1"):
@@ -241,6 +258,7 @@ def test_a_certificate_of_another_rank(impatient: ByHand) -> None:
     assert any("certificate is for party 1" in line for _, line in endings.values()), endings
 
 
+@SLOWER
 @pytest.mark.parametrize("what", ["configuration", "code"])
 def test_differing_configuration_or_code(impatient: ByHand, what: str) -> None:
     by_hand = impatient
@@ -273,7 +291,15 @@ def test_differing_configuration_or_code(impatient: ByHand, what: str) -> None:
         ("hang", "did not answer within"),
     ],
 )
-def test_bad_frames(by_hand: ByHand, fault: str, reason: str) -> None:
+def test_bad_frames(tmp_path: Path, fault: str, reason: str) -> None:
+    by_hand = ByHand(tmp_path, deadline=PATIENCE / 2 if fault == "hang" else DEADLINE)
+    try:
+        send_bad_frames(by_hand, fault, reason)
+    finally:
+        by_hand.close()
+
+
+def send_bad_frames(by_hand: ByHand, fault: str, reason: str) -> None:
     for name in ("dealer", "party 0", "party 1"):
         by_hand.start(name)
     by_hand.start("party 2", instead=("saboteur.py", fault))

@@ -22,6 +22,7 @@ from secure_sccvfl.report.attacks import attack_panels, attack_story, missed
 from secure_sccvfl.run_audit import verify
 from secure_sccvfl.run_log import record
 from secure_sccvfl.run_report import find_warnings
+from tests.harness import LONG
 from tests.multiprocess.byhand import SHORT
 
 SECTIONS = (
@@ -386,7 +387,7 @@ def seen_in_browser(text: str, folder: Path, width: int, theme: str) -> tuple[di
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LONG,
     )
     found = re.search(r'data-seen="([^"]*)"', ran.stdout)
     assert found is not None, ran.stderr

@@ -15,6 +15,7 @@ from launch.whole_run import session_config
 from protocols.chain import read_chain
 from protocols.config import SessionConfig
 from protocols.rendezvous import dial
+from tests.harness import LONG
 from tests.multiprocess.byhand import ROOT, ByHand
 
 
@@ -23,7 +24,7 @@ def program(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProces
         [sys.executable, str(ROOT / "launch" / name), *arguments],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=LONG,
         cwd=cwd,
     )
 
@@ -142,9 +143,9 @@ def test_help_teaches(tmp_path: Path, name: str) -> None:
 
 def test_the_console_program() -> None:
     sccvfl = Path(sys.executable).with_name("sccvfl")
-    shown = subprocess.run([sccvfl, "--help"], capture_output=True, text=True, timeout=60, check=True)
+    shown = subprocess.run([sccvfl, "--help"], capture_output=True, text=True, timeout=LONG, check=True)
     assert all(name in shown.stdout for name in ("run", "selftest", "certs", "party", "dealer", "bench"))
-    wrong = subprocess.run([sccvfl, "dance"], capture_output=True, text=True, timeout=60)
+    wrong = subprocess.run([sccvfl, "dance"], capture_output=True, text=True, timeout=LONG)
     assert wrong.returncode == 2 and "no command 'dance'" in wrong.stderr
-    inner = subprocess.run([sccvfl, "certs", "--help"], capture_output=True, text=True, timeout=60, check=True)
+    inner = subprocess.run([sccvfl, "certs", "--help"], capture_output=True, text=True, timeout=LONG, check=True)
     assert "--parties" in inner.stdout

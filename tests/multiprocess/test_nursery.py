@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from launch.nursery import Program, context, prepare
 from protocols.gaussian import discrete_gaussian
 from protocols.randomness import fresh_key
-from tests.harness import CERTIFICATES, local_config
+from tests.harness import CERTIFICATES, LONG, local_config
 from tests.multiprocess.byhand import ROOT
 
 STARTER = """
@@ -27,13 +27,13 @@ sys.path.insert(0, {root!r})
 from launch.nursery import Program
 if __name__ == "__main__":
     program = Program("party 0", "run_party", ["--rank", "0"], Path("log"), {{}})
-    program.wait(60)
+    program.wait({long})
     sys.exit(program.returncode)
 """
 
 
 def until(happened: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + LONG
     while not happened():
         assert time.monotonic() < end, what
         time.sleep(0.01)
@@ -43,7 +43,7 @@ def until(happened: Callable[[], bool], what: str) -> None:
 def starter(tmp_path: Path) -> Path:
     """A program that starts a party which lacks its arguments: exit code 2."""
     path = tmp_path / "starter.py"
-    path.write_text(STARTER.format(root=str(ROOT)))
+    path.write_text(STARTER.format(root=str(ROOT), long=LONG))
     return path
 
 
@@ -68,7 +68,7 @@ def test_forked_processes_draw_different_randomness() -> None:
         process.start()
     seen = [here.recv() for here, _ in ends]
     for process in processes:
-        process.join(30)
+        process.join(LONG)
         assert process.exitcode == 0
     assert all(drawn.pop("preloaded") for drawn in seen)
     for name in seen[0]:
@@ -77,7 +77,7 @@ def test_forked_processes_draw_different_randomness() -> None:
 
 def test_a_program_that_fails_says_so_in_its_log(tmp_path: Path) -> None:
     program = Program("party 0", "run_party", ["--rank", "0"], tmp_path / "log", {})
-    program.wait(60)
+    program.wait(LONG)
     assert program.returncode == 2
     assert "--config" in (tmp_path / "log").read_text()
 
@@ -88,7 +88,7 @@ def test_nothing_is_imported_from_the_working_folder(tmp_path: Path, starter: Pa
     for name in ("launch", "torch"):
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").write_text("open('was imported', 'w')")
-    ended = subprocess.run([sys.executable, str(starter)], cwd=folder, timeout=60)
+    ended = subprocess.run([sys.executable, str(starter)], cwd=folder, timeout=LONG)
     assert ended.returncode == 2 and (folder / "log").exists()
     assert not (folder / "was imported").exists()
 
@@ -106,7 +106,7 @@ def test_ctrl_c_while_the_fork_server_imports_gives_no_traceback(tmp_path: Path,
     until(lambda: bool(importing()), "no fork server imports torch")
     for pid in importing():
         os.kill(pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=LONG)
     assert process.returncode == 2 and errors == ""
 
 
@@ -117,7 +117,7 @@ def test_no_process_outlives_the_fork_server(tmp_path: Path) -> None:
     arguments = ["--config", str(tmp_path / "session.toml"), "--certs", str(CERTIFICATES)]
     program = Program("dealer", "run_dealer", arguments, tmp_path / "log", {})
     try:
-        listeners[0].settimeout(60)
+        listeners[0].settimeout(LONG)
         with listeners[0].accept()[0]:  # it calls, and waits for an answer
             os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)  # type: ignore[attr-defined]
             until(lambda: program.poll() is not None, "the launcher was not told")

@@ -32,8 +32,11 @@ from secure_sccvfl.run_audit import verify
 from secure_sccvfl.run_options import RunOptions
 from secure_sccvfl.splits import make_split
 from secure_sccvfl.training import train
+from tests.harness import LONG
 from tests.multiprocess.byhand import ROOT, SHORT, run_mpc
 
+BORDER = 1e-3
+"""A record whose logit is nearer to 0 may be decided either way in secret: ten times what fixed point is off."""
 OPTIONS = {"refreshes": 1, "warmup": 20, "steps": 30, "lambdas": [8.0, 16.0]}
 
 
@@ -73,8 +76,9 @@ def test_a_run_leaves_its_report_budget_logs_and_models(run):
         assert set(report["cost"][phase]) >= {"seconds", "rounds", "bytes"}
     data = pooled("german", 3)
     test = make_split(data, "iid", 0).test
-    decided = logits_of(run, test) > 0
-    assert report["metrics"]["acc"] == pytest.approx((decided == data.label.values[test]).mean(), abs=2e-3)
+    logits = logits_of(run, test)
+    right = ((logits > 0) == data.label.values[test]).mean()
+    assert report["metrics"]["acc"] == pytest.approx(right, abs=1e-6 + (np.abs(logits) < BORDER).mean())
     budget = json.loads((run / "privacy_budget.json").read_text())
     assert len(budget["releases"]) == 2 and budget["epsilon_rdp"] <= 8
     assert not re.search(r"/tmp|/home|/root|/work", (run / "report.json").read_text())
@@ -127,8 +131,9 @@ def test_new_records_are_scored_in_secret_for_one_receiver(run, tmp_path):
     assert [path.parent.name for path in told] == ["party-0"], "only the receiver has the predictions"
     with told[0].open() as file:
         found = {row["id"]: row["decision"] for row in csv.DictReader(file)}
-    expected = {str(data.ids[r]): str(int(v > 0)) for r, v in zip(rows, logits_of(run, rows), strict=True)}
-    assert found == expected
+    expected = dict(zip(data.ids[rows].astype(str), logits_of(run, rows), strict=True))
+    assert found.keys() == expected.keys()
+    assert all(found[name] == str(int(logit > 0)) for name, logit in expected.items() if abs(logit) > BORDER)
     log = read_chain(tmp_path / "told" / "party-0" / "releases.jsonl")
     assert [(e["release"], e["receivers"]) for e in log] == [("columns", [0, 1, 2]), ("predictions", [0])]
 
@@ -148,6 +153,7 @@ def test_a_share_from_another_run_or_a_changed_one_is_refused(run, tmp_path):
     assert "the parts of the model are of different runs: party-1" in ran.stderr.replace("employer", "party-1")
 
 
+@pytest.mark.chance(1e-9)  # with noise .53 of 561 labels are read; .76 would be told, ten standard errors more
 @pytest.mark.slow  # test_split_training.py and test_dp_mode.py hold the same in threads
 @pytest.mark.parametrize(("mode", "told"), [("split", True), ("dp", False)])
 def test_other_modes_say_what_their_gradients_tell(mode, told, tmp_path):
@@ -171,14 +177,14 @@ def kill_and_resume(tmp_path, moment, *options):
     command += ["--no-harness", "--seed", "3", *options]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     log = tmp_path / "run" / "logs" / "party-1.log"
-    end = time.monotonic() + 120
+    end = time.monotonic() + LONG
     while time.monotonic() < end and not (log.exists() and moment in log.read_text()):
         time.sleep(0.02)
     assert time.monotonic() < end, "training did not begin"
     pids = [pid for pid in _processes_in(tmp_path) if Path(f"/proc/{pid}/comm").read_text() == "party 1\n"]
     assert len(pids) == 1
     os.kill(pids[0], signal.SIGKILL)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=LONG)
     assert process.returncode != 0 and "--resume" in errors
     assert not (tmp_path / "run" / "report.json").exists()
     refuse_another_seed(tmp_path / "run")
@@ -233,8 +239,12 @@ def test_other_modes_go_on_after_a_kill_and_forget_no_charge(mode, moment, event
     assert not any(verify(run).values())
 
 
+@pytest.mark.chance(1e-9)
 def test_a_killed_party_stops_all_and_the_run_goes_on_from_the_checkpoint(tmp_path):
-    """Kill in the middle of training; after resuming the run is whole and each release was paid for once."""
+    """Kill in the middle of training; after resuming the run is whole and each release was paid for once.
+
+    Logits of two runs differ by .005: sums of thousands of independent roundings, so .05 is far out of their reach.
+    """
     kill_and_resume(tmp_path, "training at lambda 16")
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     budget = json.loads((tmp_path / "run" / "privacy_budget.json").read_text())
@@ -250,7 +260,6 @@ def test_a_killed_party_stops_all_and_the_run_goes_on_from_the_checkpoint(tmp_pa
     expected = train(engine, data, split, config, 3, roles=roles).logits([p.take(split.test) for p in parties])[:, 0]
     found = logits_of(tmp_path / "run", split.test)
     assert np.abs(found - expected).max() <= 0.05  # a bit of early stopping may fall the other way
-    assert ((found > 0) == (expected > 0)).mean() >= 0.99
     assert not any(verify(tmp_path / "run").values()), "parties may have stopped a line apart, and still it fits"
 
 

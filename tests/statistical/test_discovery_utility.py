@@ -18,6 +18,7 @@ from secure_sccvfl.noise import Budget, GaussianNoise, NoNoise
 from secure_sccvfl.parties import make_parties
 from secure_sccvfl.plain_engine import PlainEngine
 from secure_sccvfl.secure_statistics import SecureStatistics
+from tests.chance import confirmed
 from tests.harness import run_session
 
 REPETITIONS = 20
@@ -105,8 +106,12 @@ def test_false_discoveries_on_shuffled_s_stay_at_the_level(german):
     assert np.mean(false) <= level + np.sqrt(level * (1 - level) / runs)
 
 
+@pytest.mark.chance(1e-9)
 @pytest.mark.parametrize("kind", ["dealer", "dealer+holder"])
 def test_the_real_protocol_gives_what_the_simulation_promises(german, kind: NoiseKind):
+    """Simulated agreement is .86 on average with two copies, and below .6 less than once in 200 times: 2.6 deviations
+    after Fisher's transformation. Five fresh runs are all below it less than once in 1e11 times; a wrong table, always.
+    """
     data = german.data
     columns = {r: {f.name: f.bins for f in t.features} for r, t in enumerate(data.parties)}
     holder = [t.name for t in data.parties].index(data.protected[0].holder)
@@ -127,6 +132,9 @@ def test_the_real_protocol_gives_what_the_simulation_promises(german, kind: Nois
         return weigh(sketches, DiscoveryConfig(), 0, [own[0].layout.names]).scores
 
     plan = ReleasePlan(SecureStatistics.releases(columns, [2], tables=["sketch-0"]))
-    found = run_session(job, len(columns), plan)
-    scores = {k: v for part in found for k, v in part.items()}
-    assert german.agreement(scores) > 0.6
+
+    def agreement() -> float:
+        found = run_session(job, len(columns), plan)
+        return german.agreement({k: v for part in found for k, v in part.items()})
+
+    assert not confirmed(lambda: agreement() <= 0.6, 5)

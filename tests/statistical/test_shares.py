@@ -10,18 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from protocols import tuples
 from protocols.dealer import Dealer
 from protocols.party import Party
 from protocols.randomness import Stream
 from protocols.runtime import Session
+from tests.chance import alike, uniform
 from tests.harness import results, run_session
 
 SECRETS = (0.0, 11.9)
 SIZE = 20_000
-LEVEL = 1e-6
 
 
 def seen(secret: float, watch: str, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
@@ -65,15 +64,13 @@ def seen(secret: float, watch: str, monkeypatch: pytest.MonkeyPatch) -> np.ndarr
 def tells_the_secret(watch: str, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether the views for the two secrets can be told apart, or from noise."""
     views = [seen(secret, watch, monkeypatch) for secret in SECRETS]
-    counts = [np.bincount(view, minlength=256) for view in views]
-    uniform = [stats.chisquare(count).pvalue for count in counts]
-    alike = stats.chi2_contingency(np.array(counts) + 1).pvalue
-    return min(*uniform, alike) < LEVEL
+    return not (alike(*views) and all(uniform(view) for view in views))
 
 
 WATCHED = ["share", "product", "comparison", "series", "block"]
 
 
+@pytest.mark.chance(1e-9)  # three checks
 @pytest.mark.parametrize("watch", WATCHED)
 def test_views_are_independent_of_the_secret(watch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not tells_the_secret(watch, monkeypatch)

@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from protocols import statistics as protocol
 from protocols.randomness import Draw
 from protocols.transport import Transport
+from tests.chance import alike, uniform
 from tests.discovery import Consortium
-
-LEVEL = 1e-6
 
 
 class Watched:
@@ -60,13 +58,11 @@ def views(secret: int) -> tuple[dict[int, np.ndarray], dict[int, list[bytes]]]:
 def tells(secrets: tuple[int, int] = (0, 1)) -> bool:
     """Whether the views of two very different secrets can be told apart, or from noise."""
     seen = [views(secret)[0] for secret in secrets]
-    for rank in (0, 1):
-        counts = np.array([np.bincount(view[rank], minlength=256) for view in seen])
-        if min(*(stats.chisquare(row).pvalue for row in counts), stats.chi2_contingency(counts + 1).pvalue) < LEVEL:
-            return True
-    return False
+    sound = [alike(*(view[rank] for view in seen)) for rank in (0, 1)]
+    return not all(sound + [uniform(view[rank]) for view in seen for rank in (0, 1)])
 
 
+@pytest.mark.chance(1e-9)  # six checks
 def test_masked_blocks_tell_nothing():
     assert not tells()
 
@@ -87,6 +83,7 @@ def test_the_dealer_is_told_the_same_whatever_the_data_are():
     assert first == second and first[0] == first[1] == first[2] and len(first[0]) > 3
 
 
+@pytest.mark.chance(1e-9)  # one check
 def test_a_share_of_the_table_alone_is_uniform(monkeypatch: pytest.MonkeyPatch):
     kept: list[np.ndarray] = []
     honest = protocol.lifted
@@ -100,4 +97,4 @@ def test_a_share_of_the_table_alone_is_uniform(monkeypatch: pytest.MonkeyPatch):
     group = Consortium(rows=40, columns=wide, holders=(1,), counts=(4,))
     group.run(lambda session, statistics, budget: group.sketch(session, statistics))
     own = np.concatenate([table[300:].reshape(-1) for table in kept])  # party 2's columns, at every party
-    assert stats.chisquare(np.bincount(own.view(np.uint8), minlength=256)).pvalue > LEVEL
+    assert uniform(own.view(np.uint8))

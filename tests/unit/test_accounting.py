@@ -253,7 +253,7 @@ def test_the_package_needs_no_torch():
     loaded = "; ".join(f"import accounting.{name}" for name in modules)
     check = f"import sys; {loaded}; sys.exit(bool({{'torch', 'crypten', 'opacus'}} & set(sys.modules)))"
     assert len(modules) >= 8
-    assert subprocess.run([sys.executable, "-c", check], timeout=60, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 
 
 def replay(text):

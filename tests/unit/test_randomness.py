@@ -7,6 +7,7 @@ import pytest
 
 from protocols.errors import CounterReuse, ProtocolError
 from protocols.randomness import Draw, KeyAgreement, Stream, fresh_key
+from tests.chance import of_rate, uniform
 
 
 def test_two_ends_find_the_same_words() -> None:
@@ -57,12 +58,11 @@ def test_next_counter_follows_the_last() -> None:
     assert (stream.draw().words((3,)) == other.draw(6).words((3,))).all()
 
 
+@pytest.mark.chance(1e-11)  # two checks
 def test_words_and_bits_are_uniform() -> None:
     draw = Stream(fresh_key(), "label").draw()
-    counts = np.bincount(draw.words((1 << 20,), np.uint8), minlength=256)
-    chi_square = ((counts - 4096) ** 2 / 4096).sum()
-    assert 150 < chi_square < 380  # 255 degrees of freedom: outside with probability below 1e-6
-    assert abs(draw.bits((1 << 20,)).mean() - 0.5) < 0.003
+    assert uniform(draw.words((1 << 20,), np.uint8))
+    assert of_rate(int(draw.bits((1 << 20,)).sum()), 1 << 20, 0.5)
 
 
 @pytest.mark.parametrize("holder", [KeyAgreement(), Stream(b"k" * 32, "label"), Draw(b"k" * 32, 0)])
