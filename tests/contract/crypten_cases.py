@@ -129,7 +129,9 @@ def base_of(plain: torch.Tensor, layout: str) -> torch.Tensor:
     if layout == "view":
         return plain.reshape(-1).clone()
     if layout == "slice":
-        filler = torch.ones((1, *plain.shape[1:]), dtype=plain.dtype) if plain.dim() else torch.ones(1, dtype=plain.dtype)
+        filler = (
+            torch.ones((1, *plain.shape[1:]), dtype=plain.dtype) if plain.dim() else torch.ones(1, dtype=plain.dtype)
+        )
         return torch.cat([filler, plain if plain.dim() else plain.reshape(1), filler])
     if layout == "transposed":
         return (plain.transpose(0, 1) if plain.dim() > 1 else torch.stack([plain, plain + 1])).contiguous()
