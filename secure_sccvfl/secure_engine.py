@@ -302,7 +302,7 @@ class SecureEngine:
         return Measures(mean, spread**0.5, square**0.5)
 
     def choose(self, known: Choice | None, trained: Head, batch: Batch, penalty: Penalty, target: float) -> Choice:
-        """About 21 rounds, most of them of the rule; words to each peer: columns several times, and rows twice."""
+        """Some 20 rounds, seven of them of the rule; words to each peer: columns several times, and rows twice."""
         party = self.session.party
         with self.session.measure("choice of lambda"):
             weight, bias = self.unscaled(trained)
