@@ -134,7 +134,7 @@ def test_the_order_of_rows_and_of_parties_changes_nothing_but_order(engine):
 def test_group_sums_by_attribute(engine):
     rng = np.random.default_rng(0)
     a, b = rng.integers(0, 2, N), rng.integers(0, 3, N)
-    columns = {"x": rng.integers(-3, 4, (N, 4)), "y": rng.integers(0, 2, (N, 1))}
+    columns = {"x": rng.integers(0, 4, (N, 4)), "y": rng.integers(0, 2, (N, 1))}
     first, second = engine.group_sums(columns, [a, b], [2, 3], "t", 12.0)
     assert np.allclose(first["x"][:, 1], columns["x"][a == 1].sum(axis=0))
     assert np.allclose(second["y"][:, 2], columns["y"][b == 2].sum(axis=0))

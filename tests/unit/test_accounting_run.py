@@ -90,7 +90,8 @@ def test_a_run_with_four_refreshes_writes_the_report_that_its_ledger_gives(tmp_p
 @pytest.mark.parametrize("source", ["tables", "moments"])
 @pytest.mark.parametrize("refreshes", [0, 4])
 def test_the_budget_is_planned_for_the_releases_that_the_plan_charges(conditional, source, refreshes):
-    options = RunOptions(conditional=conditional, source=source, refreshes=refreshes)
+    kind = "moments" if source == "moments" else "quantile"
+    options = RunOptions(conditional=conditional, generator=kind, source=source, refreshes=refreshes)
     plan = sealed_plan(options.scheme(3), options)
     events = {release.event for release in plan.releases.values() if release.event is not None}
     assert len(events) == options.charged == options.train_config().charged
