@@ -135,7 +135,8 @@ def test_new_records_are_scored_in_secret_for_one_receiver(run, tmp_path):
     assert found.keys() == expected.keys()
     assert all(found[name] == str(int(logit > 0)) for name, logit in expected.items() if abs(logit) > BORDER)
     log = read_chain(tmp_path / "told" / "party-0" / "releases.jsonl")
-    assert [(e["release"], e["receivers"]) for e in log] == [("columns", [0, 1, 2]), ("predictions", [0])]
+    told_all = [("alignment", [0, 1, 2]), ("columns", [0, 1, 2])]
+    assert [(e["release"], e["receivers"]) for e in log] == [*told_all, ("predictions", [0])]
 
 
 def test_a_share_from_another_run_or_a_changed_one_is_refused(run, tmp_path):
