@@ -118,6 +118,16 @@ def test_a_damaged_chain_is_detected(tmp_path: Path, damage: object) -> None:
         read_chain(path)
 
 
+def test_a_line_of_another_log_is_noticed(tmp_path: Path) -> None:
+    """Its number and its hash are right; only what it follows is not."""
+    for name in ("one", "other"):
+        HashChain(tmp_path / name).extend([{"release": name}, {"release": "score"}])
+    lines = [(tmp_path / name).read_text().splitlines()[number] for number, name in enumerate(("one", "other"))]
+    (tmp_path / "spliced").write_text("\n".join(lines) + "\n")
+    with pytest.raises(LedgerError, match="line 2 does not continue the chain"):
+        read_chain(tmp_path / "spliced")
+
+
 def test_a_head_stands_for_every_line_before_it() -> None:
     """Whoever rewrites an early line, with a right hash and a right link to it, cannot keep the head."""
     heads = []
