@@ -71,7 +71,12 @@ class Fixed:
 
 REAL: list[Setting] = [
     (place, name, getattr(place, name))
-    for place, name in ((KeyAgreement, "__init__"), (KeyAgreement, "agree"), (randomness, "os"), (gaussian, "_sampler"))
+    for place, name in (
+        (KeyAgreement, "__init__"),
+        (KeyAgreement, "agree"),
+        (randomness, "os"),
+        (gaussian, "_sampler"),
+    )
 ]
 assert randomness.os is os
 

@@ -24,7 +24,6 @@ from protocols.config import SessionConfig
 from tests.harness import CERTIFICATES, DEADLINE, LONG, in_threads
 from tests.multiprocess.byhand import ROOT, ByHand
 
-
 PATIENCE = 20.0
 """How long the processes wait for one that is missing or silent, in tests that must see them give up."""
 
@@ -72,9 +71,7 @@ class Watched:
 
 
 @pytest.fixture
-def watched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Iterator[Watched]:
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Watched]:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))

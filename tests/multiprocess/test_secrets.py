@@ -13,7 +13,6 @@ from secure_sccvfl.selftest import SelfTest
 from tests.harness import LONG
 from tests.multiprocess.byhand import ByHand
 
-
 MEASURED = re.compile(r'"(seconds|max_error)": [^,}\s]+')
 """Figures that differ from run to run: one of them may have the first eight decimals of an input by chance."""
 
