@@ -155,8 +155,9 @@ class SelfTest:
     def checks(self) -> list[Check]:
         """Tolerances are derived: inputs are rounded to half a unit, truncation adds at most two.
 
-        Functions that CrypTen approximates (from `exp` on) get what its approximation gives. `exp` is (1 + x/256)^256:
-        at x = 2 off by e^2/128 = .058; rounding x/256, and each of the eight squares, can add 511 e^2 units, .058 too.
+        Functions that CrypTen approximates (from `exp` on) get what its approximation gives. `exp` is
+        (1 + x/256)^256, at x = 2 off by e^2/128 = .058; rounding x/256 and each of eight squares can add 511 e^2
+        units, .058 too.
         """
         value = self.values
         matrix = value["matrix"]

@@ -8,6 +8,7 @@ guessed) is left out. A test without the marker has fixed randomness (tests/rand
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from scipy import stats
@@ -24,18 +25,19 @@ def fits(drawn: np.ndarray, deviation: float) -> bool:
     Over the deviation, the squares of n Gaussian values add up to chi-square with n degrees of freedom, and their
     mean times the root of n is normal; a discrete Gaussian of deviation 1 or more agrees to 1e-8 of that.
     """
-    low, high = _bounds(drawn.size)
+    low, high = _bounds(drawn.size, LEVEL)
     drift = abs(drawn.mean()) / deviation * np.sqrt(drawn.size)
     return bool(low < ((drawn / deviation) ** 2).sum() < high and 2 * stats.norm.sf(drift) > LEVEL)
 
 
-def _bounds(size: int) -> tuple[float, float]:
-    return float(stats.chi2.ppf(LEVEL / 2, size)), float(stats.chi2.isf(LEVEL / 2, size))
+@lru_cache
+def _bounds(size: int, level: float) -> tuple[float, float]:
+    return float(stats.chi2.ppf(level / 2, size)), float(stats.chi2.isf(level / 2, size))
 
 
 def passing(size: int, ratio: float) -> float:
     """How often noise with this ratio to the deviation asked for would still fit, at most."""
-    low, high = (bound / ratio**2 for bound in _bounds(size))
+    low, high = (bound / ratio**2 for bound in _bounds(size, LEVEL))
     return float(stats.chi2.sf(low, size) if ratio < 1 else stats.chi2.cdf(high, size))
 
 

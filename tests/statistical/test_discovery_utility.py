@@ -110,7 +110,7 @@ def test_false_discoveries_on_shuffled_s_stay_at_the_level(german):
 @pytest.mark.parametrize("kind", ["dealer", "dealer+holder"])
 def test_the_real_protocol_gives_what_the_simulation_promises(german, kind: NoiseKind):
     """Simulated agreement is .86 on average with two copies, and below .6 less than once in 200 times: 2.6 deviations
-    after Fisher's transformation. Five fresh runs are all below it less than once in 1e11 times; a wrong table, always.
+    after Fisher's transformation. Five fresh runs are all below it less than once in 1e11 times.
     """
     data = german.data
     columns = {r: {f.name: f.bins for f in t.features} for r, t in enumerate(data.parties)}

@@ -62,7 +62,7 @@ class Spy:
 
 @pytest.mark.chance(1e-9)
 def test_the_sampler_has_the_distribution_of_its_name():
-    """Chi-square at LEVEL; cells hold 100 or more, so that its tail is right. A shift by one adds 20,000 * .41 to it."""
+    """Chi-square at LEVEL; cells of 100 or more, so that its tail is right. A shift by one adds 20,000 * .41."""
     sigma, size = 1.7, 20_000
     drawn = discrete_gaussian(sigma, (size,))
     support = np.arange(-30, 31)

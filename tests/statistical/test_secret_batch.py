@@ -56,7 +56,7 @@ def test_records_take_part_at_the_charged_rate_and_no_other(drawn):
 
 @pytest.mark.chance(1e-9)
 def test_batches_and_records_are_independent(drawn):
-    """Two binomial tests; of neighbours only every other pair, since pairs that share a record are not independent."""
+    """Two binomial tests; of neighbours every other pair, since pairs that share a record are not independent."""
     first, second = (bits > 0 for bits in drawn[0])
     for one, other in ((first, second), (first[::2], first[1::2])):
         assert of_rate(int((one & other).sum()), one.size, SAMPLING**2)
