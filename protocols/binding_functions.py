@@ -33,7 +33,17 @@ IN_PLACE = frozenset({
 """Functions with a form that writes into the tensor itself (`add_`): those torch has, for one shape."""
 
 NO_GRADIENT = frozenset(
-    {"conv_transpose1d", "conv_transpose2d", "expand", "index_add", "prod", "repeat", "scatter_add", "split", "unbind"}
+    {
+        "conv_transpose1d",
+        "conv_transpose2d",
+        "expand",
+        "index_add",
+        "prod",
+        "repeat",
+        "scatter_add",
+        "split",
+        "unbind",
+    }
     | {"unfold"}
 )
 """Functions that CrypTen's autograd does not know: their results would silently have no gradient."""
