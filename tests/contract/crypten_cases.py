@@ -1,4 +1,4 @@
-"""How a function of a CrypTen tensor is tried: inputs, layouts, fractions, what torch says, and how far off it may be.
+"""How a function of a CrypTen tensor is tried: inputs, layouts, fractions, what torch says, how far off it may be.
 
 Inputs are multiples of 2^-8, so they are exact with 16 and 32 fractional bits, and whole with 0. What is linear must
 then be exact. A truncation is off by at most one unit of 2^-16 (two where the divisor is no power of two), whatever
@@ -43,6 +43,8 @@ class Case:
     layouts: tuple[str, ...] = LAYOUTS
     in_place: bool = False
     """The memory of the first operand is compared, not the result."""
+    long: bool = False
+    """Takes many rounds and is made of other functions: with more than two parties it is tried once."""
     gradient: float | None = None
     """How far off gradients may be, absolute and relative; None: not tried."""
 
@@ -93,7 +95,7 @@ class Trial:
 def trials(name: str, case: Case, kind: str, parties: int) -> Iterator[Trial]:
     """All fractions of one operand, or all pairs of two, the layouts in turn; in place every layout for one.
 
-    With more than two parties one trial of each approximation and no gradient: both are made of the rest.
+    With more than two parties one trial of each long function and no gradient: both are made of the rest.
     Only MPCTensor has gradients.
     """
     mixes = list(itertools.product(case.fractions, repeat=min(2, len(case.shapes))))
@@ -102,7 +104,7 @@ def trials(name: str, case: Case, kind: str, parties: int) -> Iterator[Trial]:
     else:
         count = max(len(mixes), len(case.layouts))
         chosen = [(mixes[k % len(mixes)], case.layouts[k % len(case.layouts)]) for k in range(count)]
-    if parties > 2 and case.absolute > 0:
+    if parties > 2 and case.long:
         chosen = chosen[-1:]
     for mix, layout in chosen:
         yield Trial(name, case, (*mix, *(mix[-1] for _ in case.shapes[2:])), layout)

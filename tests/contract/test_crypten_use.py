@@ -208,7 +208,7 @@ def test_what_is_not_available_says_so() -> None:
             lambda: session.communicator.isend(None, 0),
             lambda: session.provider.fill_cache(),
         ):
-            with pytest.raises(Unavailable, match="is not available on a session$"):
+            with pytest.raises(Unavailable, match=r"is not available on a session$"):
                 way()
         assert not cfg.debug.validation_mode
 
