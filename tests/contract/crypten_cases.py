@@ -92,11 +92,11 @@ class Trial:
         return self.bits[0] == 0
 
 
-def trials(name: str, case: Case, kind: str, parties: int) -> Iterator[Trial]:
+def trials(name: str, case: Case, kind: str, parties: int, passed_on: bool) -> Iterator[Trial]:
     """All fractions of one operand, or all pairs of two, the layouts in turn; in place every layout for one.
 
-    With more than two parties one trial of each long function and no gradient: both are made of the rest.
-    Only MPCTensor has gradients.
+    With more than two parties one trial of each long function and no gradient: both are made of the rest; and one
+    of what an MPCTensor passes on to its shares, on which it is tried in full. Only MPCTensor has gradients.
     """
     mixes = list(itertools.product(case.fractions, repeat=min(2, len(case.shapes))))
     if case.in_place and len(case.shapes) == 1:
@@ -104,7 +104,7 @@ def trials(name: str, case: Case, kind: str, parties: int) -> Iterator[Trial]:
     else:
         count = max(len(mixes), len(case.layouts))
         chosen = [(mixes[k % len(mixes)], case.layouts[k % len(case.layouts)]) for k in range(count)]
-    if parties > 2 and case.long:
+    if parties > 2 and (case.long or (passed_on and not case.in_place)):
         chosen = chosen[-1:]
     for mix, layout in chosen:
         yield Trial(name, case, (*mix, *(mix[-1] for _ in case.shapes[2:])), layout)

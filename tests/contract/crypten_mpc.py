@@ -45,7 +45,7 @@ EXP = {"within": (-2.0, 2.0), "absolute": 2e-3, "relative": 0.03, **HEAVY}
 LOG = {"within": (0.25, 64.0), "absolute": 0.03, "relative": 0.02, **HEAVY}
 RECIPROCAL = {"within": (0.25, 64.0), "absolute": 2e-3, "relative": 0.01, **HEAVY}
 ROOT = {"within": (0.25, 64.0), "absolute": 5e-3, "relative": 0.02, **HEAVY}
-TURN = {"within": (-3.0, 3.0), "absolute": 0.06, **HEAVY}
+TURN = {"within": (-3.0, 3.0), "absolute": 0.1, **HEAVY}
 SERIES = {"absolute": 5e-4, "within": (-20.0, 20.0), **HEAVY}
 SOFT = {"within": (-2.0, 2.0), "absolute": 0.06, **HEAVY}
 
@@ -77,8 +77,8 @@ APPROXIMATIONS: dict[str, list[Entry]] = {
     "__rtruediv__": [Case(lambda x: 3 / x, **{**RECIPROCAL, "absolute": 6e-3}, gradient=0.05)],
     "inv_sqrt": [Case(lambda x: x.inv_sqrt(), lambda x: x.rsqrt(), **ROOT)],
     "sqrt": [Case(lambda x: x.sqrt(), **ROOT, gradient=0.05)],
-    "cos": [Case(lambda x: x.cos(), **TURN, gradient=0.1)],
-    "sin": [Case(lambda x: x.sin(), **TURN, gradient=0.1)],
+    "cos": [Case(lambda x: x.cos(), **TURN, gradient=0.15)],
+    "sin": [Case(lambda x: x.sin(), **TURN, gradient=0.15)],
     "cossin": [Case(lambda x: x.cossin(), lambda x: (x.cos(), x.sin()), **TURN)],
     "sigmoid": [Case(lambda x: x.sigmoid(), **SERIES, gradient=0.01)],
     "tanh": [Case(lambda x: x.tanh(), **SERIES, gradient=0.01)],
@@ -363,8 +363,8 @@ CHANCE: dict[str, list[Entry]] = {
         Case(lambda x: bits_only(x.bernoulli()), lambda x: x * 0, within=(0.0, 1.0)),
     ],
     "rand": [
-        Case(lambda x: bounded(-(2.0**-20), 1)(M().rand(3, 4)), torch.ones_like),
-        Case(lambda x: bounded(-(2.0**-20), 1)(M().rand((3, 4))), torch.ones_like),
+        Case(lambda x: bounded(-(2.0**-16), 1)(M().rand(3, 4)), torch.ones_like),
+        Case(lambda x: bounded(-(2.0**-16), 1)(M().rand((3, 4))), torch.ones_like),
     ],
     "randn": [Case(lambda x: bounded(-8, 8)(M().randn(3, 4)), torch.ones_like, layouts=("plain",), fractions=(16,))],
     "weighted_index": [
