@@ -148,7 +148,7 @@ def test_the_secret_evaluation_gives_the_plaintext_metrics(secure, plain):
         assert found[0]["metrics"][name] == pytest.approx(value, abs=tolerance), name
     assert found[0]["metrics"]["fr_own"] <= 0.05
     log = (folder / "evaluation" / "party-0" / "releases.jsonl").read_text().splitlines()
-    assert [json.loads(line)["release"] for line in log] == ["columns", "evaluation"]
+    assert [json.loads(line)["release"] for line in log] == ["alignment", "columns", "evaluation"]
 
 
 def test_parties_with_different_policy_cards_do_not_start(tmp_path):
