@@ -11,7 +11,7 @@ from accounting.budget import BudgetError
 from secure_sccvfl.data import load
 from secure_sccvfl.discovery import Discovery, DiscoveryConfig, Moments, Sketch, release_moments
 from secure_sccvfl.generators import GeneratorConfig, make_generator
-from secure_sccvfl.model_files import PartyModel, load_model, save_model
+from secure_sccvfl.model_files import HeldOut, PartyModel, load_model, save_model
 from secure_sccvfl.noise import Budget, GaussianNoise, NoNoise
 from secure_sccvfl.parties import MOMENT_GRID, make_parties
 from secure_sccvfl.plain_engine import PlainEngine
@@ -225,7 +225,7 @@ def test_a_kept_model_edits_as_the_trained_one_did(tmp_path):
         shares = np.zeros((1, 1), np.int64)
         kept = PartyModel(
             "r", party.rank, 3, "s", "binary", 1.0, 1.0, dict(model.roles.of), WITH_MOMENTS.generator, 0,
-            model.encoders[party.rank], model.sketches, shares, shares[0], model.moments,
+            HeldOut("iid", True, "exact", {}), model.encoders[party.rank], model.sketches, shares, shares[0], model.moments,
         )  # fmt: skip
         save_model(kept, tmp_path / str(party.rank))
         again = load_model(tmp_path / str(party.rank), party.layout).generators(party)

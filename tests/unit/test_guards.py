@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from accounting.accountant import epsilon_of
+from accounting.budget import Quote
+from accounting.events import Event
 from accounting.ledger import FileLedger
 from protocols.arithmetic import Masked
 from protocols.certificates import make_certificates
@@ -28,6 +33,18 @@ def test_an_open_ledger_is_locked_for_everyone_else(tmp_path: Path) -> None:
     with FileLedger(tmp_path / "ledger.jsonl").locked(), open(tmp_path / "ledger.jsonl.lock") as file:
         with pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_cap_is_kept_to_the_last_bit() -> None:
+    assert Quote(0.0, 8.0, 8.0).allowed
+    assert not Quote(0.0, math.nextafter(8.0, 9.0), 8.0).allowed
+
+
+def test_four_releases_of_twice_the_noise_cost_what_one_does() -> None:
+    """Inverse variances of Gaussian noise add up, whoever adds the prices up."""
+    four, one = Event("x", 1.0, 4.0, "records", count=4), Event("x", 1.0, 2.0, "records")
+    assert epsilon_of([four], 1e-5) == pytest.approx(epsilon_of([one], 1e-5), rel=1e-12)
+    assert epsilon_of([four], 1e-5) > 1.5 * epsilon_of([replace(four, count=1)], 1e-5)
 
 
 def test_releases_of_one_round_are_counted_one_by_one() -> None:
