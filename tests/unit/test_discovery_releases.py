@@ -225,7 +225,8 @@ def test_a_kept_model_edits_as_the_trained_one_did(tmp_path):
         shares = np.zeros((1, 1), np.int64)
         kept = PartyModel(
             "r", party.rank, 3, "s", "binary", 1.0, 1.0, dict(model.roles.of), WITH_MOMENTS.generator, 0,
-            HeldOut("iid", True, "exact", {}), model.encoders[party.rank], model.sketches, shares, shares[0], model.moments,
+            HeldOut("iid", True, "exact", {}),
+            model.encoders[party.rank], model.sketches, shares, shares[0], model.moments,
         )  # fmt: skip
         save_model(kept, tmp_path / str(party.rank))
         again = load_model(tmp_path / str(party.rank), party.layout).generators(party)

@@ -45,7 +45,8 @@ HELD_OUT = model_files.HeldOut("iid", True, "exact", {})
 def test_shares_of_a_model(tmp_path, modes):
     encoder = PlainEncoder(Layout(()), np.zeros(1))
     one = np.zeros((1, 1), np.int64)
-    model = PartyModel("r", 0, 2, "s", "binary", 1.0, 1.0, {}, GeneratorConfig(), 0, HELD_OUT, encoder, (), one, one[0])
+    facts = ("r", 0, 2, "s", "binary", 1.0, 1.0, {}, GeneratorConfig(), 0, HELD_OUT)
+    model = PartyModel(*facts, encoder, (), one, one[0])
     save_model(model, tmp_path)
     assert modes == [0o600]
 
