@@ -80,7 +80,15 @@ class Dealer:
         """
         for rank, told in enumerate(self._told):
             if told is None:
-                told = self._told[rank] = self._transport.receive_message(rank, _ASKING, wait=wait)
+                try:
+                    told = self._told[rank] = self._transport.receive_message(rank, _ASKING, wait=wait)
+                except PeerError as error:
+                    if not any(self._told):
+                        raise
+                    # The others stopped for want of an answer that this one held up.
+                    raise PeerError(
+                        f"party {rank}", _ASKING, f"did not ask for what others wait for; {error}"
+                    ) from None
             if told is None:
                 return None
         first, *others = self._told

@@ -89,7 +89,7 @@ class Checkpoints:
         """
         for facts in self._kept().values():
             began = facts["settings"]
-            for name in sorted(began.keys() | self.settings.keys()):
+            for name in sorted(began.keys() | self.settings.keys(), key=lambda name: (name == "records", name)):
                 was, now = began.get(name, "none"), self.settings.get(name, "none")
                 if was != now:
                     told = f"{name} {was}, not {now}" if max(len(was), len(now)) < DIGEST else f"other {name}"

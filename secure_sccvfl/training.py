@@ -15,7 +15,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from protocols.config import ConfigError
 from secure_sccvfl.data import Dataset, Task
 from secure_sccvfl.discovery import (
     Attribute,
@@ -225,10 +224,7 @@ class Trainer:
         return self.engine.bind(encodings, part.label, ridge, self.outputs)
 
     def begin(self, state: State) -> None:
-        """Go on from a kept state of a run that looks at validation records in the same way."""
-        exact = self.config.evaluation == "exact"
-        if any((trial.validation is not None) != exact for trial in state.trials):
-            raise ConfigError(f"the run to resume did not begin with evaluation {self.config.evaluation}")
+        """Go on from a kept state."""
         self.state = state if state.head is not None else replace(state, head=self.state.head)
 
     def _go_on(self, **changes: Any) -> None:

@@ -293,7 +293,7 @@ def test_a_run_is_not_resumed_with_another_kind_of_evaluation(noisy, tmp_path):
     shutil.copytree(noisy[0], folder, ignore=shutil.ignore_patterns("releases*"))
     with pytest.raises(ExceptionGroup) as stopped:
         run_jobs(TrainJob, folder, {**OPTIONS, "evaluation": "exact", "resume": True})
-    assert "did not begin with evaluation exact" in str(stopped.value.exceptions)
+    assert "the run began with evaluation noisy, not exact" in str(stopped.value.exceptions)
 
 
 # settings

@@ -94,7 +94,7 @@ def test_the_canary_moves_what_is_charged(monkeypatch: pytest.MonkeyPatch) -> No
     kept, changed = (np.sum([np.array(r["cells"][w][0]) for r in results], axis=0) for w in ("kept", "changed"))
     features = len(pooled("german", PARTIES).features)
     assert sorted(changed - kept) == [-features, features], "two cells of each table, one record of either sign"
-    assert found.mu_claimed == pytest.approx(np.sqrt(2) / MULTIPLIER, rel=1e-3)
+    assert found.mu_claimed == pytest.approx(1 / MULTIPLIER, rel=1e-3)
 
 
 def caught(releases: int, multiplier: float) -> bool:

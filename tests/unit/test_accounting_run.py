@@ -15,7 +15,7 @@ from accounting.records import RecordSet
 from launch.privacy_report import main
 from protocols.config import ConfigError
 from protocols.releases import ReleasePlan
-from secure_sccvfl.budgets import keep_copy, open_budget
+from secure_sccvfl.budgets import keep_copy, ledger_folder, open_budget
 from secure_sccvfl.charging import Charger
 from secure_sccvfl.data import load
 from secure_sccvfl.gradient_modes import run_multiplier
@@ -103,17 +103,19 @@ def test_a_consortium_has_one_ledger_whatever_its_data_are_called(tmp_path):
     """Two descriptions, for two tasks say, spend from one ledger; the evaluation's lies beside it."""
     session = SimpleNamespace(rank=1, folder=None)
     options = RunOptions(dataset=str(tmp_path / "a.toml"), pooled=False)
-    budget, path = open_budget(options, session, CAP, DELTA, 500)
+    budget, path = open_budget(ledger_folder(options, session), CAP, DELTA, 500)
     assert path == tmp_path / "sccvfl-ledgers" / "party-1" / "ledger.jsonl"
     budget.charge(EVENT, "run sketch-0", RECORDS)
-    again, same = open_budget(replace(options, dataset=str(tmp_path / "b.toml")), session, CAP, DELTA, 500)
+    again, same = open_budget(
+        ledger_folder(replace(options, dataset=str(tmp_path / "b.toml")), session), CAP, DELTA, 500
+    )
     assert same == path and len(again.charges) == 1
-    other, beside = open_budget(options, session, 2.0, DELTA, 500, "evaluation.jsonl")
+    other, beside = open_budget(ledger_folder(options, session), 2.0, DELTA, 500, "evaluation.jsonl")
     assert beside == path.with_name("evaluation.jsonl") and not other.charges
     with pytest.raises(ConfigError, match="at most 1/n"):
-        open_budget(options, session, CAP, DELTA, 10**6)
+        open_budget(ledger_folder(options, session), CAP, DELTA, 10**6)
     with pytest.raises(ConfigError, match="needs a folder"):
-        open_budget(RunOptions(), session, CAP, DELTA, 500)
+        ledger_folder(RunOptions(), session)
 
 
 def test_ledgers_of_version_1_are_not_passed_over(tmp_path):
@@ -122,7 +124,7 @@ def test_ledgers_of_version_1_are_not_passed_over(tmp_path):
     (old / "ledger.jsonl").write_text("{}\n")
     options = RunOptions(dataset=str(tmp_path / "a.toml"), pooled=False)
     with pytest.raises(ConfigError, match="loans-0123456789ab in sccvfl-ledgers is a ledger of version 1"):
-        open_budget(options, SimpleNamespace(rank=1, folder=None), CAP, DELTA, 500)
+        ledger_folder(options, SimpleNamespace(rank=1, folder=None))
 
 
 def test_a_copy_of_a_ledger_has_what_its_report_needs(tmp_path):

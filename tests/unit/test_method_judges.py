@@ -90,7 +90,8 @@ def test_stability_counts_flips_by_weight():
 def test_group_gaps_are_the_largest_pairwise_ones():
     logits = np.array([1, 1, -1, -1, 1, -1.0])[:, None]
     label, codes = np.array([1, 0, 1, 0, 1, 0]), np.array([0, 0, 1, 1, 2, 2])
-    gaps = {s.metric: s.value for s in group_gaps(logits, label, codes, "binary")}
+    gaps = {s.metric: s.value for s in group_gaps(logits, label, codes, "binary", 1)}
+    assert [s.metric for s in group_gaps(logits, label, codes, "binary")] == ["positive_rate"], "two records a group"
     assert gaps == {"positive_rate": 0.5, "dp_gap": 1.0, "eo_gap": 1.0}
     assert [row["acc"] for row in group_table(logits, label, codes, "binary")] == [0.5, 0.5, 1.0]
 

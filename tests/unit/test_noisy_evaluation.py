@@ -94,7 +94,7 @@ def test_the_floor_allows_for_the_noise():
     """A noisy size of 25 does not make sure of 20 records when its deviation is 4."""
     cells = np.array([[[30.0, 30.0], [30.0, 30.0]], [[6.0, 6.0], [6.0, 7.0]]])
     sums = {"right": np.array([70.0]), "cells": cells.reshape(-1), "flips own": np.zeros(1)}
-    assert figures_of(LAYOUT, sums, {"own": 0.01}, 2.0, 145, 20)["groups"][1]["too_few"]
+    assert "positive_rate" in figures_of(LAYOUT, sums, {"own": 0.01}, 2.0, 145, 20)["groups"][1]["too_few"]
     assert figures_of(LAYOUT, sums, {"own": 0.01}, 0.1, 145, 20)["groups"][1]["too_few"] == ["tpr", "fpr"]
 
 
