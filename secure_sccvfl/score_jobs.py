@@ -167,7 +167,6 @@ class EvaluateJob(_WithModel):
         meter = PhaseMeter(session)
         with meter.phase("evaluation"):
             progress("alignment", 0, 3)
-            check_alignment(session, data.ids, data.scheme.parties)
             self.compare(session, model)
             folder = model_folder(self.options.model, self.rank)
             place = ledger_folder(self.options, session, folder.parent)
@@ -194,6 +193,7 @@ class EvaluateJob(_WithModel):
     def _opened(self, session: Session, place: Path, test: RecordSet, progress: Progress) -> dict[str, Any]:
         """Score test records and their copies in secret, pay if figures are noisy, and open them."""
         scheme, model, options = self.data.scheme, self.model, self.options
+        check_alignment(session, self.data.ids, scheme.parties)
         engine, head = self.engine(session, model, scheme)
         party, encoder = self.test.parties[0], model.encoder
 

@@ -72,18 +72,18 @@ class TrainJob:
         meter = PhaseMeter(session)
         with meter.phase("alignment"):
             progress("alignment", 0, 1)
-            check_alignment(session, data.ids, scheme.parties)
             compare_public(session, scheme, self.card)
             name = session.agree_on_name()
-        place, rows = ledger_folder(options, session), len(data.split.train)
-        parts = record_key(session, place).parts(data.ids, data.split)
-        records = parts["train"]
-        kept: Checkpoints | None = None
-        if folder is not None and options.checkpoints:
-            known = options.settings(scheme.digest(), " ".join(part.digest for part in parts.values()))
-            kept = Checkpoints(folder / "checkpoints", name, known)
-        if options.resume and kept is not None:
-            kept.check()  # before a ledger is touched
+            place, rows = ledger_folder(options, session), len(data.split.train)
+            parts = record_key(session, place).parts(data.ids, data.split)
+            records = parts["train"]
+            kept: Checkpoints | None = None
+            if folder is not None and options.checkpoints:
+                known = options.settings(scheme.digest(), " ".join(part.digest for part in parts.values()))
+                kept = Checkpoints(folder / "checkpoints", name, known)
+            if options.resume and kept is not None:
+                kept.check()  # before anything is opened and a ledger is touched
+            check_alignment(session, data.ids, scheme.parties)
         budget, ledger = open_budget(place, options.epsilon, options.delta, rows)
         charger = Charger(session, budget, run_multiplier(options), name, records, options.noise)
         statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, rows, charger)

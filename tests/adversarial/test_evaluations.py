@@ -83,7 +83,7 @@ def test_what_all_evaluations_together_tell_of_a_record_is_what_one_tells(consor
     for number in range(3):
         again = run_jobs(EvaluateJob, home / f"again-{number}", options)
         assert [{**r, "cost": None} for r in again] == [{**r, "cost": None} for r in first]
-        assert opened(home / f"again-{number}") == ["alignment"]
+        assert opened(home / f"again-{number}") == []
     assert ledgers(home) == before
     assert opened(home / "first") == ["alignment", "columns", "evaluation"]
 
@@ -131,7 +131,7 @@ def test_a_withdrawn_record_is_not_evaluated_around(consortium, tmp_path, withdr
     with pytest.raises(ExceptionGroup) as refused:
         run_jobs(EvaluateJob, tmp_path / "evaluation", {**options, "dataset": str(path)})
     assert "the records are not those" in str(refused.value.exceptions)
-    assert "evaluation" not in opened(tmp_path / "evaluation")
+    assert opened(tmp_path / "evaluation") == []
     assert ledgers(tmp_path) == before
 
 
@@ -162,7 +162,7 @@ def test_a_forged_model_file_is_refused(consortium, tmp_path, who):
         run_jobs(EvaluateJob, tmp_path / "evaluation", {**options, "model": str(forged)})
     expected = "the parts of the model differ" if who == (0,) else "the records are not those"
     assert expected in str(refused.value.exceptions)
-    assert "evaluation" not in opened(tmp_path / "evaluation")
+    assert opened(tmp_path / "evaluation") == []
     assert ledgers(home) == before
 
 
