@@ -10,6 +10,7 @@ import string
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,9 +18,10 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 from rich.table import Table
 
-from accounting.budget import Charge, Terms
+from accounting.account import Account, Charge, Terms
 from accounting.events import Event
 from accounting.plain_text import code, markdown, plain
+from accounting.records import RecordSet
 from accounting.report import Notes, build_report, to_markdown
 from launch import console as programs
 from launch.whole_run import show_report
@@ -93,8 +95,10 @@ def test_any_name_is_one_cell_of_words(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def budget() -> dict[str, Any]:
-    charge = Charge("key", Event("NAME", 2.0, 4.0, "records", mechanism="paper"))
-    return build_report(Terms("records", 8.0, 1e-5), [charge], Notes("NAME", ({"name": "NAME", "purpose": "NAME"},)))
+    records = RecordSet(np.arange(9, dtype=np.uint64))
+    charge = Charge("key", Event("NAME", 2.0, 4.0, records.digest, mechanism="paper"))
+    account = Account(Terms(8.0, 1e-5), (charge,), {records.digest: records})
+    return build_report(account, Notes("NAME", ({"name": "NAME", "purpose": "NAME"},)))
 
 
 @pytest.mark.parametrize("name", HOSTILE)
