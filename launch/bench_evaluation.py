@@ -113,7 +113,7 @@ def markdown(dataset: str, rows: list[dict[str, Any]], command: str) -> str:
         f"{dataset}, {rows[0]['test_records']} test records; each sum carries noise of deviation "
         f"{rows[0]['deviation']:.2f}.",
         "",
-        "| figure | error, median | 95 % | largest | runs within | of which |",
+        "| figure | error, median | 95 % | largest | asked | runs within |",
         "|---|---|---|---|---|---|",
         _line("accuracy", accuracy, 0.005),
     ]
