@@ -188,6 +188,15 @@ def show_report(report: dict[str, Any], folder: Path) -> None:
         f"{privacy['cap']:g} at delta {privacy['delta']:g} for a record replaced; "
         f"in secret: {total['seconds']:.1f} s, {total['rounds']} rounds, {total['bytes'] / 1e6:.1f} MB sent"
     )
+    told = report["evaluation"]
+    if told.get("kind") == "noisy":
+        console.print(
+            f"test records: figures carry noise (acc or rmse ± "
+            f"{report['noise'].get('acc', report['noise'].get('rmse', 0.0)):.3f}); epsilon {told['epsilon_rdp']:.2f} of "
+            f"{told['cap']:g} at delta {told['delta']:g} is spent on them"
+        )
+    elif told:
+        console.print("test records: figures are exact, not private")
     for warning in report["warnings"]:
         console.print(Text("note:", "yellow"), warning)
     console.print(f"the page: {folder / 'report.html'}; everything else is beside it")

@@ -271,7 +271,7 @@ def told_with_noise(report: Report) -> str:
         if name in report["noise"]
     ]
     return (
-        "These figures carry noise that was added in secret, so that they tell next to nothing about any one test "
+        "These figures carry noise that was added in secret, so that they tell little about any one test "
         f"record: epsilon {how['epsilon_rdp']:.2f} of at most {how['cap']:g} was spent on these records, at delta "
         f"{how['delta']:g}. The noise alone (95 % of the time) is within {listed(widest)}; intervals allow for it."
         if widest
