@@ -190,9 +190,9 @@ def show_report(report: dict[str, Any], folder: Path) -> None:
     )
     told = report["evaluation"]
     if told.get("kind") == "noisy":
+        first, half = next(iter(report["noise"].items()))
         console.print(
-            f"test records: figures carry noise (acc or rmse ± "
-            f"{report['noise'].get('acc', report['noise'].get('rmse', 0.0)):.3f}); epsilon {told['epsilon_rdp']:.2f} of "
+            f"test records: figures carry noise ({first} ± {half:.3f}, 95 %); epsilon {told['epsilon_rdp']:.2f} of "
             f"{told['cap']:g} at delta {told['delta']:g} is spent on them"
         )
     elif told:
