@@ -131,6 +131,8 @@ def report_of(name: str) -> dict[str, object]:
         "mode": "sealed",
         "seed": 0,
         "metrics": {"acc": 0.5},
+        "evaluation": {"kind": "noisy", **spent},
+        "noise": {"acc": 0.1},
         "baselines": {name: {"acc": 0.5}},
         "roles": {name: "M"},
         "privacy": spent,
