@@ -83,9 +83,9 @@ class Dealer:
                 try:
                     told = self._told[rank] = self._transport.receive_message(rank, _ASKING, wait=wait)
                 except PeerError as error:
-                    if not any(self._told):
+                    if "dealer: did not answer" not in error.reason:
                         raise
-                    # The others stopped for want of an answer that this one held up.
+                    # Another one stopped for want of an answer that this one held up.
                     raise PeerError(
                         f"party {rank}", _ASKING, f"did not ask for what others wait for; {error}"
                     ) from None
