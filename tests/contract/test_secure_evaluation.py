@@ -82,7 +82,7 @@ def test_without_a_floor_the_gap_would_tell_it():
     assert found["metrics"]["dp_gap"] == pytest.approx(abs(alone - others), abs=0.01)
 
 
-def noisy(repeats, tmp_path, kind="dealer+holder", parties=3, holders=(LABEL, GROUPS)):
+def noisy(repeats, kind="dealer+holder", parties=3, holders=(LABEL, GROUPS)):
     """Noise in the opened sums, over `repeats` evaluations of the same few people, and its stated deviation."""
     logits, label, codes, edited = people((30, 20))
     of = Copies(np.arange(len(codes)), np.ones(len(codes)))
@@ -94,7 +94,6 @@ def noisy(repeats, tmp_path, kind="dealer+holder", parties=3, holders=(LABEL, GR
     exact = np.concatenate([[(shown == label).sum()], cells.reshape(-1), [((edited > 0)[:, 0] != shown).sum()]])
 
     def job(session):
-        budget = Budget.in_memory(4.0, 1e-5)
         off = []
         for number in range(repeats):
             budget = Budget.in_memory(4.0, 1e-5)
@@ -116,12 +115,12 @@ def noisy(repeats, tmp_path, kind="dealer+holder", parties=3, holders=(LABEL, GR
     ("kind", "holders", "copies"),
     [("dealer+holder", (0, 1), 3), ("dealer+holder", (1, 1), 2), ("dealer", (0, 1), 1), ("all-parties", (0, 1), 3)],
 )
-def test_noise_of_the_stated_deviation_is_in_every_sum(tmp_path, kind, holders, copies):
+def test_noise_of_the_stated_deviation_is_in_every_sum(kind, holders, copies):
     """600 samples: noise of 2/3 or 3/2 of the deviation is caught with chance above .99 and .999.
 
     Without the copy of one holder (deviation .82 of three copies) it is caught too, with chance above .5.
     """
-    off, deviation, spent = noisy(60, tmp_path, kind, holders=holders)
+    off, deviation, spent = noisy(60, kind, holders=holders)
     assert off.shape == (60, 10)
     assert spent <= 4.0
     event = Sums("binary", 2, ("own",)).sensitivity
