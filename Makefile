@@ -4,6 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Three workers keep two cores busy: tests of real sessions often wait.
+WORKERS ?= 3
+PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help env run test test-slow test-chance mutants lint bench clean
@@ -27,13 +30,13 @@ run: $(READY)   ## run three parties and the dealer on this machine
 	$(BIN)/python launch/run_mpc.py --parties 3
 
 test: $(READY)  ## the whole suite, under 12 minutes on two cores
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-slow: $(READY)  ## what is too long for every day
-	$(BIN)/python -m pytest -m slow
+	$(PYTEST) -m slow
 
 test-chance: $(READY)  ## the tests whose outcome depends on chance, each with its stated rate
-	$(BIN)/python -m pytest -m 'chance and not slow'
+	$(PYTEST) -m 'chance and not slow'
 
 mutants: $(READY) ## break the code on purpose: do tests notice? slow, by hand
 	$(BIN)/python -m tests.mutants.run $(ARGS)

@@ -15,6 +15,8 @@ import os
 import signal
 import socket
 import sys
+import tempfile
+from collections.abc import Iterator
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import IO
@@ -23,6 +25,8 @@ context = multiprocessing.get_context("forkserver")
 
 _DEATH_SIGNAL, _SET_NAME = 1, 15
 """Of Linux's prctl."""
+_LONGEST_TEMPORARY = 70
+"""Bytes of a folder in which Python's fork server can still name its socket: Linux allows 107 in all."""
 
 
 class Program:
@@ -95,12 +99,25 @@ def prepare(threads: dict[str, str]) -> None:
     os.environ.update(wanted)
     try:
         context.set_forkserver_preload(["launch.preloaded"])
-        forkserver.ensure_running()
+        with _short_temporary_folder():
+            forkserver.ensure_running()
     finally:
         for name, value in before.items():
             del os.environ[name]
             if value is not None:
                 os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _short_temporary_folder() -> Iterator[None]:
+    """The socket of the fork server lies in the system's own folder where TMPDIR is too long a name for it."""
+    before = tempfile.tempdir
+    if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TEMPORARY:
+        tempfile.tempdir = "/tmp"
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 def _run(

@@ -115,15 +115,19 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def test_ending_the_launcher_ends_everything(tmp_path: Path) -> None:
-    """SIGTERM to run_mpc.py in the middle: exit code 130, no process and no key left."""
-    (tmp_path / "temporary").mkdir()
+    """SIGTERM to run_mpc.py in the middle: exit code 130, no process and no key left.
+
+    The temporary folder has a name that is too long for a socket's address.
+    """
+    temporary = tmp_path / "temporary" / ("long" * 25)
+    temporary.mkdir(parents=True)
     launcher = subprocess.Popen(
         [sys.executable, str(ROOT / "launch" / "run_mpc.py"), "selftest", "--repeat", "200", "--out", "run"],
         cwd=tmp_path,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+        env={**os.environ, "TMPDIR": str(temporary)},
     )
     try:
         log = tmp_path / "run" / "logs" / "party-0.log"
@@ -136,13 +140,14 @@ def test_ending_the_launcher_ends_everything(tmp_path: Path) -> None:
         _, errors = launcher.communicate(timeout=LONG)
     finally:
         launcher.kill()
+        launcher.communicate()
     assert launcher.returncode == 130 and "interrupted" in errors
     assert len(children) >= 4
     end = time.monotonic() + LONG  # what they were forked from ends when it sees that the launcher has
     while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < end:
         time.sleep(0.05)
     assert not any(Path(f"/proc/{child}").exists() for child in children)
-    assert list((tmp_path / "temporary").iterdir()) == []
+    assert list(temporary.iterdir()) == []
 
 
 # A peer is missing or not who it should be.
