@@ -4,8 +4,8 @@ What is added up depends on the prices and their counts alone and is put in a fi
 not depend on the order of the releases, to the last bit. Rényi also bounds discrete Gaussian noise on integers
 (Canonne, Kamath and Steinke 2020, Prop. 5: its divergence is at most the continuous one's), which is why it decides;
 the tight figure is that of continuous noise of the same deviation. Sampled releases are priced as continuous noise by
-all three: noise on a grid far finer than its deviation is that noise, rounded (protocols/weighted_sums.py has the
-bound).
+all three: noise on a grid far finer than its deviation is that noise, rounded (protocols/steps/weighted_sums.py has
+the bound).
 
 *Copies.* Several count as one, of the root of their number times the deviation. For discrete noise that is true up to
 the factor exp(tau) on every probability, tau <= 10 (copies - 1) exp(-pi^2 sigma^2), sigma in steps of the grid

@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from secure_sccvfl.run_audit import verify
+    from secure_sccvfl.report.verify import verify
 
     found = verify(options.run, options.seal)
     problems = [line for lines in found.values() for line in lines]
@@ -50,7 +50,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _log(options: argparse.Namespace) -> int:
-    from secure_sccvfl.run_log import read_log
+    from secure_sccvfl.report.run_log import read_log
 
     if not options.run.is_dir():
         raise ConfigError(f"no folder {options.run}: name the folder of a finished run")

@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     if options.what == "evaluation":
         return run_evaluation(options)
     if options.what == "step":
-        from launch.bench_step import run_steps
+        from secure_sccvfl.benchmarks.step_table import run_steps
 
         return run_steps(options)
     systems = {
@@ -87,16 +87,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 def run_whole(options: argparse.Namespace) -> int:
-    from launch import bench_run
+    from secure_sccvfl.benchmarks import whole
 
     if options.dataset:
         rows, command = (
-            bench_run.pair(options.dataset, PARTIES),
+            whole.pair(options.dataset, PARTIES),
             f"python launch/bench.py run --dataset {options.dataset}",
         )
     else:
-        rows, command = bench_run.measure(), "python launch/bench.py run"
-    text = bench_run.markdown(rows, command, os.cpu_count() or 1)
+        rows, command = whole.measure(), "python launch/bench.py run"
+    text = whole.markdown(rows, command, os.cpu_count() or 1)
     print(text)
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
@@ -106,12 +106,12 @@ def run_whole(options: argparse.Namespace) -> int:
 
 
 def run_evaluation(options: argparse.Namespace) -> int:
-    from launch import bench_evaluation
+    from secure_sccvfl.benchmarks import evaluation
 
     dataset = options.dataset or "german"
     command = f"python launch/bench.py evaluation --dataset {dataset} --repeats {options.repeats}"
-    rows = bench_evaluation.measure(dataset, options.repeats)
-    text = bench_evaluation.markdown(dataset, rows, command)
+    rows = evaluation.measure(dataset, options.repeats)
+    text = evaluation.markdown(dataset, rows, command)
     print(text)
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
@@ -121,19 +121,19 @@ def run_evaluation(options: argparse.Namespace) -> int:
 
 
 def run_discovery(options: argparse.Namespace) -> int:
-    from launch import bench_discovery
+    from secure_sccvfl.benchmarks import discovery_tables
 
     command = f"python launch/bench.py discovery --repeats {options.repeats} --blocks {options.blocks}"
     result = {
         "command": command,
         "parties": PARTIES,
-        "scale": bench_discovery.scale_rows(min(options.repeats, 3)),
-        "peers": bench_discovery.peer_rows(
+        "scale": discovery_tables.scale_rows(min(options.repeats, 3)),
+        "peers": discovery_tables.peer_rows(
             lambda provider: run_stock(provider, options.repeats, "discovery"), options.repeats, options.blocks
         ),
     }
     result["load"] = os.getloadavg()[1]
-    text = bench_discovery.markdown(result)
+    text = discovery_tables.markdown(result)
     print(text)
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
@@ -168,9 +168,9 @@ def in_turn(
 
 def run_ours(job: str, settings: dict[str, Any]) -> list[list[dict[str, Any]]]:
     """The rows of every party."""
-    from launch.processes import LocalSession
     from protocols.config import SessionConfig
     from protocols.errors import ProtocolError
+    from secure_sccvfl.local.processes import LocalSession
 
     placeholder = tuple(f"127.0.0.1:{rank + 1}" for rank in range(PARTIES))
     config = SessionConfig(parties=placeholder, job=job, options=settings)
@@ -214,7 +214,7 @@ def run_stock(provider: str, repeats: int, what: str = "ops") -> list[dict[str, 
 def run_plain(repeats: int) -> list[dict[str, Any]]:
     import torch
 
-    from secure_sccvfl.benchmark import cases
+    from secure_sccvfl.benchmarks.operations import cases
 
     torch.set_num_threads(1)
     work: dict[str, Callable[..., torch.Tensor]] = {

@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    from protocols.certificates import make_certificates
+    from protocols.net.certificates import make_certificates
 
     places = make_certificates(options.folder, options.parties, options.days)
     if options.json:

@@ -25,7 +25,7 @@ from launch.console import OK, Parser, guarded, say
 from protocols.config import ConfigError
 
 if TYPE_CHECKING:
-    from secure_sccvfl.policy import PolicyCard
+    from secure_sccvfl.discovery.roles import PolicyCard
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    from secure_sccvfl.run_policy import card_markdown
+    from secure_sccvfl.report.policy_card import card_markdown
 
     card = _read(options.card)
     if options.what == "diff":
@@ -65,8 +65,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _changed(options: argparse.Namespace, card: PolicyCard) -> PolicyCard:
     """The card after an appeal or a review, written where it was read from."""
-    from secure_sccvfl.run_log import record
-    from secure_sccvfl.run_policy import mask_of, write_card
+    from secure_sccvfl.report.policy_card import mask_of, write_card
+    from secure_sccvfl.report.run_log import record
 
     place = Path(options.card)
     if not place.exists() or place.suffix == ".toml":
@@ -105,8 +105,8 @@ def _diff(options: argparse.Namespace, card: PolicyCard) -> int:
 
 
 def _read(name: str) -> PolicyCard:
-    from secure_sccvfl.policy import read_card, shipped_card
-    from secure_sccvfl.run_policy import CARD
+    from secure_sccvfl.discovery.roles import read_card, shipped_card
+    from secure_sccvfl.report.policy_card import CARD
 
     path = Path(name)
     if path.is_dir():

@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     from secure_sccvfl.report.page import write_page
-    from secure_sccvfl.run_log import LOG, record
+    from secure_sccvfl.report.run_log import LOG, record
 
     if options.party is None:
         path = write_page(options.run)

@@ -25,8 +25,8 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from launch.console import OK, Parser, guarded
-from secure_sccvfl.acs import load_any
-from secure_sccvfl.experiments import EXPERIMENTS, Job, run_job, summarise
+from secure_sccvfl.data.census import load_any
+from secure_sccvfl.evaluation.experiments import EXPERIMENTS, Job, run_job, summarise
 from secure_sccvfl.report.plots import draw
 from secure_sccvfl.report.tables import markdown
 
@@ -137,13 +137,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_discovery(out: Path) -> int:
     """Rank agreement of noisy scores, as OUT/discovery-utility.json and .md."""
-    from secure_sccvfl import utility
+    from secure_sccvfl.evaluation import discovery_utility
 
-    rows, command = utility.measure(), "python launch/reproduce.py discovery --out results"
+    rows, command = discovery_utility.measure(), "python launch/reproduce.py discovery --out results"
     out.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"command": command, "rows": rows}, indent=1)
     (out / "discovery-utility.json").write_text(text + "\n", encoding="utf-8")
-    (out / "discovery-utility.md").write_text(utility.markdown(rows, command), encoding="utf-8")
+    (out / "discovery-utility.md").write_text(discovery_utility.markdown(rows, command), encoding="utf-8")
     print((out / "discovery-utility.md").read_text("utf-8"))
     return OK
 

@@ -19,10 +19,10 @@ METRICS = ("acc", "logloss", "fr_ot", "fr_cvae", "scg_ot", "dp_gap", "eo_gap")
 def run_secure(dataset: str, split: str, seeds: Sequence[int], out: Path, command: str) -> list[dict[str, Any]]:
     """Each seed through real processes; finished seeds in OUT are kept."""
     from launch.console import OK, say
-    from launch.whole_run import WholeRun, session_config
     from protocols.errors import ProtocolError
-    from secure_sccvfl.acs import load_any
-    from secure_sccvfl.party_data import benchmark_scheme
+    from secure_sccvfl.data.census import load_any
+    from secure_sccvfl.data.party_data import benchmark_scheme
+    from secure_sccvfl.local.whole_run import WholeRun, session_config
 
     out.mkdir(parents=True, exist_ok=True)
     parties = len(benchmark_scheme(load_any(dataset)).parties)

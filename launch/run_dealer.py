@@ -33,9 +33,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    from protocols.certificates import Credentials
     from protocols.config import SessionConfig
-    from protocols.node import serve_as_dealer
+    from protocols.net.certificates import Credentials
+    from protocols.session.node import serve_as_dealer
 
     config = SessionConfig.load(options.config)
     if options.transcript is not None:

@@ -106,8 +106,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    from launch.whole_run import WholeRun, run_job, session_config, show_report
     from protocols.config import ConfigError
+    from secure_sccvfl.local.whole_run import WholeRun, run_job, session_config, show_report
 
     if options.parties is not None and options.parties < 2:
         raise ConfigError(f"--parties must be at least 2, not {options.parties}")
@@ -174,7 +174,7 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
 def _check_resume(options: argparse.Namespace) -> None:
     """A run goes on with the settings it began with; a finished one would be trained over."""
     from protocols.config import ConfigError
-    from secure_sccvfl.run_log import LOG
+    from secure_sccvfl.report.run_log import LOG
 
     known = ("parties", "out", *_TRAINING, *_EVALUATION, *_METHOD)
     given = [name.replace("_", "-") for name in known if getattr(options, name) is not None]
@@ -204,9 +204,9 @@ def _session_of(run: Path) -> SessionConfig:
 
 def _natural_parties(dataset: str) -> int:
     """As many parties as the description of the data names."""
-    from secure_sccvfl.acs import load_any
-    from secure_sccvfl.data import EMBEDDED
-    from secure_sccvfl.party_data import own_scheme
+    from secure_sccvfl.data.census import load_any
+    from secure_sccvfl.data.dataset import EMBEDDED
+    from secure_sccvfl.data.party_data import own_scheme
 
     if dataset.endswith(".toml") and dataset not in EMBEDDED:
         return len(own_scheme(Path(dataset)).parties)

@@ -46,13 +46,13 @@ def main(arguments: list[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> int:
     import torch
 
-    from protocols.certificates import Credentials, node_folder
-    from protocols.chain import unused_name
     from protocols.config import ConfigError, SessionConfig
-    from protocols.node import open_session
-    from protocols.private import private
-    from protocols.rendezvous import listen
-    from secure_sccvfl.jobs import make_job
+    from protocols.net.certificates import Credentials, node_folder
+    from protocols.net.rendezvous import listen
+    from protocols.records.chain import unused_name
+    from protocols.records.private import private
+    from protocols.session.node import open_session
+    from secure_sccvfl.run.jobs import make_job
 
     log = logging.getLogger("party")
     if options.threads < 1:

@@ -33,7 +33,7 @@ from launch.console import CHECK_FAILED, OK, THREAD_VARIABLES, Parser, guarded, 
 
 if TYPE_CHECKING:
     from secure_sccvfl.security.evaluation import ViewAttacks
-    from secure_sccvfl.security.run_views import FinishedRun
+    from secure_sccvfl.security.finished_run import FinishedRun
 
 _FRESH = ("dataset", "seed", "parties", "mode")
 _PRICED = (
@@ -92,7 +92,7 @@ def attack_views(folder: Path) -> ViewAttacks:
     import torch
 
     from secure_sccvfl.security.evaluation import ViewAttacks
-    from secure_sccvfl.security.run_views import FinishedRun
+    from secure_sccvfl.security.finished_run import FinishedRun
 
     torch.set_num_threads(1)
     attacks = ViewAttacks(FinishedRun.load(folder))
@@ -106,7 +106,7 @@ def _rest(options: argparse.Namespace, work: Path, views: Any, started: float) -
 
     from secure_sccvfl.security import evaluation, report
     from secure_sccvfl.security.dp_audit import of_results
-    from secure_sccvfl.security.run_views import FinishedRun
+    from secure_sccvfl.security.finished_run import FinishedRun
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -138,7 +138,7 @@ def _rest(options: argparse.Namespace, work: Path, views: Any, started: float) -
 def _write(run: Path, made: dict[str, Any]) -> None:
     """The report's files, the run's page with them, and a line in the run's log that they are part of it."""
     from secure_sccvfl.report.page import write_page
-    from secure_sccvfl.run_log import LOG, record
+    from secure_sccvfl.report.run_log import LOG, record
     from secure_sccvfl.security import report
 
     names = ("security.json", "security.md", "security-views.svg", "security-curves.svg")
@@ -155,7 +155,7 @@ def _write(run: Path, made: dict[str, Any]) -> None:
 
 def _session(run: FinishedRun, folder: Path, job: str, options: dict[str, Any]) -> None:
     """A session of real processes on this machine, with as many parties as the run had."""
-    from launch.whole_run import run_job, session_config
+    from secure_sccvfl.local.whole_run import run_job, session_config
 
     ending = run_job(session_config(folder, job, len(run.parties), options), folder, None, lambda event: None, False)
     if ending.code != OK:
@@ -168,7 +168,7 @@ def _predictions(run: FinishedRun, work: Path) -> Any:
     """Logits of the test records as their receiver got them from a real session."""
     import numpy as np
 
-    from secure_sccvfl.security.run_views import write_records
+    from secure_sccvfl.security.finished_run import write_records
 
     records, folder = work / "records.csv", work / "predictions"
     write_records(run.data, run.split.test, records)

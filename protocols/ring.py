@@ -3,7 +3,7 @@
 A real v is kept as round(v * 2^bits) in an int64, where sums and products wrap as the ring
 wants. Inputs are checked before they are encoded: what is not finite or does not fit is an
 error here, never a wrapped value later. Products need |x * y| < 2^30 at 16 bits, because
-truncation works for magnitudes below 2^62 (see protocols/arithmetic.py).
+truncation works for magnitudes below 2^62 (see protocols/operations/arithmetic.py).
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ import numpy as np
 
 from accounting.budget import Budget
 from accounting.records import RecordSet
-from protocols.releases import Release, ReleasePlan
-from protocols.runtime import Session
-from secure_sccvfl.charging import Charger
-from secure_sccvfl.secure_statistics import SecureStatistics
+from protocols.records.releases import Release, ReleasePlan
+from protocols.session.runtime import Session
+from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.privacy.charging import Charger
 from tests.harness import run_session
 
 WIDTH = 8

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from protocols.releases import ANY, Release
-from secure_sccvfl.data import load
-from secure_sccvfl.party_data import benchmark_part
-from secure_sccvfl.prepared import Prepared, prepare
-from secure_sccvfl.splits import make_split
-from secure_sccvfl.training import Part
+from protocols.records.releases import ANY, Release
+from secure_sccvfl.data.dataset import load
+from secure_sccvfl.data.party import Part
+from secure_sccvfl.data.party_data import benchmark_part
+from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.evaluation.prepared import Prepared, prepare
 
 PARTIES = 3
 EVERYONE = tuple(range(PARTIES))

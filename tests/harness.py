@@ -1,7 +1,7 @@
 """Running sessions in tests: parties as threads (quick, same code) or as the real processes.
 
 Threads work because a session keeps its state in its own context; the sockets, TLS and the
-dealer are the real ones. Tests about processes themselves use `launch.processes`.
+dealer are the real ones. Tests about processes themselves use `secure_sccvfl.local.processes`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from accounting.events import Sensitivity
-from protocols.certificates import Credentials, make_certificates, node_folder
 from protocols.config import SessionConfig
-from protocols.node import connect, serve_as_dealer
-from protocols.releases import ANY, Release, ReleasePlan
-from protocols.rendezvous import listen_anywhere
-from protocols.runtime import Session
-from protocols.transcript import Recording, Transcript
-from protocols.transport import Transport
+from protocols.net.certificates import Credentials, make_certificates, node_folder
+from protocols.net.rendezvous import listen_anywhere
+from protocols.net.transport import Transport
+from protocols.records.releases import ANY, Release, ReleasePlan
+from protocols.records.transcript import Recording, Transcript
+from protocols.session.node import connect, serve_as_dealer
+from protocols.session.runtime import Session
 from tests.randomness import PLACE
 
 LONG = 600.0

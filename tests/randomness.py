@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from protocols import gaussian, randomness
-from protocols.randomness import KeyAgreement
+from protocols.dealing import gaussian, randomness
+from protocols.dealing.randomness import KeyAgreement
 
 PLACE: contextvars.ContextVar[str] = contextvars.ContextVar("place", default="")
 """Who draws: each party of a session in threads has a sequence of its own."""

@@ -8,8 +8,8 @@ import numpy as np
 
 from secure_sccvfl.attacks.labels import rate_of_residuals
 from secure_sccvfl.attacks.view import Rate
-from secure_sccvfl.dp_training import DpSeen
-from secure_sccvfl.split_training import Seen
+from secure_sccvfl.modes.dp import DpSeen
+from secure_sccvfl.modes.split import Seen
 
 
 def labels_from_split(seen: Sequence[Seen], label: np.ndarray) -> Rate:

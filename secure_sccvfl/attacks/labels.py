@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from secure_sccvfl.attacks.view import Rate
-from secure_sccvfl.network import TrainedNetwork
+from secure_sccvfl.evaluation.networks import TrainedNetwork
 
 
 def rate_of_residuals(name: str, residual: np.ndarray, label: np.ndarray) -> Rate:

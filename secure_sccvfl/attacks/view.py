@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from secure_sccvfl.intervals import Z95, wilson
+from secure_sccvfl.metrics.intervals import Z95, wilson
 
 TorchLogits = Callable[[torch.Tensor], torch.Tensor]
 

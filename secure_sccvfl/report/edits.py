@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from protocols.config import ConfigError, SessionConfig
-from secure_sccvfl.generators import FLOOR
-from secure_sccvfl.model_files import model_digest
-from secure_sccvfl.run_options import RunOptions
-from secure_sccvfl.schema import Feature
-from secure_sccvfl.scores import probabilities
+from secure_sccvfl.data.features import Feature
+from secure_sccvfl.discovery.scores import probabilities
+from secure_sccvfl.model.generators import FLOOR
+from secure_sccvfl.run.model_files import model_digest
+from secure_sccvfl.run.options import RunOptions
 
 
 def group_edits(model: Path, features: tuple[Feature, ...], groups: Mapping[str, list[str]]) -> list[dict[str, Any]]:

@@ -18,10 +18,10 @@ from markupsafe import Markup
 
 from accounting.plots import cost_plot, running_plot
 from protocols.config import ConfigError, SessionConfig
-from secure_sccvfl.audit import read_audit
-from secure_sccvfl.report import facts
+from secure_sccvfl.report import sections
 from secure_sccvfl.report.attacks import attack_panels, attack_story, check_words, missed
-from secure_sccvfl.run_policy import CARD
+from secure_sccvfl.report.policy_card import CARD
+from secure_sccvfl.run.audit_log import read_audit
 
 PAGE = "report.html"
 
@@ -50,22 +50,22 @@ def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any
         css=Markup(_template("report.css")),
         script=Markup(_template("report.js")),
         digest=hashlib.sha256(text.encode()).hexdigest(),
-        head=facts.headline(report),
-        panels=facts.metric_panels(report),
-        table=facts.metric_table(report),
-        groups=facts.told_of_groups(report),
-        how_told=facts.told_with_noise(report),
-        roles=facts.role_chart(report, audit, card),
-        role_words=facts.ROLES,
-        examples=facts.examples(report),
+        head=sections.headline(report),
+        panels=sections.metric_panels(report),
+        table=sections.metric_table(report),
+        groups=sections.told_of_groups(report),
+        how_told=sections.told_with_noise(report),
+        roles=sections.role_chart(report, audit, card),
+        role_words=sections.ROLES,
+        examples=sections.examples(report),
         edits=edits,
         party=None if party is None else report["party_names"][party],
         refused=[entry for entry in audit if entry["event"] == "refresh refused"],
-        learned=facts.learned(report),
-        trials=facts.training_panels(report),
-        costs=facts.cost_rows(report),
-        totals=[(word, show(report["cost"]["total"][key])) for key, (word, show) in facts.COSTS.items()],
-        learned_by=facts.learned_by(report),
+        learned=sections.learned(report),
+        trials=sections.training_panels(report),
+        costs=sections.cost_rows(report),
+        totals=[(word, show(report["cost"]["total"][key])) for key, (word, show) in sections.COSTS.items()],
+        learned_by=sections.learned_by(report),
         attacks=attack_panels(security),
         attack_story=attack_story(security),
         checks=[(check_words(c["check"]), c) for c in (security or {}).get("checks", [])],

@@ -29,19 +29,18 @@ from accounting.accountant import Epsilons, epsilons
 from accounting.budget import Budget
 from accounting.events import Event
 from protocols.config import ConfigError, SessionConfig
-from protocols.releases import ReleasePlan
-from protocols.runtime import Session
-from secure_sccvfl.charging import Charger
-from secure_sccvfl.data import Dataset
-from secure_sccvfl.engine import Held
-from secure_sccvfl.gradient_modes import run_multiplier
-from secure_sccvfl.jobs import Progress
-from secure_sccvfl.parties import make_parties
-from secure_sccvfl.party_data import Known, PartyData
-from secure_sccvfl.record_tags import RecordKey
-from secure_sccvfl.run_options import RunOptions
-from secure_sccvfl.secure_statistics import SecureStatistics
-from secure_sccvfl.splits import Split
+from protocols.records.releases import ReleasePlan
+from protocols.session.runtime import Session
+from secure_sccvfl.data.dataset import Dataset
+from secure_sccvfl.data.party import Held, make_parties
+from secure_sccvfl.data.party_data import Known, PartyData
+from secure_sccvfl.data.splits import Split
+from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.modes.gradient_modes import run_multiplier
+from secure_sccvfl.privacy.charging import Charger
+from secure_sccvfl.privacy.record_tags import RecordKey
+from secure_sccvfl.run.jobs import Progress
+from secure_sccvfl.run.options import RunOptions
 
 RELEASES = 1000
 WORLDS = ("kept", "changed")

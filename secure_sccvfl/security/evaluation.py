@@ -22,21 +22,21 @@ from typing import Any, Literal
 import numpy as np
 from scipy.stats import norm
 
-from secure_sccvfl.attacks.aia import EPOCHS
+from secure_sccvfl.attacks.attributes import EPOCHS
 from secure_sccvfl.attacks.labels import example_gradients, from_example_gradients
-from secure_sccvfl.attacks.pgd import RADII, subspace_pgd
+from secure_sccvfl.attacks.perturbation import RADII, subspace_pgd
 from secure_sccvfl.attacks.view import Rate, WhiteBox
-from secure_sccvfl.methods import METHODS
-from secure_sccvfl.network import TrainedNetwork
-from secure_sccvfl.noise import GaussianNoise
-from secure_sccvfl.plain_engine import PlainEngine
-from secure_sccvfl.policy import Roles
-from secure_sccvfl.prepared import Fitted, Prepared
-from secure_sccvfl.run_options import Mode
+from secure_sccvfl.discovery.roles import Roles
+from secure_sccvfl.evaluation.methods import METHODS
+from secure_sccvfl.evaluation.networks import TrainedNetwork
+from secure_sccvfl.evaluation.prepared import Fitted, Prepared
+from secure_sccvfl.privacy.noise import GaussianNoise
+from secure_sccvfl.run.options import Mode
+from secure_sccvfl.security.finished_run import FinishedRun, Target
 from secure_sccvfl.security.inference import Inference, balanced, dependence, gain_interval, infer
-from secure_sccvfl.security.run_views import FinishedRun, Target
 from secure_sccvfl.security.share_probe import columns, drawn, read_probe
-from secure_sccvfl.training import train
+from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.trainer import train
 
 Attack = Literal["aia", "label", "pgd", "shares"]
 ATTACK: Mapping[Target, Attack] = {"s": "aia", "y": "label"}

@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from secure_sccvfl.attacks.aia import EPOCHS, guesses
+from secure_sccvfl.attacks.attributes import EPOCHS, guesses
 from secure_sccvfl.attacks.view import View
-from secure_sccvfl.streams import stream, torch_seed
+from secure_sccvfl.data.randomness import stream, torch_seed
 
 FEW, MANY = 4, 32
 FOLDS = 5

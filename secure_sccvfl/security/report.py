@@ -16,7 +16,7 @@ from accounting.plain_text import plain
 from secure_sccvfl.report.tables import paper_figures
 from secure_sccvfl.security.dp_audit import Audit
 from secure_sccvfl.security.evaluation import ERROR, LEAKS, NO_GAIN, SHOWN, Row
-from secure_sccvfl.security.run_views import FinishedRun
+from secure_sccvfl.security.finished_run import FinishedRun
 
 matplotlib.rcParams["text.parse_math"] = False  # a dollar in a name is a dollar
 LOGITS_TARGET, PGD_TARGET = 0.55, 0.05

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from protocols.config import SessionConfig
-from protocols.releases import ReleasePlan
-from protocols.runtime import Session, words_of
-from secure_sccvfl.jobs import Progress
-from secure_sccvfl.security.columns import Seen, as_columns
-from secure_sccvfl.streams import stream
+from protocols.records.releases import ReleasePlan
+from protocols.session.runtime import Session, words_of
+from secure_sccvfl.data.randomness import stream
+from secure_sccvfl.run.jobs import Progress
+from secure_sccvfl.security.transcripts import Seen, as_columns
 
 SECRETS = (0.0, 11.9)
 REPETITIONS = 2000

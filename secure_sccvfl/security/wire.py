@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from protocols.config import ConfigError
-from protocols.link import HEADER
-from protocols.transcript import Frame, read_transcript
-from protocols.transport import Spec, describe
-from secure_sccvfl.security.columns import Seen, by_record
+from protocols.net.link import HEADER
+from protocols.net.transport import Spec, describe
+from protocols.records.transcript import Frame, read_transcript
+from secure_sccvfl.security.transcripts import Seen, by_record
 
 _RECORD_HEADER = 5
 _APPLICATION_DATA = 23

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from launch.wiretap import Wiretap
-from protocols import tuples
-from protocols.releases import ANY, Release, ReleasePlan
-from protocols.transport import Array
-from secure_sccvfl.secure_engine import SecureEngine
-from secure_sccvfl.security.run_views import FinishedRun
-from secure_sccvfl.train_job import TrainJob
+from protocols.dealing import tuples
+from protocols.net.transport import Array
+from protocols.records.releases import ANY, Release, ReleasePlan
+from secure_sccvfl.local.wiretap import Wiretap
+from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.security.finished_run import FinishedRun
+from secure_sccvfl.training.secure import SecureEngine
 from tests import harness
 
 PARTIES = 3

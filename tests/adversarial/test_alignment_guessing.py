@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols import alignment
-from protocols.randomness import Draw
-from protocols.releases import ReleasePlan
-from protocols.runtime import Session
-from protocols.transport import Transport
+from protocols.dealing.randomness import Draw
+from protocols.net.transport import Transport
+from protocols.records.releases import ReleasePlan
+from protocols.session.runtime import Session
+from protocols.steps import alignment
 from tests.harness import run_session
 
 RUNS = 40

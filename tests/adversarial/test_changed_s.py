@@ -12,14 +12,14 @@ import pytest
 from accounting.accountant import epsilon_against_dealer, epsilon_of, epsilons
 from accounting.calibration import noise_multiplier
 from accounting.events import Sensitivity
-from protocols.noise import NoiseKind
-from secure_sccvfl.data import load
-from secure_sccvfl.discovery import release_sketches
-from secure_sccvfl.noise import Budget, GaussianNoise, NoNoise, noised_event
-from secure_sccvfl.parties import make_parties
-from secure_sccvfl.plain_engine import PlainEngine
-from secure_sccvfl.run_options import RunOptions
-from secure_sccvfl.secure_statistics import SecureStatistics
+from protocols.operations.noise import NoiseKind
+from secure_sccvfl.data.dataset import load
+from secure_sccvfl.data.party import make_parties
+from secure_sccvfl.discovery.discovery import release_sketches
+from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.privacy.noise import Budget, GaussianNoise, NoNoise, noised_event
+from secure_sccvfl.run.options import RunOptions
+from secure_sccvfl.training.plain import PlainEngine
 from tests.discovery import Consortium
 
 CAP, DELTA, ROUNDS, FEATURES = 8.0, 1e-5, 5, 19

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols import arithmetic, statistics, weighted_sums
-from protocols.heard import Heard
-from protocols.randomness import Stream, fresh_key
-from protocols.releases import ReleasePlan
-from protocols.runtime import Session, words_of
-from protocols.transport import Transport
+from protocols.dealing.heard import Heard
+from protocols.dealing.randomness import Stream, fresh_key
+from protocols.net.transport import Transport
+from protocols.operations import arithmetic
+from protocols.records.releases import ReleasePlan
+from protocols.session.runtime import Session, words_of
+from protocols.steps import statistics, weighted_sums
 from tests.contract import test_split as split
 from tests.harness import results, run_session
 

@@ -13,10 +13,10 @@ import pytest
 from accounting.accountant import epsilon_of
 from accounting.budget import Budget
 from protocols.config import ConfigError
-from secure_sccvfl.model_files import _digest, _read
-from secure_sccvfl.party_data import own_part
-from secure_sccvfl.score_jobs import EvaluateJob
-from secure_sccvfl.train_job import TrainJob
+from secure_sccvfl.data.party_data import own_part
+from secure_sccvfl.run.model_files import _digest, _read
+from secure_sccvfl.run.score import EvaluateJob
+from secure_sccvfl.run.train import TrainJob
 from tests.harness import local_config, run_session
 from tests.own_data import heart_rows, write_own
 

@@ -16,14 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols import arithmetic, statistics
-from protocols.dealer import Dealer, TupleSource
-from protocols.node import connect, serve_as_dealer
-from protocols.party import Party
-from protocols.runtime import Session, words_of
-from protocols.transport import Array, Spec, Transport
-from protocols.tuples import Request, recipe
-from secure_sccvfl.jobs import make_job
+from protocols.dealing.dealer import Dealer, TupleSource
+from protocols.dealing.party import Party
+from protocols.dealing.tuples import Request, recipe
+from protocols.net.transport import Array, Spec, Transport
+from protocols.operations import arithmetic
+from protocols.session.node import connect, serve_as_dealer
+from protocols.session.runtime import Session, words_of
+from protocols.steps import statistics
+from secure_sccvfl.run.jobs import make_job
 from tests.harness import credentials, in_threads, local_config, results, run_session
 
 ROWS = 2000

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from protocols import runtime
 from protocols.errors import ProtocolError, UndeclaredRelease
-from protocols.runtime import Session, crypten
+from protocols.session import runtime
+from protocols.session.runtime import Session, crypten
 from tests.harness import results, run_session
 
 WAYS = {

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 from launch import run_dealer, run_mpc, run_party, security_eval
-from protocols import tuples
 from protocols.config import ConfigError, SessionConfig
+from protocols.dealing import tuples
 from protocols.errors import LocalError
-from protocols.link import HEADER
-from protocols.releases import ReleasePlan
-from protocols.transcript import LIMIT, Transcript, read_transcript
-from protocols.transport import describe
+from protocols.net.link import HEADER
+from protocols.net.transport import describe
+from protocols.records.releases import ReleasePlan
+from protocols.records.transcript import LIMIT, Transcript, read_transcript
 from secure_sccvfl.security.dp_audit import audit
 from secure_sccvfl.security.evaluation import ATTACK, NO_GAIN, Row, ViewAttacks
+from secure_sccvfl.security.finished_run import FinishedRun, Target, write_records
 from secure_sccvfl.security.inference import Inference, dependence, folds, gain_interval, infer
 from secure_sccvfl.security.report import assemble, checks, draw_curves, draw_views, markdown
-from secure_sccvfl.security.run_views import FinishedRun, Target, write_records
 from secure_sccvfl.security.share_probe import columns, drawn, held
 from secure_sccvfl.security.wire import contents, seen_by_network
 from tests.adversarial.recorded import OpeningJob, no_masks, open_gradients, record

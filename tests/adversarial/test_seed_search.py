@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from protocols.randomness import KeyAgreement, Stream, fresh_key
+from protocols.dealing.randomness import KeyAgreement, Stream, fresh_key
 from tests.harness import LONG
 
 # Stock CrypTen seeds torch's generator with 64 bits, of which it uses 32. The window below stands

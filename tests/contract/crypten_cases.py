@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from protocols.errors import ProtocolError
-from protocols.runtime import Session, crypten
+from protocols.session.runtime import Session, crypten
 
 ULP = 2.0**-16
 FRACTIONS = (0, 16, 32)

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from protocols.errors import UndeclaredRelease
-from protocols.runtime import crypten
+from protocols.session.runtime import crypten
 from tests.contract.crypten_cases import Case, Entry, Public, Refused
 
 REALS = torch.tensor([0.5, -1.25, 2.0, 3.0], dtype=torch.float64)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from protocols.binding_functions import IN_PLACE
-from protocols.runtime import crypten
+from protocols.session.binding_functions import IN_PLACE
+from protocols.session.runtime import crypten
 from tests.contract.crypten_cases import Case, Entry, Public, Refused
 from tests.contract.crypten_common import (
     HEAVY,

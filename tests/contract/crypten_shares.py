@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from protocols.errors import UndeclaredRelease
-from protocols.runtime import crypten
+from protocols.session.runtime import crypten
 from tests.contract.crypten_cases import Case, Entry, Public, Refused
 from tests.contract.crypten_common import (
     FLAGS,

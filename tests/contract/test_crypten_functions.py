@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import torch
 
-from protocols import binding
-from protocols.binding_functions import IN_PLACE, NO_GRADIENT
 from protocols.errors import Unavailable
-from protocols.releases import ReleasePlan
-from protocols.runtime import Session, crypten
+from protocols.records.releases import ReleasePlan
+from protocols.session import binding
+from protocols.session.binding_functions import IN_PLACE, NO_GRADIENT
+from protocols.session.runtime import Session, crypten
 from tests.contract.crypten_cases import (
     Case,
     Public,

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from protocols import binding
 from protocols.errors import ProtocolError, RangeError, Unavailable, UndeclaredRelease
-from protocols.releases import ReleasePlan
-from protocols.runtime import Session, crypten
+from protocols.records.releases import ReleasePlan
+from protocols.session import binding
+from protocols.session.runtime import Session, crypten
 from tests.harness import results, run_session
 
 ULP = 2.0**-16

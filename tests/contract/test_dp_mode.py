@@ -12,20 +12,22 @@ from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
 from accounting.events import Event, Sensitivity
 from accounting.records import RecordSet
-from protocols import ring, tuples, weighted_sums
+from protocols import ring
 from protocols.config import ConfigError
+from protocols.dealing import tuples
 from protocols.errors import RangeError
-from protocols.releases import ANY, Release, ReleasePlan
-from protocols.series import evaluate
+from protocols.operations.series import evaluate
+from protocols.records.releases import ANY, Release, ReleasePlan
+from protocols.steps import weighted_sums
 from secure_sccvfl.attacks.gradients import labels_from_dp
-from secure_sccvfl.charging import Charger
-from secure_sccvfl.checkpoints import Checkpoints
-from secure_sccvfl.dp_training import DpConfig, Score, dp_releases, train_dp
-from secure_sccvfl.gradient_modes import check_mode, dp_config, run_multiplier
-from secure_sccvfl.noise import noised_event
-from secure_sccvfl.parties import Party
-from secure_sccvfl.run_options import RunOptions
-from secure_sccvfl.training import Hooks, Part
+from secure_sccvfl.data.party import Part, Party
+from secure_sccvfl.modes.dp import DpConfig, Score, dp_releases, train_dp
+from secure_sccvfl.modes.gradient_modes import check_mode, dp_config, run_multiplier
+from secure_sccvfl.privacy.charging import Charger
+from secure_sccvfl.privacy.noise import noised_event
+from secure_sccvfl.run.checkpoints import Checkpoints
+from secure_sccvfl.run.options import RunOptions
+from secure_sccvfl.training.trainer import Hooks
 from tests.chance import confirmed, fits_alone
 from tests.gradient_modes import EVERYONE, LABEL_HOLDER, PARTIES, german, parts
 from tests.harness import LONG, run_session

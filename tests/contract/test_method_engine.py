@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from secure_sccvfl.engine import SIGN_WIDTH, Step
-from secure_sccvfl.noise import NoNoise
-from secure_sccvfl.plain_engine import PlainEngine
+from secure_sccvfl.privacy.noise import NoNoise
+from secure_sccvfl.training.engine import SIGN_WIDTH, Step
+from secure_sccvfl.training.plain import PlainEngine
 
 N, WIDTHS, GROUPS = 40, (3, 2), 3
 

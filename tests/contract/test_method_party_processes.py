@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from secure_sccvfl.data import load
-from secure_sccvfl.noise import Budget, GaussianNoise
-from secure_sccvfl.parties import make_parties
-from secure_sccvfl.plain_engine import PlainEngine
-from secure_sccvfl.splits import make_split
-from secure_sccvfl.training import Part, TrainConfig, Trainer, train
+from secure_sccvfl.data.dataset import load
+from secure_sccvfl.data.party import Part, make_parties
+from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.privacy.noise import Budget, GaussianNoise
+from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.trainer import TrainConfig, Trainer, train
 from tests.harness import LONG
 
 DATA = load("german")

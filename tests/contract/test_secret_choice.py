@@ -6,24 +6,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from protocols import choice, ring
-from protocols.chain import read_chain
+from protocols import ring
 from protocols.config import ConfigError
 from protocols.errors import ProtocolError
-from protocols.head import HEAD_BITS
-from protocols.releases import ReleasePlan
-from secure_sccvfl import checkpoints, plain_engine
-from secure_sccvfl.gradient_modes import mode_plan
-from secure_sccvfl.noise import NoNoise
-from secure_sccvfl.parties import make_parties
-from secure_sccvfl.party_data import pooled
-from secure_sccvfl.plain_engine import PlainEngine
-from secure_sccvfl.run_options import RunOptions
-from secure_sccvfl.secure_engine import SecureEngine
-from secure_sccvfl.secure_statistics import SecureStatistics
-from secure_sccvfl.splits import make_split
-from secure_sccvfl.train_job import TrainJob
-from secure_sccvfl.training import train
+from protocols.operations import choice
+from protocols.records.chain import read_chain
+from protocols.records.releases import ReleasePlan
+from protocols.steps.head import HEAD_BITS
+from secure_sccvfl.data.party import make_parties
+from secure_sccvfl.data.party_data import pooled
+from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.modes.gradient_modes import mode_plan
+from secure_sccvfl.privacy.noise import NoNoise
+from secure_sccvfl.run import checkpoints
+from secure_sccvfl.run.options import RunOptions
+from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.secure import SecureEngine
+from secure_sccvfl.training.trainer import train
 from tests.contract.test_secure_engine import Problem, releases
 from tests.contract.test_secure_run import PARTIES, head_of, run_jobs
 from tests.harness import Recorded, results, run_session
@@ -157,7 +158,7 @@ def test_both_engines_choose_the_head_that_the_rule_picks(place):
     problem, engine = small_edits(), PlainEngine(NoNoise())
 
     def plain_head(weight, bias):
-        return plain_engine.Head(weight, bias, 0 * weight, 0 * bias, "binary")
+        return plain.Head(weight, bias, 0 * weight, 0 * bias, "binary")
 
     seen = of_engine(engine, problem)
     gaps = [engine.measure(plain_head(*made), *seen).relative_gap for made in heads_of(problem)]

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocols import head
-from protocols.releases import ANY, Release, ReleasePlan
-from secure_sccvfl.engine import Step
-from secure_sccvfl.noise import NoNoise
-from secure_sccvfl.plain_engine import PlainEngine
-from secure_sccvfl.secure_engine import SecureEngine
+from protocols.records.releases import ANY, Release, ReleasePlan
+from protocols.steps import head
+from secure_sccvfl.privacy.noise import NoNoise
+from secure_sccvfl.training.engine import Step
+from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.secure import SecureEngine
 from tests.harness import run_session
 
 N, GROUPS = 40, 3

@@ -10,11 +10,11 @@ from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
 from accounting.records import RecordSet
 from protocols import ring
-from protocols.releases import ReleasePlan
-from secure_sccvfl.charging import Charger
-from secure_sccvfl.evaluation import group_gaps, utility
-from secure_sccvfl.noisy_evaluation import NoisyEvaluation, Sums
-from secure_sccvfl.secure_evaluation import Copies, SecureEvaluation, exact_figures, exact_release
+from protocols.records.releases import ReleasePlan
+from secure_sccvfl.evaluation.metrics import group_gaps, utility
+from secure_sccvfl.metrics.exact import Copies, SecureEvaluation, exact_figures, exact_release
+from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums
+from secure_sccvfl.privacy.charging import Charger
 from tests.harness import run_session
 
 LABEL, GROUPS = 0, 1

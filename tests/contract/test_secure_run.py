@@ -5,22 +5,22 @@ import json
 import numpy as np
 import pytest
 
-from protocols.head import HEAD_BITS
 from protocols.ring import decode
-from secure_sccvfl.benchmark_harness import hand_out, make_verdicts
-from secure_sccvfl.evaluation import evaluate
-from secure_sccvfl.model_files import load_model
-from secure_sccvfl.parties import make_parties
-from secure_sccvfl.party_data import pooled
-from secure_sccvfl.plain_engine import PlainEngine
-from secure_sccvfl.policy import Decision, PolicyCard, Roles
-from secure_sccvfl.run_options import RunOptions
-from secure_sccvfl.score_jobs import EvaluateJob
-from secure_sccvfl.secure_engine import SecureEngine
-from secure_sccvfl.secure_statistics import SecureStatistics
-from secure_sccvfl.splits import make_split
-from secure_sccvfl.train_job import TrainJob
-from secure_sccvfl.training import train
+from protocols.steps.head import HEAD_BITS
+from secure_sccvfl.data.party import make_parties
+from secure_sccvfl.data.party_data import pooled
+from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.discovery.roles import Decision, PolicyCard, Roles
+from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.evaluation.harness import hand_out, make_verdicts
+from secure_sccvfl.evaluation.metrics import evaluate
+from secure_sccvfl.run.model_files import load_model
+from secure_sccvfl.run.options import RunOptions
+from secure_sccvfl.run.score import EvaluateJob
+from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.secure import SecureEngine
+from secure_sccvfl.training.trainer import train
 from tests.harness import Recorded, local_config, run_session
 
 PARTIES = 3

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from protocols import ring, split
+from protocols import ring
 from protocols.errors import RangeError, UndeclaredRelease
-from protocols.head import Weights
-from protocols.releases import ANY, Release, ReleasePlan
-from secure_sccvfl.secure_engine import SecureEngine
-from secure_sccvfl.split_training import probes, residual_of
+from protocols.records.releases import ANY, Release, ReleasePlan
+from protocols.steps import split
+from protocols.steps.head import Weights
+from secure_sccvfl.modes.split import probes, residual_of
+from secure_sccvfl.training.secure import SecureEngine
 from tests.harness import run_session
 
 ROWS, STEPS = 24, 4

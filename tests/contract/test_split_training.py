@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from protocols.errors import ProtocolError
-from protocols.releases import ReleasePlan
+from protocols.records.releases import ReleasePlan
 from secure_sccvfl.attacks.gradients import labels_from_split
-from secure_sccvfl.checkpoints import Checkpoints
-from secure_sccvfl.secure_engine import SecureEngine
-from secure_sccvfl.split_encoder import LocalTraining, make_mlp
-from secure_sccvfl.split_training import Seen, SplitConfig, split_releases, train_split
-from secure_sccvfl.training import Hooks
+from secure_sccvfl.model.mlp import LocalTraining, make_mlp
+from secure_sccvfl.modes.split import Seen, SplitConfig, split_releases, train_split
+from secure_sccvfl.run.checkpoints import Checkpoints
+from secure_sccvfl.training.secure import SecureEngine
+from secure_sccvfl.training.trainer import Hooks
 from tests.gradient_modes import (
     EVERYONE,
     GROUP_HOLDERS,

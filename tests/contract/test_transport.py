@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from protocols.errors import ConfigurationMismatch, PeerError
-from protocols.node import connect
-from protocols.transport import Spec, Transport
+from protocols.net.transport import Spec, Transport
+from protocols.session.node import connect
 from tests.harness import LONG, credentials, in_threads, local_config
 
 Work = Callable[[Transport], Any]

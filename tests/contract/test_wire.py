@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.certificates import Credentials
 from protocols.config import SessionConfig, code_digest
 from protocols.errors import PeerError
-from protocols.mesh import Mesh
-from protocols.rendezvous import _HELLO, _MAGIC, Rendezvous, dial
-from protocols.transport import Spec
+from protocols.net.certificates import Credentials
+from protocols.net.mesh import Mesh
+from protocols.net.rendezvous import _HELLO, _MAGIC, Rendezvous, dial
+from protocols.net.transport import Spec
 from tests.harness import CERTIFICATES, credentials, in_threads, local_config
 
 ODD, DEALER = 1, 2

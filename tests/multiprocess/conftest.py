@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.nursery import prepare
+from secure_sccvfl.local.forked import prepare
 from tests.multiprocess.byhand import SHORT, run_mpc
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from launch import run_party
-from protocols import rendezvous
-from protocols.certificates import Credentials
-from protocols.link import DATA, HEADER, Frame, Link
+from protocols.net import rendezvous
+from protocols.net.certificates import Credentials
+from protocols.net.link import DATA, HEADER, Frame, Link
 
 honest_queue = Link.queue
 done: set[int] = set()

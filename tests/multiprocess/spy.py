@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from launch import run_party
-from protocols import randomness
-from protocols.party import Party
-from secure_sccvfl.selftest import SelfTest
+from protocols.dealing import randomness
+from protocols.dealing.party import Party
+from secure_sccvfl.run.selftest import SelfTest
 
 
 def main() -> int:

@@ -13,14 +13,14 @@ from dp_accounting.rdp import RdpAccountant
 
 from accounting.events import Event
 from launch import privacy_report
-from launch.processes import Ending, LocalSession
-from protocols.chain import read_chain
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import LedgerError, LocalError
-from protocols.runtime import Session
-from secure_sccvfl.audit import read_audit
-from secure_sccvfl.data import load
-from secure_sccvfl.discovery_job import DiscoveryJob
+from protocols.records.chain import read_chain
+from protocols.session.runtime import Session
+from secure_sccvfl.data.dataset import load
+from secure_sccvfl.local.processes import Ending, LocalSession
+from secure_sccvfl.run.audit_log import read_audit
+from secure_sccvfl.run.discover import DiscoveryJob
 from tests.chance import fits_alone
 from tests.harness import run_session
 

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from launch.processes import LocalSession
-from protocols.certificates import Credentials, make_certificates
-from protocols.chain import read_chain
 from protocols.config import SessionConfig
+from protocols.net.certificates import Credentials, make_certificates
+from protocols.records.chain import read_chain
+from secure_sccvfl.local.processes import LocalSession
 from tests.harness import CERTIFICATES, DEADLINE, LONG, in_threads
 from tests.multiprocess.byhand import ROOT, ByHand
 

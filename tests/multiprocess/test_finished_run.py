@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 from launch.cli import main
-from protocols.chain import HashChain, read_chain
-from secure_sccvfl.policy import read_card
+from protocols.records.chain import HashChain, read_chain
+from secure_sccvfl.discovery.roles import read_card
 from secure_sccvfl.report.attacks import attack_panels, attack_story, missed
-from secure_sccvfl.run_audit import verify
-from secure_sccvfl.run_log import record
-from secure_sccvfl.run_report import find_warnings
+from secure_sccvfl.report.results import find_warnings
+from secure_sccvfl.report.run_log import record
+from secure_sccvfl.report.verify import verify
 from tests.harness import LONG
 from tests.multiprocess.byhand import SHORT
 

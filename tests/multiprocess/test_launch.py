@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from launch.processes import LocalSession
-from launch.whole_run import session_config
-from protocols.chain import read_chain
 from protocols.config import SessionConfig
-from protocols.rendezvous import dial
+from protocols.net.rendezvous import dial
+from protocols.records.chain import read_chain
+from secure_sccvfl.local.processes import LocalSession
+from secure_sccvfl.local.whole_run import session_config
 from tests.harness import LONG
 from tests.multiprocess.byhand import ROOT, ByHand
 

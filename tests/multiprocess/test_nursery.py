@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from launch.nursery import Program, context, prepare
-from protocols.gaussian import discrete_gaussian
-from protocols.randomness import fresh_key
+from protocols.dealing.gaussian import discrete_gaussian
+from protocols.dealing.randomness import fresh_key
+from secure_sccvfl.local.forked import Program, context, prepare
 from tests.harness import CERTIFICATES, LONG, local_config
 from tests.multiprocess.byhand import ROOT
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from protocols.config import SessionConfig
-from secure_sccvfl.selftest import SelfTest
+from secure_sccvfl.run.selftest import SelfTest
 from tests.harness import LONG
 from tests.multiprocess.byhand import ByHand
 

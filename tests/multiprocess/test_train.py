@@ -18,20 +18,20 @@ import pytest
 
 from accounting.account import read_account
 from accounting.ledger import FileSets, read_ledger
-from protocols.chain import read_chain
-from protocols.head import HEAD_BITS
+from protocols.records.chain import read_chain
 from protocols.ring import decode
-from secure_sccvfl.model_files import load_model, save_model
-from secure_sccvfl.noise import ReleasedTables
-from secure_sccvfl.parties import make_parties
-from secure_sccvfl.party_data import pooled
-from secure_sccvfl.plain_engine import PlainEngine
-from secure_sccvfl.policy import Roles
-from secure_sccvfl.release_plan import sealed_plan
-from secure_sccvfl.run_audit import verify
-from secure_sccvfl.run_options import RunOptions
-from secure_sccvfl.splits import make_split
-from secure_sccvfl.training import train
+from protocols.steps.head import HEAD_BITS
+from secure_sccvfl.data.party import make_parties
+from secure_sccvfl.data.party_data import pooled
+from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.discovery.roles import Roles
+from secure_sccvfl.privacy.noise import ReleasedTables
+from secure_sccvfl.report.verify import verify
+from secure_sccvfl.run.model_files import load_model, save_model
+from secure_sccvfl.run.options import RunOptions
+from secure_sccvfl.run.release_plan import sealed_plan
+from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.trainer import train
 from tests.harness import LONG
 from tests.multiprocess.byhand import ROOT, SHORT, run_mpc
 

@@ -9,15 +9,15 @@ from scipy.stats import spearmanr
 from accounting.budget import Budget as Account
 from accounting.calibration import noise_multiplier
 from accounting.records import RecordSet
-from protocols.noise import NoiseKind
-from protocols.releases import ReleasePlan
-from secure_sccvfl.charging import Charger
-from secure_sccvfl.data import Protected, load
-from secure_sccvfl.discovery import DiscoveryConfig, decide, release_sketches, weigh
-from secure_sccvfl.noise import Budget, GaussianNoise, NoNoise
-from secure_sccvfl.parties import make_parties
-from secure_sccvfl.plain_engine import PlainEngine
-from secure_sccvfl.secure_statistics import SecureStatistics
+from protocols.operations.noise import NoiseKind
+from protocols.records.releases import ReleasePlan
+from secure_sccvfl.data.dataset import Protected, load
+from secure_sccvfl.data.party import make_parties
+from secure_sccvfl.discovery.discovery import DiscoveryConfig, decide, release_sketches, weigh
+from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.privacy.charging import Charger
+from secure_sccvfl.privacy.noise import Budget, GaussianNoise, NoNoise
+from secure_sccvfl.training.plain import PlainEngine
 from tests.chance import confirmed
 from tests.harness import run_session
 

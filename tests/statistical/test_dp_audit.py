@@ -15,9 +15,10 @@ from scipy import optimize, stats
 
 from accounting.accountant import Epsilons, epsilons
 from accounting.events import Event
-from protocols import tuples
-from protocols.gaussian import discrete_gaussian
-from secure_sccvfl.party_data import pooled
+from protocols.dealing import tuples
+from protocols.dealing.gaussian import discrete_gaussian
+from secure_sccvfl.data.party_data import pooled
+from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.security.dp_audit import (
     CONFIDENCE,
     MIDDLE,
@@ -31,7 +32,6 @@ from secure_sccvfl.security.dp_audit import (
     epsilon_of_mu,
     of_results,
 )
-from secure_sccvfl.splits import make_split
 from tests.harness import local_config, run_session
 
 PARTIES, RELEASES = 3, 300

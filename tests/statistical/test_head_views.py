@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols import tuples, weighted_sums
-from protocols.party import Party
-from protocols.releases import ReleasePlan
-from protocols.runtime import Session
-from protocols.transport import Transport
-from secure_sccvfl.engine import Step
-from secure_sccvfl.secure_engine import SecureEngine
+from protocols.dealing import tuples
+from protocols.dealing.party import Party
+from protocols.net.transport import Transport
+from protocols.records.releases import ReleasePlan
+from protocols.session.runtime import Session
+from protocols.steps import weighted_sums
+from secure_sccvfl.training.engine import Step
+from secure_sccvfl.training.secure import SecureEngine
 from tests.chance import alike, uniform
 from tests.contract import test_secure_engine as sealed
 from tests.contract import test_split as split

@@ -2,9 +2,9 @@
 
 import pytest
 
-from secure_sccvfl import experiments
-from secure_sccvfl.experiments import Job, run_job, summarise
-from secure_sccvfl.methods import METHODS
+from secure_sccvfl.evaluation import experiments
+from secure_sccvfl.evaluation.experiments import Job, run_job, summarise
+from secure_sccvfl.evaluation.methods import METHODS
 
 SEEDS = 10
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from protocols import noise as noise_module
-from protocols import tuples
+from protocols.dealing import tuples
+from protocols.dealing.gaussian import discrete_gaussian
 from protocols.errors import ProtocolError, RangeError
-from protocols.gaussian import discrete_gaussian
-from protocols.noise import copies, copies_against_dealer, hidden_copies
-from secure_sccvfl.secure_statistics import SecureStatistics
+from protocols.operations import noise as noise_module
+from protocols.operations.noise import copies, copies_against_dealer, hidden_copies
+from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from tests.chance import LEVEL, fits, fits_alone
 from tests.discovery import MULTIPLIER, Consortium
 

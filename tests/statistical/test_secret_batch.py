@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
-from protocols import ring, tuples, weighted_sums
-from protocols.releases import ANY, Release, ReleasePlan
-from protocols.sampling import nearest_sampling, secret_batch, threshold
+from protocols import ring
+from protocols.dealing import tuples
+from protocols.records.releases import ANY, Release, ReleasePlan
+from protocols.steps import weighted_sums
+from protocols.steps.sampling import nearest_sampling, secret_batch, threshold
 from tests.chance import alike, of_rate, uniform
 from tests.harness import run_session
 from tests.randomness import fresh

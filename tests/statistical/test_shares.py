@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols import tuples
-from protocols.dealer import Dealer
-from protocols.party import Party
-from protocols.randomness import Stream
-from protocols.runtime import Session
+from protocols.dealing import tuples
+from protocols.dealing.dealer import Dealer
+from protocols.dealing.party import Party
+from protocols.dealing.randomness import Stream
+from protocols.session.runtime import Session
 from tests.chance import alike, uniform
 from tests.harness import results, run_session
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols import statistics as protocol
-from protocols.randomness import Draw
-from protocols.transport import Transport
+from protocols.dealing.randomness import Draw
+from protocols.net.transport import Transport
+from protocols.steps import statistics as protocol
 from tests.chance import alike, uniform
 from tests.discovery import Consortium
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.runtime import Session, words_of
+from protocols.session.runtime import Session, words_of
 from tests.harness import LONG, results, run_session
 
 PRODUCTS = 10_000_000

@@ -22,13 +22,13 @@ from accounting.calibration import MOST_RELEASES, check_target, noise_multiplier
 from accounting.events import Event, Sensitivity
 from accounting.paper import claim, paper_event, proposition_1, scaled_sensitivity
 from accounting.records import RecordSet
-from secure_sccvfl import noise
-from secure_sccvfl.data import load
-from secure_sccvfl.discovery import release_sketches
-from secure_sccvfl.noise import noised_event
-from secure_sccvfl.parties import make_parties
-from secure_sccvfl.plain_engine import PlainEngine
-from secure_sccvfl.scores import table_score
+from secure_sccvfl.data.dataset import load
+from secure_sccvfl.data.party import make_parties
+from secure_sccvfl.discovery.discovery import release_sketches
+from secure_sccvfl.discovery.scores import table_score
+from secure_sccvfl.privacy import noise
+from secure_sccvfl.privacy.noise import noised_event
+from secure_sccvfl.training.plain import PlainEngine
 from tests.contract.test_accountants import analytic_epsilon, replayed
 
 DELTA = 1e-5

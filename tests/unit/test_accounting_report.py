@@ -18,7 +18,7 @@ from accounting.plots import cost_plot, left_plot, running_plot
 from accounting.records import RecordSet
 from accounting.report import Notes, build_report, to_html, to_markdown
 from launch.privacy_report import main
-from secure_sccvfl.noise import noised_event
+from secure_sccvfl.privacy.noise import noised_event
 
 CAP, DELTA = 8.0, 1e-5
 MULTIPLIER = noise_multiplier(CAP, DELTA, 5)

@@ -14,16 +14,16 @@ from accounting.events import Event, Sensitivity
 from accounting.records import RecordSet
 from launch.privacy_report import main
 from protocols.config import ConfigError
-from protocols.releases import ReleasePlan
-from secure_sccvfl.budgets import keep_copy, ledger_folder, open_budget
-from secure_sccvfl.charging import Charger
-from secure_sccvfl.data import load
-from secure_sccvfl.gradient_modes import run_multiplier
-from secure_sccvfl.parties import make_parties
-from secure_sccvfl.record_tags import record_key
-from secure_sccvfl.release_plan import sealed_plan
-from secure_sccvfl.run_options import RunOptions
-from secure_sccvfl.secure_statistics import SecureStatistics
+from protocols.records.releases import ReleasePlan
+from secure_sccvfl.data.dataset import load
+from secure_sccvfl.data.party import make_parties
+from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.modes.gradient_modes import run_multiplier
+from secure_sccvfl.privacy.charging import Charger
+from secure_sccvfl.privacy.ledgers import keep_copy, ledger_folder, open_budget
+from secure_sccvfl.privacy.record_tags import record_key
+from secure_sccvfl.run.options import RunOptions
+from secure_sccvfl.run.release_plan import sealed_plan
 from tests.harness import run_session
 from tests.unit.test_accounting import replay
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from protocols.alignment import AlignmentError, alignment_release, check_alignment
-from protocols.releases import ReleasePlan
+from protocols.records.releases import ReleasePlan
+from protocols.steps.alignment import AlignmentError, alignment_release, check_alignment
 from tests.harness import run_session
 
 IDS = [f"r{i:03d}" for i in range(50)]

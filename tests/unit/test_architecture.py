@@ -63,11 +63,11 @@ def importers(module: str) -> set[str]:
 
 
 def test_only_the_runtime_imports_crypten() -> None:
-    assert importers("crypten") == {"protocols/runtime.py"}
+    assert importers("crypten") == {"protocols/session/runtime.py"}
 
 
 def test_only_one_module_samples_noise() -> None:
-    assert importers("opendp") == {"protocols/gaussian.py"}
+    assert importers("opendp") == {"protocols/dealing/gaussian.py"}
 
 
 def test_only_the_rendezvous_opens_sockets() -> None:
@@ -79,7 +79,7 @@ def test_only_the_rendezvous_opens_sockets() -> None:
             for node in ast.walk(ast.parse(path.read_text()))
         )
     }
-    assert opening == {"protocols/rendezvous.py"}
+    assert opening == {"protocols/net/rendezvous.py"}
 
 
 def test_no_generator_but_the_cryptographic_one_in_protocols() -> None:
@@ -94,5 +94,5 @@ def test_no_generator_but_the_cryptographic_one_in_protocols() -> None:
 
 def test_the_check_sees_a_backward_import(tmp_path: Path) -> None:
     bad = tmp_path / "bad.py"
-    bad.write_text("def f():\n    from secure_sccvfl.jobs import make_job\n")
+    bad.write_text("def f():\n    from secure_sccvfl.run.jobs import make_job\n")
     assert {name.split(".")[0] for name in imported(bad)} & set(ALLOWED) - ALLOWED["protocols"]

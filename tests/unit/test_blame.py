@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from launch import processes
-from launch.processes import Child, LocalSession
 from protocols.config import SessionConfig
+from secure_sccvfl.local import processes
+from secure_sccvfl.local.processes import Child, LocalSession
 
 
 def child(folder: Path, name: str, seconds: float, line: str, code: int) -> Child:

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from protocols.randomness import KeyAgreement, fresh_key
-from protocols.runtime import Session
+from protocols.dealing.randomness import KeyAgreement, fresh_key
+from protocols.session.runtime import Session
 from tests import chance
 from tests.harness import results, run_session
 from tests.randomness import REAL, drawn_from

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from protocols.config import ConfigError
-from protocols.head import Weights
-from secure_sccvfl.checkpoints import Checkpoints
-from secure_sccvfl.run_options import RunOptions
-from secure_sccvfl.secure_handles import Head
-from secure_sccvfl.training import State
+from protocols.steps.head import Weights
+from secure_sccvfl.run.checkpoints import Checkpoints
+from secure_sccvfl.run.options import RunOptions
+from secure_sccvfl.training.handles import Head
+from secure_sccvfl.training.trainer import State
 from tests.harness import run_session
 
 FIRST, SECOND, THIRD = ("11" * 32, "22" * 32, "33" * 32)

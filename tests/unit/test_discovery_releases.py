@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from accounting.budget import BudgetError
-from secure_sccvfl.data import load
-from secure_sccvfl.discovery import Discovery, DiscoveryConfig, Moments, Sketch, release_moments
-from secure_sccvfl.generators import GeneratorConfig, make_generator
-from secure_sccvfl.model_files import HeldOut, PartyModel, load_model, save_model
-from secure_sccvfl.noise import Budget, GaussianNoise, NoNoise
-from secure_sccvfl.parties import MOMENT_GRID, make_parties
-from secure_sccvfl.plain_engine import PlainEngine
-from secure_sccvfl.policy import Roles
-from secure_sccvfl.schema import DataError, Feature
-from secure_sccvfl.scores import denoised, table_score
-from secure_sccvfl.splits import make_split
-from secure_sccvfl.training import TrainConfig, train
+from secure_sccvfl.data.dataset import load
+from secure_sccvfl.data.features import DataError, Feature
+from secure_sccvfl.data.party import MOMENT_GRID, make_parties
+from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.discovery.discovery import Discovery, DiscoveryConfig, Moments, Sketch, release_moments
+from secure_sccvfl.discovery.roles import Roles
+from secure_sccvfl.discovery.scores import denoised, table_score
+from secure_sccvfl.model.generators import GeneratorConfig, make_generator
+from secure_sccvfl.privacy.noise import Budget, GaussianNoise, NoNoise
+from secure_sccvfl.run.model_files import HeldOut, PartyModel, load_model, save_model
+from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.trainer import TrainConfig, train
 
 DATA = load("german")
 PARTIES = make_parties(DATA)

@@ -13,23 +13,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from secure_sccvfl.cvae import Cvae, CvaeConfig
-from secure_sccvfl.cvae_generator import pseudo_groups
-from secure_sccvfl.data import DataWarning, load
-from secure_sccvfl.discovery import DiscoveryConfig, Moments, Sketch, decide, independence_p, weigh
-from secure_sccvfl.generators import GeneratorConfig, make_generator, shift_direction
-from secure_sccvfl.judges import JUDGES, JudgeError, judge
-from secure_sccvfl.noise import Budget, GaussianNoise
-from secure_sccvfl.parties import make_parties
-from secure_sccvfl.party_data import own_part
-from secure_sccvfl.plain_engine import PlainEngine
-from secure_sccvfl.policy import Roles
-from secure_sccvfl.schema import DataError
-from secure_sccvfl.scores import denoised, table_scores
-from secure_sccvfl.secure_statistics import SecureStatistics
-from secure_sccvfl.splits import make_split
-from secure_sccvfl.statistics_input import check_groups
-from secure_sccvfl.training import TrainConfig, train
+from secure_sccvfl.data.dataset import DataWarning, load
+from secure_sccvfl.data.features import DataError
+from secure_sccvfl.data.party import make_parties
+from secure_sccvfl.data.party_data import own_part
+from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.discovery.discovery import DiscoveryConfig, Moments, Sketch, decide, independence_p, weigh
+from secure_sccvfl.discovery.inputs import check_groups
+from secure_sccvfl.discovery.roles import Roles
+from secure_sccvfl.discovery.scores import denoised, table_scores
+from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.evaluation.judges import JUDGES, JudgeError, judge
+from secure_sccvfl.model.cvae import Cvae, CvaeConfig
+from secure_sccvfl.model.cvae_generator import pseudo_groups
+from secure_sccvfl.model.generators import GeneratorConfig, make_generator, shift_direction
+from secure_sccvfl.privacy.noise import Budget, GaussianNoise
+from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.trainer import TrainConfig, train
 from tests.discovery import Consortium
 from tests.unit.test_method_data import write
 

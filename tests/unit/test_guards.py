@@ -15,16 +15,16 @@ from accounting.accountant import epsilon_of
 from accounting.budget import Quote
 from accounting.events import Event
 from accounting.ledger import FileLedger
-from protocols.arithmetic import Masked
-from protocols.certificates import make_certificates
-from protocols.chain import HashChain
+from protocols.dealing.randomness import fresh_key
 from protocols.errors import InputError, LocalError, PeerError, ProtocolError, RangeError, reason_for_peers
-from protocols.head import Weights
-from protocols.randomness import fresh_key
-from protocols.releases import Release, ReleaseDesk, ReleasePlan
-from protocols.split import Own, Stepped
-from protocols.transcript import Frame, Transcript
-from secure_sccvfl.dp_training import DpSeen
+from protocols.net.certificates import make_certificates
+from protocols.operations.arithmetic import Masked
+from protocols.records.chain import HashChain
+from protocols.records.releases import Release, ReleaseDesk, ReleasePlan
+from protocols.records.transcript import Frame, Transcript
+from protocols.steps.head import Weights
+from protocols.steps.split import Own, Stepped
+from secure_sccvfl.modes.dp import DpSeen
 
 SHARE = np.full((1, 1), 123456789, np.int64)
 

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from secure_sccvfl.attacks.aia import attribute_inference, strongest
+from secure_sccvfl.attacks.attributes import attribute_inference, strongest
 from secure_sccvfl.attacks.labels import example_gradients, from_batch_gradient, from_example_gradients
-from secure_sccvfl.attacks.pgd import RADII, perturb, subspace_pgd, two_class
+from secure_sccvfl.attacks.perturbation import RADII, perturb, subspace_pgd, two_class
 from secure_sccvfl.attacks.view import Rate, View, WhiteBox
-from secure_sccvfl.data import load
-from secure_sccvfl.methods import METHODS
-from secure_sccvfl.prepared import prepare
-from secure_sccvfl.splits import make_split
+from secure_sccvfl.data.dataset import load
+from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.evaluation.methods import METHODS
+from secure_sccvfl.evaluation.prepared import prepare
 
 GERMAN = load("german")
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_sccvfl.acs import from_pums, load_any
-from secure_sccvfl.checks import examine, record_groups
-from secure_sccvfl.data import EMBEDDED, DataWarning, load, load_toml
-from secure_sccvfl.party_data import public_split
-from secure_sccvfl.schema import DataError, Feature
-from secure_sccvfl.splits import make_split
+from secure_sccvfl.data.census import from_pums, load_any
+from secure_sccvfl.data.checks import examine, record_groups
+from secure_sccvfl.data.dataset import EMBEDDED, DataWarning, load, load_toml
+from secure_sccvfl.data.features import DataError, Feature
+from secure_sccvfl.data.party_data import public_split
+from secure_sccvfl.data.splits import make_split
 
 REFERENCE = Path(
     os.environ.get("SCCVFL_REFERENCE", Path(__file__).resolve().parents[3] / "shared" / "data" / "reference")

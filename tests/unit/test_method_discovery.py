@@ -7,8 +7,9 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.stats import spearmanr
 
 from accounting.events import Sensitivity
-from secure_sccvfl.data import Protected, load
-from secure_sccvfl.discovery import (
+from secure_sccvfl.data.dataset import Protected, load
+from secure_sccvfl.data.party import make_parties
+from secure_sccvfl.discovery.discovery import (
     DiscoveryConfig,
     Finding,
     Sketch,
@@ -20,11 +21,10 @@ from secure_sccvfl.discovery import (
     residual_scores,
     weigh,
 )
-from secure_sccvfl.noise import Budget, BudgetError, GaussianNoise, NoNoise
-from secure_sccvfl.parties import make_parties
-from secure_sccvfl.plain_engine import PlainEngine
-from secure_sccvfl.policy import Decision, PolicyCard, Roles
-from secure_sccvfl.scores import normalised_hsic, table_score, total_variation
+from secure_sccvfl.discovery.roles import Decision, PolicyCard, Roles
+from secure_sccvfl.discovery.scores import normalised_hsic, table_score, total_variation
+from secure_sccvfl.privacy.noise import Budget, BudgetError, GaussianNoise, NoNoise
+from secure_sccvfl.training.plain import PlainEngine
 
 
 def test_scores_of_tables_whose_answer_is_known():

@@ -5,24 +5,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_sccvfl.cvae import Cvae, CvaeConfig
-from secure_sccvfl.cvae_generator import pseudo_groups
-from secure_sccvfl.data import load
-from secure_sccvfl.discovery import release_sketches
-from secure_sccvfl.encoders import fit_encoder
-from secure_sccvfl.generators import (
+from secure_sccvfl.data.dataset import load
+from secure_sccvfl.data.features import Feature
+from secure_sccvfl.data.layout import Layout
+from secure_sccvfl.data.party import make_parties
+from secure_sccvfl.discovery.discovery import release_sketches
+from secure_sccvfl.discovery.roles import Roles
+from secure_sccvfl.model.cvae import Cvae, CvaeConfig
+from secure_sccvfl.model.cvae_generator import pseudo_groups
+from secure_sccvfl.model.encoders import fit_encoder
+from secure_sccvfl.model.generators import (
     GeneratorConfig,
     make_generator,
     maximal_coupling,
     public_targets,
     shift_direction,
 )
-from secure_sccvfl.noise import NoNoise
-from secure_sccvfl.parties import make_parties
-from secure_sccvfl.plain_engine import PlainEngine
-from secure_sccvfl.policy import Roles
-from secure_sccvfl.schema import Feature
-from secure_sccvfl.units import Layout
+from secure_sccvfl.privacy.noise import NoNoise
+from secure_sccvfl.training.plain import PlainEngine
 
 DATA = load("acs12")
 PARTIES = make_parties(DATA)

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from secure_sccvfl.data import load
-from secure_sccvfl.evaluation import edit_quality, evaluate, group_gaps, group_table, stability
-from secure_sccvfl.judges import JudgeError, Verdict, judge
-from secure_sccvfl.parties import make_parties
-from secure_sccvfl.splits import make_split
-from secure_sccvfl.units import Layout
+from secure_sccvfl.data.dataset import load
+from secure_sccvfl.data.layout import Layout
+from secure_sccvfl.data.party import make_parties
+from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.evaluation.judges import JudgeError, Verdict, judge
+from secure_sccvfl.evaluation.metrics import edit_quality, evaluate, group_gaps, group_table, stability
 
 GERMAN = load("german")
 SPLIT = make_split(GERMAN, "iid", 0)

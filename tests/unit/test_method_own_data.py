@@ -8,9 +8,9 @@ import pytest
 
 from launch.reproduce import reproduce
 from protocols.config import ConfigError, SessionConfig
-from secure_sccvfl import experiments
-from secure_sccvfl.experiments import short_name
-from secure_sccvfl.methods import METHODS
+from secure_sccvfl.evaluation import experiments
+from secure_sccvfl.evaluation.experiments import short_name
+from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.security.dp_audit import CanaryAudit
 
 LABELS = {

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from secure_sccvfl.data import load
-from secure_sccvfl.evaluation import stability
-from secure_sccvfl.judges import Verdict, judge
-from secure_sccvfl.methods import METHODS
-from secure_sccvfl.network import NetworkConfig
-from secure_sccvfl.prepared import prepare
-from secure_sccvfl.splits import make_split
+from secure_sccvfl.data.dataset import load
+from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.evaluation.judges import Verdict, judge
+from secure_sccvfl.evaluation.methods import METHODS
+from secure_sccvfl.evaluation.metrics import stability
+from secure_sccvfl.evaluation.networks import NetworkConfig
+from secure_sccvfl.evaluation.prepared import prepare
 
 SEEDS = range(4)
 

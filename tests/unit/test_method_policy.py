@@ -5,9 +5,17 @@ import json
 
 import pytest
 
-from secure_sccvfl.data import load
-from secure_sccvfl.policy import Decision, PolicyCard, PolicyError, Roles, next_version, read_card, shipped_card
-from secure_sccvfl.run_policy import card_markdown, card_of_run, mask_of
+from secure_sccvfl.data.dataset import load
+from secure_sccvfl.discovery.roles import (
+    Decision,
+    PolicyCard,
+    PolicyError,
+    Roles,
+    next_version,
+    read_card,
+    shipped_card,
+)
+from secure_sccvfl.report.policy_card import card_markdown, card_of_run, mask_of
 
 PROPOSED = Roles({"a": "N", "b": "M", "c": "P"})
 

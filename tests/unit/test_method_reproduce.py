@@ -6,9 +6,9 @@ import pytest
 
 from launch import reproduce as program
 from launch.reproduce import main, reproduce
-from secure_sccvfl import experiments
-from secure_sccvfl.experiments import EXPERIMENTS, Job, interval, methods_of, summarise
-from secure_sccvfl.methods import METHODS
+from secure_sccvfl.evaluation import experiments
+from secure_sccvfl.evaluation.experiments import EXPERIMENTS, Job, interval, methods_of, summarise
+from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.report.tables import markdown, paper_figures
 
 FAST = {name: METHODS[name] for name in ("majority", "logreg", "erm", "scc")}

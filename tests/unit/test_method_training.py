@@ -5,17 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from secure_sccvfl import training
-from secure_sccvfl.data import Dataset, Label, PartyTable, Protected, load
-from secure_sccvfl.encoders import fit_encoder
-from secure_sccvfl.generators import GeneratorConfig, make_generator
-from secure_sccvfl.noise import Budget, GaussianNoise, NoNoise
-from secure_sccvfl.parties import make_parties
-from secure_sccvfl.plain_engine import PlainEngine
-from secure_sccvfl.policy import Roles, shipped_card
-from secure_sccvfl.schema import Feature
-from secure_sccvfl.splits import Split, make_split
-from secure_sccvfl.training import TrainConfig, part_of, train
+from secure_sccvfl.data.dataset import Dataset, Label, PartyTable, Protected, load
+from secure_sccvfl.data.features import Feature
+from secure_sccvfl.data.party import make_parties, part_of
+from secure_sccvfl.data.splits import Split, make_split
+from secure_sccvfl.discovery.roles import Roles, shipped_card
+from secure_sccvfl.model.encoders import fit_encoder
+from secure_sccvfl.model.generators import GeneratorConfig, make_generator
+from secure_sccvfl.privacy.noise import Budget, GaussianNoise, NoNoise
+from secure_sccvfl.training import trainer
+from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.trainer import TrainConfig, train
 
 GERMAN = load("german")
 
@@ -163,7 +163,7 @@ def test_a_run_with_a_generator_that_edits_what_must_stay_is_stopped(monkeypatch
     def careless(layout, tables, deviation, roles, *rest):
         return make_generator(layout, tables, deviation, Roles(dict.fromkeys(roles.of, "M")), *rest)
 
-    monkeypatch.setattr(training, "make_generator", careless)
+    monkeypatch.setattr(trainer, "make_generator", careless)
     with pytest.raises(RuntimeError, match=r"must stay fixed: \['other'\]"):
         train(PlainEngine(NoNoise()), data, split, EXACT, 0, roles=ROLES)
 

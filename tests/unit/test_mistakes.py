@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from launch.cli import main
-from secure_sccvfl.policy import shipped_card
+from secure_sccvfl.discovery.roles import shipped_card
 
 DESCRIPTION = """
 name = "loans"

@@ -36,7 +36,7 @@ def test_a_mutation_fits_the_code_and_its_tests_are_there(mutation):
 )
 def test_a_change_that_cannot_be_made_is_an_error(old, new, told):
     with pytest.raises(MutationError, match=told):
-        Mutation("test", "protocols/chain.py", old, new, TESTS, "test").applied(ROOT)
+        Mutation("test", "protocols/records/chain.py", old, new, TESTS, "test").applied(ROOT)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def workshop(tmp_path_factory):
     ],
 )
 def test_a_verdict_says_what_happened_and_the_copy_is_as_it_was(workshop, old, new, word):
-    mutation = Mutation("test", "protocols/chain.py", old, new, CHAIN, "test")
+    mutation = Mutation("test", "protocols/records/chain.py", old, new, CHAIN, "test")
     verdict = workshop.judge(mutation, usual=1.0)
     assert verdict.word == word
     assert (workshop.root / mutation.file).read_text() == (ROOT / mutation.file).read_text()

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from secure_sccvfl.noisy_evaluation import Sums, figures_of, share_of_copies
-from secure_sccvfl.secure_evaluation import Copies
+from secure_sccvfl.metrics.exact import Copies
+from secure_sccvfl.metrics.noisy import Sums, figures_of, share_of_copies
 
 LAYOUT = Sums("binary", 2, ("own",))
 ROWS = 1000

@@ -24,10 +24,10 @@ from accounting.plain_text import code, markdown, plain
 from accounting.records import RecordSet
 from accounting.report import Notes, build_report, to_markdown
 from launch import console as programs
-from launch.whole_run import show_report
-from secure_sccvfl.policy import Decision, PolicyCard
+from secure_sccvfl.discovery.roles import Decision, PolicyCard
+from secure_sccvfl.local.whole_run import show_report
+from secure_sccvfl.report.policy_card import card_markdown
 from secure_sccvfl.report.tables import markdown as result_tables
-from secure_sccvfl.run_policy import card_markdown
 from secure_sccvfl.security.report import _line, _pgd_table
 
 HOSTILE = (

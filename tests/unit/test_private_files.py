@@ -7,16 +7,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from protocols.head import Weights
-from protocols.private import private
-from secure_sccvfl import gradient_modes, model_files
-from secure_sccvfl.dp_training import DpModel, DpSeen
-from secure_sccvfl.encoders import PlainEncoder
-from secure_sccvfl.generators import GeneratorConfig
-from secure_sccvfl.model_files import PartyModel, save_model
-from secure_sccvfl.score_jobs import PredictJob
-from secure_sccvfl.secure_handles import Batch, Choice, Edits, Head, Penalty
-from secure_sccvfl.units import Layout
+from protocols.records.private import private
+from protocols.steps.head import Weights
+from secure_sccvfl.data.layout import Layout
+from secure_sccvfl.model.encoders import PlainEncoder
+from secure_sccvfl.model.generators import GeneratorConfig
+from secure_sccvfl.modes import gradient_modes
+from secure_sccvfl.modes.dp import DpModel, DpSeen
+from secure_sccvfl.run import model_files
+from secure_sccvfl.run.model_files import PartyModel, save_model
+from secure_sccvfl.run.score import PredictJob
+from secure_sccvfl.training.handles import Batch, Choice, Edits, Head, Penalty
 
 
 @pytest.fixture(autouse=True)

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from protocols import arithmetic, comparison, runtime, series
+from protocols.dealing.tuples import Request, recipe
 from protocols.errors import LedgerError, ProtocolError, RangeError, UndeclaredRelease
-from protocols.releases import Release, ReleasePlan
-from protocols.runtime import Session
-from protocols.transcript import read_transcript
-from protocols.transport import Spec
-from protocols.tuples import Request, recipe
+from protocols.net.transport import Spec
+from protocols.operations import arithmetic, comparison, series
+from protocols.records.releases import Release, ReleasePlan
+from protocols.records.transcript import read_transcript
+from protocols.session import runtime
+from protocols.session.runtime import Session
 from tests.harness import results, run_session
 
 ULP = 2.0**-16
@@ -410,7 +411,7 @@ def test_outside_a_session_nothing_works() -> None:
 
 
 def test_releases_are_logged_alike_everywhere(tmp_path: Any) -> None:
-    from protocols.chain import read_chain
+    from protocols.records.chain import read_chain
 
     def job(session: Session) -> None:
         opened(session, secret(session, np.zeros((2, 2))))

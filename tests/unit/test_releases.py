@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from protocols.chain import HashChain, read_chain
 from protocols.errors import LedgerError, ProtocolError, UndeclaredRelease
-from protocols.releases import ANY, Release, ReleaseDesk, ReleasePlan
+from protocols.records.chain import HashChain, read_chain
+from protocols.records.releases import ANY, Release, ReleaseDesk, ReleasePlan
 
 SCORE = Release("score", (0, 2), (3, ANY), "report", event="sketch", times=2)
 

@@ -7,7 +7,7 @@ import functools
 import socket
 from typing import Any
 
-from protocols.node import connect
+from protocols.session.node import connect
 from tests.harness import credentials, in_threads, local_config
 
 

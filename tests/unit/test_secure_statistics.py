@@ -12,14 +12,14 @@ import pytest
 import launch
 import secure_sccvfl
 from accounting.budget import Budget, BudgetError
-from protocols import noise
-from protocols import statistics as protocol
-from protocols.aggregation import sum_over_parties
 from protocols.errors import PeerError, ProtocolError, RangeError, UndeclaredRelease
-from protocols.releases import ANY, Release, ReleasePlan
-from secure_sccvfl.hsic import Grid, dependence
-from secure_sccvfl.schema import DataError
-from secure_sccvfl.secure_statistics import SecureStatistics
+from protocols.operations import noise
+from protocols.records.releases import ANY, Release, ReleasePlan
+from protocols.steps import statistics as protocol
+from protocols.steps.aggregation import sum_over_parties
+from secure_sccvfl.data.features import DataError
+from secure_sccvfl.discovery.hsic import Grid, dependence
+from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from tests.discovery import WIDTH, Consortium, Noiseless
 from tests.harness import run_session
 

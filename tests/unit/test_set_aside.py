@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from protocols.chain import HashChain
-from secure_sccvfl.run_report import attempts, release_table, set_aside
+from protocols.records.chain import HashChain
+from secure_sccvfl.report.results import attempts, release_table, set_aside
 
 
 def session(run: Path, name: str) -> None:

@@ -1,0 +1,304 @@
+"""Both ends of the dealer protocol.
+
+Before: the dealer shares one key with each party. Every party tells it what it asks for (kinds
+and shapes, see protocols/dealing/tuples.py): the same, byte for byte, because all run the same program.
+The dealer does nothing that not all have asked for; where they differ it stops and says who. Tuple
+number c is expanded by each party from its own key, at counter c and for this request; the dealer
+does the same for all of them, completes the bound fields, and sends that correction to party
+c mod m. No round between parties; one message from the dealer per tuple that has bound fields.
+
+Working ahead: a loop asks for the same tuples in every pass. `TupleSource.repeat` records the
+first pass and then asks for all the others at once, each pass as one bundle if that is small: one
+draw, one correction; so too for what is known to follow the loop. The dealer makes them in order and
+sends until the receivers' socket buffers are full, which is the bound of its queue. If something
+else is asked for before they are used up, the rest is cancelled: once all parties have said so the
+dealer answers with a marker, they throw away what came before it, and the counters of the cancelled
+tuples are never used again.
+
+The dealer learns kinds, shapes, counts and times; it holds no input and sees no message
+between parties.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from protocols.dealing.randomness import Stream
+from protocols.dealing.tuples import Request, recipe, unbundle
+from protocols.errors import PeerError, ProtocolError
+from protocols.net.transport import Array, Transport
+
+_STREAM = "dealer tuples"
+_ASKING = "request for tuples"
+_CANCELLED = "tuples cancelled"
+_BUNDLED = 1 << 22
+"""Bytes of corrections up to which the tuples of a pass come in one frame."""
+
+
+class Dealer:
+    """The dealer's end: makes tuples for as long as the parties ask."""
+
+    def __init__(self, transport: Transport, keys: dict[int, bytes], idle: float) -> None:
+        self._transport = transport
+        self._streams = [Stream(keys[rank], _STREAM) for rank in range(transport.parties)]
+        self._idle = idle
+        self._told: list[bytes | None] = [None] * transport.parties
+        self._work: deque[Iterator[tuple[int, Request]]] = deque()
+        self._waiting: tuple[int, Request] | None = None
+        self._masks: dict[int, Array] = {}
+        self._forgotten: list[int] = []
+        self._announced = 0
+        self.made = 0
+
+    def serve(self) -> None:
+        """Until the parties say that the session ends."""
+        while True:
+            while self._waiting is None and self._work:
+                self._waiting = next(self._work[0], None)
+                if self._waiting is None:
+                    self._work.popleft()
+            if self._waiting is None:
+                self._forget()
+            message = self._hear(wait=0 if self._waiting else self._idle)
+            if message is not None:
+                if not self._obey(message):
+                    return
+            elif self._waiting is not None:
+                self._make(*self._waiting)
+                self._waiting = None
+
+    def _hear(self, wait: float) -> bytes | None:
+        """The next order, once all parties have given it: nobody directs the dealer alone.
+
+        None if it has not come from all and `wait` is 0: there is work, and slower parties may wait for that.
+        """
+        for rank, told in enumerate(self._told):
+            if told is None:
+                try:
+                    told = self._told[rank] = self._transport.receive_message(rank, _ASKING, wait=wait)
+                except PeerError as error:
+                    if "dealer: did not answer" not in error.reason:
+                        raise
+                    # Another one stopped for want of an answer that this one held up.
+                    raise PeerError(
+                        f"party {rank}", _ASKING, f"did not ask for what others wait for; {error}"
+                    ) from None
+            if told is None:
+                return None
+        first, *others = self._told
+        differing = [f"party {rank}" for rank, told in enumerate(others, start=1) if told != first]
+        if differing:
+            raise PeerError(", ".join(differing), _ASKING, "asked for something else than party 0")
+        self._told = [None] * len(self._told)
+        return first
+
+    def _obey(self, message: bytes) -> bool:
+        try:
+            order = json.loads(message)
+            if "end" in order:
+                return False
+            if "cancel" in order:
+                self._work.clear()
+                self._waiting = None
+                self._forget()
+                for rank in range(self._transport.parties):
+                    self._transport.exchange(_CANCELLED, {rank: []}, {})
+            elif "forget" in order:
+                self._forgotten.append(int(order["forget"]))
+            else:
+                requests, times = [Request.from_json(item) for item in order["make"]], int(order["times"])
+                repeated = itertools.chain.from_iterable(itertools.repeat(requests, times))
+                self._work.append(enumerate(repeated, start=self._announced))
+                self._announced += len(requests) * times
+        except (ValueError, KeyError, TypeError, IndexError):
+            raise PeerError("all parties", _ASKING, "sent a request that cannot be read") from None
+        return True
+
+    def _forget(self) -> None:
+        """Drop masks, once nothing that was asked for before can still need them."""
+        for counter in self._forgotten:
+            self._masks.pop(counter, None)
+        self._forgotten.clear()
+
+    def _make(self, counter: int, request: Request) -> None:
+        wanted = recipe(request)
+        parties = range(self._transport.parties)
+        receiver = counter % self._transport.parties
+        draws = [stream.draw(counter, request.use) for stream in self._streams]
+        shares: list[dict[str, Array]] = [
+            {name: field.expand(draws[rank], rank) for name, field in wanted.free.items()} for rank in parties
+        ]
+        totals = {name: field.total([share[name] for share in shares]) for name, field in wanted.free.items()}
+        if request.kind == "mask":
+            self._masks[counter] = totals["a"]
+        try:
+            values = wanted.compute(totals, shares, self._masks)
+        except KeyError:
+            raise ProtocolError("a product was asked for with a mask that was forgotten") from None
+        corrections = []
+        for name, bound in wanted.bound.items():
+            others = [bound.expand(draws[rank], rank) for rank in parties if rank != receiver]
+            corrections.append(bound.correction(values[name], others))
+        if corrections:
+            self._transport.exchange(_step(counter), {receiver: corrections}, {})
+        self.made += 1
+
+
+class TupleSource:
+    """A party's end: its share of each tuple, in the order in which the program asks."""
+
+    def __init__(self, transport: Transport, key: bytes) -> None:
+        self._transport = transport
+        self._stream = Stream(key, _STREAM)
+        self._next = 0
+        self._ahead: deque[_Ahead] = deque()
+        self._recording: list[Request] | None = None
+        self._looping = False
+
+    def take(self, request: Request) -> tuple[int, dict[str, Array]]:
+        """The number of the tuple, and this party's share of every field of it."""
+        if self._ahead and self._ahead[0].next() != request:
+            self._cancel()
+        if self._recording is not None:
+            self._recording.append(request)
+        if not self._ahead:
+            self._ask([request], 1)
+            return self._fetch(request)
+        ahead = self._ahead[0]
+        got = self._fetch(request) if ahead.bundle is None else self._from_bundle(ahead, ahead.bundle)
+        ahead.left -= 1
+        if not ahead.left:
+            self._ahead.popleft()
+        return got
+
+    def _from_bundle(self, ahead: _Ahead, bundle: Request) -> tuple[int, dict[str, Array]]:
+        """The next request of a pass whose tuples come together."""
+        if ahead.left % len(ahead.requests) == 0:
+            counter, fields = self._fetch(bundle)
+            ahead.counter, ahead.waiting = counter, deque(unbundle(fields, len(ahead.requests)))
+        return ahead.counter, ahead.waiting.popleft()
+
+    def _fetch(self, request: Request) -> tuple[int, dict[str, Array]]:
+        counter = self._next
+        self._next += 1
+        wanted = recipe(request)
+        rank = self._transport.node
+        draw = self._stream.draw(counter, request.use)
+        fields = {name: field.expand(draw, rank) for name, field in wanted.free.items()}
+        if not wanted.bound:
+            return counter, fields
+        if counter % self._transport.parties == rank:
+            specs = [field.spec for field in wanted.bound.values()]
+            dealer = self._transport.parties
+            came = self._transport.exchange(_step(counter), {}, {dealer: specs})[dealer]
+            fields.update(zip(wanted.bound, came, strict=True))
+        else:
+            fields.update((name, field.expand(draw, rank)) for name, field in wanted.bound.items())
+        return counter, fields
+
+    def repeat(self, times: int, known: list[Request] | None = None) -> Iterator[int]:
+        """Count passes of a loop; from the second pass on the dealer works ahead.
+
+        A loop left early leaves tuples over: what asks for the same next takes them, anything else
+        cancels them. A loop inside another is part of its passes. `known` is a list that keeps what a
+        pass asks for: given again, the dealer works ahead from the first pass on.
+        """
+        if self._looping or (times < 2 and not known):
+            yield from range(times)
+            return
+        if self._ahead:
+            self._cancel()
+        self._looping = True
+        try:
+            first = 0
+            if not known:
+                known = known if known is not None else []
+                with self.record(known):
+                    yield 0
+                first = 1
+            if known:
+                self._plan(known, times - first)
+            yield from range(first, times)
+        finally:  # also when an exception passes: nothing may be sent here
+            self._looping = False
+
+    @contextmanager
+    def record(self, requests: list[Request]) -> Iterator[None]:
+        """Keep in an empty list what is asked for inside, unless it could not be asked for again."""
+        if requests or self._recording is not None:
+            yield
+            return
+        self._recording = []
+        try:
+            yield
+            # Products with a mask made inside name another mask every time.
+            if not any(request.kind == "mask" for request in self._recording):
+                requests.extend(self._recording)
+        finally:
+            self._recording = None
+
+    def _plan(self, requests: Sequence[Request], times: int) -> None:
+        """Tell the dealer of passes to come."""
+        if requests and times:
+            together = _bundle_of(requests)
+            self._ask([together] if together else requests, times)
+            self._ahead.append(_Ahead(tuple(requests), len(requests) * times, together))
+
+    def forget(self, counter: int) -> None:
+        """Tell the dealer that a kept mask is no longer needed."""
+        self._tell("forget a mask", {"forget": counter})
+
+    def end(self) -> None:
+        """Tell the dealer that no more will be asked."""
+        if self._ahead:
+            self._cancel()
+        self._tell("end", {"end": True})
+
+    def _ask(self, requests: Sequence[Request], times: int) -> None:
+        self._tell(_ASKING, {"make": [request.to_json() for request in requests], "times": times})
+
+    def _tell(self, step: str, order: dict[str, Any]) -> None:
+        self._transport.send_message(self._transport.parties, step, json.dumps(order).encode())
+
+    def _cancel(self) -> None:
+        self._tell("cancel tuples", {"cancel": self._next})
+        self._transport.skip_to(self._transport.parties, _CANCELLED)
+        self._next += sum(ahead.unmade for ahead in self._ahead)
+        self._ahead.clear()
+
+
+@dataclass
+class _Ahead:
+    """Requests that the dealer was told of beforehand, over and over, and how many are left."""
+
+    requests: tuple[Request, ...]
+    left: int
+    bundle: Request | None = None
+    counter: int = 0
+    waiting: deque[dict[str, Array]] = field(default_factory=deque, repr=False)
+
+    def next(self) -> Request:
+        return self.requests[-(self.left % len(self.requests))]
+
+    @property
+    def unmade(self) -> int:
+        """Counters that are not used yet."""
+        return self.left if self.bundle is None else self.left // len(self.requests)
+
+
+def _bundle_of(requests: Sequence[Request]) -> Request | None:
+    """All requests of a pass as one, unless that is too large to be worth it."""
+    size = sum(field.spec.nbytes for request in requests for field in recipe(request).bound.values())
+    if len(requests) < 2 or size > _BUNDLED:
+        return None
+    return Request("bundle", tuple((request.kind, *request.arguments) for request in requests))
+
+
+def _step(counter: int) -> str:
+    return f"tuple {counter}"

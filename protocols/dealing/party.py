@@ -1,0 +1,189 @@
+"""One party's view of a running session, without CrypTen: keys, zero shares, masked openings.
+
+Set-up. Every pair of processes agrees on a fresh key (X25519 inside the authenticated
+channel). From it come: zero shares (pairs of parties), tuples (party and dealer). A local key
+serves what one party draws alone.
+
+Zero shares: every pair (i, j) expands the same words; i adds them, j subtracts them. With m
+parties the shares of any honest two still differ by words that the other m-2 do not know.
+(A ring of neighbours, as CrypTen has it, would let the two neighbours of a party know its
+zero share, and so read its summand in an opened sum.)
+
+Masked opening: each party sends its share of x - a to all others, one round. `a` is uniform
+and used once, so what is seen is uniform whatever x is. This is the only opening besides a
+declared release.
+
+Before a release the parties make sure of two things, in one round and with one small tuple
+(`confirm`). They heard the same: every two compare what the others said to all (protocols/dealing/heard.py),
+so that one who told different things to different parties is noticed. And the dealer was asked the
+same by all: it knows two secret words of each party and shares them out; each party gets its own
+back from the others' shares, which nobody can make up (chance 2^-128). Only then does a party send
+its share of what is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from protocols.config import SessionConfig
+from protocols.dealing.dealer import TupleSource
+from protocols.dealing.heard import TAG, Heard
+from protocols.dealing.randomness import KeyAgreement, Stream, fresh_key
+from protocols.dealing.tuples import Request
+from protocols.errors import PeerError
+from protocols.net.transport import Array, Spec, Transport
+from protocols.records.releases import Admission
+from protocols.ring import Words
+
+How = Literal["add", "xor"]
+
+
+def agree_on_keys(transport: Transport, config: SessionConfig) -> dict[int, bytes]:
+    """A fresh 256-bit key with every other process of the session."""
+    own = KeyAgreement()
+    peers = [node for node in range(transport.parties + 1) if node != transport.node]
+    public = np.frombuffer(own.public, dtype=np.uint8)
+    came = transport.exchange(
+        "key agreement", {peer: [public] for peer in peers}, {peer: [Spec.of(public)] for peer in peers}
+    )
+    keys = {}
+    for peer in peers:
+        low, high = sorted((peer, transport.node))
+        keys[peer] = own.agree(came[peer][0].tobytes(), f" {low} {high} ".encode() + config.digest())
+    return keys
+
+
+class Party:
+    """What the protocols of this package run on."""
+
+    def __init__(self, transport: Transport, keys: dict[int, bytes]) -> None:
+        self.transport = transport
+        self.rank, self.parties = transport.node, transport.parties
+        self.tuples = TupleSource(transport, keys[transport.parties])
+        self.others = [rank for rank in range(self.parties) if rank != self.rank]
+        self._zeros = {rank: Stream(keys[rank], "zero shares") for rank in self.others}
+        self.local = Stream(fresh_key(), "local")
+        self._heard = Heard({rank: Stream(keys[rank], "heard") for rank in self.others})
+
+    def zero_share(self, shape: tuple[int, ...], how: How = "add") -> Words:
+        """A share of zero: uniform, and all shares together cancel."""
+        share = np.zeros(shape, np.int64)
+        for rank, stream in self._zeros.items():
+            words = stream.draw().words(shape)
+            if how == "xor":
+                share ^= words
+            elif rank > self.rank:
+                share += words
+            else:
+                share -= words
+        return share
+
+    def take(self, kind: str, *arguments: Any) -> dict[str, Array]:
+        """This party's share of a tuple."""
+        return self.tuples.take(Request(kind, arguments))[1]
+
+    def broadcast(
+        self, step: str, own: Sequence[Array] | None, theirs: Mapping[int, Sequence[Spec]]
+    ) -> dict[int, list[Array]]:
+        """The same arrays to all others, and what some of them say to all, in one round; remembered for `confirm`."""
+        came = self.transport.exchange(step, {peer: own for peer in self.others} if own is not None else {}, theirs)
+        self._heard.add(came)
+        return came
+
+    def compared(
+        self, step: str, send: Mapping[int, Sequence[Array]], receive: Mapping[int, Sequence[Spec]]
+    ) -> dict[int, list[Array]]:
+        """A round with every other party, which also shows that both heard the same so far, or raises."""
+        tags = self._heard.tags()
+        came = self.transport.exchange(
+            step,
+            {peer: [*send.get(peer, ()), tags[peer]] for peer in self.others},
+            {peer: [*receive.get(peer, ()), TAG] for peer in self.others},
+        )
+        differing = [f"party {peer}" for peer in self.others if not np.array_equal(came[peer].pop(), tags[peer])]
+        if differing:
+            raise PeerError(", ".join(differing), step, "heard something else: a party told others different things")
+        return came
+
+    def confirm(self, step: str) -> None:
+        """All heard the same and asked the dealer for the same, or this raises. One round, 32 bytes to each."""
+        words = self.take("confirmation", self.parties)
+        shares = words["c"]
+        specs = [Spec.of(shares[self.rank])]
+        came = self.compared(
+            step, {peer: [shares[peer]] for peer in self.others}, {peer: specs for peer in self.others}
+        )
+        back = shares[self.rank] + sum(arrays[0] for arrays in came.values())
+        if not np.array_equal(back, words[f"t{self.rank}"]):
+            raise PeerError("a party", step, "cannot show that the dealer was asked the same by all")
+
+    def open_masked(self, step: str, shares: Sequence[Array], how: How = "add") -> list[Array]:
+        """The values behind masked shares, at every party, in one round."""
+        specs = [Spec.of(share) for share in shares]
+        came = self.broadcast(step, shares, {peer: specs for peer in self.others})
+        join = np.add if how == "add" else np.bitwise_xor
+        totals = came[self.others[0]]
+        for arrays in (shares, *(came[peer] for peer in self.others[1:])):
+            for total, array in zip(totals, arrays, strict=True):
+                join(total, array, out=total)
+        return totals
+
+    def open_slices(self, step: str, masked: Words) -> tuple[slice, Words, npt.NDArray[np.bool_]]:
+        """Masked values in m slices, slice k at party k alone, and at every party the sign of all: two rounds.
+
+        For large arrays of which only one party needs the value: an m-th of the bytes of `open_masked`.
+        """
+        bounds = [masked.size * k // self.parties for k in range(self.parties + 1)]
+        slices = [slice(low, high) for low, high in pairwise(bounds)]
+        own = masked[slices[self.rank]].copy()
+        came = self.transport.exchange(
+            step, {k: [masked[slices[k]]] for k in self.others}, {k: [Spec.of(own)] for k in self.others}
+        )
+        for arrays in came.values():
+            own += arrays[0]
+        lengths = [part.stop - part.start for part in slices]
+        signs = np.packbits(own < 0)
+        packed = self.broadcast(
+            f"{step} signs",
+            [signs],
+            {k: [Spec("|u1", ((lengths[k] + 7) // 8,))] for k in self.others},
+        )
+        packed[self.rank] = [signs]
+        negative = np.concatenate([np.unpackbits(packed[k][0], count=lengths[k]) for k in range(self.parties)])
+        return slices[self.rank], own, negative.view(np.bool_)
+
+    def publish(self, step: str, owner: int, array: Array | None, spec: Spec) -> Array:
+        """A masked array that `owner` alone holds, sent to all others in one round."""
+        if self.rank == owner:
+            if array is None or Spec.of(array) != spec:
+                raise ValueError("the owner must give an array of the agreed shape")
+            self.broadcast(step, [array], {})
+            return array
+        return self.broadcast(step, None, {owner: [spec]})[owner][0]
+
+    def collect_all(self, admitted: Sequence[tuple[Admission, Words]], how: How = "add") -> list[Words | None]:
+        """Sums of the shares of admitted releases, each at its own receivers alone; None elsewhere. Two rounds."""
+        names = ", ".join(admission.release.name for admission, _ in admitted)
+        step = f"release {names} {admitted[-1][0].head[:16]}"
+        self.confirm(f"before {step}")
+
+        def shares_for(rank: int) -> list[Words]:
+            return [share for admission, share in admitted if rank in admission.release.receivers]
+
+        send = {peer: arrays for peer in self.others if (arrays := shares_for(peer))}
+        totals = [share.copy() for share in shares_for(self.rank)]
+        specs = [Spec.of(total) for total in totals]
+        if all(len(admission.release.receivers) == self.parties for admission, _ in admitted):
+            came = self.broadcast(step, shares_for(self.rank), {peer: specs for peer in self.others})
+        else:
+            came = self.transport.exchange(step, send, {peer: specs for peer in self.others} if specs else {})
+        for arrays in came.values():
+            for total, array in zip(totals, arrays, strict=True):
+                (np.add if how == "add" else np.bitwise_xor)(total, array, out=total)
+        mine = iter(totals)
+        return [next(mine) if self.rank in a.release.receivers else None for a, _ in admitted]

@@ -1,0 +1,478 @@
+"""Correlated randomness: what each kind of tuple holds, written once for dealer and parties.
+
+A tuple has *free* fields, which every party expands from the key that it shares with the
+dealer, and *bound* fields, which are a function of the free ones. Of a bound field all
+parties but one expand a random share too; that one, the receiver (the counter modulo m),
+gets its share from the dealer as a correction. So the dealer sends one share of the bound
+fields per tuple, and nothing for the rest.
+
+Why it is secure: a party's expanded words are a ChaCha20 stream under a key that only it and
+the dealer know, and the correction is the bound value minus at least one such stream unknown
+to the receiver, so any m-1 parties see uniform words. Words are bound to the whole request: if
+the dealer were told another kind, shape, deviation or owner than a party has in mind, its words
+and that party's would be unrelated. The dealer sees only requests: kinds, shapes and the rank
+that owns a mask.
+
+A field with an owner is random at that party and zero elsewhere: the owner knows the whole
+value (the mask of its own block).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, reduce
+from typing import Any, Literal
+
+import numpy as np
+
+from protocols import ring
+from protocols.dealing.gaussian import discrete_gaussian
+from protocols.dealing.randomness import Draw
+from protocols.errors import ProtocolError
+from protocols.net.transport import Array, Spec
+from protocols.ring import Shape
+
+Band = tuple[int, tuple[tuple[int, int], ...]]
+"""Rows, and of each block its mask's number and its columns."""
+Shares = list[dict[str, Array]]
+"""Field values of every party, by rank: what only the dealer holds."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One array of a tuple: its shape, type, and how shares make up the value."""
+
+    shape: Shape
+    dtype: str = "<i8"
+    how: Literal["add", "xor"] = "add"
+    owner: int | None = None
+    bits: bool = False
+    """Random bits, one in each byte."""
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(self.dtype, self.shape)
+
+    def expand(self, draw: Draw, rank: int) -> Array:
+        """The share of party `rank`, read from its stream."""
+        if self.owner not in (None, rank):
+            return np.zeros(self.shape, self.dtype)
+        return draw.bits(self.shape) if self.bits else draw.words(self.shape, self.dtype)
+
+    def total(self, shares: Sequence[Array]) -> Array:
+        """The value that shares stand for."""
+        if self.owner is not None:
+            return shares[self.owner]
+        return reduce(np.add if self.how == "add" else np.bitwise_xor, shares)
+
+    def correction(self, value: Array, others: Sequence[Array]) -> Array:
+        """The share that completes `others` to `value`."""
+        if self.how == "add":
+            return reduce(np.subtract, others, value.astype(self.dtype))
+        return reduce(np.bitwise_xor, others, value.astype(self.dtype))
+
+
+@dataclass(frozen=True)
+class Request:
+    """A kind of tuple and its public arguments: all that the dealer is told."""
+
+    kind: str
+    arguments: tuple[Any, ...]
+
+    def to_json(self) -> list[Any]:
+        return [self.kind, *self.arguments]
+
+    @cached_property
+    def use(self) -> bytes:
+        """What the words of this tuple are for, the same at dealer and parties."""
+        return json.dumps(self.to_json()).encode()
+
+    @classmethod
+    def from_json(cls, data: list[Any]) -> Request:
+        return cls(str(data[0]), tuple(_frozen(item) for item in data[1:]))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Fields of one request, and how the dealer finds the bound ones."""
+
+    free: dict[str, Field]
+    bound: dict[str, Field]
+    compute: Callable[[dict[str, Array], Shares, dict[int, Array]], dict[str, Array]]
+    """(totals of the free fields, shares by rank, kept masks by counter) -> bound values."""
+
+
+@lru_cache(maxsize=256)
+def recipe(request: Request) -> Recipe:
+    """The recipe of a request; unknown kinds raise."""
+    try:
+        make = _KINDS[request.kind]
+    except KeyError:
+        raise ProtocolError(f"no such kind of tuple: {request.kind!r}") from None
+    return make(*request.arguments)
+
+
+def bilinear(op: str, shape_a: Shape, shape_b: Shape, options: tuple[tuple[str, Any], ...] = ()) -> Recipe:
+    """c = op(a, b): Beaver's triple for products, matrix products and convolutions."""
+    out = ring.shape_of(op, shape_a, shape_b, dict(options))
+    return Recipe(
+        {"a": Field(shape_a), "b": Field(shape_b)},
+        {"c": Field(out)},
+        lambda free, shares, masks: {"c": ring.apply(op, free["a"], free["b"], **dict(options))},
+    )
+
+
+def scaled_bilinear(
+    op: str, shape_a: Shape, shape_b: Shape, options: tuple[tuple[str, Any], ...], divisor: int
+) -> Recipe:
+    """For a product that is divided at once: m = op(a, b) + r, and what `truncation` gives for r."""
+    out = ring.shape_of(op, shape_a, shape_b, dict(options))
+    divided = truncation(out, divisor)
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        r = free["m"] - ring.apply(op, free["a"], free["b"], **dict(options))
+        return divided.compute({"r": r}, shares, masks)
+
+    return Recipe({"a": Field(shape_a), "b": Field(shape_b), "m": Field(out)}, divided.bound, compute)
+
+
+def square(shape: Shape) -> Recipe:
+    """b = a * a."""
+    return Recipe({"a": Field(shape)}, {"b": Field(shape)}, lambda free, shares, masks: {"b": free["a"] * free["a"]})
+
+
+def binary(shape_a: Shape, shape_b: Shape) -> Recipe:
+    """c = a & b, on 64-bit words."""
+    out = np.broadcast_shapes(shape_a, shape_b)
+    return Recipe(
+        {"a": Field(shape_a, how="xor"), "b": Field(shape_b, how="xor")},
+        {"c": Field(out, how="xor")},
+        lambda free, shares, masks: {"c": free["a"] & free["b"]},
+    )
+
+
+def bit_and(shape: Shape) -> Recipe:
+    """c = a & b on single bits."""
+    field = Field(shape, "|u1", "xor", bits=True)
+    return Recipe({"a": field, "b": field}, {"c": field}, lambda free, shares, masks: {"c": free["a"] & free["b"]})
+
+
+def bit(shape: Shape) -> Recipe:
+    """A random bit, shared both ways: `b` by exclusive or, `a` by addition."""
+    return Recipe(
+        {"b": Field(shape, "|u1", "xor", bits=True)},
+        {"a": Field(shape)},
+        lambda free, shares, masks: {"a": free["b"].astype(np.int64)},
+    )
+
+
+def wraps(shape: Shape) -> Recipe:
+    """theta = how often the shares of r wrap around 2^64 when summed in order (CrypTen's wrap tuple)."""
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        count = np.zeros(shape, np.int64)
+        running = shares[0]["r"]
+        for share in (values["r"] for values in shares[1:]):
+            following = running + share
+            count -= (running < 0) & (share < 0) & (following > 0)
+            count += (running > 0) & (share > 0) & (following < 0)
+            running = following
+        return {"theta": count}
+
+    return Recipe({"r": Field(shape)}, {"theta": Field(shape)}, compute)
+
+
+def truncation(shape: Shape, divisor: int) -> Recipe:
+    """q = r // divisor and top = the highest bit of r, both of r read as unsigned.
+
+    For the usual divisor 2^16 the top bit is used times 2^48, so shares of it modulo 2^16 are enough.
+    """
+    top = Field(shape, "<u2" if divisor == 1 << 16 else "<i8")
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        return {"q": ring.unsigned_quotient(free["r"], divisor), "top": ring.unsigned_quotient(free["r"], 1 << 63)}
+
+    return Recipe({"r": Field(shape)}, {"q": Field(shape), "top": top}, compute)
+
+
+def comparison(count: int) -> Recipe:
+    """For `count` values: a word r, and each of its 16 hexadecimal digits as a shared one-hot row.
+
+    The highest bit of r is left out of the top digit and shared on its own.
+    """
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        r = free["r"].view(np.uint64)
+        low = r & np.uint64((1 << 63) - 1)
+        shifts = np.arange(60, -4, -4, dtype=np.uint64)
+        digits = (low[:, None] >> shifts) & np.uint64(15)
+        return {
+            "digits": (np.uint16(1) << digits.astype(np.uint16)),
+            "top": (r >> np.uint64(63)).astype(np.uint8),
+        }
+
+    return Recipe(
+        {"r": Field((count,))},
+        {"digits": Field((count, 16), "<u2", "xor"), "top": Field((count,), "|u1", "xor", bits=True)},
+        compute,
+    )
+
+
+def trig(count: int, period_bits: int, terms: int, fraction_bits: int) -> Recipe:
+    """cos(k w t) and sin(k w t), k = 1, 3, 5, ..., for t uniform modulo 2^period_bits = one period."""
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        t = (free["t"] & ((1 << period_bits) - 1)).astype(np.float64)
+        turn = np.exp(2j * np.pi * t / (1 << period_bits))
+        steps = np.concatenate([turn[None], np.broadcast_to(turn**2, (terms - 1, count))])
+        scaled = np.cumprod(steps, axis=0) * (1 << fraction_bits)
+        return {"cos": np.rint(scaled.real).astype(np.int64), "sin": np.rint(scaled.imag).astype(np.int64)}
+
+    waves = Field((terms, count))
+    return Recipe({"t": Field((count,))}, {"cos": waves, "sin": waves}, compute)
+
+
+def mask(shape: Shape, owner: int | None) -> Recipe:
+    """A mask that the dealer keeps, to make products with it later; an owner knows it whole."""
+    return Recipe({"a": Field(shape, owner=owner)}, {}, lambda free, shares, masks: {})
+
+
+def masked_matmul(mask_counter: int, shape_a: Shape, shape_b: Shape, transposed: bool) -> Recipe:
+    """c = A @ b, or A^T @ b, for the kept mask A."""
+    left = shape_a[::-1] if transposed else shape_a
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        kept = masks[mask_counter]
+        return {"c": ring.matmul(kept.T if transposed else kept, free["b"])}
+
+    return Recipe({"b": Field(shape_b)}, {"c": Field((left[0], *shape_b[1:]))}, compute)
+
+
+def band_matmul(bands: tuple[Band, ...], columns: int, shape_b: Shape, transposed: bool) -> Recipe:
+    """Products of a tall matrix, kept as bands of rows, each of blocks side by side under kept masks.
+
+    c = A @ b, bands below each other; or A_i^T @ b_i of every band i apart, which the parties may
+    have to truncate before they add.
+    """
+    outputs = shape_b[1]
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        b, parts, at = free["b"], [], 0
+        for rows, blocks in bands:
+            part, left = np.zeros((columns if transposed else rows, outputs), np.int64), 0
+            for counter, width in blocks:
+                if transposed:
+                    part[left : left + width] = ring.matmul(masks[counter].T, b[at : at + rows])
+                else:
+                    part += ring.matmul(masks[counter], b[left : left + width])
+                left += width
+            parts.append(part)
+            at += rows
+        return {"c": np.stack(parts) if transposed else np.concatenate(parts)}
+
+    rows = sum(rows for rows, _ in bands)
+    shape = (len(bands), columns, outputs) if transposed else (rows, outputs)
+    return Recipe({"b": Field(shape_b)}, {"c": Field(shape)}, compute)
+
+
+def mask_gram(counter: int, columns: int) -> Recipe:
+    """c = A^T @ A for a kept mask."""
+    return Recipe(
+        {},
+        {"c": Field((columns, columns))},
+        lambda free, shares, masks: {"c": ring.matmul(masks[counter].T, masks[counter])},
+    )
+
+
+def selection(rows: int, groups: int, columns: int, owner: int, holder: int) -> Recipe:
+    """c = sum over groups of b[:, g] * a[:, g]; `owner` knows a, `holder` knows b."""
+    return Recipe(
+        {"a": Field((rows, groups, columns), owner=owner), "b": Field((rows, groups), owner=holder)},
+        {"c": Field((rows, columns))},
+        lambda free, shares, masks: {"c": np.einsum("ng,ngc->nc", free["b"], free["a"])},
+    )
+
+
+def cross(rows: int, widths: Shape, groups: int, holder: int, dtype: str) -> Recipe:
+    """c = [a0 | a1 | ...]^T @ b: masks of each owner's block and of the holder's, each known to it alone.
+
+    The holder's own block needs no mask, so the width at its rank must be 0.
+    """
+    if dtype not in ("<i4", "<i8") or not 0 <= holder < len(widths) or widths[holder] != 0:
+        raise ProtocolError("a cross product needs words of 32 or 64 bits and no columns of the holder")
+    free = {f"a{rank}": Field((rows, width), dtype, owner=rank) for rank, width in enumerate(widths) if width}
+    free["b"] = Field((rows, groups), dtype, owner=holder)
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        blocks = [ring.cross(free[f"a{rank}"], free["b"]) for rank, width in enumerate(widths) if width]
+        return {"c": np.concatenate(blocks)}
+
+    return Recipe(free, {"c": Field((sum(widths), groups), dtype)}, compute)
+
+
+def noise(shape: Shape, sigma: float) -> Recipe:
+    """e = discrete Gaussian noise that no party knows."""
+    return Recipe({}, {"e": Field(shape)}, lambda free, shares, masks: {"e": discrete_gaussian(sigma, shape)})
+
+
+def confirmation(parties: int) -> Recipe:
+    """c[p] = t_p: for every party two words that it alone knows. Opened to it, they are the dealer's word.
+
+    Nobody else finds its row of c without the dealer, who gives it only if all parties asked for the same.
+    """
+    free = {f"t{rank}": Field((2,), owner=rank) for rank in range(parties)}
+    return Recipe(
+        free,
+        {"c": Field((parties, 2))},
+        lambda free, shares, masks: {"c": np.stack([free[f"t{rank}"] for rank in range(parties)])},
+    )
+
+
+def weighted_sums(rows: int, widths: tuple[int, ...]) -> Recipe:
+    """c_p = a_p^T b: each a_p a mask that its owner knows, b of a shared column."""
+    free = {f"a{rank}": Field((rows, width), owner=rank) for rank, width in enumerate(widths)}
+    return Recipe(
+        {**free, "b": Field((rows, 1))},
+        {f"c{rank}": Field((width, 1)) for rank, width in enumerate(widths)},
+        lambda free, shares, masks: {
+            f"c{rank}": ring.matmul(free[f"a{rank}"].T, free["b"]) for rank in range(len(widths))
+        },
+    )
+
+
+def sampled(rows: int, chance: int) -> Recipe:
+    """b = [u < chance] for u uniform on 16 bits, and a * b: who takes part in a secret batch, and a masked weight."""
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        taking = (free["u"] < chance).astype(np.int64)
+        return {"b": taking, "ab": free["a"] * taking}
+
+    column = Field((rows, 1))
+    return Recipe({"u": Field((rows, 1), "<u2"), "a": column}, {"b": column, "ab": column}, compute)
+
+
+def bundle(*parts: tuple[Any, ...]) -> Recipe:
+    """Several requests as one tuple: one draw of each party, one correction. Fields are prefixed by number."""
+    recipes = [recipe(Request(part[0], part[1:])) for part in parts]
+
+    def joined(fields: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return {f"{number} {name}": field for number, some in enumerate(fields) for name, field in some.items()}
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        views = [unbundle(share, len(recipes)) for share in shares]
+        return joined(
+            [
+                one.compute(totals, [view[number] for view in views], masks)
+                for number, (one, totals) in enumerate(zip(recipes, unbundle(free, len(recipes)), strict=True))
+            ]
+        )
+
+    return Recipe(joined([one.free for one in recipes]), joined([one.bound for one in recipes]), compute)
+
+
+def unbundle(fields: Mapping[str, Array], count: int) -> list[dict[str, Array]]:
+    """The fields of each request of a bundle."""
+    parts: list[dict[str, Array]] = [{} for _ in range(count)]
+    for name, value in fields.items():
+        number, _, rest = name.partition(" ")
+        parts[int(number)][rest] = value
+    return parts
+
+
+def split_step(
+    rows: int,
+    widths: tuple[int, ...],
+    editing: tuple[int, ...],
+    attributes: tuple[tuple[int, int], ...],
+    outputs: int,
+    probes: int,
+    dither_bits: int,
+) -> Recipe:
+    """All products of one step of split learning (protocols/steps/split.py), with masks that serve this step alone.
+
+    h, d, s: masks of activations, displacements and one-hot rows, known to their owners; w, v, r, y, c, p, q: of
+    shared values. `cp` and `qw` hold a uniform dither besides the product.
+    """
+    columns, directions = sum(widths), sum(count for _, count in attributes)
+    starts = [sum(widths[:rank]) for rank in range(len(widths))]
+    free = {f"h{rank}": Field((rows, width), owner=rank) for rank, width in enumerate(widths)}
+    if directions:
+        free |= {f"d{rank}": Field((rows * directions, widths[rank]), owner=rank) for rank in editing}
+        free |= {f"s{a}": Field((rows, count), owner=holder) for a, (holder, count) in enumerate(attributes)}
+    free |= {
+        "w": Field((columns, outputs)),
+        "v": Field((rows, directions, outputs)),
+        "r": Field((rows, outputs)),
+        "y": Field((rows, directions, outputs)),
+        "c": Field((rows, outputs)),
+        "p": Field((outputs, len(widths) * probes)),
+        "q": Field((probes, outputs)),
+        "dither cp": Field((rows, len(widths) * probes)),
+        "dither qw": Field((probes, columns)),
+    }
+    bound = {
+        "hw": Field((rows, outputs)),
+        "hr": Field((columns, outputs)),
+        "cp": Field((rows, len(widths) * probes)),
+        "qw": Field((probes, columns)),
+    }
+    if directions:
+        bound |= {
+            "dw": Field((rows * directions, outputs)),
+            "sv": Field((rows, directions, outputs)),
+            "dy": Field((columns, outputs)),
+        }
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        low = (1 << dither_bits) - 1
+        made = {name: np.zeros(field.shape, np.int64) for name, field in bound.items()}
+        made["cp"] = ring.matmul(free["c"], free["p"]) + (free["dither cp"] & low)
+        made["qw"] = ring.matmul(free["q"], free["w"].T) + (free["dither qw"] & low)
+        for rank, width in enumerate(widths):
+            here = slice(starts[rank], starts[rank] + width)
+            made["hw"] += ring.matmul(free[f"h{rank}"], free["w"][here])
+            made["hr"][here] = ring.matmul(free[f"h{rank}"].T, free["r"])
+            if directions and rank in editing:
+                made["dw"] += ring.matmul(free[f"d{rank}"], free["w"][here])
+                made["dy"][here] = ring.matmul(free[f"d{rank}"].T, free["y"].reshape(-1, outputs))
+        if directions:
+            one_hot = np.concatenate([free[f"s{a}"] for a in range(len(attributes))], axis=1)
+            made["sv"] = one_hot[:, :, None] * free["v"]
+        return made
+
+    return Recipe(free, bound, compute)
+
+
+_KINDS: dict[str, Callable[..., Recipe]] = {
+    make.__name__: make
+    for make in (
+        bilinear,
+        scaled_bilinear,
+        square,
+        binary,
+        bit_and,
+        bit,
+        wraps,
+        truncation,
+        comparison,
+        trig,
+        mask,
+        masked_matmul,
+        band_matmul,
+        mask_gram,
+        selection,
+        cross,
+        noise,
+        confirmation,
+        weighted_sums,
+        sampled,
+        bundle,
+        split_step,
+    )
+}
+
+
+def _frozen(item: Any) -> Any:
+    return tuple(_frozen(part) for part in item) if isinstance(item, list) else item

@@ -1,0 +1,282 @@
+"""One authenticated connection, as frames.
+
+A frame: kind (1 byte), length of the description (2), sequence number (8), length of the
+payload (8), description, payload. The description names the step and the types and shapes
+that follow and must equal, byte for byte, what the receiver expects, so that a wrong shape, a
+replayed or missing frame, or two programs out of step are seen before a byte of payload is
+read. At most one header is read ahead while nothing is expected: that is how a dead peer or
+an abort is noticed wherever a process waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from protocols.errors import PeerError, ProtocolError
+from protocols.net.transport import Array
+
+HEADER = struct.Struct(">BHQQ")
+DATA, MESSAGE, ABORT, GOODBYE = 1, 2, 3, 4
+NOTE_LIMIT = 1024
+_KINDS = {DATA: "data", MESSAGE: "message", ABORT: "abort", GOODBYE: "goodbye"}
+_MESSAGE_LIMIT = 1 << 24
+_SMALL = 1 << 16
+_RECORD = 1 << 14
+"""The longest TLS record: less is read through a buffer of this size, so that a short frame is one call."""
+
+
+def as_bytes(array: Array) -> memoryview:
+    """The memory of an array, for a socket to read."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A frame but for its sequence number, which is each link's own: it may be sent to several peers."""
+
+    kind: int
+    described: int
+    payload: int
+    parts: tuple[memoryview, ...]
+
+    @classmethod
+    def of(cls, kind: int, description: bytes, arrays: Sequence[Array]) -> Frame:
+        if len(description) >= 1 << 16:
+            raise ProtocolError("a step has too many arrays for one frame")
+        parts = [as_bytes(array) for array in arrays if array.size]
+        payload = sum(part.nbytes for part in parts)
+        if payload <= _SMALL:
+            return cls(kind, len(description), payload, (memoryview(b"".join([description, *parts])),))
+        return cls(kind, len(description), payload, (memoryview(description), *parts))
+
+    @property
+    def size(self) -> int:
+        return HEADER.size + self.described + self.payload
+
+
+@dataclass
+class Want:
+    """What a link waits for; `begin` checks the header and description and gives the buffers."""
+
+    step: str
+    kind: int
+    begin: Callable[[bytes, int], list[memoryview]]
+
+
+class Link:
+    """One authenticated connection: an outgoing queue, and one incoming frame at a time."""
+
+    def __init__(self, sock: ssl.SSLSocket, node: int, name: str, frame_limit: int) -> None:
+        sock.setblocking(False)
+        self.sock, self.node, self.name = sock, node, name
+        self._frame_limit = frame_limit
+        self._out: deque[memoryview] = deque()
+        self._sent_frames = self._read_frames = 0
+        self._half_sent = False
+        self.want: Want | None = None
+        self.said_goodbye = False
+        self._kind = self._payload = 0
+        self._record = memoryview(bytearray(_RECORD))
+        self._unread = self._record[:0]
+        self._stage = self._read_header
+        self._into(memoryview(bytearray(HEADER.size)))
+
+    # sending
+
+    @property
+    def sending(self) -> bool:
+        return bool(self._out)
+
+    def queue(self, frame: Frame) -> None:
+        """Line up a frame."""
+        head = HEADER.pack(frame.kind, frame.described, self._sent_frames, frame.payload)
+        self._sent_frames += 1
+        first, *rest = frame.parts
+        self._out.append(memoryview(b"".join([head, first])))
+        self._out.extend(rest)
+
+    def flush(self, step: str) -> None:
+        """Write what the socket takes."""
+        try:
+            while self._out:
+                view = self._out[0]
+                count = self.sock.send(view)
+                if count == len(view):
+                    self._out.popleft()
+                else:
+                    self._out[0] = view[count:]
+                self._half_sent = bool(self._out)
+        except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            self._half_sent = True
+        except (OSError, ValueError) as error:
+            raise PeerError(self.name, step, f"closed the connection ({why(error)})") from None
+
+    # receiving
+
+    @property
+    def between_frames(self) -> bool:
+        """No header has come in yet."""
+        return self._stage == self._read_header
+
+    @property
+    def held(self) -> bool:
+        """A header was read ahead and its body waits to be asked for."""
+        return self._stage == self._hold
+
+    @property
+    def buffered(self) -> bool:
+        """Something has come in that no poll will tell of: bytes, or the end of the connection."""
+        return bool(self._unread) or self.sock.fileno() < 0 or self.sock.pending() > 0
+
+    def read(self, step: str) -> None:
+        """Move the incoming frame forward by what the socket gives."""
+        self._step = step
+        try:
+            if self.want is not None and self._untouched and self._take_whole(self.want, step):
+                return
+            while not (self.held and self.want is None) and not self.said_goodbye:
+                while self._buffers:
+                    view = self._buffers[0]
+                    count = self._receive(view, step)
+                    if count == len(view):
+                        self._buffers.popleft()
+                    else:
+                        self._buffers[0] = view[count:]
+                wanted = self.want
+                self._stage()
+                if wanted is not None and self.want is None:
+                    return
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass
+        except (OSError, ValueError) as error:
+            raise PeerError(self.name, step, f"closed the connection ({why(error)})") from None
+
+    @property
+    def _untouched(self) -> bool:
+        """Nothing of the next frame has been read."""
+        return self.between_frames and len(self._buffers) == 1 and len(self._buffers[0]) == HEADER.size
+
+    def _take_whole(self, want: Want, step: str) -> bool:
+        """A short frame that is as it should be and has come in whole, in one go; anything else goes step by step."""
+        if not self._unread:
+            count = self.sock.recv_into(self._record)
+            if count == 0:
+                raise PeerError(self.name, step, "closed the connection")
+            self._unread = self._record[:count]
+        if len(self._unread) < HEADER.size:
+            return False
+        kind, described, sequence, payload = HEADER.unpack_from(self._unread)
+        end = HEADER.size + described + payload
+        expected = kind == want.kind and sequence == self._read_frames and payload <= self._frame_limit
+        if not expected or len(self._unread) < end:
+            return False
+        at = HEADER.size + described
+        for buffer in want.begin(bytes(self._unread[HEADER.size : at]), payload):
+            buffer[:] = self._unread[at : at + len(buffer)]
+            at += len(buffer)
+        self._read_frames += 1
+        self._unread = self._unread[end:]
+        self.want = None
+        return True
+
+    def _receive(self, view: memoryview, step: str) -> int:
+        """Fill the front of a buffer; returns how much."""
+        if not self._unread:
+            direct = len(view) >= _RECORD
+            count = self.sock.recv_into(view if direct else self._record)
+            if count == 0:
+                raise PeerError(self.name, step, "closed the connection")
+            if direct:
+                return count
+            self._unread = self._record[:count]
+        count = min(len(view), len(self._unread))
+        view[:count] = self._unread[:count]
+        self._unread = self._unread[count:]
+        return count
+
+    def _into(self, *buffers: memoryview) -> None:
+        self._target = buffers
+        self._buffers = deque(buffer for buffer in buffers if buffer.nbytes)
+
+    def _fault(self, reason: str) -> PeerError:
+        return PeerError(self.name, self.want.step if self.want else self._step, reason)
+
+    def _read_header(self) -> None:
+        kind, described, sequence, payload = HEADER.unpack(self._target[0])
+        if kind not in _KINDS:
+            raise self._fault(f"sent a frame of unknown kind {kind}")
+        if sequence != self._read_frames:
+            reason = "repeated" if sequence < self._read_frames else "skipped"
+            raise self._fault(f"{reason} a frame: number {sequence} came instead of {self._read_frames}")
+        limit = {DATA: self._frame_limit, MESSAGE: _MESSAGE_LIMIT}.get(kind, NOTE_LIMIT)
+        if payload > limit:
+            raise self._fault(f"sent an oversized frame: {payload} bytes, {limit} allowed")
+        self._read_frames += 1
+        self._kind, self._payload = kind, payload
+        self._description = bytearray(described)
+        if kind == ABORT:
+            self._note = bytearray(payload)
+            self._into(memoryview(self._description), memoryview(self._note))
+            self._stage = self._read_note
+        elif kind == GOODBYE:
+            if self.want is not None:
+                raise self._fault("ended the session early")
+            self.said_goodbye = True
+        else:
+            self._stage = self._hold
+
+    def _read_note(self) -> None:
+        note = self._note.decode(errors="replace")
+        printable = "".join(char if char.isprintable() else "?" for char in note)
+        raise self._fault(f"stopped: {printable}")
+
+    def _hold(self) -> None:
+        if self.want is None:
+            return
+        if self._kind != self.want.kind:
+            raise self._fault(f"sent a {_KINDS[self._kind]} frame instead of {_KINDS[self.want.kind]}")
+        self._into(memoryview(self._description))
+        self._stage = self._read_description
+
+    def _read_description(self) -> None:
+        if self.want is None:
+            raise self._fault("sent a body that nothing asked for")
+        self._into(*self.want.begin(bytes(self._description), self._payload))
+        self._stage = self._read_payload
+
+    def _read_payload(self) -> None:
+        self.want = None
+        self._into(memoryview(bytearray(HEADER.size)))
+        self._stage = self._read_header
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.sock.close()
+
+    def abort(self, reason: str) -> None:
+        """Tell the peer why this process stops, unless a frame is half written; then close."""
+        if not self._half_sent and not self.said_goodbye:
+            with contextlib.suppress(PeerError):
+                self.queue(Frame.of(ABORT, b"", [np.frombuffer(reason.encode()[:NOTE_LIMIT], dtype=np.uint8)]))
+                self.flush("abort")
+        self.close()
+
+
+def why(error: Exception) -> str:
+    """A short reason without machine details."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or "TLS error").lower().replace("_", " ")
+    if isinstance(error, TimeoutError):
+        return "time ran out"
+    if isinstance(error, OSError):
+        return (error.strerror or type(error).__name__).lower()
+    return type(error).__name__

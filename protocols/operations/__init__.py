@@ -1,0 +1,1 @@
+"""Single operations on shares: products, truncation, comparison, choices, series, noise."""

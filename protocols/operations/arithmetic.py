@@ -1,0 +1,236 @@
+"""Products and truncation on additive shares. Every function is run by all parties together.
+
+| step | before | rounds | words to each peer | learned |
+|---|---|---|---|---|
+| product, matmul, convolution | shares of x, y | 1 | size of x and y | nothing |
+| square | shares of x | 1 | size of x | nothing |
+| mask (owned block) | x at its owner | 1, once | owner: size of x; others: 0 | nothing |
+| masked matmul | a mask, shares of y | 1 | size of y | nothing |
+| divide by a public integer (or several, by several) | shares of x | 1 | size of x | nothing |
+| the same, from 2^15 values on | shares of x | 2 | an m-th of it, and a bit for each value | nothing |
+
+Why: all that is opened is a secret minus a uniform tuple value that is used for this secret
+alone. A mask may serve many products of the *same* secret, since it is opened once.
+
+Division. Let X = x + h with h a multiple of the divisor d near 2^62, so 0 <= X < 2^63 for
+|x| < 2^62 - d. With r uniform in [0, 2^64), open c = X + r mod 2^64. A wrap happened exactly
+when the top bit of r is 1 and the top bit of c is 0, which is linear in the shared top bit.
+So X = c - r + wrap * 2^64 over the integers and X // d is
+c // d - r // d + wrap * round(2^64 / d), off by at most 1 (d a power of two) or 2 units.
+Nothing depends on how large the shares are, so no value is ever garbage, for any number of
+parties. The error is random rounding: unbiased for powers of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from protocols import ring
+from protocols.dealing.party import Party
+from protocols.dealing.tuples import Request
+from protocols.errors import ProtocolError
+from protocols.net.transport import Spec
+from protocols.ring import Words, unsigned_quotient
+
+_SLICED = 1 << 15
+
+
+def bilinear(party: Party, op: str, x: Words, y: Words, **options: Any) -> Words:
+    """Shares of op(x, y), not truncated, by Beaver's triple."""
+    if x.ndim == y.ndim == 0:
+        return bilinear(party, op, x.reshape(1), y.reshape(1)).reshape(())
+    triple = party.take("bilinear", op, x.shape, y.shape, _frozen(options))
+    return _beaver(party, op, x, y, triple["a"], triple["b"], triple["c"], options)
+
+
+def scaled_bilinear(party: Party, op: str, x: Words, y: Words, divisor: int, **options: Any) -> Words:
+    """Shares of op(x, y) / divisor, as `bilinear` and `divide` would give them.
+
+    The tuple holds m = op(a, b) + r in place of op(a, b) and r, so the product comes out masked.
+    """
+    if x.ndim == y.ndim == 0:
+        return scaled_bilinear(party, op, x.reshape(1), y.reshape(1), divisor).reshape(())
+    fields = party.take("scaled_bilinear", op, x.shape, y.shape, _frozen(options), divisor)
+    masked = _beaver(party, op, x, y, fields["a"], fields["b"], fields["m"], options)
+    return _unmask_quotient(party, masked, fields["q"], fields["top"], divisor)
+
+
+def _beaver(
+    party: Party, op: str, x: Words, y: Words, a: Words, b: Words, c: Words, options: dict[str, Any]
+) -> Words:
+    """Shares of op(x, y) + (c - op(a, b)); the tuple is used up, and its arrays hold what follows."""
+    e, d = party.open_masked(op, [x - a, y - b])
+    if party.rank == 0:
+        b += d  # e*b + e*d in one product
+    reuse = x.shape == y.shape and op == "mul"
+    c += ring.apply(op, e, b, **options) if not reuse else np.multiply(e, b, out=b)
+    c += ring.apply(op, a, d, **options) if not reuse else np.multiply(a, d, out=a)
+    return c
+
+
+def square(party: Party, x: Words) -> Words:
+    """Shares of x * x, not truncated."""
+    flat = x.reshape(-1)
+    pair = party.take("square", flat.shape)
+    (e,) = party.open_masked("square", [flat - pair["a"]])
+    result: Words = pair["b"] + 2 * e * pair["a"]
+    if party.rank == 0:
+        result += e * e
+    return result.reshape(x.shape)
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A matrix under a mask that was opened once: x = opened + mask.
+
+    With an owner, `own` is x itself there and None elsewhere; without one, `mask` is a share.
+    """
+
+    counter: int
+    shape: tuple[int, int]
+    opened: Words = field(repr=False)
+    owner: int | None
+    own: Words | None = field(repr=False)
+    mask: Words | None = field(repr=False)
+
+
+def mask_owned(party: Party, owner: int, x: Words | None, shape: tuple[int, int]) -> Masked:
+    """Put a block that `owner` holds in the clear under a mask that only it (and the dealer) knows."""
+    counter, fields = party.tuples.take(Request("mask", (shape, owner)))
+    if party.rank == owner:
+        if x is None or x.shape != shape:
+            raise ProtocolError(f"the owner must give a block of shape {shape}")
+        opened = party.publish("masked block", owner, x - fields["a"], Spec("<i8", shape))
+        return Masked(counter, shape, opened, owner, x, None)
+    opened = party.publish("masked block", owner, None, Spec("<i8", shape))
+    return Masked(counter, shape, opened, owner, None, None)
+
+
+def mask_shared(party: Party, x: Words) -> Masked:
+    """Put a shared matrix under a mask, to multiply it many times."""
+    shape = (x.shape[0], x.shape[1])
+    counter, fields = party.tuples.take(Request("mask", (shape, None)))
+    (opened,) = party.open_masked("masked matrix", [x - fields["a"]])
+    return Masked(counter, shape, opened, None, None, fields["a"])
+
+
+def masked_matmul(party: Party, block: Masked, y: Words, *, transposed: bool = False) -> Words:
+    """Shares of x @ y (or x^T @ y), not truncated; only y - b is opened."""
+    pair = party.take("masked_matmul", block.counter, block.shape, y.shape, transposed)
+    b, c = pair["b"], pair["c"]
+    (d,) = party.open_masked("masked matmul", [y - b])
+
+    def turn(matrix: Words) -> Words:
+        return matrix.T if transposed else matrix
+
+    # x y = (opened + mask)(b + d) = opened b + mask b + x d
+    c += ring.matmul(turn(block.opened), b)
+    if block.owner is None:
+        if block.mask is None:
+            raise ProtocolError("a shared masked matrix has lost its mask")
+        c += ring.matmul(turn(block.mask), d)
+        if party.rank == 0:
+            c += ring.matmul(turn(block.opened), d)
+    elif block.own is not None:
+        c += ring.matmul(turn(block.own), d)
+    return c
+
+
+def divide(party: Party, x: Words, divisor: int) -> Words:
+    """Shares of x / divisor, rounded to a neighbouring integer; needs |x| < 2^62 - divisor."""
+    if divisor == 0:
+        raise ProtocolError("division by zero")
+    if divisor < 0:
+        return -divide(party, x, -divisor)
+    if divisor == 1:
+        return x.copy()
+    if divisor >= 1 << 62:
+        raise ProtocolError(f"a divisor must be below 2^62, not {divisor}")
+    flat = x.reshape(-1)
+    pair = party.take("truncation", flat.shape, divisor)
+    masked = np.add(flat, pair["r"], out=pair["r"])
+    return _unmask_quotient(party, masked, pair["q"], pair["top"], divisor).reshape(x.shape)
+
+
+def divide_each(party: Party, work: Sequence[tuple[Words, int]]) -> list[Words]:
+    """Several divisions by public divisors of at least 2, in one round."""
+    masked, finish = divisions(party, work)
+    return finish(party.open_masked("truncate", masked))
+
+
+def divisions(
+    party: Party, work: Sequence[tuple[Words, int]]
+) -> tuple[list[Words], Callable[[Sequence[Words]], list[Words]]]:
+    """The same in halves, for a round that opens other things too: what to open, and what follows."""
+    pairs = [party.take("truncation", (x.size,), divisor) for x, divisor in work]
+    masked = [
+        _lift(party, x.reshape(-1) + pair["r"], divisor) for (x, divisor), pair in zip(work, pairs, strict=True)
+    ]
+
+    def finish(opened: Sequence[Words]) -> list[Words]:
+        return [
+            _quotient(party, c, pair["q"], pair["top"], divisor).reshape(x.shape)
+            for (x, divisor), pair, c in zip(work, pairs, opened, strict=True)
+        ]
+
+    return masked, finish
+
+
+def _lift(party: Party, masked: Words, divisor: int) -> Words:
+    """Move a share of a masked value up by the multiple of the divisor near 2^62."""
+    if party.rank == 0:
+        masked += np.int64((1 << 62) // divisor * divisor)
+    return masked
+
+
+def _quotient(party: Party, opened: Words, q: Words, top: Words, divisor: int) -> Words:
+    """Shares of x / divisor once c = x + r is open at every party."""
+    result = _wraps(opened < 0, top, divisor) - q
+    if party.rank == 0:
+        result += unsigned_quotient(opened, divisor) - (1 << 62) // divisor
+    return result
+
+
+def _wraps(negative: npt.NDArray[np.bool_], top: Words, divisor: int) -> Words:
+    """What a wrap around 2^64 adds: where the top bit of c is 0, a top bit of r means one."""
+    wrap = ((1 << 64) + divisor // 2) // divisor
+    return np.where(negative, np.int64(0), np.uint64(wrap % (1 << 64)).view(np.int64)) * top.reshape(-1)
+
+
+def _unmask_quotient(party: Party, product: Words, q: Words, top: Words, divisor: int) -> Words:
+    """From shares of x + r, and of r // divisor and the top bit of r: shares of x / divisor."""
+    masked = _lift(party, product.reshape(-1), divisor)
+    if masked.size < _SLICED:
+        (opened,) = party.open_masked("truncate", [masked])
+        return _quotient(party, opened, q.reshape(-1), top, divisor).reshape(product.shape)
+    # One party adds the public quotient, so large arrays are opened in slices, each at one party.
+    mine, opened, negative = party.open_slices("truncate", masked)
+    factor = _wraps(negative, top, divisor)
+    result: Words = np.subtract(factor, q.reshape(-1), out=factor)
+    result[mine] += unsigned_quotient(opened, divisor) - (1 << 62) // divisor
+    return result.reshape(product.shape)
+
+
+def truncate(party: Party, x: Words, bits: int) -> Words:
+    """Drop fractional bits."""
+    return divide(party, x, 1 << bits)
+
+
+def refraction(party: Party, x: Words, bits: int, wanted: int) -> Words:
+    """The same values with another fraction: exact and free to a longer one, a round to a shorter."""
+    if bits > wanted:
+        return truncate(party, x, bits - wanted)
+    return np.left_shift(x, wanted - bits) if bits < wanted else x
+
+
+def _frozen(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted((key, _plain(value)) for key, value in options.items()))
+
+
+def _plain(value: Any) -> Any:
+    return tuple(_plain(item) for item in value) if isinstance(value, (list, tuple)) else value

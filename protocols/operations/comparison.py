@@ -1,0 +1,112 @@
+"""Is a shared value negative? Six rounds and a few bytes, instead of adding shares as circuits.
+
+Before: shares of x. After: arithmetic shares of the bit [x < 0]. Nobody learns anything.
+
+1. Open c = x + r for a uniform word r (1 round, 8 bytes a value). Then x = c - r mod 2^64 and
+   its top bit is top(c) xor top(r) xor [low(c) < low(r)], low meaning the other 63 bits.
+2. The dealer has shared each hexadecimal digit of low(r) as a one-hot row of 16 bits. For a
+   public digit v of c, [v < digit] and [v = digit] are exclusive ors of entries of that row:
+   16 pairs (less, equal) from no communication.
+3. Neighbouring digits are joined, (l, e) o (l', e') = (l xor e l', e e'), four times: 16 to 1,
+   one round of bit products each; 4, 2, 1 and 1/4 bytes a value.
+4. The bit is opened under a random bit that is shared both ways, which turns it into an
+   arithmetic share (1 round, 1/8 byte).
+
+Together 6 rounds and about 15.4 bytes a value to each peer. Everything opened is under a fresh
+uniform mask. CrypTen instead adds m binary numbers of 64 bits (dozens of rounds).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from protocols.dealing.party import Party
+from protocols.ring import Words
+
+Bits = npt.NDArray[np.uint8]
+
+_DIGITS = 16
+_GREATER = np.array([0xFFFF & ~((2 << v) - 1) for v in range(16)], dtype=np.uint16)
+_EQUAL = np.array([1 << v for v in range(16)], dtype=np.uint16)
+_PARITY = np.array([v.bit_count() & 1 for v in range(16)], dtype=np.uint8)
+
+
+def negative(party: Party, x: Words) -> Words:
+    """Arithmetic shares (integers, no fraction) of [x < 0] for every element."""
+    flat = x.reshape(-1)
+    if not flat.size:
+        return np.zeros(x.shape, np.int64)
+    tuple_ = party.take("comparison", flat.size)
+    (opened,) = party.open_masked("compare", [flat + tuple_["r"]])
+    c = opened.view(np.uint64)
+    less, equal = _digits_below(c, tuple_["digits"])
+    while less.shape[1] > 1:
+        less, equal = _join(party, less, equal)
+    bit = less[:, 0] ^ tuple_["top"]
+    if party.rank == 0:
+        bit ^= (c >> np.uint64(63)).astype(np.uint8)
+    return to_arithmetic(party, bit).reshape(x.shape)
+
+
+def to_arithmetic(party: Party, bits: Bits) -> Words:
+    """Arithmetic shares of bits that are shared by exclusive or."""
+    pair = party.take("bit", bits.shape)
+    opened = _open_bits(party, "bit to number", bits ^ pair["b"]).astype(np.int64)
+    result: Words = pair["a"] * (1 - 2 * opened)
+    if party.rank == 0:
+        result += opened
+    return result
+
+
+def all_ones(party: Party, bits: Bits) -> Bits:
+    """Shares of whether all bits of a row are 1, for rows of a power of two; one round for each halving."""
+    while bits.shape[1] > 1:
+        half = bits.shape[1] // 2
+        bits = _bit_and(party, bits[:, :half], bits[:, half:])
+    return bits[:, 0]
+
+
+def _digits_below(c: npt.NDArray[np.uint64], rows: npt.NDArray[np.uint16]) -> tuple[Bits, Bits]:
+    """Shares of [digit of c < digit of r] and of equality, most significant digit first."""
+    low = c & np.uint64((1 << 63) - 1)
+    digits = (low[:, None] >> np.arange(60, -4, -4, dtype=np.uint64)) & np.uint64(15)
+    index = digits.astype(np.intp)
+    return _parity(rows & _GREATER[index]), _parity(rows & _EQUAL[index])
+
+
+def _join(party: Party, less: Bits, equal: Bits) -> tuple[Bits, Bits]:
+    """Halve the number of digits; the last time only `less` is needed."""
+    high_less, low_less = less[:, 0::2], less[:, 1::2]
+    high_equal, low_equal = equal[:, 0::2], equal[:, 1::2]
+    if high_less.shape[1] == 1:
+        return high_less ^ _bit_and(party, high_equal, low_less), low_equal
+    both = _bit_and(
+        party, np.concatenate([high_equal, high_equal], axis=1), np.concatenate([low_less, low_equal], axis=1)
+    )
+    half = high_less.shape[1]
+    return high_less ^ both[:, :half], both[:, half:]
+
+
+def _bit_and(party: Party, x: Bits, y: Bits) -> Bits:
+    triple = party.take("bit_and", x.shape)
+    a, b = triple["a"], triple["b"]
+    opened = _open_bits(party, "bit product", np.stack([x ^ a, y ^ b]))
+    e, d = opened[0], opened[1]
+    result: Bits = triple["c"] ^ (e & b) ^ (a & d)
+    if party.rank == 0:
+        result ^= e & d
+    return result
+
+
+def _open_bits(party: Party, step: str, masked: Bits) -> Bits:
+    """Open masked bits, eight to a byte on the wire."""
+    (packed,) = party.open_masked(step, [np.packbits(masked)], how="xor")
+    return np.unpackbits(packed, count=masked.size).reshape(masked.shape)
+
+
+def _parity(words: npt.NDArray[np.uint16]) -> Bits:
+    folded = words ^ (words >> 8)
+    folded = folded ^ (folded >> 4)
+    bits: Bits = _PARITY[folded & 15]
+    return bits

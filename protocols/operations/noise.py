@@ -1,0 +1,74 @@
+"""Noise on a shared statistic, made in secret. Every function is run by all parties together.
+
+Before: shares of an integer statistic whose columns each have a holder (of the protected attribute
+that they are about). After: shares of the same plus independent discrete Gaussian noise, at *full scale* from
+each who adds some. A differential-privacy event counts the copies that stay hidden.
+
+| kind | who adds | hidden from parties without the attribute | hidden from a dealer who reads what was opened |
+|---|---|---|---|
+| `dealer+holder` | the dealer, the holder | both copies | the holder's |
+| `dealer` | the dealer | its copy | none |
+| `all-parties` | every party | one copy at least, of the party that is not among them | every copy |
+
+Parties that hold the attribute know their own copy: `dealer+holder` leaves one against them, about others' columns.
+Nothing is left against the dealer and a holder (or all parties) that put their views together: the dealer works with
+nobody, as everywhere in this package. Who adds noise knows it; nobody learns anything else. The dealer
+learns sigma and the shape. Rounds: none; bytes: one share of the dealer's copy, to one party. A party
+adds its own copy to its share: shares are made fresh before they are opened, so that hides it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Literal, get_args
+
+import numpy as np
+
+from protocols.dealing.gaussian import discrete_gaussian
+from protocols.dealing.party import Party
+from protocols.errors import ProtocolError
+from protocols.ring import Words
+
+NoiseKind = Literal["dealer+holder", "dealer", "all-parties"]
+
+
+def copies(kind: NoiseKind, parties: int, holders: int = 1) -> int:
+    """How many full-scale copies of noise a released value carries that has this many holders."""
+    if kind not in get_args(NoiseKind):
+        raise ProtocolError(f"unknown noise {kind!r}; use {', '.join(get_args(NoiseKind))}")
+    return {"dealer+holder": 1 + holders, "dealer": 1, "all-parties": parties}[kind]
+
+
+def hidden_copies(kind: NoiseKind, parties: int) -> int:
+    """How many of them every coalition of parties lacks that does not hold the attribute."""
+    return 1 if kind == "all-parties" else copies(kind, parties)
+
+
+def copies_against_dealer(kind: NoiseKind, parties: int) -> int:
+    """How many of them a dealer lacks who later reads what was opened."""
+    return copies(kind, parties) - (kind != "all-parties")
+
+
+def deviation(kind: NoiseKind, sigma: float, parties: int, holders: int = 1) -> float:
+    """Standard deviation of all copies together: public, for scores and p-values."""
+    return sigma * math.sqrt(copies(kind, parties, holders))
+
+
+def noise_share(party: Party, kind: NoiseKind, sigma: float, rows: int, holders: Sequence[Collection[int]]) -> Words:
+    """This party's share of the noise for `rows` x len(holders) values; column j belongs to all of holders[j].
+
+    A column of several holders (of the label and of s, say) carries a copy of each: who lacks one of their secrets
+    lacks the dealer's copy and one more.
+    """
+    shape = (rows, len(holders))
+    copies(kind, party.parties)
+    share = np.zeros(shape, np.int64)
+    if kind != "all-parties":
+        share += party.take("noise", shape, sigma)["e"]
+    if kind == "all-parties":
+        share += discrete_gaussian(sigma, shape)
+    elif kind == "dealer+holder":
+        own = [column for column, ranks in enumerate(holders) if party.rank in ranks]
+        share[:, own] += discrete_gaussian(sigma, (rows, len(own)))
+    return share

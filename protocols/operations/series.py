@@ -1,0 +1,175 @@
+"""Sigmoid, tanh and log-cosh of a bounded shared value in one round, by a Fourier series.
+
+Before: shares of x with |x| <= bound, which the caller has made sure of. After: shares of
+f(x) with the fraction asked for. Nobody learns anything. x may have a longer fraction than 16
+bits, as a product before truncation has: the round that would truncate it is saved.
+
+The sum of sigmoids that alternate in sign at every half period P/2 has the series
+1/2 + sum over odd k of b_k sin(2 pi k x / P), b_k = (4 pi / P) / sinh(2 pi^2 k / P), and
+differs from one sigmoid by exp(|x| - P/2) at most. With P = 64 and 16 terms the error is
+below 1e-4 for |x| <= 22. The integral of its waves, c - sum of b_k / (2 pi k / P) cos(2 pi k x / P), is
+log(2 cosh(x / 2)) = log(1 + exp(x)) - x / 2, the even part of the logistic loss, with c such that it is log 2
+at 0. The dealer shares, for t uniform over one period, the sines and cosines of k w t. The parties open
+c = x + t modulo the period (1 round, 4 bytes a value, or 8 for long fractions: c is uniform), and
+    sin(k w x) = sin(k w c) cos(k w t) - cos(k w c) sin(k w t)
+is linear in the shared sines and cosines, and so is the cosine of k w x. (The trick is the one of SHAFT, NDSS 2025.)
+
+Every party multiplies its share, a random word, by sin(k w c) and cos(k w c), so these must be
+equal at all parties to the last bit: they are computed with integers alone, from tables made
+with integers alone. Floating point differs between machines.
+
+The ring forgets multiples of the period, so a value beyond half the period would come back
+as another value's result: that is why the bound is the caller's promise, and why
+protocols/session/runtime.py clamps, at the price of a range check, when there is no promise.
+"""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import numpy as np
+
+from protocols.dealing.party import Party
+from protocols.errors import RangeError
+from protocols.net.transport import Array
+from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
+
+Name = Literal["sigmoid", "tanh", "log_cosh"]
+
+_WAVE_BITS = 14
+"""Fraction of the dealer's sines and cosines."""
+_TABLE_BITS = 30
+"""Fraction of the tables."""
+_COEFFICIENT_BITS = 28
+"""Fraction of the coefficients, which are below 16."""
+_ANGLE_BITS = 24
+"""Of an opened angle with a longer fraction, these highest bits are looked up."""
+_HIGH_BITS = 11
+"""An angle is looked up as its highest bits plus the rest."""
+
+_SERIES = ((22.0, 64, 16), (54.0, 128, 32))
+"""Bound, period and number of terms for a sigmoid."""
+
+_PI = decimal.Decimal("3.14159265358979323846264338327950288419716939937510582097494459")
+
+
+@dataclass(frozen=True)
+class Series:
+    """Period as a power of two, coefficients of sines or cosines, f = constant + the series."""
+
+    period_log2: int
+    coefficients: tuple[int, ...]
+    even: bool
+    constant: decimal.Decimal
+
+
+@cache
+def series(name: Name, bound: float) -> Series:
+    """The shortest series that serves a bound. tanh(x) = 2 sigmoid(2 x) - 1."""
+    steepness = 2 if name == "tanh" else 1
+    for largest, period, terms in _SERIES:
+        if 0 < bound * steepness <= largest:
+            with decimal.localcontext(prec=50):
+                odd = range(1, 2 * terms, 2)
+                powers = [(2 * _PI * _PI * k / period).exp() for k in odd]
+                waves = [steepness * 8 * _PI / period / (p - 1 / p) for p in powers]
+                constant = decimal.Decimal(1) - decimal.Decimal(steepness) / 2
+                if name == "log_cosh":
+                    waves = [-wave * period / (2 * _PI * k) for wave, k in zip(waves, odd, strict=True)]
+                    constant = decimal.Decimal(2).ln() - sum(waves)
+                scale = 1 << _COEFFICIENT_BITS
+                coefficients = tuple(int((scale * wave).to_integral_value()) for wave in waves)
+            log2 = (period // steepness).bit_length() - 1
+            return Series(log2, coefficients, name == "log_cosh", constant)
+    raise RangeError(f"a bound of {name} must be positive and at most {_SERIES[-1][0] / steepness:g}, not {bound:g}")
+
+
+def evaluate(
+    party: Party, name: Name, x: Words, bound: float, bits: int = FRACTION_BITS, wanted: int = WIDE_BITS
+) -> Words:
+    """Shares of f(x) with `wanted` fractional bits; x has `bits`."""
+    masked, finish = evaluation(party, name, x, bound, bits, wanted)
+    return finish(*party.open_masked(name, [masked]))
+
+
+def evaluation(
+    party: Party, name: Name, x: Words, bound: float, bits: int = FRACTION_BITS, wanted: int = WIDE_BITS
+) -> tuple[Array, Callable[[Array], Words]]:
+    """The same in halves, for a round that opens other things too: what to open, and what follows."""
+    chosen = series(name, float(bound))
+    period_bits, public_bits = chosen.period_log2 + bits, wanted - _WAVE_BITS
+    if period_bits > 62 or not 0 < public_bits <= 18:
+        raise RangeError(f"{name} cannot take {bits} fractional bits and give {wanted}")
+    flat = x.reshape(-1)
+    waves = party.take("trig", flat.size, period_bits, len(chosen.coefficients), _WAVE_BITS)
+    modulus = (1 << period_bits) - 1
+    masked = ((flat + waves["t"]) & modulus).astype(np.uint32 if period_bits <= 32 else np.int64)
+
+    def finish(opened: Array) -> Words:
+        angle_bits = min(period_bits, _ANGLE_BITS)
+        angle = (opened.astype(np.int64) & modulus) >> (period_bits - angle_bits)
+        odd = np.arange(1, 2 * len(chosen.coefficients), 2)[:, None]
+        cosine, sine = turn(odd * angle & ((1 << angle_bits) - 1), angle_bits)
+        first, second = (cosine, sine) if chosen.even else (sine, -cosine)
+        factor = np.array(chosen.coefficients, np.int64)[:, None]
+        drop = _COEFFICIENT_BITS + _TABLE_BITS - public_bits
+        result: Words = np.einsum("tn,tn->n", _shift(factor * first, drop), waves["cos"])
+        result += np.einsum("tn,tn->n", _shift(factor * second, drop), waves["sin"])
+        if party.rank == 0:
+            result += np.int64(int((chosen.constant * (1 << wanted)).to_integral_value()))
+        return result.reshape(x.shape)
+
+    return masked, finish
+
+
+def turn(angle: Words, period_bits: int) -> tuple[Words, Words]:
+    """cos and sin of angle / 2^period_bits of a full turn, times 2^30; the same on every machine."""
+    high, low = _tables(period_bits)
+    rest = period_bits - _HIGH_BITS
+    left, right = angle >> rest, angle & ((1 << rest) - 1)
+    return _rotate(high[0][left], high[1][left], low[0][right], low[1][right])
+
+
+def _rotate(cos_a: Words, sin_a: Words, cos_b: Words, sin_b: Words) -> tuple[Words, Words]:
+    """cos and sin of a sum of two angles."""
+    return (
+        _shift(cos_a * cos_b - sin_a * sin_b, _TABLE_BITS),
+        _shift(sin_a * cos_b + cos_a * sin_b, _TABLE_BITS),
+    )
+
+
+def _shift(words: Words, bits: int) -> Words:
+    """Drop fractional bits, to nearest."""
+    return (words + (1 << (bits - 1))) >> bits
+
+
+@cache
+def _tables(period_bits: int) -> tuple[tuple[Words, Words], tuple[Words, Words]]:
+    """Multiples of the 2^11th part of a turn, and of the 2^period_bits-th part."""
+    return _powers(_HIGH_BITS, 1 << _HIGH_BITS), _powers(period_bits, 1 << (period_bits - _HIGH_BITS))
+
+
+def _powers(part_bits: int, count: int) -> tuple[Words, Words]:
+    """cos and sin of 0 .. count-1 times a 2^part_bits-th of a turn, by exact integer rotation."""
+    precision = 100
+    one = 1 << precision
+    angle = int(_PI.scaleb(60)) * 2 * one // 10**60 >> part_bits
+    step_cos, step_sin, term, order = 0, 0, one, 0
+    while term:  # the power series of the exponential function
+        signed = -term if order % 4 > 1 else term
+        step_cos, step_sin = (step_cos + signed, step_sin) if order % 2 == 0 else (step_cos, step_sin + signed)
+        order += 1
+        term = (term * angle >> precision) // order
+    cosine, sine, cosines, sines = one, 0, [], []
+    for _ in range(count):
+        cosines.append((cosine + (1 << (precision - _TABLE_BITS - 1))) >> (precision - _TABLE_BITS))
+        sines.append((sine + (1 << (precision - _TABLE_BITS - 1))) >> (precision - _TABLE_BITS))
+        cosine, sine = (
+            (cosine * step_cos - sine * step_sin) >> precision,
+            (sine * step_cos + cosine * step_sin) >> precision,
+        )
+    return np.array(cosines, np.int64), np.array(sines, np.int64)

@@ -1,0 +1,117 @@
+"""Which secrets may become plain values, for whom and why: declared first, recorded before opening.
+
+A plan lists every release of a run and is part of what the processes compare before they
+start. `ReleaseDesk.admit` is asked before each opening: a release that is not in the plan, or
+asks for another shape, or comes more often than declared, raises on every party, because all
+run the same program. What was admitted goes to a hash-chained log without the value itself
+(only its receivers may know it); the parties compare the heads of their logs at the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from protocols.errors import ProtocolError, UndeclaredRelease
+from protocols.records.chain import HashChain
+
+ANY = -1
+"""In a declared shape: a length that is not fixed beforehand."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """One kind of value that leaves the computation.
+
+    receivers: the ranks that see it. shape: as opened, ANY for a free length. event: the name
+    of the differential-privacy event that pays for it, or None with the reason in `purpose`.
+    times: how often it may be opened.
+    """
+
+    name: str
+    receivers: tuple[int, ...]
+    shape: tuple[int, ...]
+    purpose: str
+    event: str | None = None
+    times: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.purpose:
+            raise ProtocolError("a release needs a name and a purpose")
+        if not self.receivers or len(set(self.receivers)) != len(self.receivers) or min(self.receivers) < 0:
+            raise ProtocolError(f"release {self.name!r}: receivers must be distinct ranks, not {self.receivers}")
+        if self.times < 1:
+            raise ProtocolError(f"release {self.name!r}: times must be at least 1, not {self.times}")
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        return len(shape) == len(self.shape) and all(
+            declared in (ANY, length) for declared, length in zip(self.shape, shape, strict=True)
+        )
+
+
+class ReleasePlan:
+    """Every release that a run may make."""
+
+    def __init__(self, releases: Iterable[Release] = ()) -> None:
+        self.releases: dict[str, Release] = {}
+        for release in releases:
+            if release.name in self.releases:
+                raise ProtocolError(f"release {release.name!r} is declared twice")
+            self.releases[release.name] = release
+
+    def digest(self) -> bytes:
+        listed = [asdict(release) for _, release in sorted(self.releases.items())]
+        return hashlib.sha256(json.dumps(listed).encode()).digest()
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What `ReleaseDesk.admit` gives for one opening; nothing else lets shares be collected."""
+
+    release: Release
+    head: str
+
+
+class ReleaseDesk:
+    """Admits declared releases and writes them down, at one party."""
+
+    def __init__(self, plan: ReleasePlan, parties: int, log: Path | None = None) -> None:
+        for release in plan.releases.values():
+            if max(release.receivers) >= parties:
+                raise ProtocolError(f"release {release.name!r} names a receiver that is no party")
+        self._plan = plan
+        self._used: Counter[str] = Counter()
+        self.chain = HashChain(log)
+
+    def admit(self, release: Release, shape: tuple[int, ...]) -> Admission:
+        """Record the release about to be made, or raise."""
+        return self.admit_all([(release, shape)])[0]
+
+    def admit_all(self, wanted: Sequence[tuple[Release, tuple[int, ...]]]) -> list[Admission]:
+        """Record several that are about to be made in one round, or raise and record none."""
+        asked = Counter(release.name for release, _ in wanted)
+        for release, shape in wanted:
+            if self._plan.releases.get(release.name) != release:
+                raise UndeclaredRelease(f"release {release.name!r} is not in the run plan")
+            if not release.fits(shape):
+                raise UndeclaredRelease(f"release {release.name!r} is declared as {release.shape}, not {shape}")
+            if self._used[release.name] + asked[release.name] > release.times:
+                raise UndeclaredRelease(f"release {release.name!r} was already made {release.times} times")
+        self._used.update(asked)
+        heads = self.chain.extend(
+            [
+                {
+                    "release": release.name,
+                    "receivers": list(release.receivers),
+                    "shape": list(shape),
+                    "purpose": release.purpose,
+                    "event": release.event,
+                }
+                for release, shape in wanted
+            ]
+        )
+        return [Admission(release, head) for (release, _), head in zip(wanted, heads, strict=True)]

@@ -1,0 +1,170 @@
+"""What a process saw of a session, on disk, for a security evaluation. Off unless asked for.
+
+`Recording` stands between a process and its transport and writes down, in order, every array and message
+that crosses it, both ways; a session adds the values of the releases it received. This is an adversary's view
+at that place apart from its own inputs and random words. **It holds shares**: a folder of transcripts of
+*all* parties gives every secret away, so it is for data that may be pooled, and readable by its owner only.
+Not written: corrections of tuples that were cancelled before use.
+
+Two files: `index.jsonl` (one line per frame: way, peers, kind, step, types and shapes, where its bytes begin)
+and `words.bin` (the bytes). Nothing is written beyond `LIMIT`; the session stops instead, since half a view would
+look like a safe one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from protocols.config import ConfigError
+from protocols.errors import LocalError
+from protocols.net.transport import Array, Meter, Spec, Transport
+
+LIMIT = 1 << 32
+"""Bytes of one transcript."""
+
+Way = Literal["in", "out"]
+Kind = Literal["data", "message", "goodbye", "release"]
+
+
+class Transcript:
+    """The writing end."""
+
+    def __init__(self, folder: Path, limit: int = LIMIT) -> None:
+        if folder.exists():
+            raise ConfigError(f"{folder} is there already: choose a new folder for the transcript")
+        folder.mkdir(parents=True, mode=0o700)
+        self._index = open(folder / "index.jsonl", "x", opener=_private)  # noqa: SIM115 - closed by `close`
+        self._words = open(folder / "words.bin", "xb", opener=_private)  # noqa: SIM115
+        self._at, self._limit = 0, limit
+
+    def note(self, way: Way, peers: Sequence[int], kind: Kind, step: str, arrays: Sequence[Array]) -> None:
+        specs = [[array.dtype.str, list(array.shape)] for array in arrays]
+        line = {"way": way, "peers": list(peers), "kind": kind, "step": step, "at": self._at, "arrays": specs}
+        self._at += sum(array.nbytes for array in arrays)
+        if self._at > self._limit:
+            raise LocalError(f"the transcript is larger than {self._limit} bytes: record a smaller run")
+        self._index.write(json.dumps(line) + "\n")
+        for array in arrays:
+            self._words.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+
+    def release(self, name: str, words: Array) -> None:
+        """A value that a declared release opened to this party, as ring words."""
+        self.note("in", [], "release", name, [words])
+
+    def close(self) -> None:
+        self._index.close()
+        self._words.close()
+
+
+class Recording:
+    """A transport that writes a transcript."""
+
+    def __init__(self, transport: Transport, transcript: Transcript) -> None:
+        self._transport, self._transcript = transport, transcript
+        self.node, self.parties = transport.node, transport.parties
+
+    @property
+    def meter(self) -> Meter:
+        return self._transport.meter
+
+    @meter.setter
+    def meter(self, meter: Meter) -> None:
+        self._transport.meter = meter
+
+    @property
+    def deadline(self) -> float:
+        return self._transport.deadline
+
+    @deadline.setter
+    def deadline(self, seconds: float) -> None:
+        self._transport.deadline = seconds
+
+    def exchange(
+        self, step: str, send: Mapping[int, Sequence[Array]], receive: Mapping[int, Sequence[Spec]]
+    ) -> dict[int, list[Array]]:
+        for peers, arrays in _alike(send):
+            self._transcript.note("out", peers, "data", step, arrays)
+        came = self._transport.exchange(step, send, receive)
+        for peer, arrays in came.items():
+            self._transcript.note("in", [peer], "data", step, arrays)
+        return came
+
+    def send_message(self, peer: int, step: str, message: bytes) -> None:
+        self._transcript.note("out", [peer], "message", step, [np.frombuffer(message, np.uint8)])
+        self._transport.send_message(peer, step, message)
+
+    def receive_message(self, peer: int, step: str, *, wait: float | None = None) -> bytes | None:
+        message = self._transport.receive_message(peer, step, wait=wait)
+        if message is not None:
+            self._transcript.note("in", [peer], "message", step, [np.frombuffer(message, np.uint8)])
+        return message
+
+    def skip_to(self, peer: int, step: str) -> None:
+        self._transport.skip_to(peer, step)
+
+    def finish(self) -> None:
+        self._transcript.note("out", [p for p in range(self.parties + 1) if p != self.node], "goodbye", "", [])
+        self._transport.finish()
+        self._transcript.close()
+
+    def abort(self, reason: str) -> None:
+        self._transport.abort(reason)
+        self._transcript.close()
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One line of a transcript with its arrays."""
+
+    way: Way
+    peers: tuple[int, ...]
+    kind: Kind
+    step: str
+    arrays: tuple[Array, ...] = field(repr=False)
+
+    @property
+    def specs(self) -> list[Spec]:
+        return [Spec.of(array) for array in self.arrays]
+
+
+def read_transcript(folder: Path) -> Iterator[Frame]:
+    """All frames in order; ConfigError if there is no transcript, or it was cut off."""
+    try:
+        lines = (folder / "index.jsonl").read_text().splitlines()
+        words = np.memmap(folder / "words.bin", np.uint8, "r") if os.path.getsize(folder / "words.bin") else b""
+    except FileNotFoundError:
+        raise ConfigError(f"no transcript in {folder}: make the run with --transcript") from None
+    for text in lines:
+        line = json.loads(text)
+        arrays, at = [], line["at"]
+        for dtype, shape in line["arrays"]:
+            spec = Spec(dtype, tuple(shape))
+            if at + spec.nbytes > len(words):
+                raise ConfigError(f"the transcript in {folder} was cut off: make the run again")
+            arrays.append(np.frombuffer(words[at : at + spec.nbytes], dtype).reshape(shape))
+            at += spec.nbytes
+        yield Frame(line["way"], tuple(line["peers"]), line["kind"], line["step"], tuple(arrays))
+
+
+def _alike(send: Mapping[int, Sequence[Array]]) -> list[tuple[list[int], Sequence[Array]]]:
+    """Peers that are sent the very same arrays, together."""
+    groups: list[tuple[list[int], Sequence[Array]]] = []
+    for peer, arrays in send.items():
+        for peers, known in groups:
+            if len(known) == len(arrays) and all(a is b for a, b in zip(known, arrays, strict=True)):
+                peers.append(peer)
+                break
+        else:
+            groups.append(([peer], arrays))
+    return groups
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -1,0 +1,1 @@
+"""`Session`: everything below behind CrypTen's tensors, and how a process joins one."""

@@ -1,0 +1,80 @@
+"""Bringing up one process of a session: a party's `Session`, or the dealer.
+
+The dealer needs neither torch nor CrypTen, so those are imported where a party needs them.
+"""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from protocols.config import ConfigError, SessionConfig
+from protocols.dealing.dealer import Dealer
+from protocols.dealing.party import agree_on_keys
+from protocols.errors import reason_for_peers
+from protocols.net.certificates import Credentials
+from protocols.net.mesh import Mesh
+from protocols.net.transport import Transport
+from protocols.records.releases import ReleasePlan
+from protocols.records.transcript import Recording, Transcript
+
+if TYPE_CHECKING:
+    from protocols.session.runtime import Session
+
+
+def connect(
+    config: SessionConfig,
+    node: int,
+    credentials: Credentials | None,
+    listener: socket.socket | None = None,
+) -> Transport:
+    """Links to all other processes, by the transport that the configuration names."""
+    if not 0 <= node <= config.dealer:
+        raise ConfigError(f"rank must be from 0 to {config.dealer - 1}, not {node}")
+    if config.transport == "gloo":
+        from protocols.net.gloo import Gloo
+
+        return Gloo.connect(config, node)
+    if credentials is None:
+        raise ConfigError("the tls transport needs certificates; make a set with launch/certs.py")
+    return Mesh.connect(config, node, credentials, listener)
+
+
+def open_session(
+    config: SessionConfig,
+    rank: int,
+    credentials: Credentials | None,
+    plan: ReleasePlan,
+    log: Path | None = None,
+    listener: socket.socket | None = None,
+    transcript: Path | None = None,
+) -> Session:
+    """A party's session, connected and ready to enter. `transcript`: where to write down all that it sees."""
+    from protocols.session.runtime import Session
+
+    if log is not None and log.exists():
+        raise ConfigError(f"{log} is there already: choose a new folder for this run")
+    kept = Transcript(transcript) if transcript is not None else None
+    transport = connect(config, rank, credentials, listener)
+    return Session(transport if kept is None else Recording(transport, kept), config, plan, log, kept)
+
+
+def serve_as_dealer(config: SessionConfig, credentials: Credentials | None, transcript: Path | None = None) -> int:
+    """Serve one session to its end; returns how many tuples were made."""
+    kept = Transcript(transcript) if transcript is not None else None
+    transport = connect(config, config.dealer, credentials)
+    if kept is not None:
+        transport = Recording(transport, kept)
+    try:
+        keys = agree_on_keys(transport, config)
+        # Parties may work locally for long, and then the dealer's sends wait for them.
+        usual, transport.deadline = transport.deadline, config.idle
+        dealer = Dealer(transport, keys, config.idle)
+        dealer.serve()
+        transport.deadline = usual
+        transport.finish()
+    except BaseException as error:
+        transport.abort(reason_for_peers(error))
+        raise
+    return dealer.made

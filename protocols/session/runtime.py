@@ -1,0 +1,427 @@
+"""CrypTen on our dealer, randomness, transport and releases: the one module that imports crypten.
+
+`Session` is a context manager: public configuration in, shares and counters out. Inside it,
+shared values are CrypTen's `MPCTensor`s and CrypTen's operations work on them, all but those that
+docs/crypten.md lists, which raise; what CrypTen does underneath is replaced where it is unsafe,
+wrong or slow:
+
+- its generators by ChaCha20 streams, its ring of zero shares by one over all pairs;
+- its tuple provider by our dealer (TFP and TTP cannot be reached, whatever its configuration);
+- its products, truncation, comparison, sigmoid and tanh by those of this package;
+- every way to a plain value (`get_plain_text`, `reveal`, printing, pickling, the communicator's
+  collectives) by an error. `Session.open(value, release)` is the only one left.
+
+The replacements are installed once per process and find their session in a context variable,
+so sessions may follow each other, or run in different threads, without touching each other.
+`stock_crypten` gives CrypTen untouched, for the benchmark and for tests, in a process that
+never opens a session.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+
+from protocols import ring
+from protocols.dealing.party import How, Party, agree_on_keys
+from protocols.dealing.randomness import fresh_key
+from protocols.dealing.tuples import Request
+from protocols.errors import LedgerError, PeerError, ProtocolError, RangeError, UndeclaredRelease, reason_for_peers
+from protocols.net.transport import Array, Cost, Spec, Transport
+from protocols.operations import arithmetic, comparison, series
+from protocols.records.releases import Release, ReleaseDesk, ReleasePlan
+from protocols.records.transcript import Transcript
+from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
+from protocols.session import binding
+from protocols.session.communicator import Communicator
+
+
+def _import_crypten() -> Any:
+    """Import crypten with a stand-in for the one module that current torch breaks."""
+    if "crypten" not in sys.modules:
+        stand_in = types.ModuleType("crypten.nn.onnx_converter")
+
+        def unavailable(*args: Any, **kwargs: Any) -> NoReturn:
+            raise ProtocolError("CrypTen's ONNX import is not available with this version of torch")
+
+        for name in ("from_onnx", "from_pytorch", "from_tensorflow"):
+            setattr(stand_in, name, unavailable)
+        stand_in.TF_AND_TF2ONNX = False  # type: ignore[attr-defined]
+        sys.modules["crypten.nn.onnx_converter"] = stand_in
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            import crypten
+            import crypten.mpc.primitives.circuit
+            import crypten.mpc.primitives.converters
+        except ModuleNotFoundError as error:
+            raise ProtocolError(f"{error.name} is not installed; run `make env`") from None
+    return crypten
+
+
+crypten = _import_crypten()
+_Arithmetic = crypten.mpc.primitives.ArithmeticSharedTensor
+_Binary = crypten.mpc.primitives.BinarySharedTensor
+MPCTensor = crypten.mpc.MPCTensor
+
+_LONGEST_ANNOUNCEMENT = 1 << 20
+_CURRENT: ContextVar[Session | None] = ContextVar("session", default=None)
+_installed = False
+
+
+def stock_crypten() -> Any:
+    """CrypTen as it comes, unsafe defaults and all: for comparison only."""
+    if _installed:
+        raise ProtocolError("this process has opened a session; stock CrypTen needs a process of its own")
+    return crypten
+
+
+def current() -> Session:
+    """The session of this context."""
+    session = _CURRENT.get()
+    if session is None:
+        raise ProtocolError("no session is open here")
+    return session
+
+
+class Session:
+    """One party's part in a secure computation."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        config: Any,
+        plan: ReleasePlan,
+        log: Path | None = None,
+        transcript: Transcript | None = None,
+    ) -> None:
+        """Takes a connected transport; `log` is where releases.jsonl will be written."""
+        self._transport, self._config = transport, config
+        self._desk = ReleaseDesk(plan, transport.parties, log)
+        self._plan, self._transcript = plan, transcript
+        self.folder = log.parent if log is not None else None
+        """Where this party keeps what the run leaves behind."""
+        self._token: Token[Session | None] | None = None
+        self._party: Party | None = None
+        self.rank, self.parties = transport.node, transport.parties
+        self.communicator = Communicator(self)
+        self.provider = binding.Provider(self)
+
+    def __repr__(self) -> str:
+        return f"<Session: party {self.rank} of {self.parties}>"
+
+    def __enter__(self) -> Session:
+        global _installed
+        if not _installed:
+            binding.install(crypten, current)
+            _installed = True
+        try:
+            self._compare("release plan", self._plan.digest(), "plans other releases")
+            self._party = Party(self._transport, agree_on_keys(self._transport, self._config))
+        except BaseException as error:
+            self._transport.abort(reason_for_peers(error))
+            raise
+        self._token = _CURRENT.set(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        party, self._party = self._party, None
+        if self._token is not None:
+            _CURRENT.reset(self._token)
+            self._token = None
+        if error is not None or party is None:
+            self._transport.abort(reason_for_peers(error))
+            return
+        try:
+            head = bytes.fromhex(self._desk.chain.head)
+            self._compare("compare release logs", head, "has another log of releases", LedgerError)
+            party.compared("end", {}, {})
+            party.tuples.end()
+            self._transport.finish()
+        except BaseException as late:
+            self._transport.abort(reason_for_peers(late))
+            raise
+
+    @property
+    def party(self) -> Party:
+        """What protocols of this package run on."""
+        if self._party is None:
+            raise ProtocolError("the session is not open")
+        return self._party
+
+    # from plain to secret and back
+
+    def share(
+        self, values: Any = None, *, owner: int, shape: Sequence[int] | None = None, bits: int = FRACTION_BITS
+    ) -> Any:
+        """A shared tensor of what `owner` holds; the others give only its shape.
+
+        Values that are not finite or do not fit raise at the owner before anything is shared.
+        `bits=0` keeps integers exact (counts).
+        """
+        if bits not in (0, FRACTION_BITS):
+            raise ProtocolError(f"values are shared with 0 or {FRACTION_BITS} fractional bits, not {bits}")
+        if self.rank == owner:
+            if values is None:
+                raise ProtocolError("the owner must give the values to share")
+            words = ring.encode(values, bits)
+            if shape is not None and tuple(shape) != words.shape:
+                raise ProtocolError(f"values of shape {words.shape} were declared as {tuple(shape)}")
+            zeros = self.party.zero_share((words.size,))
+            return self.wrap((words.reshape(-1) + zeros).reshape(words.shape), bits)
+        if shape is None:
+            raise ProtocolError("parties other than the owner must give the shape")
+        return self.wrap(self.party.zero_share(tuple(shape)), bits)
+
+    def open(self, value: Any, release: Release) -> torch.Tensor | None:
+        """The plain value at the receivers of a declared release, None elsewhere. Two rounds.
+
+        The release is on disk before a share is sent, and shares are made fresh first, so
+        that they tell nothing beyond their sum. Before that the parties make sure that they heard
+        the same and asked the dealer for the same (`Party.confirm`).
+        """
+        return self.open_each([(value, release)])[0]
+
+    def open_each(self, pairs: Sequence[tuple[Any, Release]]) -> list[torch.Tensor | None]:
+        """Several values, each at the receivers of its own release alone, in the same two rounds."""
+        tensors = [value._tensor if isinstance(value, MPCTensor) else value for value, _ in pairs]
+        if any(not isinstance(tensor, (_Arithmetic, _Binary)) for tensor in tensors):
+            kinds = ", ".join(type(value).__name__ for value, _ in pairs)
+            raise ProtocolError(f"only shared tensors can be opened, not {kinds}")
+        if len({type(tensor) for tensor in tensors}) > 1:
+            raise ProtocolError("arithmetic and binary shares cannot be opened in the same round")
+        how: How = "add" if isinstance(tensors[0], _Arithmetic) else "xor"
+        words = [words_of(tensor) for tensor in tensors]
+        admissions = self._desk.admit_all([(r, w.shape) for (_, r), w in zip(pairs, words, strict=True)])
+        fresh = [self.party.zero_share((w.size,), how) for w in words]
+        with self._transport.meter.scope("open"):
+            shares = [
+                w.reshape(-1) + zero if how == "add" else w.reshape(-1) ^ zero
+                for w, zero in zip(words, fresh, strict=True)
+            ]
+            totals = self.party.collect_all(list(zip(admissions, shares, strict=True)), how)
+        for (_, release), total, w in zip(pairs, totals, words, strict=True):
+            if self._transcript is not None and total is not None:
+                self._transcript.release(release.name, total.reshape(w.shape))
+        return [
+            None if total is None else _plain(total, bits_of(tensor)).reshape(w.shape)
+            for total, w, tensor in zip(totals, words, tensors, strict=True)
+        ]
+
+    def announce(self, values: Mapping[str, float], release: Release) -> dict[str, float]:
+        """Every party tells all others these plain numbers of its own; returns those of all. Two rounds.
+
+        For what is public or follows from an earlier release: it is declared and recorded like one.
+        """
+        if set(release.receivers) != set(range(self.parties)):
+            raise UndeclaredRelease(f"release {release.name!r} is announced, so it must go to every party")
+        with self._transport.meter.scope("announce"):
+            own = np.frombuffer(json.dumps(dict(values), allow_nan=False).encode(), np.uint8)
+            size, others = np.array([own.size, len(values)]), self.party.others
+            specs = {rank: [Spec.of(size)] for rank in others}
+            came = self.party.compared(release.name, {rank: [size] for rank in others}, specs)
+            sizes = [size if rank == self.rank else came[rank][0] for rank in range(self.parties)]
+            if any(not 0 <= int(size[0]) <= _LONGEST_ANNOUNCEMENT for size in sizes):
+                raise ProtocolError(f"release {release.name!r}: an announcement is too long")
+            self._desk.admit(release, (int(sum(size[1] for size in sizes)),))
+            came = self.party.broadcast(
+                release.name, [own], {rank: [Spec("|u1", (int(sizes[rank][0]),))] for rank in others}
+            )
+            texts = [own if rank == self.rank else came[rank][0] for rank in range(self.parties)]
+        told: dict[str, float] = {}
+        for rank, text in enumerate(texts):
+            try:
+                part = {str(key): float(value) for key, value in json.loads(text.tobytes()).items()}
+            except (ValueError, AttributeError, TypeError):
+                raise PeerError(f"party {rank}", release.name, "announced what cannot be read") from None
+            if told.keys() & part.keys():
+                raise PeerError(f"party {rank}", release.name, "announced what another party had announced")
+            told.update(part)
+        return told
+
+    # operations of our own
+
+    def sigmoid(self, value: Any, bound: float | None = None) -> Any:
+        """Sigmoid to within 5e-4. One round if |value| <= bound is certain; else values are clamped first.
+
+        The result has 32 fractional bits; products bring it back to 16. Not part of CrypTen's autograd:
+        `value.sigmoid()` is, and always clamps.
+        """
+        return self._bounded("sigmoid", value, bound, 12.0)
+
+    def tanh(self, value: Any, bound: float | None = None) -> Any:
+        """The hyperbolic tangent; the same choice as for `sigmoid`."""
+        return self._bounded("tanh", value, bound, 6.0)
+
+    def clamp(self, value: Any, bound: float) -> Any:
+        """The value, or the nearer end of [-bound, bound]. One comparison and one product."""
+        with self._transport.meter.scope("clamp"):
+            room = self._room(value, bound)
+            outside = comparison.negative(self.party, room)
+            # x + [x < -bound] (-bound - x) + [x > bound] (bound - x)
+            room[0] *= -1
+            moved = arithmetic.bilinear(self.party, "mul", outside, room)
+            words = added_words(value)
+            return self.wrap((words.reshape(-1) + moved[0] + moved[1]).reshape(words.shape), bits_of(value))
+
+    def check_range(self, value: Any, bound: float, release: Release) -> None:
+        """Raise on every party if any |value| > bound. Opens how many there are: a release, shape ()."""
+        with self._transport.meter.scope("range check"):
+            if set(release.receivers) != set(range(self.parties)):
+                raise UndeclaredRelease(f"release {release.name!r} of a range check must go to every party")
+            outside = comparison.negative(self.party, self._room(value, bound))
+            count = self.open(self.wrap(outside.sum(keepdims=True).reshape(()), 0), release)
+        if count is None or int(count) != 0:
+            raise RangeError(f"values outside [-{bound:g}, {bound:g}] where the program needs them inside")
+
+    def mask(self, values: Any = None, *, owner: int, shape: tuple[int, int]) -> arithmetic.Masked:
+        """A matrix that `owner` holds, under a mask of its own: it sends it once, for many products."""
+        with self._transport.meter.scope("mask"):
+            words = ring.encode(values) if self.rank == owner else None
+            return arithmetic.mask_owned(self.party, owner, words, shape)
+
+    def mask_shared(self, value: Any) -> arithmetic.Masked:
+        """A shared matrix under a mask that is opened once, for many products."""
+        with self._transport.meter.scope("mask"):
+            words = arithmetic.refraction(self.party, added_words(value), bits_of(value), FRACTION_BITS)
+            return arithmetic.mask_shared(self.party, words)
+
+    def forget(self, block: arithmetic.Masked) -> None:
+        """The dealer need not keep this mask any longer; no product with it may follow."""
+        self.party.tuples.forget(block.counter)
+
+    def masked_matmul(self, block: arithmetic.Masked, value: Any, *, transposed: bool = False) -> Any:
+        """block @ value, or its transpose @ value; two rounds with truncation."""
+        with self._transport.meter.scope("masked matmul"):
+            usual = arithmetic.refraction(self.party, added_words(value), bits_of(value), FRACTION_BITS)
+            words = arithmetic.masked_matmul(self.party, block, usual, transposed=transposed)
+            return self.wrap(arithmetic.truncate(self.party, words, FRACTION_BITS), FRACTION_BITS)
+
+    def tell_all(self, step: str, flag: int) -> list[int]:
+        """One public number below 256 from each party to all, by rank: for agreeing on what comes next."""
+        came = self._to_all(step, np.array([flag], np.uint8))
+        return [flag if rank == self.rank else int(came[rank][0]) for rank in range(self.parties)]
+
+    def swap_bytes(self, step: str, own: bytes) -> list[bytes]:
+        """Public bytes of every party, as many from each, by rank."""
+        came = self._to_all(step, np.frombuffer(own, np.uint8))
+        return [own if rank == self.rank else came[rank].tobytes() for rank in range(self.parties)]
+
+    def agree_on_name(self) -> str:
+        """A public name that no other run has: the sum of random words of all parties."""
+        own = np.frombuffer(fresh_key(), np.uint8)
+        return bytes(sum(self._to_all("name of the run", own).values(), own)).hex()
+
+    def declared(self, name: str) -> Release:
+        """The release of this name in the plan."""
+        if name not in self._plan.releases:
+            raise UndeclaredRelease(f"release {name!r} is not in the run plan")
+        return self._plan.releases[name]
+
+    # running
+
+    def repeat(self, times: int, known: list[Request] | None = None) -> Iterator[int]:
+        """Count the passes of a loop in which every pass asks for the same; the dealer works ahead.
+
+        `known`, a list that is empty at first, remembers what a pass asks for until the next such loop.
+        """
+        return self.party.tuples.repeat(times, known)
+
+    @contextmanager
+    def deadline(self, seconds: float) -> Iterator[None]:
+        """Wait this long for the others inside: for phases of long local work."""
+        usual, self._transport.deadline = self._transport.deadline, seconds
+        try:
+            yield
+        finally:
+            self._transport.deadline = usual
+
+    @contextmanager
+    def measure(self, protocol: str) -> Iterator[Cost]:
+        """Count rounds and bytes of what runs inside under a name."""
+        with self._transport.meter.scope(protocol) as cost:
+            yield cost
+
+    @property
+    def costs(self) -> dict[str, Cost]:
+        return self._transport.meter.by_protocol
+
+    @property
+    def total_cost(self) -> Cost:
+        return self._transport.meter.total
+
+    @property
+    def released(self) -> list[dict[str, Any]]:
+        """What has been opened so far, as it stands in the log."""
+        return list(self._desk.chain.entries)
+
+    def wrap(self, words: Words, bits: int) -> Any:
+        """Shares as a CrypTen tensor."""
+        return MPCTensor.from_shares(torch.from_numpy(np.array(words, copy=None, order="C")), precision=bits)
+
+    def _bounded(self, name: series.Name, value: Any, bound: float | None, usual: float) -> Any:
+        with self._transport.meter.scope(name):
+            words = arithmetic.refraction(self.party, added_words(value), bits_of(value), FRACTION_BITS)
+            if bound is None:
+                words, bound = words_of(self.clamp(self.wrap(words, FRACTION_BITS), usual)), usual
+            return self.wrap(series.evaluate(self.party, name, words, bound), WIDE_BITS)
+
+    def _room(self, value: Any, bound: float) -> Words:
+        """Shares of value + bound and of bound - value: both are positive inside the range."""
+        words = added_words(value).reshape(-1)
+        room = np.stack([words, -words])
+        if self.rank == 0:
+            room += ring.encode(np.array([bound]), bits_of(value))
+        return room
+
+    def _compare(self, step: str, digest: bytes, reason: str, error: type[Exception] | None = None) -> None:
+        for rank, theirs in self._to_all(step, np.frombuffer(digest, dtype=np.uint8)).items():
+            if theirs.tobytes() != digest:
+                if error is not None:
+                    raise error(f"party {rank}: {reason} (step: {step})")
+                raise PeerError(f"party {rank}", step, reason)
+
+    def _to_all(self, step: str, own: Array) -> dict[int, Array]:
+        """What each other party says, where all say something public of the same shape."""
+        others = [rank for rank in range(self.parties) if rank != self.rank]
+        send, receive = [own], {rank: [Spec.of(own)] for rank in others}
+        if self._party is not None:
+            came = self._party.broadcast(step, send, receive)
+        else:
+            came = self._transport.exchange(step, {rank: send for rank in others}, receive)
+        return {rank: came[rank][0] for rank in others}
+
+
+def _plain(total: Words, bits: int) -> torch.Tensor:
+    return torch.from_numpy(total if bits == 0 else ring.decode(total, bits))
+
+
+def words_of(value: Any) -> Words:
+    """The share inside a CrypTen tensor, as an array."""
+    share: torch.Tensor = value.share
+    return share.contiguous().numpy()
+
+
+def added_words(value: Any) -> Words:
+    """The same, for steps that need shares which add up to the value."""
+    if isinstance(value._tensor if isinstance(value, MPCTensor) else value, _Binary):
+        raise ProtocolError("this needs arithmetic shares: convert the binary ones first")
+    return words_of(value)
+
+
+def bits_of(value: Any) -> int:
+    """Fractional bits of a CrypTen tensor."""
+    return int(value.encoder._precision_bits)

@@ -1,0 +1,75 @@
+"""Do all parties hold the same records in the same order? Asked before anything else is computed.
+
+Before: each party has its ordered record ids. After: all know, of every party but the first, whether
+its list equals the first one's: one bit each, a declared release. Nothing else is shown, so there is
+nothing to try lists of ids against at leisure; whoever wants to know whether another holds a certain
+list must bring that list to a run, and learns that bit of it.
+
+Each party hashes its list to 128 bits (SHA-256). The exclusive or of two hashes is shared from the
+start, since each of the two holds one of them as its share. All its bits are zero exactly when the
+hashes are equal; the products of their complements are taken in secret, half as many in each round,
+under masks that are used once (protocols/operations/comparison.py), and the last bit alone is opened.
+
+Ten rounds, about 70 bytes for each pair to each peer. Two different lists pass for equal with chance 2^-128.
+Finding the common records of unequal lists (private set intersection) is not done here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import numpy as np
+
+from protocols.errors import ProtocolError
+from protocols.net.transport import Array
+from protocols.operations import comparison
+from protocols.records.releases import Release
+from protocols.session.runtime import Session
+
+_BITS = 128
+
+
+class AlignmentError(ProtocolError):
+    """The parties do not hold the same records in the same order."""
+
+
+def alignment_release(parties: int) -> Release:
+    """What `check_alignment` opens, for the plan."""
+    purpose = "does each other party hold the records of the first, in the same order"
+    return Release("alignment", tuple(range(parties)), (parties - 1,), purpose)
+
+
+def check_alignment(session: Session, ids: Iterable[str], names: Iterable[str] | None = None) -> None:
+    """Raise AlignmentError at every party unless all ids agree; `names` are what the parties are called."""
+    called = list(names) if names is not None else [f"party {rank}" for rank in range(session.parties)]
+    equal = comparison.all_ones(session.party, _equal_bits(session.rank, session.parties, _hashed(ids)))
+    words = comparison.to_arithmetic(session.party, equal)
+    opened = session.open(session.wrap(words, 0), session.declared("alignment"))
+    if opened is None:
+        raise ProtocolError("the bits of alignment must go to every party")
+    alike = [called[0], *(name for name, bit in zip(called[1:], opened, strict=True) if bit)]
+    others = [name for name in called if name not in alike]
+    if others:
+        raise AlignmentError(
+            f"{', '.join(others)} {'holds' if len(others) == 1 else 'hold'} other records, or another order, than "
+            f"{', '.join(alike)}: give every party the same ids, each once"
+        )
+
+
+def _equal_bits(rank: int, parties: int, own: Array) -> Array:
+    """Shares of which bits of each other party's hash equal the first one's, a row for each of them."""
+    shares = np.zeros((parties - 1, _BITS), np.uint8)
+    if rank == 0:
+        shares[:] = own ^ 1
+    else:
+        shares[rank - 1] = own
+    return shares
+
+
+def _hashed(ids: Iterable[str]) -> Array:
+    """Bits of a hash of ids with their lengths, so that no two lists look alike."""
+    encoded = [str(name).encode() for name in ids]
+    lengths = np.array([len(encoded), *map(len, encoded)], ">u8").tobytes()
+    digest = hashlib.sha256(lengths + b"".join(encoded)).digest()
+    return np.unpackbits(np.frombuffer(digest, np.uint8), count=_BITS)

@@ -1,0 +1,280 @@
+"""The fused head in secret: tall matrices that parties hold side by side, and one training step on them.
+
+Before: each party holds its own columns (encodings, scaled by it), one holds the labels, head
+and velocity are shares. After: shares of the new head and velocity. Nobody learns anything.
+
+A tall matrix X is kept in bands of rows; in each band every party's block lies under a mask
+that its owner shares with the dealer, and the masked block was sent once, by its owner. The
+mask serves all products of that block and no other secret.
+
+| step of training | rounds | words to each peer |
+|---|---|---|
+| open w - b: shares of X w and of H w | 1 | columns |
+| open X w + t modulo the period: shares of the residual r | 1 | rows |
+| open r - b': shares of X^T r, band by band | 1 | rows |
+| truncate, with rate and momentum as the divisors | 1 | columns x (bands + 2) |
+
+Opened are only differences between a secret and a uniform tuple value that is used once, or a
+mask that belongs to one secret, so every view is uniform whatever the data are.
+
+Selection: `owner` holds a[i, g, :] for every group g, `holder` the one-hot s[i, :]; shares of
+a[i, s_i, :] come from one message each way between these two (1 round for each band of 2^11 rows), and nothing else.
+
+Fractions: encodings 16 bits, head and H 24, logits 40, residuals 28, so a band of 2^11 rows of
+magnitude 2^6 stays below 2^62, where truncation is exact (protocols/operations/arithmetic.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from protocols import ring
+from protocols.dealing.party import Party
+from protocols.dealing.tuples import Band
+from protocols.errors import ProtocolError, RangeError
+from protocols.net.transport import Spec
+from protocols.operations.arithmetic import Masked, divide_each, mask_owned, mask_shared
+from protocols.operations.series import evaluate
+from protocols.ring import FRACTION_BITS, Words
+
+HEAD_BITS = 24
+LOGIT_BITS = FRACTION_BITS + HEAD_BITS
+RESIDUAL_BITS = 28
+LOGIT_BOUND = 22.0
+"""Beyond it the one-round sigmoid is wrong; whoever trains must look (see `rooms`)."""
+BAND_ROWS = 1 << 11
+COLUMN_LIMIT = 2.0**6
+"""Largest magnitude of an encoding."""
+
+
+@dataclass(frozen=True)
+class Tall:
+    """A matrix in bands of rows, each of masked blocks side by side."""
+
+    bands: tuple[tuple[Masked, ...], ...]
+    columns: int
+
+    @property
+    def rows(self) -> int:
+        return sum(band[0].shape[0] for band in self.bands)
+
+    def and_below(self, other: Tall) -> Tall:
+        """The same with the rows of another below."""
+        if other.columns != self.columns:
+            raise ProtocolError(f"{other.columns} columns do not go below {self.columns}")
+        return Tall((*self.bands, *other.bands), self.columns)
+
+    def numbers(self) -> Iterator[int]:
+        """The masks that the dealer keeps for it."""
+        return (block.counter for band in self.bands for block in band)
+
+    def layout(self) -> tuple[Band, ...]:
+        return tuple((band[0].shape[0], tuple((b.counter, b.shape[1]) for b in band)) for band in self.bands)
+
+
+def mask_columns(party: Party, own: Words, widths: Sequence[int]) -> Tall:
+    """Every party puts its own columns under its masks; `own` has widths[rank] columns."""
+    limit = int(COLUMN_LIMIT * 2**FRACTION_BITS)
+    if own.size and int(np.abs(own).max()) > limit:
+        raise RangeError(f"an encoding is larger in magnitude than {COLUMN_LIMIT:g}; scale the columns")
+    bands = []
+    for start in range(0, len(own), BAND_ROWS):
+        rows = min(BAND_ROWS, len(own) - start)
+        bands.append(
+            tuple(
+                mask_owned(party, rank, own[start : start + rows] if rank == party.rank else None, (rows, width))
+                for rank, width in enumerate(widths)
+                if width
+            )
+        )
+    return Tall(tuple(bands), sum(widths))
+
+
+def mask_square(party: Party, shares: Words) -> Tall:
+    """A shared matrix as one band."""
+    return Tall(((mask_shared(party, shares),),), shares.shape[1])
+
+
+def product(party: Party, tall: Tall, vector: Words) -> Words:
+    """Shares of X @ vector, not truncated; one round."""
+    pair = party.take("band_matmul", tall.layout(), tall.columns, vector.shape, False)
+    b, c = pair["b"], pair["c"]
+    (d,) = party.open_masked("head product", [vector - b])
+    at = 0
+    for band in tall.bands:
+        out, left = c[at : at + band[0].shape[0]], 0
+        for block in band:
+            there = slice(left, left + block.shape[1])
+            out += ring.matmul(block.opened, b[there])
+            _add_known(party, block, d[there], out, transposed=False)
+            left = there.stop
+        at += band[0].shape[0]
+    return c
+
+
+def transposed_products(party: Party, tall: Tall, rows: Words) -> Words:
+    """Shares of X_i^T @ rows_i for every band i (bands x columns x outputs), not truncated; one round."""
+    pair = party.take("band_matmul", tall.layout(), tall.columns, rows.shape, True)
+    b, c = pair["b"], pair["c"]
+    (d,) = party.open_masked("head gradient", [rows - b])
+    at = 0
+    for out, band in zip(c, tall.bands, strict=True):
+        here, left = slice(at, at + band[0].shape[0]), 0
+        for block in band:
+            there = slice(left, left + block.shape[1])
+            out[there] += ring.matmul(block.opened.T, b[here])
+            _add_known(party, block, d[here], out[there], transposed=True)
+            left = there.stop
+        at = here.stop
+    return c
+
+
+def _add_known(party: Party, block: Masked, d: Words, out: Words, *, transposed: bool) -> None:
+    """x d, where x is known to its owner or is opened + a shared mask."""
+
+    def turn(matrix: Words) -> Words:
+        return matrix.T if transposed else matrix
+
+    if block.own is not None:
+        out += ring.matmul(turn(block.own), d)
+    elif block.owner is None:
+        if block.mask is None:
+            raise ProtocolError("a shared masked matrix has lost its mask")
+        out += ring.matmul(turn(block.mask), d)
+        if party.rank == 0:
+            out += ring.matmul(turn(block.opened), d)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Public numbers of a step: rate, momentum, and the curvature of the bias."""
+
+    rate: float
+    momentum: float
+    bias_curvature: float
+
+
+@dataclass(frozen=True, repr=False)
+class Weights:
+    """Shares of a head (columns x outputs) and its bias, with their velocities; HEAD_BITS fractional bits."""
+
+    weight: Words
+    bias: Words
+    velocity: Words
+    bias_velocity: Words
+
+
+def residual_of_sigmoid(party: Party, logits: Words, label: Words) -> Words:
+    """sigmoid(logits) - label with RESIDUAL_BITS; logits have LOGIT_BITS, the label RESIDUAL_BITS. One round."""
+    return evaluate(party, "sigmoid", logits, LOGIT_BOUND, LOGIT_BITS, RESIDUAL_BITS) - label
+
+
+def logits_of(party: Party, weights: Weights, product_words: Words) -> Words:
+    """X w with the bias added, LOGIT_BITS."""
+    return product_words + (weights.bias << FRACTION_BITS)
+
+
+def descend(party: Party, weights: Weights, gradients: Words, pull: Words, residual: Words, pace: Pace) -> Weights:
+    """The update of a step, one round.
+
+    gradients: X_i^T r of every band (FRACTION_BITS + RESIDUAL_BITS); pull: H w (2 HEAD_BITS); residual: r.
+    velocity = momentum * velocity - rate * (sum of gradients / rows + pull), weight += velocity.
+    """
+    rows = len(residual)
+    kept = round(pace.momentum * 2**FRACTION_BITS)
+    flat = np.concatenate([weights.velocity.reshape(-1), weights.bias_velocity.reshape(-1)])
+    # Divisors hold the rate: x / (rows / rate) is rate * x / rows.
+    gradient_unit = round(rows * 2 ** (FRACTION_BITS + RESIDUAL_BITS - HEAD_BITS) / pace.rate)
+    pull_unit = round(2**HEAD_BITS / pace.rate)
+    bias_unit = max(2, round(rows * 2 ** (RESIDUAL_BITS - HEAD_BITS) * pace.bias_curvature / pace.rate))
+    momentum, gradient, pulled, bias = divide_each(
+        party,
+        [
+            (flat * kept, 1 << FRACTION_BITS),
+            (gradients, gradient_unit),
+            (pull, pull_unit),
+            (residual.sum(axis=0), bias_unit),
+        ],
+    )
+    columns = weights.weight.size
+    velocity = momentum[:columns].reshape(weights.weight.shape) - gradient.sum(axis=0) - pulled
+    bias_velocity = momentum[columns:] - bias
+    return Weights(weights.weight + velocity, weights.bias + bias_velocity, velocity, bias_velocity)
+
+
+def rooms(party: Party, logits: Words, bits: int, bound: float = LOGIT_BOUND) -> Words:
+    """Shares of bound + u and bound - u: both positive while the logit u is inside the range."""
+    flat = logits.reshape(-1)
+    room = np.concatenate([flat, -flat])
+    if party.rank == 0:
+        room += np.int64(round(bound * 2**bits))
+    return room
+
+
+def select(
+    party: Party, owner: int, holder: int, choices: Words | None, one_hot: Words | None, shape: tuple[int, int, int]
+) -> Words:
+    """Shares of choices[i, s_i, :] (rows x columns), from choices at `owner` and the one-hot of s at `holder`.
+
+    One message from each of the two to the other; whoever is both computes alone.
+    """
+    rows, groups, columns = shape
+    out = np.zeros((rows, columns), np.int64)
+    for start in range(0, rows, BAND_ROWS):
+        here = slice(start, min(start + BAND_ROWS, rows))
+        out[here] = _select(
+            party,
+            owner,
+            holder,
+            None if choices is None else choices[here],
+            None if one_hot is None else one_hot[here],
+            (here.stop - here.start, groups, columns),
+        )
+    return out
+
+
+def _select(
+    party: Party, owner: int, holder: int, choices: Words | None, one_hot: Words | None, shape: tuple[int, int, int]
+) -> Words:
+    rows, groups, columns = shape
+    if party.rank == owner and (choices is None or choices.shape != shape):
+        raise ProtocolError(f"the owner must give choices of shape {shape}")
+    if party.rank == holder and (one_hot is None or one_hot.shape != shape[:2]):
+        raise ProtocolError(f"the holder must give one-hot rows of shape {shape[:2]}")
+    if owner == holder:
+        zero = party.zero_share((rows * columns,)).reshape(rows, columns)
+        if choices is None or one_hot is None:
+            return zero
+        chosen: Words = np.einsum("ng,ngc->nc", one_hot, choices)
+        return zero + chosen
+    fields = party.take("selection", rows, groups, columns, owner, holder)
+    share: Words = fields["c"]
+    if party.rank == owner and choices is not None:
+        # s a = (s - b) a + b (a - m) + b m, where the last is c
+        came = party.transport.exchange(
+            "selection", {holder: [choices - fields["a"]]}, {holder: [Spec("<i8", (rows, groups))]}
+        )
+        share += np.einsum("ng,ngc->nc", came[holder][0], choices)
+    elif party.rank == holder and one_hot is not None:
+        came = party.transport.exchange("selection", {owner: [one_hot - fields["b"]]}, {owner: [Spec("<i8", shape)]})
+        share += np.einsum("ng,ngc->nc", fields["b"], came[owner][0])
+    return share
+
+
+def gram(party: Party, rows: Words) -> Words:
+    """Shares of X^T X of a shared matrix, not truncated; one round per band of rows."""
+    total = np.zeros((rows.shape[1], rows.shape[1]), np.int64)
+    for start in range(0, len(rows), BAND_ROWS):
+        block = mask_shared(party, rows[start : start + BAND_ROWS])
+        if block.mask is None:
+            raise ProtocolError("a shared masked matrix has lost its mask")
+        total += party.take("mask_gram", block.counter, rows.shape[1])["c"]
+        cross = ring.matmul(block.opened.T, block.mask)
+        total += cross + cross.T
+        if party.rank == 0:
+            total += ring.matmul(block.opened.T, block.opened)
+        party.tuples.forget(block.counter)
+    return total

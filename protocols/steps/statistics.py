@@ -1,0 +1,118 @@
+"""Sums of the parties' columns by the groups that one party holds, on shares.
+
+Before: each party p has a block X_p (rows x its columns) of integers; the holder h has the one-hot S
+(rows x groups). After: every party has a share of the table X^T S (all columns x groups), nothing else.
+
+For each chunk of rows the dealer gives p a mask A_p and h a mask B, each known to it alone, and
+shares C of A^T B. p sends E_p = X_p - A_p to h *only*; h sends D = S - B to the parties with columns.
+Since X^T S = X^T D + E^T B + A^T B, the shares are X_p^T D + C_p at p, E^T B + C_h at h, C_k
+elsewhere. The holder's own columns need no message: it multiplies them in the clear.
+
+Why it is secure: p sees D, h sees every E_p; both are a secret minus a uniform mask that is used for
+this secret and this product alone, and is unknown to everyone but its owner and the dealer. C is
+shared afresh. So any m-1 parties see uniform words. The dealer learns the shapes.
+
+Cost per chunk: one round; p sends its block once, h its block once to each party with columns,
+instead of every block to everyone. Memory is bounded by the chunk, at the dealer too. Words of 32 bits
+suffice for counts (the caller says), which halves bytes and time; `lifted` makes ring elements of them.
+All is exact: no truncation.
+
+Squared norms of pieces of such a table (for HSIC): one division by a public number (1 or 2 rounds), which
+is off by at most 2 units in each entry, and one square (1 round); both open masked values only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from protocols import ring
+from protocols.dealing.party import Party
+from protocols.dealing.tuples import Request
+from protocols.errors import ProtocolError
+from protocols.net.transport import Array, Spec
+from protocols.operations import arithmetic
+from protocols.ring import Words
+
+CHUNK_BYTES = 1 << 24
+"""About this much of all parties' columns is worked on at a time."""
+
+HALF = 32
+"""Where a 32-bit share sits in a ring element: v * 2^32 is shared exactly if v is shared modulo 2^32."""
+
+Rows = Callable[[slice], Array]
+"""Gives the integers of these rows: a party's block, or the holder's one-hot."""
+
+
+def group_table(
+    party: Party,
+    rows: int,
+    widths: Sequence[int],
+    block: Rows,
+    holder: int,
+    groups: int,
+    one_hot: Rows | None,
+    wide: bool,
+) -> Array:
+    """Shares of X^T S, columns in order of rank; 64-bit words if `wide`, else modulo 2^32."""
+    if (one_hot is None) == (party.rank == holder):
+        raise ProtocolError("the holder, and nobody else, gives the groups of the records")
+    dtype = "<i8" if wide else "<i4"
+    sent = tuple(0 if rank == holder else width for rank, width in enumerate(widths))
+    per_row = np.dtype(dtype).itemsize * (sum(widths) + groups)
+    chunks = math.ceil(rows * per_row / CHUNK_BYTES)
+    size = math.ceil(rows / max(chunks, 1))  # chunks alike, so that the dealer can work ahead
+    bounds = np.cumsum([0, *widths])
+    table = np.zeros((sum(widths), groups), dtype)
+    request = Request("cross", (size, sent, groups, holder, dtype))
+    for number in party.tuples.repeat(max(chunks, 1)):
+        part = slice(number * size, min(rows, (number + 1) * size))
+        own = _padded(block(part), size, widths[party.rank], dtype)
+        mine = table[bounds[party.rank] : bounds[party.rank + 1]]
+        if one_hot is not None:
+            secret = _padded(one_hot(part), size, groups, dtype)
+            mine += ring.cross(own, secret)
+        if not any(sent):
+            continue
+        fields = party.tuples.take(request)[1]
+        if one_hot is not None:
+            senders = [rank for rank, width in enumerate(sent) if width]
+            came = party.transport.exchange(
+                "group table",
+                {rank: [secret - fields["b"]] for rank in senders},
+                {rank: [Spec(dtype, (size, sent[rank]))] for rank in senders},
+            )
+            for rank in senders:
+                table[bounds[rank] : bounds[rank + 1]] += ring.cross(came[rank][0], fields["b"])
+        elif sent[party.rank]:
+            masked = own - fields[f"a{party.rank}"]
+            spec = Spec(dtype, (size, groups))
+            came = party.transport.exchange("group table", {holder: [masked]}, {holder: [spec]})
+            mine += ring.cross(own, came[holder][0])
+        others = np.concatenate([np.arange(bounds[r], bounds[r + 1]) for r, width in enumerate(sent) if width])
+        table[others] += fields["c"]
+    return table
+
+
+def lifted(table: Array) -> tuple[Words, int]:
+    """Shares in the ring, and by how many bits their value is shifted up."""
+    if table.dtype == np.int64:
+        return table, 0
+    return np.left_shift(table.astype(np.int64), HALF), HALF
+
+
+def squared_norms(party: Party, table: Words, divisor: int, pieces: Sequence[tuple[slice, slice]]) -> Words:
+    """Shares of the sum of squares of table / divisor over each piece (rows, columns)."""
+    squares = arithmetic.square(party, arithmetic.divide(party, table, divisor))
+    return np.array([squares[piece].sum() for piece in pieces], np.int64)
+
+
+def _padded(values: Array, size: int, width: int, dtype: str) -> Array:
+    """The rows as words; rows of zeros fill the last chunk."""
+    if values.shape[1:] != (width,) or len(values) > size:
+        raise ProtocolError(f"a block of width {width} was declared, not {values.shape[1:]}")
+    words = np.zeros((size, width), dtype)
+    words[: len(values)] = values
+    return words

@@ -1,0 +1,139 @@
+"""One process of stock CrypTen (gloo, no TLS, its own providers) for launch/bench.py.
+
+    python secure_sccvfl/benchmarks/stock.py --rank 0 --parties 3 --provider TTP --rendezvous FILE --out FILE
+
+CrypTen is used exactly as it comes, in a process that never opens a session of ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from launch.console import Parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = Parser(__doc__, json=False)
+    parser.add_argument("--rank", type=int, required=True, help="the provider's server has the last one")
+    parser.add_argument("--parties", type=int, required=True, help="number of parties")
+    parser.add_argument("--provider", choices=("TFP", "TTP"), required=True, help="CrypTen's tuple provider")
+    parser.add_argument("--rendezvous", type=Path, required=True, help="a file that all processes can write")
+    parser.add_argument(
+        "--what", choices=("ops", "discovery", "step"), default="ops", help="as in bench.py (default ops)"
+    )
+    parser.add_argument("--repeats", type=int, default=10, help="how often each operation is timed")
+    parser.add_argument("--out", type=Path, required=True, help="where party 0 writes its rows")
+    options = parser.parse_args(arguments)
+    os.environ.update(
+        WORLD_SIZE=str(options.parties),
+        RANK=str(options.rank),
+        RENDEZVOUS=f"file://{options.rendezvous.resolve()}",
+        DISTRIBUTED_BACKEND="gloo",
+        GLOO_SOCKET_IFNAME="lo",
+    )
+    return run(options)
+
+
+def run(options: argparse.Namespace) -> int:
+    import torch
+
+    from protocols.session.runtime import stock_crypten
+
+    torch.set_num_threads(1)
+    crypten = stock_crypten()
+    crypten.config.cfg.mpc.provider = options.provider
+    if options.rank == options.parties:
+        crypten.mpc.provider.TTPServer()
+        return 0
+    crypten.init()
+    crypten.config.cfg.communicator.verbose = True  # counts rounds
+    communicator = crypten.communicator.get()
+    measure = {"discovery": time_tables, "ops": time_operations, "step": time_steps}[options.what]
+    rows = measure(crypten, communicator, options)
+    if options.rank == 0:
+        options.out.write_text(json.dumps(rows))
+    crypten.uninit()
+    return 0
+
+
+def time_tables(crypten: Any, communicator: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Every party shares its one-hot bins, the holder its groups; one product; all opened."""
+    import torch
+
+    from secure_sccvfl.benchmarks.discovery import HOLDER, layout, synthetic
+    from secure_sccvfl.benchmarks.discovery_tables import BINS, FEATURES, PEER_ROWS
+    from secure_sccvfl.benchmarks.operations import time_repeats
+
+    columns = layout(FEATURES, BINS, options.parties)
+    made, codes = synthetic(columns, PEER_ROWS, 2)
+    blocks = [torch.from_numpy(np.hstack([made[k] for k in own])).float() for own in columns.values()]
+    groups = torch.eye(2)[torch.from_numpy(codes)]
+
+    def act() -> Any:
+        shared = crypten.cat([crypten.cryptensor(block, src=rank) for rank, block in enumerate(blocks)], dim=1)
+        return shared.t().matmul(crypten.cryptensor(groups, src=HOLDER)).get_plain_text()
+
+    found, timing = time_repeats(
+        act, communicator.barrier, range(options.repeats + 1), lambda: communicator.comm_rounds
+    )
+    error = float((found - torch.cat(blocks, dim=1).t() @ groups).abs().max())
+    return [{"job": "tables", "max_error": error, **timing.__dict__}]
+
+
+def time_steps(crypten: Any, communicator: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
+    from secure_sccvfl.benchmarks.operations import time_repeats
+    from secure_sccvfl.benchmarks.step import peak_memory
+    from secure_sccvfl.benchmarks.stock_step import CASES, StockStep, check
+
+    rows = []
+    for case in CASES:
+        step = StockStep(crypten, case, options.rank)
+        _, timing = time_repeats(
+            step, communicator.barrier, range(options.repeats + 1), lambda: communicator.comm_rounds
+        )
+        error = check(case, step.result(), options.repeats + 1)
+        rows.append({"job": case, "max_error": error, "memory": peak_memory(), **timing.__dict__})
+    return rows
+
+
+def time_operations(crypten: Any, communicator: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
+    import torch
+
+    from secure_sccvfl.benchmarks.operations import cases, time_repeats
+
+    work: dict[str, Callable[..., Any]] = {
+        "matmul": lambda x, y: x.matmul(y),
+        "product": lambda x, y: x * y,
+        "sigmoid": lambda x: x.sigmoid(),
+        "ltz": lambda x: x._ltz(),
+        "open": lambda x: x.get_plain_text(),
+    }
+    rows = []
+    for name, case in cases().items():
+        shared = [
+            crypten.cryptensor(torch.from_numpy(value).float(), src=owner) for owner, value in enumerate(case.inputs)
+        ]
+        operation = work[name]
+
+        def act(operation: Callable[..., Any] = operation, shared: list[Any] = shared) -> Any:
+            return operation(*shared)
+
+        result, timing = time_repeats(
+            act, communicator.barrier, range(options.repeats + 1), lambda: communicator.comm_rounds
+        )
+        plain = result if name == "open" else result.get_plain_text()
+        error = float((plain.double() - torch.from_numpy(case.plain(*case.inputs))).abs().max())
+        rows.append({"job": name, "max_error": error, **timing.__dict__})
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())

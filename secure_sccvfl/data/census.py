@@ -1,0 +1,152 @@
+"""ACS person records (PUMS): ACSIncome and ACSMobility, from the folktables package or a csv by path.
+
+Name a data set as `acs-income:PATH` or `acs-mobility:PATH` (a PUMS person file, or a table that already
+holds the task's columns with `s` and `y`), or `acs-income@CA-2018` to let folktables fetch it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from secure_sccvfl.data.dataset import Dataset, Label, PartyTable, Protected, load
+from secure_sccvfl.data.features import DataError, Feature
+from secure_sccvfl.data.synthetic import make_synthetic
+
+_OCCUPATION = (0, 440, 960, 1560, 2060, 2970, 3550, 4160, 4700, 5000, 6005, 7000, 7705, 9005, 9999)
+_BIRTHPLACE = (0, 60, 100, 200, 300, 400, 500, 600)
+
+
+def _number(name: str, low: float, high: float, meaning: str, *edges: float) -> Feature:
+    return Feature(name, "number", low, high, tuple(edges), missing=True, meaning=meaning)
+
+
+def _code(name: str, edges: tuple[float, ...], meaning: str) -> Feature:
+    return Feature(name, "code", edges[0], edges[-1], edges, missing=True, meaning=meaning)
+
+
+def _category(name: str, last: int, meaning: str, first: int = 1) -> Feature:
+    values = tuple(str(v) for v in range(first, last + 1))
+    return Feature(name, "category", categories=values, missing=True, meaning=meaning)
+
+
+_COW = _category("COW", 9, "class of worker")
+_SCHL = _category("SCHL", 24, "education")
+_AGE = _number("AGEP", 0, 100, "age", 0, 25, 35, 45, 60, 100)
+_SEX = _category("SEX", 2, "sex")
+_MAR = _category("MAR", 5, "marital status")
+_RELP = _category("RELP", 17, "relationship", 0)
+INCOME = {
+    "employer": (
+        _COW,
+        _code("OCCP", _OCCUPATION, "occupation"),
+        _number("WKHP", 0, 99, "hours per week", 0, 20, 35, 41, 50, 99),
+    ),
+    "education_origin": (_SCHL, _code("POBP", _BIRTHPLACE, "place of birth")),
+    "household": (_AGE, _SEX, _MAR, _RELP),
+}
+MOBILITY = {
+    "employer": (
+        _COW,
+        _category("ESR", 6, "employment status"),
+        _category("ESP", 8, "employment of parents"),
+        _number("WKHP", 0, 99, "hours per week", 0, 20, 35, 41, 50, 99),
+        _number("JWMNP", 0, 200, "minutes to work", 0, 10, 20, 30, 60, 200),
+        _number("PINCP", -20000, 2000000, "income", -20000, 10000, 25000, 50000, 100000, 2000000),
+    ),
+    "education_origin": (
+        _SCHL,
+        _category("CIT", 5, "citizenship"),
+        _category("NATIVITY", 2, "nativity"),
+        _category("ANC", 8, "ancestry recode"),
+    ),
+    "household": (
+        _AGE,
+        _SEX,
+        _MAR,
+        _RELP,
+        _category("DIS", 2, "disability"),
+        _category("MIL", 4, "military service"),
+        _category("DREM", 2, "cognitive difficulty"),
+        _category("DEAR", 2, "hearing difficulty"),
+        _category("DEYE", 2, "vision difficulty"),
+        _category("GCL", 2, "grandparents with grandchildren"),
+    ),
+}
+TASKS = {"acs-income": INCOME, "acs-mobility": MOBILITY}
+
+
+def _income(frame: pd.DataFrame) -> pd.DataFrame:
+    """The published filter of ACSIncome, and income above 50,000 as label."""
+    keep = (frame.AGEP > 16) & (frame.PINCP > 100) & (frame.WKHP > 0) & (frame.PWGTP >= 1)
+    out = frame[keep].copy()
+    out["y"] = (out.PINCP > 50000).astype(int)
+    return out
+
+
+def _mobility(frame: pd.DataFrame) -> pd.DataFrame:
+    """The published filter of ACSMobility (ages 19-34), and same address a year ago as label."""
+    out = frame[(frame.AGEP > 18) & (frame.AGEP < 35)].copy()
+    out["y"] = (out.MIG == 1).astype(int)
+    return out
+
+
+def from_pums(task: str, frame: pd.DataFrame) -> Dataset:
+    """A data set from PUMS person rows (or rows already filtered, with s and y)."""
+    if task not in TASKS:
+        raise DataError(f"unknown ACS task {task!r}; use one of {sorted(TASKS)}")
+    columns = {f.name for fs in TASKS[task].values() for f in fs}
+    if not {"s", "y"} <= set(frame):
+        needed = columns | {"RAC1P"} | ({"PINCP", "PWGTP"} if task == "acs-income" else {"MIG"})
+        lost = sorted(needed - set(frame))
+        if lost:
+            raise DataError(f"{task}: the file has no column {lost}")
+        frame = _income(frame) if task == "acs-income" else _mobility(frame)
+        frame = frame.assign(s=frame.RAC1P.astype(int))
+    lost = sorted(columns - set(frame))
+    if lost:
+        raise DataError(f"{task}: the file has no column {lost}")
+    if "id" not in frame:
+        frame = frame.assign(id=[f"r{i:07d}" for i in range(len(frame))])
+    frame = frame.sort_values("id").reset_index(drop=True)
+    groups, codes = np.unique(frame.s.to_numpy(), return_inverse=True)
+    labels = frame.y.astype(int).to_numpy()
+    if len(np.unique(labels)) < 2:
+        raise DataError(f"{task}: only one class occurs")
+    parties = tuple(
+        PartyTable(name, features, np.column_stack([f.read(frame[f.name]) for f in features]))
+        for name, features in TASKS[task].items()
+    )
+    race = Protected("RAC1P", "household", tuple(str(g) for g in groups), codes.reshape(-1), "race group")
+    label = Label("employer", labels, ("0", "1"), "1: the task's positive outcome")
+    return Dataset(task, "binary", frame.id.to_numpy(str), parties, label, (race,))
+
+
+def load_any(name: str) -> Dataset:
+    """Any data set by name: embedded, TOML path, `acs-task:csv path`, `acs-task@STATE-YEAR`, `synthetic:ROWS`."""
+    if name.startswith("synthetic:"):
+        rows = name.removeprefix("synthetic:")
+        if not rows.isdigit() or int(rows) < 100:
+            raise DataError(f"synthetic data need a number of at least 100 rows, not {rows!r}")
+        return make_synthetic(int(rows))
+    for task in TASKS:
+        if name.startswith(task + ":"):
+            path = Path(name.removeprefix(task + ":"))
+            if not path.exists():
+                raise DataError(f"no file {path}")
+            return from_pums(task, pd.read_csv(path))
+        if name.startswith(task + "@"):
+            state, _, year = name.removeprefix(task + "@").partition("-")
+            return from_pums(task, _fetch(state, year or "2018"))
+    return load(name)
+
+
+def _fetch(state: str, year: str) -> pd.DataFrame:
+    try:
+        from folktables import ACSDataSource
+    except ImportError as error:
+        raise DataError("install the extra `folktables`, or give a PUMS csv by path") from error
+    source = ACSDataSource(survey_year=year, horizon="1-Year", survey="person")
+    return source.get_data(states=[state], download=True)

@@ -1,0 +1,63 @@
+"""Traps in a data set, found before training: repeated records and columns that contain the label."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from secure_sccvfl.data.dataset import Dataset, DataWarning
+
+LEAK_AUC = 0.98
+
+
+def record_groups(data: Dataset) -> np.ndarray:
+    """Number of the distinct record (features, label, s) that each row is a copy of."""
+    rows = np.column_stack([data.values, data.label.values, *[a.codes for a in data.protected]])
+    _, inverse = np.unique(np.nan_to_num(rows, nan=-1e9), axis=0, return_inverse=True)
+    return np.asarray(inverse).reshape(-1)
+
+
+@dataclass(frozen=True)
+class DataReport:
+    """What a reader should know about the records before trusting a number."""
+
+    rows: int
+    distinct: int
+    leaks: tuple[tuple[str, float], ...]
+
+    @property
+    def repeated(self) -> int:
+        return self.rows - self.distinct
+
+
+def _auc(values: np.ndarray, label: np.ndarray, category: bool) -> float:
+    """AUC of one column alone; a category is scored by its label rate, which is what a leak looks like."""
+    from sklearn.metrics import roc_auc_score  # slow to import, and a party's process does not need it
+
+    known = np.nan_to_num(values, nan=-1.0)
+    if category:
+        _, index = np.unique(known, return_inverse=True)
+        known = (np.bincount(index, weights=label) / np.bincount(index))[index]
+    auc = float(roc_auc_score(label, known))
+    return max(auc, 1 - auc)
+
+
+def examine(data: Dataset) -> DataReport:
+    """Count repeated records and warn about columns that alone give the label away."""
+    leaks: list[tuple[str, float]] = []
+    if data.task != "regression":
+        for feature, values in zip(data.features, data.values.T, strict=True):
+            for code in range(1 if data.task == "binary" else 0, len(data.label.classes)):
+                auc = _auc(values, (data.label.values == code).astype(float), feature.kind != "number")
+                if auc > LEAK_AUC:
+                    leaks.append((feature.name, auc))
+                    message = f"column {feature.name!r} alone has AUC {auc:.3f}: does it contain the label?"
+                    warnings.warn(message, DataWarning, stacklevel=2)
+                    break
+    distinct = len(np.unique(record_groups(data)))
+    if distinct < data.n:
+        message = f"{data.n - distinct} of {data.n} records repeat another one; copies stay on one side"
+        warnings.warn(message, DataWarning, stacklevel=2)
+    return DataReport(data.n, distinct, tuple(leaks))

@@ -1,0 +1,125 @@
+"""A user's own files: the TOML description of a data set and the tables of its parties.
+
+Every way in which such a file can be wrong has one line that names the file and the entry and says what is wanted.
+"""
+
+from __future__ import annotations
+
+import tomllib
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from secure_sccvfl.data.features import DataError, check_entries
+
+TASKS = ("binary", "multiclass", "regression")
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """The public part of a data set: everything in its TOML file, the shape of each entry checked."""
+    try:
+        spec: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise DataError(f"cannot read the description {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path.name} is not saved as UTF-8; save it so") from None
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(f"{path.name} is not a valid TOML file: {error}") from None
+    file = path.name
+    check_entries(file, spec, {"name": str, "task": str, "id": str, "label": dict, "protected": list}, {})
+    check_entries(file, spec, {"parties": dict}, {})
+    if "/" in spec["name"] or "\\" in spec["name"]:
+        raise DataError(f"{file}: name {spec['name']!r} must be a plain name, which files are named after")
+    if spec["task"] not in TASKS:
+        raise DataError(f"{file}: unknown task {spec['task']!r}; use binary, multiclass or regression")
+    for name, party in spec["parties"].items():
+        check_entries(f"{file}: party {name!r}", party, {"file": str, "features": list}, {})
+        if not party["features"]:
+            raise DataError(f"{file}: party {name!r} has no feature")
+    _check_label(file, spec)
+    _check_protected(file, spec)
+    return spec
+
+
+def _check_label(file: str, spec: Mapping[str, Any]) -> None:
+    wanted = {"low": float, "high": float} if spec["task"] == "regression" else {"classes": list}
+    words = {"meaning": str, "labels": list, "file": str}
+    check_entries(f"{file}: label", spec["label"], {"party": str, "column": str, **wanted}, words)
+    _is_party(spec, spec["label"], "label")
+    classes = [str(c) for c in spec["label"].get("classes", ())]
+    if len(set(classes)) != len(classes):
+        raise DataError(f"{file}: the label names a class twice in {classes}")
+    if spec["task"] == "binary" and len(classes) != 2:
+        raise DataError(f"{file}: a binary label needs two classes, got {classes}")
+
+
+def _check_protected(file: str, spec: Mapping[str, Any]) -> None:
+    if not spec["protected"]:
+        raise DataError(f"{file}: no protected attribute is named")
+    for entry in spec["protected"]:
+        wanted = {"party": str, "column": str, "groups": list}
+        words = {"meaning": str, "labels": list, "file": str}
+        check_entries(f"{file}: protected attribute", entry, wanted, words)
+        what, groups = f"protected attribute {entry['column']!r}", [str(g) for g in entry["groups"]]
+        _is_party(spec, entry, what)
+        if len(set(groups)) != len(groups) or len(groups) < 2:
+            raise DataError(f"{file}: {what} needs at least two groups, none twice, got {groups}")
+
+
+def _is_party(spec: Mapping[str, Any], entry: Mapping[str, Any], what: str) -> None:
+    if entry["party"] not in spec["parties"]:
+        known = ", ".join(spec["parties"])
+        raise DataError(f"{what} is held by {entry['party']!r}, which is no party; there is {known}")
+
+
+def read_table(path: Path, id_column: str, owner: str) -> pd.DataFrame:
+    """A table as text, one record a row, with an id each and none twice."""
+    table = _parquet(path) if path.suffix == ".parquet" else _csv(path)
+    name = path.name
+    if id_column not in table:
+        hint = "; save it with commas between the columns" if ";" in str(table.columns[0]) else ""
+        raise DataError(f"{owner}: {name!r} has no id column {id_column!r}; it has {named(table)}{hint}")
+    if table.empty:
+        raise DataError(f"{owner}: {name!r} has no records, only a header")
+    ids = table[id_column]
+    if (ids.isna() | (ids.str.strip() == "")).any():
+        raise DataError(f"{owner}: a record in {name!r} has no id")
+    if ids.duplicated().any():
+        raise DataError(f"{owner}: id {ids[ids.duplicated()].iloc[0]!r} occurs twice in {name!r}")
+    return table
+
+
+def _csv(path: Path) -> pd.DataFrame:
+    """Cells as they stand. A row with more cells than the header is refused: pandas would shift its columns."""
+    how: dict[str, Any] = {"dtype": "string", "keep_default_na": False, "index_col": False, "encoding": "utf-8-sig"}
+    try:
+        head = pd.read_csv(path, header=None, nrows=1, **how).iloc[0]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            table = pd.read_csv(path, **how)
+    except pd.errors.EmptyDataError:
+        raise DataError(f"{path.name!r} is empty") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path.name!r} is not text in UTF-8; save it so") from None
+    except (pd.errors.ParserError, pd.errors.ParserWarning):
+        raise DataError(f"{path.name!r}: a row has more cells than the header, or a quote is not closed") from None
+    if head.duplicated().any():
+        raise DataError(f"{path.name!r} has two columns named {head[head.duplicated()].iloc[0]!r}")
+    return table
+
+
+def _parquet(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path).astype("string")
+    except ImportError:
+        raise DataError(f"{path.name!r}: install the extra `parquet` to read it, or save it as CSV") from None
+    except ValueError:
+        raise DataError(f"{path.name!r} is not a parquet file") from None
+
+
+def named(table: pd.DataFrame) -> str:
+    """The columns of a table, the first of them if there are many."""
+    return ", ".join(map(str, table.columns[:12])) + (", ..." if len(table.columns) > 12 else "")

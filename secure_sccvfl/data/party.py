@@ -1,0 +1,119 @@
+"""What each party computes alone: input space, public bins, residuals. s never comes here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from secure_sccvfl.data.dataset import Dataset
+from secure_sccvfl.data.layout import Block, Layout
+from secure_sccvfl.data.randomness import stream
+
+KERNEL_FEATURES = 8
+MOMENTS = 3
+MOMENT_GRID = 1024
+Blocks = Mapping[int, np.ndarray]
+"""Columns by the rank of the party that holds them."""
+Held = np.ndarray | None
+"""Values of one holder; None at every other process."""
+
+
+@dataclass(frozen=True)
+class Party:
+    """One feature party: rank, public layout, and its own rows in input space."""
+
+    rank: int
+    name: str
+    layout: Layout
+    units: np.ndarray
+
+    def take(self, rows: np.ndarray) -> Party:
+        return Party(self.rank, self.name, self.layout, self.units[rows])
+
+    def bins(self) -> dict[str, np.ndarray]:
+        """Party step, local: one-hot public bins of each feature. Each row of a block has norm 1."""
+        return {b.feature.name: self.layout.bin_one_hot(b, self.units) for b in self.layout.blocks}
+
+    def moments(self, names: Collection[str]) -> dict[str, np.ndarray]:
+        """Party step, local: per record count, u and u^2 of numbers (u in 0..1 by the public range).
+
+        In whole steps of 1/MOMENT_GRID; a gap counts nowhere. A row has norm at most MOMENT_GRID sqrt(3).
+        """
+        out = {}
+        for block in self.layout.blocks:
+            if block.feature.name in names and not block.one_hot:
+                u = self.units[:, block.start]
+                known = self.units[:, block.start + 1] < 0.5 if block.width > 1 else np.ones(len(u), bool)
+                out[block.feature.name] = known[:, None] * np.rint(MOMENT_GRID * np.stack([u**0, u, u**2], axis=1))
+        return out
+
+    def residual_features(self, seed: int, fit: np.ndarray) -> dict[str, np.ndarray]:
+        """Party step, local: bounded kernel features of x_j minus a ridge prediction from the other columns.
+
+        The prediction is fitted on `fit`, rows of *other* records: so a record moves its own features
+        alone, which is what the sensitivity of the statistic counts. Random Fourier features of the
+        residual, scaled so that every row has norm 1.
+        """
+        out = {}
+        for block in self.layout.blocks:
+            others, target = self._regression(block, fit)
+            weights = np.linalg.solve(others.T @ others + np.eye(others.shape[1]), others.T @ target)
+            rest, own = self._regression(block, self.units)
+            residual = own - rest @ weights
+            rng = stream(seed, "kernel", block.feature.name)
+            angle = residual @ rng.normal(0, 3.0, (1, KERNEL_FEATURES // 2))
+            out[block.feature.name] = np.hstack([np.cos(angle), np.sin(angle)]) / (KERNEL_FEATURES / 2) ** 0.5
+        return out
+
+    @staticmethod
+    def _regression(block: Block, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The other columns with a constant, and one number for the feature."""
+        own = units[:, block.columns]
+        own = own[:, :1] if not block.one_hot else own @ np.arange(block.width)[:, None] / block.width
+        rest = np.delete(units, np.arange(block.start, block.stop), axis=1)
+        return np.hstack([np.ones((len(rest), 1)), rest]), own
+
+
+def make_parties(data: Dataset) -> tuple[Party, ...]:
+    """The harness hands each party its own columns."""
+    parties = []
+    for rank, table in enumerate(data.parties):
+        layout = Layout.of(table.features)
+        parties.append(Party(rank, table.name, layout, layout.encode(table.values)))
+    return tuple(parties)
+
+
+class Attribute(Protocol):
+    """A protected attribute as a process sees it: `codes` is None where it is not the holder."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def groups(self) -> tuple[str, ...]: ...
+
+    @property
+    def codes(self) -> Held: ...
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the split as this process holds it: its parties; label and s where it is the holder."""
+
+    parties: tuple[Party, ...]
+    label: Held
+    protected: tuple[Attribute, ...]
+
+    @property
+    def rows(self) -> int:
+        return len(self.parties[0].units)
+
+
+def part_of(data: Dataset, rows: np.ndarray, parties: tuple[Party, ...] | None = None) -> Part:
+    """The harness hands out one part of the split."""
+    whole = make_parties(data) if parties is None else parties
+    chosen = data.take(rows)
+    return Part(tuple(p.take(rows) for p in whole), chosen.label.values, chosen.protected)

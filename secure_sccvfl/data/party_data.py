@@ -1,0 +1,212 @@
+"""What one process of a secure run holds: its own columns, and the label or s only where it is the holder.
+
+Two ways. A consortium: every process reads the files of its own party and nothing else; rows are split by
+a public rule on the ids. A benchmark (`pooled`): the data are public and a harness that sees all of them
+makes the stratified split and the judges, then hands each process its part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from secure_sccvfl.data.census import load_any
+from secure_sccvfl.data.dataset import EMBEDDED, Dataset, PartyTable, Reader, Task, warn_absent, warn_constant
+from secure_sccvfl.data.features import DataError, Feature, check_disjoint
+from secure_sccvfl.data.layout import Layout
+from secure_sccvfl.data.party import Held, Part, Party
+from secure_sccvfl.data.splits import TEST_SHARE, VALIDATION_SHARE, Split, SplitKind, make_split
+
+
+@dataclass(frozen=True)
+class Known:
+    """What everyone knows of a protected attribute; codes where it is held."""
+
+    name: str
+    groups: tuple[str, ...]
+    holder: int
+    codes: Held
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """The public description of a data set."""
+
+    name: str
+    task: Task
+    classes: tuple[str, ...]
+    features: tuple[tuple[Feature, ...], ...]
+    parties: tuple[str, ...]
+    label_holder: int
+    protected: tuple[Known, ...]
+    id_column: str = "id"
+
+    @property
+    def outputs(self) -> int:
+        return len(self.classes) if self.task == "multiclass" else 1
+
+    @property
+    def group_holders(self) -> tuple[int, ...]:
+        return tuple(a.holder for a in self.protected)
+
+    @property
+    def group_counts(self) -> tuple[int, ...]:
+        return tuple(len(a.groups) for a in self.protected)
+
+    @property
+    def bins(self) -> dict[int, dict[str, int]]:
+        """Rank -> feature -> number of public bins."""
+        return {rank: {f.name: f.bins for f in own} for rank, own in enumerate(self.features)}
+
+    def digest(self) -> str:
+        """Stands for the public description in model files."""
+        public = (self.name, self.task, self.classes, self.parties, self.label_holder, self.features)
+        groups = [(a.name, a.groups, a.holder) for a in self.protected]
+        return hashlib.sha256(repr((public, groups)).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class PartyData:
+    """One party's records, aligned with the others' by their order."""
+
+    scheme: Scheme
+    rank: int
+    ids: np.ndarray
+    party: Party
+    label: Held
+    protected: tuple[Known, ...]
+    split: Split
+
+    def part(self, rows: np.ndarray) -> Part:
+        """These rows as the driver takes them."""
+        label = None if self.label is None else self.label[rows]
+        codes = [None if a.codes is None else a.codes[rows] for a in self.protected]
+        seen = tuple(replace(a, codes=own) for a, own in zip(self.protected, codes, strict=True))
+        return Part((self.party.take(rows),), label, seen)
+
+
+def is_benchmark(dataset: str) -> bool:
+    """Whether a name stands for public data that a harness may pool."""
+    return dataset in EMBEDDED or not dataset.endswith(".toml")
+
+
+def regrouped(data: Dataset, parties: int) -> Dataset:
+    """The same columns dealt out to another number of parties, in order; the first holds y, the last holds s.
+
+    For benchmarks: a consortium has the parties it has.
+    """
+    if parties == len(data.parties):
+        return data
+    if not 2 <= parties <= len(data.features):
+        raise DataError(f"{data.name} has {len(data.features)} columns: 2 to that many parties, not {parties}")
+    cuts = [round(len(data.features) * k / parties) for k in range(parties + 1)]
+    tables = tuple(
+        PartyTable(f"party-{k}", data.features[a:b], data.values[:, a:b]) for k, (a, b) in enumerate(pairwise(cuts))
+    )
+    return replace(
+        data,
+        parties=tables,
+        label=replace(data.label, holder=tables[0].name),
+        protected=tuple(replace(a, holder=tables[-1].name) for a in data.protected),
+    )
+
+
+def pooled(dataset: str, parties: int) -> Dataset:
+    """The whole of a benchmark data set, for a number of parties."""
+    return regrouped(load_any(dataset), parties)
+
+
+def benchmark_scheme(data: Dataset) -> Scheme:
+    """The public part of pooled data."""
+    names = [table.name for table in data.parties]
+    return Scheme(
+        data.name,
+        data.task,
+        data.label.classes,
+        tuple(table.features for table in data.parties),
+        tuple(names),
+        names.index(data.label.holder),
+        tuple(Known(a.name, a.groups, names.index(a.holder), None) for a in data.protected),
+    )
+
+
+def benchmark_part(data: Dataset, rank: int, split: SplitKind, seed: int) -> PartyData:
+    """What the harness hands to one party."""
+    scheme = benchmark_scheme(data)
+    known = tuple(
+        replace(a, codes=full.codes if a.holder == rank else None)
+        for a, full in zip(scheme.protected, data.protected, strict=True)
+    )
+    label = data.label.values if scheme.label_holder == rank else None
+    rows = make_split(data, split, seed)
+    return PartyData(scheme, rank, data.ids, _party(rank, data.parties[rank]), label, known, rows)
+
+
+def own_scheme(path: Path) -> Scheme:
+    """The public part of a description; no data file is read."""
+    return _scheme(Reader(path))
+
+
+def own_part(path: Path, rank: int, seed: int) -> PartyData:
+    """What one party reads by itself: its own files, and the public description."""
+    reader = Reader(path)
+    scheme = _scheme(reader)
+    if rank >= len(scheme.parties):
+        raise DataError(f"{path.name} has {len(scheme.parties)} parties, so there is no party {rank}")
+    table = reader.table(scheme.parties[rank])
+    warn_constant(table)
+    label = reader.label().values if scheme.label_holder == rank else None
+    known = tuple(
+        replace(a, codes=reader.protected(entry).codes if a.holder == rank else None)
+        for a, entry in zip(scheme.protected, reader.spec["protected"], strict=True)
+    )
+    ids = reader.known_ids
+    split = public_split(ids, seed)
+    for attribute in known:
+        if attribute.codes is not None:
+            warn_absent(attribute.codes[split.train], attribute.groups, attribute.name)
+    return PartyData(scheme, rank, ids, _party(rank, table), label, known, split)
+
+
+def _scheme(reader: Reader) -> Scheme:
+    names, spec = list(reader.spec["parties"]), reader.spec
+    check_disjoint(reader.features)
+    return Scheme(
+        spec["name"],
+        spec["task"],
+        reader.classes,
+        tuple(reader.features[name] for name in names),
+        tuple(names),
+        names.index(spec["label"]["party"]),
+        tuple(
+            Known(e["column"], tuple(str(g) for g in e["groups"]), names.index(e["party"]), None)
+            for e in spec["protected"]
+        ),
+        spec["id"],
+    )
+
+
+def public_split(ids: np.ndarray, seed: int) -> Split:
+    """Train, validation and test by a hash of seed and id: every party finds the same rows alone.
+
+    A record's part depends on its own id alone: were it its rank among all, one more record could push another
+    one out of the training part, and a release about that part would change by two records where one is charged.
+    Not stratified: no party knows label and s together.
+    """
+    digests = [hashlib.sha256(f"{seed} {name}".encode()).digest() for name in ids]
+    point = np.array([int.from_bytes(d[:7]) for d in digests], np.int64)
+    test, validation = (round(share * 2**56) for share in (TEST_SHARE, 1 - (1 - TEST_SHARE) * (1 - VALIDATION_SHARE)))
+    masks = (point >= validation, (test <= point) & (point < validation), point < test)
+    parts = tuple(np.flatnonzero(mask) for mask in masks)
+    if min(len(part) for part in parts) < 10:
+        raise DataError(f"{len(ids)} records are too few to train, validate and test on")
+    return Split(*parts)
+
+
+def _party(rank: int, table: PartyTable) -> Party:
+    layout = Layout.of(table.features)
+    return Party(rank, table.name, layout, layout.encode(table.values))

@@ -1,0 +1,86 @@
+"""Train, validation and test rows from one seed; copies of a record never straddle a split.
+
+`iid` is stratified by label and group. `shift` moves the protected attribute: within the majority group
+more rows go to train and within the minority more go to test (the paper's non-IID setting).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from secure_sccvfl.data.checks import record_groups
+from secure_sccvfl.data.dataset import Dataset
+from secure_sccvfl.data.features import DataError
+from secure_sccvfl.data.randomness import stream
+
+SplitKind = Literal["iid", "shift"]
+TEST_SHARE = 0.30
+VALIDATION_SHARE = 0.20
+SHIFT_TEST_SHARE = 0.50
+
+
+@dataclass(frozen=True)
+class Split:
+    """Row numbers of the three parts."""
+
+    train: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+
+    def __post_init__(self) -> None:
+        parts = [set(p.tolist()) for p in (self.train, self.validation, self.test)]
+        if parts[0] & parts[1] or parts[0] & parts[2] or parts[1] & parts[2]:
+            raise DataError("the parts of a split overlap")
+
+
+def _strata(data: Dataset, rows: np.ndarray) -> np.ndarray:
+    """Label class (quartile for regression) crossed with the first protected attribute."""
+    label = data.label.values[rows]
+    if data.task == "regression":
+        label = np.searchsorted(np.quantile(label, [0.25, 0.5, 0.75]), label)
+    return label.astype(int) * 1000 + data.protected[0].codes[rows]
+
+
+def _pick(strata: np.ndarray, share: dict[int, float], rng: np.random.Generator) -> np.ndarray:
+    """A mask that takes the wanted share of every stratum; what rounding leaves over is drawn by lot."""
+    mask = np.zeros(len(strata), bool)
+    for value in np.unique(strata):
+        members = rng.permutation(np.flatnonzero(strata == value))
+        exact = share[int(value)] * len(members)
+        count = int(exact) + int(rng.random() < exact - int(exact))
+        mask[members[:count]] = True
+    return mask
+
+
+def make_split(data: Dataset, kind: SplitKind, seed: int) -> Split:
+    """Split distinct records; every copy of a record follows it."""
+    if kind not in ("iid", "shift"):
+        raise DataError(f"unknown split {kind!r}; use iid or shift")
+    group = record_groups(data)
+    _, first = np.unique(group, return_index=True)
+    rng = stream(seed, "split", data.name, kind)
+    strata = _strata(data, first)
+    share = dict.fromkeys(np.unique(strata).tolist(), TEST_SHARE)
+    if kind == "shift":
+        codes = data.protected[0].codes[first]
+        major = int(np.bincount(codes).argmax())
+        minor_rows = int((codes != major).sum())
+        rest = (TEST_SHARE * len(first) - SHIFT_TEST_SHARE * minor_rows) / max(len(first) - minor_rows, 1)
+        share = {v: (max(rest, 0.05) if v % 1000 == major else SHIFT_TEST_SHARE) for v in share}
+    test = _pick(strata, share, rng)
+    inner = np.flatnonzero(~test)
+    validation = _pick(strata[inner], dict.fromkeys(share, VALIDATION_SHARE), rng)
+    part = np.zeros(len(first), int)
+    part[test] = 2
+    part[inner[validation]] = 1
+    rows = part[group]
+    split = Split(*(np.flatnonzero(rows == k) for k in range(3)))
+    for name, picked in (("train", split.train), ("validation", split.validation), ("test", split.test)):
+        if data.task != "regression" and len(np.unique(data.label.values[picked])) < 2:
+            raise DataError(f"the {name} part has one class only; more records are needed")
+        if len(np.unique(data.protected[0].codes[picked])) < 2:
+            raise DataError(f"the {name} part has one group only; more records are needed")
+    return split

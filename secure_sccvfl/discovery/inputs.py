@@ -1,0 +1,58 @@
+"""What a statistic of s may be made of: checked before anything is charged or released, by both engines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from secure_sccvfl.data.features import DataError
+from secure_sccvfl.data.party import Held
+
+
+def row_bound(sensitivity: float, features: int, attributes: int) -> float:
+    """What a row of one feature may measure: with this bound for all, the joint l2 norm is the sensitivity."""
+    return sensitivity / float(np.sqrt(features * attributes))
+
+
+def check_columns(columns: Mapping[str, np.ndarray], rows: int, bound: float, whole: bool = True) -> None:
+    """Each feature: one row per record, no gap, no row longer than `bound`; if asked for, whole and not negative.
+
+    Without negative numbers a replaced record moves sums by sqrt(2) times the bound, not twice (`Sensitivity`).
+    """
+    for name, block in columns.items():
+        if block.ndim != 2 or len(block) != rows:
+            raise DataError(f"{name}: {rows} records are needed, the columns are {block.shape}")
+        real = np.issubdtype(block.dtype, np.floating)
+        if real and not np.isfinite(block).all():
+            raise DataError(f"{name}: NaN or infinite values; a gap must have a bin of its own")
+        if whole and real and not (block == np.rint(block)).all():
+            raise DataError(f"{name}: a statistic of s is summed over whole numbers (bins, or a public grid)")
+        if whole and block.min(initial=0) < 0:
+            raise DataError(f"{name}: a statistic of s has no negative numbers; is a value outside the public range?")
+        longest = float(np.sqrt(np.einsum("ij,ij->i", block, block, dtype=np.float64).max(initial=0.0)))
+        if longest > bound * (1 + 1e-9):
+            raise DataError(
+                f"{name}: a record adds {longest:.3g} where the charged sensitivity allows {bound:.3g}; "
+                "is a value outside the public range?"
+            )
+
+
+def check_groups(codes: Held, count: int, rows: int) -> np.ndarray:
+    """Group codes of a protected attribute where it is held: one per record, of the public groups.
+
+    A group may have no record. A refusal is told to all, so it rests on what is malformed, not on what s is.
+    """
+    if codes is None:
+        raise DataError("the holder of a protected attribute gave no values of it")
+    values = np.asarray(codes)
+    if values.shape != (rows,) or not np.issubdtype(values.dtype, np.integer):
+        raise DataError(f"a protected attribute needs one whole number for each of {rows} records")
+    if count < 2 or rows == 0 or values.min() < 0 or values.max() >= count:
+        raise DataError(f"group codes must lie between 0 and {count - 1}, and there must be two groups")
+    return values
+
+
+def one_hot(codes: Sequence[np.ndarray], counts: Sequence[int], rows: slice) -> np.ndarray:
+    """Indicators of several attributes side by side, for these rows."""
+    return np.hstack([np.eye(count, dtype=np.int8)[part[rows]] for part, count in zip(codes, counts, strict=True)])

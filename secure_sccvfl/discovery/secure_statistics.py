@@ -1,0 +1,279 @@
+"""Statistics of s in secret, as the engine's discovery needs them.
+
+| step | who holds what before | what each learns |
+|---|---|---|
+| `group_sums` | owners: columns; holders: groups | an owner: the noisy sums of its own columns |
+| `residual_dependence` | owners: kernel features; holders: groups | an owner: one noisy number per own feature |
+| `publish` | an owner: scores that follow from the above | all: these scores |
+
+The noise-free table stays behind as shares, so a refresh on the same data costs noise and an opening, no
+product; changed data are noticed by their owner and multiplied anew. Inputs are checked by whoever holds them and
+the parties tell each other whether all are well before anything is charged; a release is charged before its noise
+is drawn (`Charger`), and what is charged is what is drawn: both read the event.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from accounting.events import Event, Sensitivity
+from protocols.errors import RangeError
+from protocols.operations import noise
+from protocols.records.releases import ANY, Release
+from protocols.ring import Words
+from protocols.session.runtime import Session
+from protocols.steps import statistics
+from secure_sccvfl.data.features import DataError
+from secure_sccvfl.data.party import Held
+from secure_sccvfl.discovery.hsic import Grid
+from secure_sccvfl.discovery.inputs import check_columns, check_groups, one_hot, row_bound
+from secure_sccvfl.privacy.charging import Charger
+
+Columns = Mapping[int, Mapping[str, int]]
+"""Public: rank -> feature -> number of columns."""
+
+REFUSED, NEW, KNOWN = range(3)
+
+
+class SecureStatistics:
+    """One party's part in every statistic of s of one run, about one set of records."""
+
+    def __init__(
+        self,
+        session: Session,
+        columns: Columns,
+        holders: Sequence[int],
+        rows: int,
+        charger: Charger,
+    ) -> None:
+        charger.check(rows)
+        self._session, self._columns, self._holders = session, columns, tuple(holders)
+        self._rows, self._charger = rows, charger
+        self._tables: dict[object, tuple[bytes, Words, int]] = {}
+
+    @staticmethod
+    def releases(
+        columns: Columns,
+        counts: Sequence[int],
+        *,
+        tables: Iterable[str] = (),
+        moments: Iterable[str] = (),
+        dependence: Iterable[str] = (),
+    ) -> list[Release]:
+        """What may be opened under these names, for the plan: one release to each owner of columns."""
+        made = []
+        for rank, own in columns.items():
+            shapes = [(name, (sum(own.values()), sum(counts)), "noisy tables of its features") for name in tables]
+            shapes += [(name, (ANY, sum(counts)), "noisy moments of its mediators") for name in moments]
+            shapes += [(name, (len(own), len(counts)), "noisy dependence of its residuals") for name in dependence]
+            made += [
+                Release(_name(name, rank), (rank,), shape, f"{what} with s, to their owner alone", event=name)
+                for name, shape, what in shapes
+                if own
+            ]
+        return made
+
+    @staticmethod
+    def announcements(columns: Columns, names: Iterable[str], times: int, moments: bool = False) -> list[Release]:
+        """Scores that go to all, one number per feature; and which features are numbers, for `moments`."""
+        everyone = tuple(columns)
+        width = sum(len(own) for own in columns.values())
+        purpose = "follows from noisy releases that were paid for"
+        made = [Release(name, everyone, (width,), purpose, times=times) for name in names]
+        return made + [Release("numbers", everyone, (ANY,), "1 for each number, by the public dictionary")] * moments
+
+    def deviation(self, sensitivity: float) -> float:
+        """Standard deviation of all copies of noise in group sums to which a record adds this much."""
+        return self._charger.deviation(Sensitivity.of_counts(sensitivity))
+
+    def group_sums(
+        self,
+        columns: Mapping[str, np.ndarray],
+        groups: Sequence[Held],
+        counts: Sequence[int],
+        name: str,
+        sensitivity: float,
+        widths: Mapping[str, int] | None = None,
+    ) -> tuple[dict[str, np.ndarray], ...]:
+        """Noisy sums of whole-number columns by group, at their owner; see `Engine.group_sums`.
+
+        `widths`: the features of this release and their columns, where they are not the bins of all.
+        """
+        layout = self._layout(widths)
+        bound = row_bound(sensitivity, sum(len(own) for own in layout.values()), len(counts))
+        room = self._rows * bound + 12 * self.deviation(sensitivity)
+        if room >= 2**62:
+            raise RangeError(f"{name}: sums up to {room:.2g} do not fit the ring")
+        own = self._own(layout, columns)
+        table, shift = self._table(
+            name, layout, own, groups, counts, room >= 2**30, lambda: check_columns(own, self._rows, bound)
+        )
+        event = self._charger.charge(name, Sensitivity.of_counts(sensitivity))
+        noisy = table + np.left_shift(self._noise_share(event, 1.0, len(table), self._spread(counts)), shift)
+        opened = self._open(name, layout, noisy)
+        if opened is None:
+            return tuple({} for _ in counts)
+        cuts = np.cumsum([0, *(layout[self._session.rank].values())])
+        values = np.right_shift(opened, shift).astype(float)
+        return tuple(
+            {k: values[low:high, a:b] for k, (low, high) in zip(own, pairwise(cuts), strict=True)}
+            for a, b in pairwise(np.cumsum([0, *counts]))
+        )
+
+    def residual_dependence(
+        self, columns: Mapping[str, np.ndarray], groups: Sequence[Held], counts: Sequence[int], name: str
+    ) -> tuple[dict[str, float], ...]:
+        """Noisy HSIC of each feature's kernel features with each attribute; see `secure_sccvfl.discovery.hsic`."""
+        grid = Grid(self._rows)
+        width = next(iter(columns.values())).shape[1]
+        layout = self._layout({k: width for own in self._columns.values() for k in own})
+        own = self._own(layout, columns)
+        features = sum(len(part) for part in layout.values())
+        sensitivity = Sensitivity.of_any(grid.joint_sensitivity(width, counts, features), grid.unit**2)
+        scale = grid.unit**2
+        if 12 * self._charger.deviation(sensitivity) / scale >= 2**61:
+            raise RangeError(f"{name}: so few records need noise beyond the ring; leave this statistic out")
+        centred = {k: grid.centred(grid.features(v)) for k, v in own.items() if np.isfinite(v).all()}
+        table, _ = self._table(
+            name, layout, centred, groups, counts, True, lambda: check_columns(own, self._rows, 1.0, whole=False)
+        )
+        blocks = [slice(low, low + width) for low in range(0, width * features, width)]
+        parts = [slice(a, b) for a, b in pairwise(np.cumsum([0, *counts]))]
+        pieces = [(rows, part) for rows in blocks for part in parts]
+        norms = statistics.squared_norms(self._session.party, table, grid.divisor, pieces)
+        event = self._charger.charge(name, sensitivity)
+        noisy = norms.reshape(features, len(counts)) + self._noise_share(
+            event, scale, features, self._spread([1] * len(counts))
+        )
+        opened = self._open(name, {rank: dict.fromkeys(part, 1) for rank, part in layout.items()}, noisy)
+        if opened is None:
+            return tuple({} for _ in counts)
+        return tuple(dict(zip(own, (opened[:, j] * scale).tolist(), strict=True)) for j in range(len(counts)))
+
+    def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
+        """Numbers about own features to all, and those of all; one of `announcements`."""
+        return self._session.announce(values, self._session.declared(name))
+
+    def _layout(self, widths: Mapping[str, int] | None) -> dict[int, dict[str, int]]:
+        if widths is None:
+            return {rank: dict(own) for rank, own in self._columns.items()}
+        return {rank: {k: widths[k] for k in own if k in widths} for rank, own in self._columns.items()}
+
+    def _own(self, layout: Columns, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Own columns in the agreed order. Names and widths are public: a difference is a programming error."""
+        agreed = layout[self._session.rank]
+        if {k: v.shape[1] for k, v in columns.items()} != dict(agreed):
+            raise DataError(f"party {self._session.rank}: columns differ from the public ones {dict(agreed)}")
+        return {k: columns[k] for k in agreed}
+
+    def _spread(self, counts: Sequence[int]) -> list[tuple[int]]:
+        """The holder of each column of a table."""
+        return [(holder,) for holder, count in zip(self._holders, counts, strict=True) for _ in range(count)]
+
+    def _table(
+        self,
+        name: str,
+        layout: Columns,
+        own: Mapping[str, np.ndarray],
+        groups: Sequence[Held],
+        counts: Sequence[int],
+        wide: bool,
+        check: Callable[[], None],
+    ) -> tuple[Words, int]:
+        """Shares of the noise-free table, made anew only if someone's data changed."""
+        held = [j for j, holder in enumerate(self._holders) if holder == self._session.rank]
+        key = (tuple((rank, tuple(part.items())) for rank, part in layout.items()), tuple(counts), wide)
+        error: DataError | None = None
+        digest = b""
+        try:
+            check()
+            codes = {j: check_groups(groups[j], counts[j], self._rows) for j in held}
+            digest = _digest([*own.values(), *codes.values()])
+        except DataError as problem:
+            error = problem
+        known = key in self._tables and self._tables[key][0] == digest
+        state = REFUSED if error else KNOWN if known else NEW
+        states = self._session.tell_all("statistic input", state)
+        if error is not None:
+            raise error
+        if REFUSED in states:
+            raise DataError(f"{name}: party {states.index(REFUSED)} refused its own input; nothing was charged")
+        if NEW in states:
+            shares = self._multiply(layout, own, codes, counts, wide)
+            self._tables[key] = (digest, *statistics.lifted(shares))
+        _, table, shift = self._tables[key]
+        return table, shift
+
+    def _multiply(
+        self,
+        layout: Columns,
+        own: Mapping[str, np.ndarray],
+        codes: Mapping[int, np.ndarray],
+        counts: Sequence[int],
+        wide: bool,
+    ) -> np.ndarray:
+        """One product for each holder, all of its attributes at once; columns in order of the attributes."""
+        session = self._session
+        widths = [sum(layout.get(rank, {}).values()) for rank in range(session.parties)]
+        blocks = list(own.values())
+
+        def block(rows: slice) -> np.ndarray:
+            part = [b[rows] for b in blocks]
+            return np.hstack(part) if part else np.zeros((rows.stop - rows.start, 0), np.int64)
+
+        table = np.zeros((sum(widths), sum(counts)), np.int64 if wide else np.int32)
+        cuts = list(pairwise(np.cumsum([0, *counts]).tolist()))
+        with session.measure("group table"):
+            for holder in sorted(set(self._holders)):
+                held = [j for j, rank in enumerate(self._holders) if rank == holder]
+                sizes = [counts[j] for j in held]
+                made = statistics.group_table(
+                    session.party,
+                    self._rows,
+                    widths,
+                    block,
+                    holder,
+                    sum(sizes),
+                    _indicators([codes[j] for j in held], sizes) if session.rank == holder else None,
+                    wide,
+                )
+                table[:, np.concatenate([np.arange(*cuts[j]) for j in held])] = made
+        return table
+
+    def _noise_share(self, event: Event, unit: float, rows: int, holders: Sequence[tuple[int]]) -> Words:
+        """Copies of noise, each of the event's sigma, counted in `unit`s."""
+        return noise.noise_share(self._session.party, self._charger.noise, event.sigma / unit, rows, holders)
+
+    def _open(self, name: str, layout: Columns, words: Words) -> np.ndarray | None:
+        """Each owner's rows to that owner alone; None for a party without any."""
+        found, low = None, 0
+        for rank, own in layout.items():
+            high = low + sum(own.values())
+            if high > low:
+                opened = self._session.open(
+                    self._session.wrap(words[low:high], 0), self._session.declared(_name(name, rank))
+                )
+                found = opened.numpy() if opened is not None else found
+            low = high
+        return found
+
+
+def _name(name: str, rank: int) -> str:
+    return f"{name} for party {rank}"
+
+
+def _indicators(codes: Sequence[np.ndarray], counts: Sequence[int]) -> statistics.Rows:
+    return lambda rows: one_hot(codes, counts, rows)
+
+
+def _digest(arrays: Sequence[np.ndarray]) -> bytes:
+    """Stands for a party's own data, to notice that they changed; never sent."""
+    digest = hashlib.blake2b()
+    for array in arrays:
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.digest()

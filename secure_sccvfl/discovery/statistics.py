@@ -1,0 +1,53 @@
+"""The Statistics seam: noisy, charged statistics of s, in plaintext or in secret."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from secure_sccvfl.data.party import Held
+
+
+class Statistics(Protocol):
+    """What discovery needs: noisy, charged statistics of s, and scores told to all."""
+
+    def group_sums(
+        self,
+        columns: Mapping[str, np.ndarray],
+        groups: Sequence[Held],
+        counts: Sequence[int],
+        name: str,
+        sensitivity: float,
+        widths: Mapping[str, int] | None = None,
+    ) -> tuple[dict[str, np.ndarray], ...]:
+        """Noisy sums over records of each column by group, one result per protected attribute.
+
+        Columns are whole numbers, none negative. Keys are feature names; each result (columns x groups) goes to the
+        owner of that feature alone. All of it is one release; `sensitivity` bounds the l2 norm of what one record
+        adds to all sums, an equal part of its square for each feature and attribute; one that is replaced moves them
+        by sqrt(2) times that. `widths`: public columns of the features of all parties that take part, where they are
+        not the bins of all features.
+        """
+        ...
+
+    def residual_dependence(
+        self, columns: Mapping[str, np.ndarray], groups: Sequence[Held], counts: Sequence[int], name: str
+    ) -> tuple[dict[str, float], ...]:
+        """Noisy HSIC of each feature's kernel features (rows of norm at most 1) with each attribute.
+
+        One number per feature, to its owner alone; all of it is one release (`secure_sccvfl.discovery.hsic`).
+        """
+        ...
+
+    def deviation(self, sensitivity: float) -> float:
+        """Standard deviation of the noise in `group_sums` of this sensitivity, known to all."""
+        ...
+
+    def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
+        """Every party announces these named numbers to all (scores, counts); returns those of all parties.
+
+        Only for what is public or follows from a noisy release; it is declared, not charged.
+        """
+        ...

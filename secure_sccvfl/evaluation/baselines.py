@@ -1,0 +1,201 @@
+"""The sealed method, its ablations, and the simple baselines that every table carries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from secure_sccvfl.attacks.view import TorchLogits
+from secure_sccvfl.data.layout import unit_cuts
+from secure_sccvfl.data.party import Party
+from secure_sccvfl.discovery.roles import Roles
+from secure_sccvfl.evaluation.metrics import Predictor
+from secure_sccvfl.evaluation.prepared import Fitted, Prepared
+from secure_sccvfl.model.encoders import Encoder, PlainEncoder
+from secure_sccvfl.privacy.noise import Budget, GaussianNoise
+from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.trainer import Model, TrainConfig, train
+
+
+def model_predictor(model: Model, parties: tuple[Party, ...]) -> Predictor:
+    """The sealed model as a function of all parties' input space; the harness splits it by party."""
+    cuts = np.cumsum([p.layout.width for p in parties])[:-1]
+
+    def predict(units: np.ndarray) -> np.ndarray:
+        pieces = np.split(units, cuts, axis=1)
+        return model.logits([replace(p, units=u) for p, u in zip(parties, pieces, strict=True)])
+
+    return predict
+
+
+def _sealed(ready: Prepared, config: TrainConfig, roles: Roles | None = None) -> Fitted:
+    engine = PlainEngine(GaussianNoise(ready.budget, ready.seed))
+    model = train(
+        engine, ready.data, ready.split, config, ready.seed, roles=roles or ready.roles, parties=ready.parties
+    )
+    return _of_model(model, ready)
+
+
+def _of_model(model: Model, ready: Prepared) -> Fitted:
+    notes = {"lambda": _known_lambda(model), "temperature": model.temperature}
+    predict = model_predictor(model, ready.parties)
+    return Fitted(predict, sealed_white_box(model, ready.parties), _encodings(model, ready.parties), notes)
+
+
+def _known_lambda(model: Model) -> float:
+    """The harness has the data in the clear, so it chooses nothing in secret."""
+    if model.lam is None:
+        raise ValueError("a baseline was trained with evaluation noisy; the plaintext harness needs exact")
+    return model.lam
+
+
+def sealed_white_box(model: Model, parties: tuple[Party, ...]) -> TorchLogits:
+    """The sealed model in torch, for an attacker who is given everything (plain encoders only)."""
+    width = sum(model.encoders[p.rank].columns for p in parties)
+    # Logits are affine in the encoding: n + 1 evaluations of the engine give the head back.
+    cuts = np.cumsum([model.encoders[p.rank].columns for p in parties])[:-1]
+    probe = np.split(np.vstack([np.zeros(width), np.eye(width)]), cuts, axis=1)
+    values = model.engine.logits(model.head, {p.rank: b for p, b in zip(parties, probe, strict=True)})
+    weight, bias = (values[1:] - values[0]) / model.temperature, values[0] / model.temperature
+    return affine_white_box(weight, bias, model.encoders, parties)
+
+
+def affine_white_box(
+    weight: np.ndarray, bias: np.ndarray, encoders: Mapping[int, Encoder], parties: tuple[Party, ...]
+) -> TorchLogits:
+    """A head on plain encoders in torch, as a function of all parties' input space."""
+    head, offset = torch.tensor(weight), torch.tensor(bias)
+    means = []
+    for party in parties:
+        encoder = encoders[party.rank]
+        if not isinstance(encoder, PlainEncoder):
+            raise TypeError(f"no white box for encoder {type(encoder).__name__}")
+        means.append(encoder.mean)
+    mean = torch.tensor(np.concatenate(means))
+
+    def logits(x: torch.Tensor) -> torch.Tensor:
+        columns, at = [], 0
+        for party in parties:
+            for block in party.layout.blocks:
+                part = x[:, at + block.start : at + block.stop]
+                if not block.one_hot:
+                    edges = torch.tensor(unit_cuts(block.feature))
+                    steps = ((part[:, :1] - edges[:-1]) / edges.diff()).clamp(0.0, 1.0)
+                    part = torch.cat([steps, part[:, 1:]], dim=1)
+                columns.append(part)
+            at += party.layout.width
+        return (torch.cat(columns, dim=1) - mean) @ head + offset
+
+    return logits
+
+
+def _encodings(model: Model, parties: tuple[Party, ...]) -> Callable[[np.ndarray], np.ndarray]:
+    cuts = np.cumsum([p.layout.width for p in parties])[:-1]
+
+    def fused(units: np.ndarray) -> np.ndarray:
+        pieces = np.split(units, cuts, axis=1)
+        return np.hstack([model.encoders[p.rank](u) for p, u in zip(parties, pieces, strict=True)])
+
+    return fused
+
+
+def scc(ready: Prepared) -> Fitted:
+    """SCC-VFL with the defaults."""
+    return _of_model(ready.model, ready)
+
+
+def erm(ready: Prepared) -> Fitted:
+    """The same encoders and head, lambda = 0 and no guard."""
+    return _sealed(ready, replace(ready.config, lambdas=(0.0,)))
+
+
+def _without_m(ready: Prepared, config: TrainConfig, roles: Roles) -> Fitted:
+    """Train on columns with the mediators blanked, and blank them in every record that is scored."""
+    keep = np.ones(ready.units.shape[1])
+    keep[ready.columns(ready.roles.named("M"))] = 0.0
+    parties, at = [], 0
+    for p in ready.parties:
+        parties.append(replace(p, units=p.units * keep[at : at + p.layout.width]))
+        at += p.layout.width
+    fitted = _sealed(replace(ready, parties=tuple(parties)), config, roles)
+    mask = torch.tensor(keep)
+    return Fitted(lambda units: fitted.predict(units * keep), lambda x: fitted.white_box(x * mask))
+
+
+def drop_m(ready: Prepared) -> Fitted:
+    """ERM without the mediators: the trivial way to flip nothing."""
+    return _without_m(ready, replace(ready.config, lambdas=(0.0,)), ready.roles)
+
+
+def drop_m_guard(ready: Prepared) -> Fitted:
+    """The same with the proxies guarded as in the default run: what remains when consistency is trivial."""
+    roles = ready.roles.with_role("N", ready.roles.named("M"))
+    return _without_m(ready, replace(ready.config, lambdas=(_known_lambda(ready.model),)), roles)
+
+
+def _linear(weight: np.ndarray, bias: np.ndarray) -> Fitted:
+    w, b = torch.tensor(weight), torch.tensor(bias)
+    return Fitted(lambda units: units @ weight + bias, lambda x: x @ w + b)
+
+
+def logistic(ready: Prepared) -> Fitted:
+    """Logistic regression on pooled one-hot columns (ridge regression when the label is a number)."""
+    rows = ready.split.train
+    units, label = ready.units[rows], ready.data.label.values[rows]
+    if ready.data.task == "regression":
+        x = np.hstack([units, np.ones((len(units), 1))])
+        weight = np.linalg.solve(x.T @ x + np.eye(x.shape[1]), x.T @ label)
+        return _linear(weight[:-1, None], weight[-1:])
+    model = LogisticRegression(max_iter=3000).fit(units, label)
+    return _linear(model.coef_.T, model.intercept_)
+
+
+def majority(ready: Prepared) -> Fitted:
+    """The most frequent class (or the mean) of the training part."""
+    label, width = ready.data.label.values[ready.split.train], ready.units.shape[1]
+    if ready.data.task == "regression":
+        return _linear(np.zeros((width, 1)), np.array([label.mean()]))
+    rates = np.clip(np.bincount(label, minlength=len(ready.data.label.classes)) / len(label), 1e-6, None)
+    bias = np.log(rates[1:] / rates[:1]) if ready.data.task == "binary" else np.log(rates)
+    return _linear(np.zeros((width, len(bias))), bias)
+
+
+def no_masks(ready: Prepared) -> Fitted:
+    """Ablation: every feature is a mediator."""
+    return _sealed(ready, ready.config, Roles(dict.fromkeys(ready.roles.of, "M")))
+
+
+def no_guard(ready: Prepared) -> Fitted:
+    """Ablation: proxies are not guarded."""
+    return _sealed(ready, replace(ready.config, guard=0.0))
+
+
+def moments(ready: Prepared) -> Fitted:
+    """The `moments` generator instead of `quantile`."""
+    return _sealed(ready, replace(ready.config, generator=replace(ready.config.generator, kind="moments")))
+
+
+def cvae(ready: Prepared) -> Fitted:
+    """The `cvae` generator (trained on pseudo groups) instead of `quantile`."""
+    return _sealed(ready, replace(ready.config, generator=replace(ready.config.generator, kind="cvae")))
+
+
+def l1(ready: Prepared) -> Fitted:
+    """L1 consistency instead of squared: another unit, so another grid and ten times the guard."""
+    config = replace(ready.config, consistency="l1", lambdas=(0.3, 0.6, 1.2, 2.4, 4.8))
+    return _sealed(ready, replace(config, guard=10 * ready.config.guard))
+
+
+def of_config(config: TrainConfig, budget: Budget | None = None) -> Callable[[Prepared], Fitted]:
+    """The sealed method with other settings, its own discovery included; judged on the default's roles."""
+
+    def fit(ready: Prepared) -> Fitted:
+        noise = GaussianNoise(ready.budget if budget is None else budget, ready.seed)
+        model = train(PlainEngine(noise), ready.data, ready.split, config, ready.seed, parties=ready.parties)
+        return _of_model(model, ready)
+
+    return fit

@@ -1,0 +1,140 @@
+"""Single records before and after a counterfactual edit, with the secure model's decision for both.
+
+For public benchmark data alone: the harness, which sees the pooled records anyway, draws test records at
+random with the edit that the optimal-transport judge made (each takes the mediators of a real record of the
+other group), and writes both versions to a file that a secure `predict` session scores. What is opened is the
+calibrated logit of these records, to the holder of the label. A consortium has no such file and no such page.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from secure_sccvfl.data.dataset import Dataset
+from secure_sccvfl.data.features import Feature
+from secure_sccvfl.data.layout import Block, Layout
+from secure_sccvfl.data.randomness import stream
+from secure_sccvfl.evaluation.judges import Verdict
+
+DRAWN = 24
+SHOWN = 4
+BEFORE, AFTER = "before", "after"
+Cells = dict[str, str]
+
+
+def cells(features: Sequence[Feature], values: np.ndarray) -> Cells:
+    """A record as the text of a CSV file, by the public dictionary."""
+    out = {}
+    for feature, value in zip(features, values, strict=True):
+        if np.isnan(value):
+            out[feature.name] = ""
+        else:
+            out[feature.name] = feature.categories[int(value)] if feature.kind == "category" else f"{value:.10g}"
+    return out
+
+
+def decoded(block: Block, units: np.ndarray) -> float:
+    """A value of one feature back from input space; a code becomes the middle of its public bin."""
+    feature = block.feature
+    if block.one_hot:
+        place = int(units.argmax())
+        if feature.missing and place == feature.bins - 1:
+            return math.nan
+        return float(place) if feature.kind == "category" else float(feature.cuts[place : place + 2].mean())
+    if feature.missing and units[1] > 0.5:
+        return math.nan
+    return float(feature.low + units[0] * (feature.high - feature.low))
+
+
+def draw(data: Dataset, test: np.ndarray, verdict: Verdict, edited: Sequence[str], seed: int) -> list[dict[str, Any]]:
+    """Random test records that the judge changed, each with its likeliest edit, as cells before and after."""
+    layout, first = Layout.of(data.features), data.protected[0]
+    held_out = data.take(test)
+    heaviest: dict[int, int] = {}
+    for copy in np.argsort(-verdict.weight, kind="stable"):
+        heaviest.setdefault(int(verdict.source[copy]), int(copy))
+    found: list[dict[str, Any]] = []
+    for row in stream(seed, "examples").permutation(sorted(heaviest)):
+        copy = heaviest[int(row)]
+        old = held_out.values[row]
+        new = old.copy()
+        for place, block in enumerate(layout.blocks):
+            if block.feature.name in edited:
+                new[place] = decoded(block, verdict.units[copy, block.columns])
+        before, after = cells(data.features, old), cells(data.features, new)
+        if before != after and len(found) < DRAWN:
+            groups = [first.groups[int(code)] for code in (first.codes[test][row], verdict.target[copy])]
+            found.append({"id": str(held_out.ids[row]), "groups": groups, BEFORE: before, AFTER: after})
+    return found
+
+
+def write_records(path: Path, drawn: Sequence[Mapping[str, Any]]) -> None:
+    """The file that `predict` reads: both versions of each record."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, ["id", *drawn[0][BEFORE]])
+        writer.writeheader()
+        for number, record in enumerate(drawn):
+            for when in (BEFORE, AFTER):
+                writer.writerow({"id": f"{number:03d}-{when}", **record[when]})
+
+
+def read_predictions(path: Path) -> dict[str, dict[str, Any]]:
+    """Decision and, for classes, the probability of each, by the id in the file of records."""
+    found: dict[str, dict[str, Any]] = {}
+    with path.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if "prediction" in row:
+                found[row["id"]] = {"decision": float(row["prediction"]), "score": float(row["prediction"])}
+                continue
+            logits = [float(v) for k, v in row.items() if k.startswith("logit ")]
+            found[row["id"]] = {"decision": row["decision"], "score": _top(logits)}
+    return found
+
+
+def _top(logits: Sequence[float]) -> float:
+    """Two classes: the probability of the second. More: that of the chosen one."""
+    if len(logits) == 1:
+        return 1 / (1 + math.exp(-logits[0]))
+    powers = np.exp(np.array(logits) - max(logits))
+    return float(powers.max() / powers.sum())
+
+
+def choose(drawn: Sequence[Mapping[str, Any]], predictions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """A few to show, and why each: flips, the largest change, the one in the middle, the smallest."""
+    scored = []
+    for number, record in enumerate(drawn):
+        old, new = (dict(predictions[f"{number:03d}-{when}"]) for when in (BEFORE, AFTER))
+        moved = [
+            {"feature": name, "from": value, "to": record[AFTER][name]}
+            for name, value in record[BEFORE].items()
+            if value != record[AFTER][name]
+        ]
+        change = abs(new["score"] - old["score"])
+        flipped = isinstance(old["decision"], str) and old["decision"] != new["decision"]
+        scored.append(
+            {**{k: record[k] for k in ("id", "groups")}, BEFORE: old, AFTER: new, "moved": moved}
+            | {"change": change, "flipped": flipped}
+        )
+    by_change = sorted(scored, key=lambda e: -e["change"])
+    picked: dict[str, dict[str, Any]] = {}
+    named = [
+        *((e, "the decision flips") for e in by_change if e["flipped"]),
+        (by_change[0], "the largest change"),
+        (by_change[len(by_change) // 2], "a typical one"),
+        (by_change[-1], "the smallest change"),
+    ]
+    for example, why in named:
+        if len(picked) < SHOWN:
+            picked.setdefault(example["id"], {**example, "why": why})
+    return {
+        "drawn": len(drawn),
+        "flipped": sum(e["flipped"] for e in scored),
+        "scores": [[e[when]["score"] for when in (BEFORE, AFTER)] for e in scored],
+        "shown": list(picked.values()),
+    }

@@ -1,0 +1,297 @@
+"""Experiments as data: one seed gives scores, many seeds give rows with intervals.
+
+A seed's result depends on (experiment, data set, split, seed) only, so seeds can run anywhere and a
+finished one is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from scipy import stats
+from threadpoolctl import threadpool_limits
+
+from secure_sccvfl.attacks.attributes import attribute_inference
+from secure_sccvfl.attacks.labels import example_gradients, from_batch_gradient, from_example_gradients
+from secure_sccvfl.attacks.perturbation import RADII, subspace_pgd
+from secure_sccvfl.attacks.view import Rate, View, WhiteBox
+from secure_sccvfl.data.census import load_any
+from secure_sccvfl.data.checks import examine
+from secure_sccvfl.data.dataset import DataWarning
+from secure_sccvfl.data.randomness import torch_seed
+from secure_sccvfl.data.splits import SplitKind, make_split
+from secure_sccvfl.evaluation.baselines import of_config
+from secure_sccvfl.evaluation.judges import JUDGES, Verdict, judge
+from secure_sccvfl.evaluation.methods import ABLATIONS, METHODS
+from secure_sccvfl.evaluation.metrics import Scored, edit_quality, evaluate, group_table, stability
+from secure_sccvfl.evaluation.networks import TrainedNetwork
+from secure_sccvfl.evaluation.prepared import Fitted, Prepared, cycle_error, own_rows, prepare
+from secure_sccvfl.privacy.noise import Budget
+from secure_sccvfl.training.trainer import TrainConfig
+
+Experiment = Literal["main", "ablation", "attacks", "sensitivity", "folktables", "runtime"]
+EXPERIMENTS: tuple[Experiment, ...] = ("main", "ablation", "attacks", "sensitivity", "folktables", "runtime")
+ATTACKED = ("erm", "adv_nomask", "uniform_cf", "policy_blind", "server_consistency_repaired", "paper", "scc")
+LARGE = ("majority", "logreg", "drop_m", "drop_m_guard", "erm", "scc")
+LABEL_ROWS = 256
+Method = Callable[[Prepared], Fitted]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One seed of one experiment."""
+
+    experiment: Experiment
+    dataset: str
+    split: SplitKind
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.experiment not in EXPERIMENTS:
+            raise ValueError(f"unknown experiment {self.experiment!r}; use one of {EXPERIMENTS}")
+        if self.split not in ("iid", "shift"):
+            raise ValueError(f"unknown split {self.split!r}; use iid or shift")
+
+    @property
+    def key(self) -> str:
+        """Name of the finished seed's file; changes with the defaults, so old results are not mixed in."""
+        settings = f"{TrainConfig()}{Budget()}".encode()
+        digest = hashlib.sha256(settings).hexdigest()[:8]
+        where = hashlib.sha256(self.dataset.encode()).hexdigest()[:4]
+        return f"{self.experiment}-{short_name(self.dataset)}-{where}-{self.split}-{digest}-{self.seed}"
+
+
+def _sweep() -> dict[str, Method]:
+    """One setting changed at a time; every other default kept."""
+    base = TrainConfig()
+    sweeps: dict[str, TrainConfig] = {}
+    for lam in (0.0, 1.0, 4.0, 16.0, 64.0, 256.0):
+        sweeps[f"lambda={lam:g}"] = replace(base, lambdas=(lam,))
+    for rho in (0.15, 0.25, 0.33, 0.45, 0.60):
+        sweeps[f"rho_m={rho:g}"] = replace(base, discovery=replace(base.discovery, rho_m=rho))
+    for keep in (0.0, 0.25, 0.5, 1.0):
+        sweeps[f"thinning={keep:g}"] = replace(base, generator=replace(base.generator, thinning=keep))
+    for scale in (0.2, 0.5, 1.0):
+        sweeps[f"edit_scale={scale:g}"] = replace(base, generator=replace(base.generator, scale=scale))
+    for guard in (0.0, 0.05, 0.2, 1.0):
+        sweeps[f"guard={guard:g}"] = replace(base, guard=guard)
+    for target in (0.005, 0.015, 0.05):
+        sweeps[f"gap_target={target:g}"] = replace(base, gap_target=target)
+    methods: dict[str, Method] = {name: of_config(config) for name, config in sweeps.items()}
+    for epsilon in (1.0, 2.0, 4.0, 8.0):
+        methods[f"epsilon={epsilon:g}"] = of_config(base, Budget(epsilon=epsilon))
+    return methods
+
+
+def methods_of(experiment: Experiment) -> Mapping[str, Method]:
+    """Which methods an experiment runs."""
+    if experiment == "ablation":
+        return ABLATIONS
+    if experiment == "sensitivity":
+        return _sweep()
+    if experiment == "attacks":
+        return {name: METHODS[name] for name in ATTACKED}
+    if experiment == "folktables":
+        return {name: METHODS[name] for name in LARGE}
+    return METHODS
+
+
+def attack_scores(ready: Prepared, fitted: Fitted, experiment: Experiment) -> list[Scored]:
+    """PGD and AIA on the held-out part; all radii and the fused view in `attacks` only."""
+    split, codes, units = ready.split, ready.data.protected[0].codes, ready.units
+    seed = torch_seed(ready.seed, "attack")
+    scored = []
+    target = WhiteBox("white box", fitted.white_box, units[split.test], ready.columns(ready.roles.named("M")))
+    if ready.data.task != "regression":
+        for radius in RADII if experiment == "attacks" else RADII[-1:]:
+            rate = subspace_pgd(target, radius).rate
+            scored.append(Scored(None, f"pgd_sr_{radius:.2f}", rate))
+            if radius == RADII[-1]:
+                scored.append(Scored(None, "pgd_sr", rate))
+    views = {"aia_logits": fitted.predict}
+    if experiment == "attacks" and fitted.fused is not None:
+        views["aia_z"] = fitted.fused
+    for name, show in views.items():
+        seen, other = show(units[split.train]), show(units[split.test])
+        view = View(name, (seen, codes[split.train]), (other, codes[split.test]))
+        scored += [Scored(None, f"{name}_{r.attack}", r.rate) for r in attribute_inference(view, seed)]
+    scored.append(Scored(None, "aia_chance", 1 / len(np.unique(codes[split.test]))))
+    if experiment == "attacks" and ready.data.task == "binary" and isinstance(fitted.predict, TrainedNetwork):
+        rates = label_rates(ready, fitted.predict)
+        scored += [Scored(None, r.attack.replace("-", "_"), r.rate) for r in rates]
+        scored.append(Scored(None, "labels_chance", rates[0].chance))
+    return scored
+
+
+def label_rates(ready: Prepared, net: TrainedNetwork) -> list[Rate]:
+    """What each kind of returned gradient tells the largest party about the labels."""
+    rows = ready.split.train[:LABEL_ROWS]
+    units, label = ready.units[rows], ready.data.label.values[rows]
+    party = int(np.argmax(ready.widths))
+    exact = from_example_gradients(example_gradients(net, units, label, party), label)
+    return [
+        exact,
+        from_batch_gradient(net, units, label, party),
+        from_batch_gradient(net, units, label, party, noise=1.0, seed=ready.seed),
+    ]
+
+
+def run_job(job: Job) -> dict[str, Any]:
+    """Everything about one seed, as plain data. One thread: seeds are what runs in parallel."""
+    torch.set_num_threads(1)
+    with threadpool_limits(1):
+        return _run(job)
+
+
+@dataclass(frozen=True)
+class Court:
+    """What all methods of a seed are judged with: held-out rows, judges, and the first judge for other s."""
+
+    units: np.ndarray
+    label: np.ndarray
+    codes: np.ndarray
+    verdicts: Mapping[str, Verdict]
+    proxies: Verdict | None
+    others: Mapping[str, Verdict]
+
+    def score(self, ready: Prepared, fitted: Fitted) -> list[Scored]:
+        verdicts = dict(self.verdicts)
+        if fitted.own is not None and "own" in verdicts:
+            verdicts["own"] = replace(verdicts["own"], units=fitted.own(ready.split.test))
+        task = ready.data.task
+        scored = evaluate(fitted.predict, self.units, self.label, self.codes, task, verdicts, self.proxies)
+        for name, verdict in self.others.items():
+            for s in stability(fitted.predict, self.units, verdict, task, verdict.judge):
+                scored.append(replace(s, metric=f"{s.metric}_{name}"))
+        return scored
+
+
+def convene(ready: Prepared) -> Court:
+    """Fit the judges of one seed on its held-out part."""
+    data, split, seed = ready.data, ready.split, ready.seed
+    held_out, used = data.take(split.test), data.ids[np.concatenate([split.train, split.validation])]
+    edited, proxies = ready.roles.named("M"), ready.roles.named("P")
+    verdicts: dict[str, Verdict] = {}
+    others: dict[str, Verdict] = {}
+    if edited:
+        verdicts.update({kind: judge(kind, held_out, used, edited, seed) for kind in JUDGES})
+        units, target = own_rows(ready)
+        verdicts["own"] = Verdict("own", np.arange(len(units)), units, np.ones(len(units)), target)
+        for at, attribute in enumerate(data.protected[1:], start=1):
+            others[attribute.name] = judge("ot", held_out, used, edited, seed, at)
+    proxy = judge("ot", held_out, used, proxies, seed) if proxies else None
+    codes = held_out.protected[0].codes
+    return Court(ready.units[split.test], held_out.label.values, codes, verdicts, proxy, others)
+
+
+def _edit_scores(ready: Prepared, court: Court) -> list[dict[str, Any]]:
+    rows, columns = ready.split.train, ready.columns(ready.roles.named("M"))
+    known = ready.data.protected[0].codes[rows]
+    scores = []
+    for name, verdict in court.verdicts.items():
+        quality = edit_quality(ready.units[rows], known, court.units, court.codes, verdict, columns)
+        if name == "own":
+            quality["edit_cycle_error"] = cycle_error(ready)
+        scores += [{"method": "(edits)", "judge": name, "metric": k, "value": v} for k, v in quality.items()]
+    return scores
+
+
+def _run(job: Job) -> dict[str, Any]:
+    started = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        data = load_any(job.dataset)
+        report = examine(data)
+    clock = time.perf_counter()
+    ready = prepare(data, make_split(data, job.split, job.seed), job.seed)
+    default_seconds = time.perf_counter() - clock
+    court = convene(ready)
+    scores = _edit_scores(ready, court)
+    groups: dict[str, Any] = {}
+    for name, method in methods_of(job.experiment).items():
+        clock = time.perf_counter()
+        fitted = method(ready)
+        seconds = default_seconds if name == "scc" else time.perf_counter() - clock
+        scored = court.score(ready, fitted)
+        if job.experiment in ("main", "attacks"):
+            scored += attack_scores(ready, fitted, job.experiment)
+        scored.append(Scored(None, "seconds", seconds))
+        scored += [Scored(None, k, v) for k, v in (fitted.notes or {}).items()]
+        scores += [{"method": name, **asdict(s)} for s in scored]
+        if data.task != "regression":
+            groups[name] = group_table(fitted.predict(court.units), court.label, court.codes, data.task)
+    return {
+        "job": asdict(job),
+        "data": {**asdict(report), "repeated": report.repeated},
+        "roles": dict(ready.roles.of),
+        "log": list(ready.model.finding.log),
+        "budget": [asdict(c) for c in ready.charges],
+        "groups": groups,
+        "scores": scores,
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def interval(values: np.ndarray, bounded: bool) -> tuple[float, float, float]:
+    """Mean and 95 % t-interval over seeds. Nothing reported is negative, and rates stay below 1."""
+    mean = float(values.mean())
+    if len(values) < 2:
+        return mean, mean, mean
+    half = float(stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+    high = mean + half
+    return mean, max(mean - half, 0.0), min(high, 1.0) if bounded else high
+
+
+RATES = ("acc", "fr", "positive_rate", "dp_gap", "eo_gap", "pgd", "aia", "labels")
+
+
+def short_name(dataset: str) -> str:
+    """A data set without its path: `acs-income:dir/file.csv` is acs-income, `dir/loans.toml` is loans."""
+    for mark in (":", "@"):
+        if dataset.startswith("acs-") and mark in dataset:
+            return dataset.split(mark)[0]
+    return Path(dataset).stem
+
+
+def summarise(finished: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows over seeds. `aia_logits` and `aia_z` are the attacker that is strongest on average."""
+    values: dict[tuple[str, str, str, str | None, str], dict[int, float]] = defaultdict(dict)
+    for result in finished:
+        job = result["job"]
+        for s in result["scores"]:
+            if s["value"] is not None and np.isfinite(s["value"]):
+                key = (short_name(job["dataset"]), job["split"], s["method"], s["judge"], s["metric"])
+                values[key][job["seed"]] = s["value"]
+    rows: list[dict[str, Any]] = []
+    for (dataset, split, method, by, metric), seeds in values.items():
+        mean, low, high = interval(np.array(list(seeds.values())), metric.startswith(RATES))
+        rows.append(
+            {
+                "dataset": dataset,
+                "split": split,
+                "method": method,
+                "judge": by,
+                "metric": metric,
+                "mean": mean,
+                "low": low,
+                "high": high,
+                "seeds": len(seeds),
+            }
+        )
+    best: dict[tuple[str, str, str, str], dict[str, Any]] = {}
+    for row in rows:
+        for view in ("aia_logits", "aia_z"):
+            if row["metric"].startswith(view + "_"):
+                where = (row["dataset"], row["split"], row["method"], view)
+                if where not in best or row["mean"] > best[where]["mean"]:
+                    best[where] = {**row, "metric": view, "attacker": row["metric"].removeprefix(view + "_")}
+    return rows + list(best.values())

@@ -1,0 +1,76 @@
+"""What a harness adds to a secure run on public benchmark data: common judges and simple baselines.
+
+It sees the pooled data, which a consortium never does. It makes the edited test records of judges that
+training never saw and hands each party its columns of them, and trains the baselines that every table
+carries, in plaintext, with the roles that the secure run found.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from secure_sccvfl.data.dataset import Dataset
+from secure_sccvfl.data.party import make_parties
+from secure_sccvfl.data.splits import Split
+from secure_sccvfl.discovery.roles import Roles
+from secure_sccvfl.evaluation.baselines import drop_m, erm, logistic, majority, scc
+from secure_sccvfl.evaluation.judges import JUDGES, JudgeError, Verdict, judge
+from secure_sccvfl.evaluation.metrics import evaluate
+from secure_sccvfl.evaluation.prepared import Prepared
+from secure_sccvfl.privacy.noise import Budget, GaussianNoise
+from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.trainer import TrainConfig, train
+
+BASELINES = {"majority": majority, "logistic": logistic, "drop_m": drop_m, "erm": erm, "plaintext_scc": scc}
+
+
+def make_verdicts(data: Dataset, split: Split, roles: Roles, seed: int) -> dict[str, Verdict]:
+    """Edited test records of every common judge; none when there is nothing to edit."""
+    used = data.ids[np.concatenate([split.train, split.validation])]
+    try:
+        return {kind: judge(kind, data.take(split.test), used, roles.named("M"), seed) for kind in JUDGES}
+    except JudgeError:
+        return {}
+
+
+def hand_out(data: Dataset, verdicts: dict[str, Verdict], folder: Path) -> None:
+    """Write each party's columns of the edited records into its folder of a run."""
+    parties = make_parties(data)
+    cuts = np.cumsum([p.layout.width for p in parties])[:-1]
+    for kind, verdict in verdicts.items():
+        for party, units in zip(parties, np.split(verdict.units, cuts, axis=1), strict=True):
+            path = folder / f"party-{party.rank}" / f"judge-{kind}.npz"
+            np.savez(path, units=units, source=verdict.source, weight=verdict.weight)
+
+
+def baselines(
+    data: Dataset,
+    split: Split,
+    roles: Roles,
+    verdicts: dict[str, Verdict],
+    config: TrainConfig,
+    budget: Budget,
+    seed: int,
+) -> dict[str, dict[str, float]]:
+    """Metrics of each baseline on the same test part, judges and roles."""
+    parties = make_parties(data)
+    model = train(PlainEngine(GaussianNoise(budget, seed)), data, split, config, seed, roles=roles, parties=parties)
+    ready = Prepared(data, split, parties, seed, budget, config, model, ())
+    held_out = data.take(split.test)
+    found: dict[str, dict[str, float]] = {}
+    for name, method in BASELINES.items():
+        if name == "drop_m" and not roles.named("M"):
+            continue
+        scored: list[Any] = evaluate(
+            method(ready).predict,
+            ready.units[split.test],
+            held_out.label.values,
+            held_out.protected[0].codes,
+            data.task,
+            verdicts,
+        )
+        found[name] = {s.metric if s.judge is None else f"{s.metric}_{s.judge}": s.value for s in scored}
+    return found

@@ -1,0 +1,59 @@
+"""Names of the methods in the tables, each a function from a prepared seed to a fitted predictor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from secure_sccvfl.evaluation.baselines import (
+    cvae,
+    drop_m,
+    drop_m_guard,
+    erm,
+    l1,
+    logistic,
+    majority,
+    moments,
+    no_guard,
+    no_masks,
+    scc,
+)
+from secure_sccvfl.evaluation.network_baselines import (
+    adv_nomask,
+    network_erm,
+    paper,
+    policy_blind,
+    scc_split,
+    server_consistency,
+    server_consistency_repaired,
+    uniform_cf,
+)
+from secure_sccvfl.evaluation.prepared import Fitted, Prepared
+
+METHODS: Mapping[str, Callable[[Prepared], Fitted]] = {
+    "majority": majority,
+    "logreg": logistic,
+    "drop_m": drop_m,
+    "drop_m_guard": drop_m_guard,
+    "erm": erm,
+    "erm_network": network_erm,
+    "adv_nomask": adv_nomask,
+    "uniform_cf": uniform_cf,
+    "policy_blind": policy_blind,
+    "server_consistency": server_consistency,
+    "server_consistency_repaired": server_consistency_repaired,
+    "paper": paper,
+    "scc_split": scc_split,
+    "scc": scc,
+}
+ABLATIONS: Mapping[str, Callable[[Prepared], Fitted]] = {
+    "scc": scc,
+    "no_masks": no_masks,
+    "no_generator": server_consistency_repaired,
+    "no_consistency": erm,
+    "no_guard": no_guard,
+    "moments": moments,
+    "cvae": cvae,
+    "l1": l1,
+    "drop_m": drop_m,
+    "drop_m_guard": drop_m_guard,
+}

@@ -1,0 +1,159 @@
+"""What a predictor is worth: utility, counterfactual stability under a judge, group gaps, edit quality."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.evaluation.judges import Verdict
+from secure_sccvfl.metrics.group_rates import DENOMINATORS, MIN_GROUP, gaps_of
+from secure_sccvfl.model.cvae import mmd
+from secure_sccvfl.training.plain import decisions, log_loss
+
+# Input space of all parties side by side, in party order, to logits.
+Predictor = Callable[[np.ndarray], np.ndarray]
+EDIT_AUC_GATE = 0.65
+EDIT_MMD_GATE = 0.70
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One number of one method on one seed; `judge` is None where none is involved."""
+
+    judge: str | None
+    metric: str
+    value: float
+
+
+def utility(logits: np.ndarray, label: np.ndarray, task: Task) -> list[Scored]:
+    """Accuracy and log loss, or root-mean-square error as a share of the label's public range."""
+    if task == "regression":
+        return [Scored(None, "rmse", float(np.sqrt(log_loss(logits, label, task))))]
+    hit = float((decisions(logits, task) == label).mean())
+    return [Scored(None, "acc", hit), Scored(None, "logloss", log_loss(logits, label, task))]
+
+
+def group_table(logits: np.ndarray, label: np.ndarray, codes: np.ndarray, task: Task) -> list[dict[str, float]]:
+    """Per group: rows, accuracy, positive rate, true and false positive rate (binary)."""
+    chosen = decisions(logits, task)
+    table = []
+    for group in np.unique(codes):
+        rows = codes == group
+        entry = {
+            "group": float(group),
+            "rows": float(rows.sum()),
+            "acc": float((chosen == label)[rows].mean()),
+        }
+        if task == "binary":
+            entry["positive_rate"] = float(chosen[rows].mean())
+            for name, value in (("tpr", 1), ("fpr", 0)):
+                among = rows & (label == value)
+                entry[DENOMINATORS[name]] = float(among.sum())
+                entry[name] = float(chosen[among].mean()) if among.any() else float("nan")
+        table.append(entry)
+    return table
+
+
+def group_gaps(
+    logits: np.ndarray, label: np.ndarray, codes: np.ndarray, task: Task, min_group: int = MIN_GROUP
+) -> list[Scored]:
+    """Largest pairwise demographic-parity gap and largest pairwise gap of TPR or FPR.
+
+    Rates that rest on fewer than `min_group` records take no part, as in secret; a gap of fewer than two is left out.
+    """
+    if task != "binary":
+        return []
+    table = group_table(logits, label, codes, task)
+    known = {name: [row[name] for row in table if row[below] >= min_group] for name, below in DENOMINATORS.items()}
+    widest = {name: max(rates) - min(rates) for name, rates in known.items() if len(rates) > 1}
+    return [
+        Scored(None, "positive_rate", float(decisions(logits, task).mean())),
+        *(Scored(None, name, value) for name, value in gaps_of(widest).items()),
+    ]
+
+
+def stability(predict: Predictor, units: np.ndarray, verdict: Verdict, task: Task, name: str) -> list[Scored]:
+    """SCG (raw and per spread of the logit) and flip rate under edited records."""
+    logits = predict(units)
+    before, after = logits[verdict.source], predict(verdict.units)
+    gap = float(np.average(np.abs(after - before).sum(axis=1), weights=verdict.weight))
+    spread = float(np.sqrt(logits.var(axis=0).sum()))
+    scored = [Scored(name, "scg", gap), Scored(name, "scg_norm", gap / spread if spread > 1e-9 else 0.0)]
+    if task != "regression":
+        flipped = decisions(before, task) != decisions(after, task)
+        scored.append(Scored(name, "fr", float(np.average(flipped, weights=verdict.weight))))
+    return scored
+
+
+def edit_quality(
+    reference: np.ndarray,
+    reference_codes: np.ndarray,
+    units: np.ndarray,
+    codes: np.ndarray,
+    verdict: Verdict,
+    columns: np.ndarray,
+) -> dict[str, float]:
+    """Do edited mediators look like the target group? Gates: AUC >= .65, MMD ratio <= .7.
+
+    A classifier of s on real mediators scores edited records against their target group; the MMD ratio is
+    the distance of edited records to the target group over that of unedited ones.
+    """
+    if not len(columns):
+        return {}
+    model = LogisticRegression(max_iter=2000, class_weight="balanced").fit(reference[:, columns], reference_codes)
+    classes = list(model.classes_)
+    edited = model.predict_proba(verdict.units[:, columns])
+    plain = model.predict_proba(units[verdict.source][:, columns])
+    aucs, base = [], []
+    for group in np.unique(verdict.target):
+        truth = verdict.target == group
+        if group not in classes or truth.all():
+            continue
+        at = classes.index(group)
+        aucs.append(roc_auc_score(truth, edited[:, at], sample_weight=verdict.weight))
+        base.append(roc_auc_score(truth, plain[:, at], sample_weight=verdict.weight))
+    ratios = []
+    for group in np.unique(verdict.target):
+        rows = np.flatnonzero(verdict.target == group)[:500]
+        real = np.flatnonzero(codes == group)[:500]
+        if len(rows) < 5 or len(real) < 5:
+            continue
+        a, b, c = (
+            torch.tensor(v[:, columns]) for v in (verdict.units[rows], units[verdict.source[rows]], units[real])
+        )
+        ratios.append(float(mmd(a, c)) / max(float(mmd(b, c)), 1e-9))
+    change = np.abs(verdict.units - units[verdict.source])[:, columns].sum(axis=1)
+    return {
+        "edit_auc": float(np.mean(aucs)) if aucs else float("nan"),
+        "edit_auc_unedited": float(np.mean(base)) if base else float("nan"),
+        "edit_mmd_ratio": float(np.mean(ratios)) if ratios else float("nan"),
+        "edit_size": float(np.average(change, weights=verdict.weight)),
+    }
+
+
+def evaluate(
+    predict: Predictor,
+    units: np.ndarray,
+    label: np.ndarray,
+    codes: np.ndarray,
+    task: Task,
+    verdicts: Mapping[str, Verdict],
+    proxies: Verdict | None = None,
+) -> list[Scored]:
+    """All columns of the results table for one predictor on the held-out part."""
+    logits = predict(units)
+    scored = utility(logits, label, task) + group_gaps(logits, label, codes, task)
+    for name, verdict in verdicts.items():
+        scored += stability(predict, units, verdict, task, name)
+    if proxies is not None:
+        only = {s.metric: s.value for s in stability(predict, units, proxies, task, "ot")}
+        scored.append(Scored("ot", "scg_p_only", only["scg"]))
+        if "fr" in only:
+            scored.append(Scored("ot", "fr_p_only", only["fr"]))
+    return scored

@@ -1,0 +1,134 @@
+"""One seed of one data set, ready for any method; and what a fitted method is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from secure_sccvfl.attacks.view import TorchLogits
+from secure_sccvfl.data.dataset import Dataset
+from secure_sccvfl.data.party import Party, make_parties
+from secure_sccvfl.data.splits import Split
+from secure_sccvfl.discovery.roles import PolicyCard, Roles
+from secure_sccvfl.evaluation.metrics import Predictor
+from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator, public_targets
+from secure_sccvfl.privacy.noise import Budget, Charge, GaussianNoise
+from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.trainer import Model, TrainConfig, train
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One seed of one data set, ready for any method: split, parties, the default model and its roles."""
+
+    data: Dataset
+    split: Split
+    parties: tuple[Party, ...]
+    seed: int
+    budget: Budget
+    config: TrainConfig
+    model: Model
+    charges: tuple[Charge, ...]
+
+    @property
+    def roles(self) -> Roles:
+        return self.model.roles
+
+    @property
+    def units(self) -> np.ndarray:
+        return np.hstack([p.units for p in self.parties])
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        return tuple(p.layout.width for p in self.parties)
+
+    def columns(self, names: tuple[str, ...]) -> np.ndarray:
+        """Columns of these features in the input space of all parties."""
+        offsets = np.cumsum([0, *self.widths[:-1]])
+        picked = [p.layout.columns(names) + o for p, o in zip(self.parties, offsets, strict=True)]
+        return np.concatenate(picked).astype(int)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A predictor, its torch twin, its inner representation and own edits where it has them, and notes."""
+
+    predict: Predictor
+    white_box: TorchLogits
+    fused: Callable[[np.ndarray], np.ndarray] | None = None
+    notes: Mapping[str, float] | None = None
+    own: Callable[[np.ndarray], np.ndarray] | None = None
+
+
+def prepare(
+    data: Dataset,
+    split: Split,
+    seed: int,
+    config: TrainConfig | None = None,
+    budget: Budget | None = None,
+    card: PolicyCard | None = None,
+) -> Prepared:
+    """Run the default method; its discovery gives the roles that all methods share."""
+    config = TrainConfig() if config is None else config
+    budget = Budget(releases=config.charged) if budget is None else budget
+    parties = make_parties(data)
+    noise = GaussianNoise(budget, seed)
+    model = train(PlainEngine(noise), data, split, config, seed, card, parties=parties)
+    return Prepared(data, split, parties, seed, budget, config, model, tuple(noise.charges))
+
+
+def edited_rows(
+    ready: Prepared, roles: Roles, config: GeneratorConfig, rows: np.ndarray, draw: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """These rows edited by table generators, the direction chosen by the true s, and their target groups.
+
+    For the harness only: baselines that the paper gives s to, and diagnostics of the default run.
+    """
+    sketch, attribute = ready.model.sketches[0], ready.data.protected[0]
+    codes = attribute.codes[rows]
+    targets = public_targets(len(rows), len(attribute.groups), ready.seed, draw)
+    pieces = []
+    for party in ready.parties:
+        known = party.units[ready.split.train]
+        make = make_generator(party.layout, sketch.tables, sketch.deviation, roles, config, ready.seed, known)
+        pieces.append(_by_true_group(make, party.units[rows], codes, targets, draw))
+    return np.hstack(pieces), targets[np.arange(len(rows)), codes]
+
+
+def _by_true_group(
+    make: Generator, units: np.ndarray, codes: np.ndarray, targets: np.ndarray, draw: int
+) -> np.ndarray:
+    out = units.copy()
+    for source in np.unique(codes):
+        chosen = np.flatnonzero(codes == source)
+        out[chosen] = make(units, int(source), targets[:, source], draw)[chosen]
+    return out
+
+
+def cycle_error(ready: Prepared) -> float:
+    """Edit the test rows to another group and back with the run's generator: what is left, per edit size."""
+    attribute, rows = ready.data.protected[0], ready.split.test
+    sketch = ready.model.sketches[0]
+    config = replace(ready.config.generator, thinning=0.0)
+    codes = attribute.codes[rows]
+    targets = public_targets(len(rows), len(attribute.groups), ready.seed, 0)
+    there = targets[np.arange(len(rows)), codes]
+    back = np.tile(codes[:, None], (1, len(attribute.groups)))
+    moved = left = 0.0
+    for party in ready.parties:
+        known = party.units[ready.split.train]
+        make = make_generator(party.layout, sketch.tables, sketch.deviation, ready.roles, config, ready.seed, known)
+        units = party.units[rows]
+        edited = _by_true_group(make, units, codes, targets, 0)
+        returned = _by_true_group(make, edited, there, back, 1)
+        moved += float(np.abs(edited - units).sum())
+        left += float(np.abs(returned - units).sum())
+    return left / moved if moved > 0 else 0.0
+
+
+def own_rows(ready: Prepared) -> tuple[np.ndarray, np.ndarray]:
+    """Test rows under the run's own generator (tables as released) and their targets: a diagnostic."""
+    config = replace(ready.config.generator, thinning=0.0)
+    return edited_rows(ready, ready.roles, config, ready.split.test, 0)

@@ -1,0 +1,153 @@
+"""Where the processes of a session on this machine come from: forked from one that has imported everything.
+
+Importing torch and CrypTen takes two seconds of CPU in every process, and a whole run starts twelve. Python's own
+fork server imports once and forks. A party is still a process of its own, with its own memory, keys and
+sockets: what it is forked from holds no key and no data and has drawn no random number. Started by hand
+(run_party.py, run_dealer.py), processes import for themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import IO
+
+context = multiprocessing.get_context("forkserver")
+
+_DEATH_SIGNAL, _SET_NAME = 1, 15
+"""Of Linux's prctl."""
+_LONGEST_TEMPORARY = 70
+"""Bytes of a folder in which Python's fork server can still name its socket: Linux allows 107 in all."""
+
+
+class Program:
+    """One of our programs in a process of its own; `poll` and `returncode` as of `subprocess.Popen`."""
+
+    def __init__(
+        self,
+        name: str,
+        program: str,
+        arguments: list[str],
+        log: Path,
+        threads: dict[str, str],
+        listener: socket.socket | None = None,
+        *,
+        follow: bool = False,
+    ) -> None:
+        """Runs `launch.program`; standard error goes to `log`, and with `follow` standard output to `output`."""
+        prepare(threads)
+        reader, writer = socket.socketpair() if follow else (None, None)
+        self.output: IO[str] | None = reader.makefile() if reader is not None else None
+        self._process = context.Process(
+            target=_run,
+            args=(
+                name,
+                program,
+                arguments,
+                log.resolve(),
+                os.getcwd(),
+                {**os.environ, **threads},
+                listener,
+                writer,
+            ),
+        )
+        self._process.start()
+        if reader is not None and writer is not None:
+            reader.close()  # `output` keeps it
+            writer.close()
+
+    @property
+    def pid(self) -> int:
+        return int(self._process.pid or 0)
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Until it has ended, or for so long."""
+        self._process.join(seconds)
+
+
+def prepare(threads: dict[str, str]) -> None:
+    """Start the fork server, once; libraries read their number of threads when they are imported.
+
+    It imports from where this process does. Python alone would let it look in the working folder first, so that a
+    file there would run in every party.
+    """
+    places = os.pathsep.join(place or os.getcwd() for place in sys.path)
+    wanted = {**threads, "PYTHONSAFEPATH": "1", "PYTHONPATH": places}
+    before = {name: os.environ.pop(name, None) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        context.set_forkserver_preload(["secure_sccvfl.local.preloaded"])
+        with _short_temporary_folder():
+            forkserver.ensure_running()
+    finally:
+        for name, value in before.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _short_temporary_folder() -> Iterator[None]:
+    """The socket of the fork server lies in the system's own folder where TMPDIR is too long a name for it."""
+    before = tempfile.tempdir
+    if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TEMPORARY:
+        tempfile.tempdir = "/tmp"
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+
+
+def _run(
+    name: str,
+    program: str,
+    arguments: list[str],
+    log: Path,
+    folder: str,
+    environment: dict[str, str],
+    listener: socket.socket | None,
+    output: socket.socket | None,
+) -> None:
+    """In the new process."""
+    with contextlib.suppress(AttributeError, OSError):
+        library = ctypes.CDLL(None)
+        # What `top` shows: the command line is that of all of them.
+        library.prctl(_SET_NAME, name.encode(), 0, 0, 0)
+        # Without the fork server nobody is told how this process ends, and the launcher takes it for gone.
+        library.prctl(_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    with log.open("a") as errors, open(os.devnull, "w") as nowhere:
+        os.dup2(errors.fileno(), 2)
+        os.dup2((nowhere if output is None else output).fileno(), 1)
+    if output is not None:
+        output.close()
+    if listener is not None:
+        arguments = [*arguments, "--listen-fd", str(listener.detach())]
+    from launch import run_dealer, run_party
+
+    programs = {"run_party": run_party.main, "run_dealer": run_dealer.main}
+    sys.exit(programs[program](arguments))

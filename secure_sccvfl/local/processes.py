@@ -1,0 +1,254 @@
+"""Starting and watching the processes of one session on this machine.
+
+The first process that fails gives the exit code; the others notice that a peer is gone, get a
+few seconds to stop by themselves, and are then ended. Nothing is left behind: no
+process, no port (listening sockets are made here and handed down), no throw-away key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import IO, Any
+
+from launch.console import OK, THREAD_VARIABLES, WRONG_USE
+from protocols.config import SessionConfig
+from protocols.net.certificates import make_certificates
+from protocols.net.rendezvous import listen_anywhere
+from secure_sccvfl.local.forked import Program
+from secure_sccvfl.local.slow_link import SlowLink
+from secure_sccvfl.local.wiretap import Wiretap
+
+_GRACE = 5.0
+_SLOW_GRACE = 20.0  # while nobody has ended yet who says why, but only those who heard of it
+_LAST_GRACE = 2.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass
+class Child:
+    name: str
+    process: Program
+    log: Path
+
+    def last_line(self) -> str:
+        lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+        return lines[-1] if lines else "(no message)"
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a session ended: the exit code to pass on, one line for each process that failed, and the line of the
+    one that is to blame: wrong input if there was any, else the first that failed."""
+
+    code: int
+    cause: str
+    failures: list[str]
+    exit_codes: dict[str, int]
+
+
+class LocalSession:
+    """Dealer and parties of one session, as a context manager."""
+
+    def __init__(
+        self,
+        config: SessionConfig,
+        folder: Path,
+        certs: Path | None = None,
+        on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+        debug: bool = False,
+        transcript: bool = False,
+        delay: float = 0.0,
+    ) -> None:
+        """`transcript`: every process writes down what it sees, and a wire-tap what the network sees.
+
+        `delay`: seconds that a byte is under way between processes, for benchmarks.
+        """
+        self.folder, self._transcript, self._delay = folder, transcript, delay
+        self._between: Wiretap | SlowLink | None = None
+        self.children: list[Child] = []
+        self._debug, self._on_event = debug, on_event
+        self._keys: Path | None = None
+        self._listeners: list[socket.socket] = []
+        self._config, self._certs = config, certs
+        self._threads = str(max(1, (os.cpu_count() or 1) // (len(config.parties) + 1)))
+
+    @staticmethod
+    def addresses(parties: int) -> tuple[list[socket.socket], tuple[str, ...]]:
+        """Free local ports, held open so that nobody else takes them."""
+        made = [listen_anywhere() for _ in range(parties)]
+        return [listener for listener, _ in made], tuple(address for _, address in made)
+
+    def __enter__(self) -> LocalSession:
+        self._previous = {number: signal.signal(number, _interrupt) for number in _SIGNALS}
+        try:
+            self._start()
+        except BaseException:
+            self._clean_up()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._clean_up()
+
+    def _start(self) -> None:
+        parties = len(self._config.parties)
+        self._listeners, addresses = self.addresses(parties)
+        if self._transcript:
+            self._between = Wiretap(addresses, self.folder / "network").__enter__()
+        elif self._delay:
+            self._between = SlowLink(addresses, self._delay)
+        if self._between is not None:
+            addresses = self._between.addresses
+        config = replace(self._config, parties=addresses)
+        if config.transport == "gloo":  # it opens its own ports
+            self._close_listeners()
+        (self.folder / "logs").mkdir(parents=True, exist_ok=True)  # a run that resumes has one
+        session_file = (self.folder / "session.toml").resolve()
+        session_file.write_text(config.to_toml())
+        certs = self._certs
+        if certs is None and config.transport == "tls":
+            self._keys = Path(tempfile.mkdtemp(prefix="sccvfl-"))
+            certs = self._keys / "certs"
+            make_certificates(certs, parties, days=1)
+        common = ["--config", str(session_file)]
+        if certs is not None:
+            common += ["--certs", str(certs)]
+        if self._debug:
+            common.append("--debug")
+        self._launch("dealer", "run_dealer", [*common, *self._recorded("dealer")])
+        for rank in range(parties):
+            own = [
+                *common,
+                "--threads",
+                self._threads,
+                "--rank",
+                str(rank),
+                "--out",
+                str(self.folder / f"party-{rank}"),
+                *self._recorded(f"party-{rank}"),
+            ]
+            if rank == 0:
+                own.append("--progress")
+            listener = self._listeners[rank] if self._listeners else None
+            self._launch(f"party {rank}", "run_party", own, listener)
+        self._close_listeners()
+        threading.Thread(target=self._follow, args=(self.children[1].process.output,), daemon=True).start()
+
+    def _recorded(self, place: str) -> list[str]:
+        return ["--transcript", str(self.folder / place / "transcript")] if self._transcript else []
+
+    def _launch(self, name: str, program: str, arguments: list[str], listener: socket.socket | None = None) -> None:
+        log = self.folder / "logs" / f"{name.replace(' ', '-')}.log"
+        log.touch()
+        threads = dict.fromkeys(THREAD_VARIABLES, self._threads)
+        follow = "--progress" in arguments
+        process = Program(name, program, arguments, log, threads, listener, follow=follow)
+        self.children.append(Child(name, process, log))
+
+    def _follow(self, stream: IO[str] | None) -> None:
+        with contextlib.suppress(ValueError):  # closed here, when a session is ended in the middle
+            for line in stream or ():
+                self._tell(line)
+
+    def _tell(self, line: str) -> None:
+        with contextlib.suppress(ValueError):
+            event = json.loads(line)
+            if event.get("connected"):
+                self._remove_keys()
+            self._on_event(event)
+
+    def wait(self) -> Ending:
+        """Until all have ended; after the first failure no longer than a few seconds."""
+        first: Child | None = None
+        limit, told = float("inf"), False
+        while any(child.process.poll() is None for child in self.children):
+            failed = [child for child in self.children if child.process.poll() not in (None, OK)]
+            if failed and first is None:
+                first, limit = failed[0], time.monotonic() + _SLOW_GRACE
+            if not told and any(": stopped: " not in _failure(child) for child in failed):
+                told, limit = True, time.monotonic() + _GRACE
+            if time.monotonic() > limit:
+                break
+            time.sleep(0.02)
+        self._end_all()
+        failed = [child for child in self.children if child.process.returncode != OK]
+        first = _to_blame(failed, first) if failed else None
+        return Ending(
+            code=_exit_code(first.process.returncode) if first else OK,
+            cause=_failure(first) if first else "",
+            failures=[_failure(child) for child in failed],
+            exit_codes={child.name: _exit_code(child.process.returncode) for child in self.children},
+        )
+
+    def _end_all(self) -> None:
+        alive = [child.process for child in self.children if child.process.poll() is None]
+        for process in alive:
+            process.terminate()
+        end = time.monotonic() + _LAST_GRACE
+        for process in alive:
+            process.wait(max(0.05, end - time.monotonic()))
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+    def _clean_up(self) -> None:
+        self._end_all()
+        for child in self.children:
+            if child.process.output is not None:
+                child.process.output.close()
+        self._close_listeners()
+        if self._between is not None:
+            self._between.close()
+        self._remove_keys()
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners = []
+
+    def _remove_keys(self) -> None:
+        if self._keys is not None:
+            shutil.rmtree(self._keys, ignore_errors=True)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _to_blame(failed: list[Child], first: Child | None) -> Child:
+    """Wrong input before all; else the first that failed, unless it only says that a peer had stopped."""
+    wrong = [child for child in failed if child.process.returncode == WRONG_USE]
+    if first is None or ": stopped: " in _failure(first):
+        own = [
+            child for child in failed if (child.process.returncode or 0) > 0 and ": stopped: " not in _failure(child)
+        ]
+        first = own[0] if own else first or failed[0]
+    return wrong[0] if wrong else first
+
+
+def _exit_code(code: int | None) -> int:
+    return 1 if code is None else code if code >= 0 else 128 - code
+
+
+def _failure(child: Child) -> str:
+    code = child.process.returncode
+    if code is not None and code < 0:
+        return f"{child.name}: ended by {signal.Signals(-code).name}"
+    line = child.last_line()
+    return line if line.startswith(child.name) else f"{child.name}: exit code {code}: {line}"

@@ -1,0 +1,203 @@
+"""A whole secure run on this machine: train in secret, judge, evaluate in secret, report.
+
+The first session trains and leaves each party its part of the model; the second loads these parts and opens
+test metrics. In between, on public benchmark data, the harness makes the judges' edited records, and a third
+session scores a few of them for the page. Last come report.json, the privacy report, the policy card, the page,
+and the run's log with the digests of all of it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from launch.console import OK, screen
+from protocols.config import ConfigError, SessionConfig
+from protocols.errors import ProtocolError
+from secure_sccvfl.local.processes import Ending, LocalSession
+from secure_sccvfl.run.options import RunOptions
+
+Event = Callable[[dict[str, Any]], None]
+
+
+def session_config(folder: Path, job: str, parties: int, options: dict[str, Any], **settings: Any) -> SessionConfig:
+    """A session on this machine; real addresses are chosen when the processes start."""
+    placeholder = tuple(f"127.0.0.1:{rank + 1}" for rank in range(parties))
+    return SessionConfig(parties=placeholder, name=folder.name, job=job, options=options, **settings)
+
+
+def run_job(
+    config: SessionConfig, folder: Path, certs: Path | None, event: Event, debug: bool, transcript: bool = False
+) -> Ending:
+    with LocalSession(config, folder, certs, event, debug, transcript) as session:
+        return session.wait()
+
+
+class WholeRun:
+    """Training, evaluation and report of one run in one folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        config: SessionConfig,
+        certs: Path | None,
+        event: Event,
+        debug: bool,
+        transcript: bool = False,
+    ) -> None:
+        self.folder, self.config, self.certs, self.event, self.debug = folder, config, certs, event, debug
+        self.transcript = transcript
+        self.options = RunOptions.of(config.options)
+        self.parties = len(config.parties)
+        self.options.check(self.parties)
+
+    def train(self) -> Ending:
+        """The first session; a folder with checkpoints is resumed if the options say so."""
+        return run_job(self.config, self.folder, self.certs, self.event, self.debug, self.transcript)
+
+    def finish(self, harness: bool = True) -> dict[str, Any]:
+        """Judges, the second session, baselines and examples, and the report's files; returns the report."""
+        from secure_sccvfl.report.description import describe
+        from secure_sccvfl.report.page import write_page
+        from secure_sccvfl.report.policy_card import card_of_run, write_card
+        from secure_sccvfl.report.results import build, find_warnings, result_of, set_aside
+        from secure_sccvfl.report.run_log import seal
+
+        trained = result_of(self.folder, 0)
+        for session in ("evaluation", "examples"):
+            set_aside(self.folder, session)
+        baselines: dict[str, dict[str, float]] = {}
+        drawn: list[dict[str, Any]] = []
+        if self.options.pooled and harness:
+            baselines, drawn = self._harness(trained)
+        self._must_end_well(self.evaluate())
+        evaluated = result_of(self.folder / "evaluation", 0)
+        words = describe(self.options, self.parties)
+        examples = self._examples(drawn, trained["parties"].index(words["label"]["holder"])) if drawn else None
+        models = {f"party-{rank}": result_of(self.folder, rank)["model"] for rank in range(self.parties)}
+        report = build(self.folder, trained, evaluated, baselines, models, words, examples, self._label_inference())
+        report["warnings"] = find_warnings(report)
+        (self.folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+        self._privacy_report()
+        write_card(self.folder, card_of_run(report, self.options.policy(), datetime.date.today()))
+        write_page(self.folder)
+        facts = {key: report[key] for key in ("run", "dataset", "mask", "lambda")}
+        budget = {k: report["privacy"][k] for k in ("epsilon_rdp", "epsilon_pld", "delta", "cap")}
+        report["seal"] = seal(self.folder, {**facts, "budget": budget, "metrics": report["metrics"]})
+        return report
+
+    @staticmethod
+    def _must_end_well(ending: Ending) -> None:
+        if ending.code != OK:
+            raise ProtocolError(ending.cause)
+
+    def evaluate(self) -> Ending:
+        return self._with_model("evaluate", "evaluation")
+
+    def _with_model(self, job: str, place: str, **more: Any) -> Ending:
+        """A session on the trained model, in a folder of its own."""
+        options = {k: v for k, v in self.config.options.items() if k != "resume"}
+        config = replace(self.config, job=job, options={**options, "model": str(self.folder.resolve()), **more})
+        return run_job(config, self.folder / place, self.certs, self.event, self.debug)
+
+    def _examples(self, drawn: list[dict[str, Any]], receiver: int) -> dict[str, Any]:
+        """Decisions of the secure model for a few public records before and after an edit."""
+        from secure_sccvfl.evaluation.examples import choose, read_predictions, write_records
+
+        place = self.folder / "examples"
+        place.mkdir(exist_ok=True)
+        write_records(place / "records.csv", drawn)
+        self._must_end_well(
+            self._with_model("predict", "examples", records=str((place / "records.csv").resolve()), scores=True)
+        )
+        return choose(drawn, read_predictions(place / f"party-{receiver}" / "predictions.csv"))
+
+    def _harness(self, trained: dict[str, Any]) -> tuple[dict[str, dict[str, float]], list[dict[str, Any]]]:
+        """Judges' edited records to the parties; metrics of the baselines; records to show as examples."""
+        import torch
+
+        from secure_sccvfl.data.party_data import pooled
+        from secure_sccvfl.data.splits import make_split
+        from secure_sccvfl.discovery.roles import Roles
+        from secure_sccvfl.evaluation import harness
+        from secure_sccvfl.evaluation.examples import draw
+
+        torch.set_num_threads(1)  # small networks: more threads are slower
+        self.event({"step": "judges and baselines (plaintext harness)", "number": 0, "total": 1})
+        options = self.options
+        data = pooled(options.dataset, self.parties)
+        split, roles = make_split(data, options.split, options.seed), Roles(trained["roles"])
+        verdicts = harness.make_verdicts(data, split, roles, options.seed)
+        harness.hand_out(data, verdicts, self.folder)
+        drawn = draw(data, split.test, verdicts["ot"], roles.named("M"), options.seed) if verdicts else []
+        budget = options.simulated_budget(self.parties)
+        config, seed = replace(options.train_config(), evaluation="exact"), options.seed
+        return harness.baselines(data, split, roles, verdicts, config, budget, seed), drawn
+
+    def _label_inference(self) -> list[dict[str, Any]]:
+        """What gradients that were shown give away, party by party; empty in sealed mode."""
+        from secure_sccvfl.data.party_data import pooled
+        from secure_sccvfl.data.splits import make_split
+        from secure_sccvfl.modes.gradient_modes import label_inference
+
+        if self.options.mode == "sealed" or not self.options.pooled:
+            return []
+        data = pooled(self.options.dataset, self.parties)
+        label = data.label.values[make_split(data, self.options.split, self.options.seed).train]
+        found = [label_inference(self.folder / f"party-{rank}", label) for rank in range(self.parties)]
+        return [{"party": rank, **asdict(rate)} for rank, rate in enumerate(found) if rate is not None]
+
+    def _privacy_report(self) -> None:
+        from launch import privacy_report
+
+        if privacy_report.main([str(self.folder), "--quiet"]) != OK:
+            raise ConfigError("the parties' ledgers do not agree; see privacy_report")
+
+
+def show_report(report: dict[str, Any], folder: Path) -> None:
+    """The first screen: how good, how stable, at what cost, who learned what."""
+    from rich.table import Table
+    from rich.text import Text
+
+    console = screen()
+    head = f"{report['dataset']}, {report['parties']} parties, mode {report['mode']}, seed {report['seed']}"
+    table = Table(title=head)
+    metrics = [
+        k
+        for k in ("acc", "rmse", "logloss", "fr_ot", "fr_cvae", "fr_own", "scg_ot", "dp_gap")
+        if k in report["metrics"]
+    ]
+    table.add_column("model")
+    for name in metrics:
+        table.add_column(name, justify="right")
+    rows = {"secure run": report["metrics"], **report["baselines"]}
+    for name, row in rows.items():
+        table.add_row(name, *(f"{row[m]:.3f}" if m in row else "" for m in metrics))
+    console.print(table)
+    roles = report["roles"]
+    for role, what in (("M", "edited with s"), ("P", "proxies, guarded"), ("N", "held fixed")):
+        names = sorted(k for k, v in roles.items() if v == role)
+        console.print(f"{role} ({what}): {', '.join(names) or 'none'}")
+    privacy, total = report["privacy"], report["cost"]["total"]
+    console.print(
+        f"privacy of s: epsilon {privacy['epsilon_rdp']:.2f} (Rényi), {privacy['epsilon_pld']:.2f} (tight) of "
+        f"{privacy['cap']:g} at delta {privacy['delta']:g} for a record replaced; "
+        f"in secret: {total['seconds']:.1f} s, {total['rounds']} rounds, {total['bytes'] / 1e6:.1f} MB sent"
+    )
+    told = report["evaluation"]
+    if told.get("kind") == "noisy":
+        first, half = next(iter(report["noise"].items()))
+        console.print(
+            f"test records: figures carry noise ({first} ± {half:.3f}, 95 %); epsilon {told['epsilon_rdp']:.2f} of "
+            f"{told['cap']:g} at delta {told['delta']:g} is spent on them"
+        )
+    elif told:
+        console.print("test records: figures are exact, not private")
+    for warning in report["warnings"]:
+        console.print(Text("note:", "yellow"), warning)
+    console.print(f"the page: {folder / 'report.html'}; everything else is beside it")
+    console.print(f"seal, to be kept by every party: {report['seal']}")

@@ -1,0 +1,99 @@
+"""What the generators do to records, encoded: made by each party alone, for every group a record may be in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from secure_sccvfl.data.party import Blocks, Party
+from secure_sccvfl.discovery.roles import Roles
+from secure_sccvfl.model.encoders import Encoder
+from secure_sccvfl.model.generators import Generator, public_targets
+
+
+class Displacements:
+    """Edits of one part: [draw][hypothesised group] -> encoded displacement per party, made on demand.
+
+    Keeps, per party, the largest mean square of each column over groups: the owner's curvature bound.
+    """
+
+    def __init__(
+        self,
+        parties: Sequence[Party],
+        groups: int,
+        generators: Mapping[int, Generator],
+        encoders: Mapping[int, Encoder],
+        draws: int,
+        seed: int,
+    ) -> None:
+        self.parties, self.groups, self.draws, self.seed = parties, groups, draws, seed
+        self.generators, self.encoders = generators, encoders
+        self.base = {p.rank: encoders[p.rank](p.units) for p in parties}
+        self.energy = {rank: np.zeros(b.shape[1]) for rank, b in self.base.items()}
+
+    def __iter__(self) -> Iterator[Iterator[Blocks]]:
+        for draw in range(self.draws):
+            targets = public_targets(len(self.parties[0].units), self.groups, self.seed, draw)
+            yield self._draw(draw, targets)
+
+    def _draw(self, draw: int, targets: np.ndarray) -> Iterator[Blocks]:
+        for source in range(self.groups):
+            blocks = {}
+            for party in self.parties:
+                generator, encoder = self.generators[party.rank], self.encoders[party.rank]
+                edited = generator(party.units, source, targets[:, source], draw)
+                delta = encoder(edited) - self.base[party.rank]
+                self.energy[party.rank] = np.maximum(self.energy[party.rank], (delta**2).mean(axis=0))
+                blocks[party.rank] = delta
+            yield blocks
+
+
+@dataclass(frozen=True)
+class Validity:
+    """What an edit must not do, and how much it does, per record and group: sums over features (and parties).
+
+    identity: change of features that must stay as they are. support: how far edited values leave the public
+    range. size: change of the mediators.
+    """
+
+    identity: float = 0.0
+    support: float = 0.0
+    size: float = 0.0
+
+    def __add__(self, other: Validity) -> Validity:
+        return Validity(self.identity + other.identity, self.support + other.support, self.size + other.size)
+
+
+def validity(parties: Sequence[Party], generators: Mapping[int, Generator], roles: Roles, groups: int) -> Validity:
+    """Validity terms of these parties' generators, averaged over records and source groups. Party-local."""
+    total = Validity()
+    for party in parties:
+        mine = np.isin(np.arange(party.layout.width), party.layout.columns(roles.named("M")))
+        for source in range(groups):
+            target = np.full(len(party.units), (source + 1) % groups)
+            edited = generators[party.rank](party.units, source, target, 0)
+            moved = np.abs(edited - party.units).mean(axis=0)
+            outside = np.abs(edited - np.clip(edited, 0.0, 1.0)).mean(axis=0)
+            part = (moved[~mine].sum(), outside.sum(), moved[mine].sum())
+            total = total + Validity(*(float(v) / groups for v in part))
+    return total
+
+
+def movement(
+    parties: Sequence[Party], generators: Mapping[int, Generator], roles: Roles, groups: int
+) -> tuple[dict[str, float], dict[str, float]]:
+    """A trial edit of every source group: how far each N or P and each M moved. Party-local."""
+    fixed: dict[str, float] = {}
+    edited: dict[str, float] = {}
+    for party in parties:
+        for source in range(groups):
+            target = np.full(len(party.units), (source + 1) % groups)
+            moved = np.abs(generators[party.rank](party.units, source, target, 0) - party.units)
+            for block in party.layout.blocks:
+                name = block.feature.name
+                far = float(moved[:, block.columns].max())
+                where = edited if roles.of[name] == "M" else fixed
+                where[name] = max(where.get(name, 0.0), far)
+    return fixed, edited

@@ -1,0 +1,107 @@
+"""Local encoders: input space to the columns that the head sees. None of these learns from labels.
+
+`plain` is the default (one-hot categories, piecewise-linear numbers); `random` adds random ReLU features
+and `autoencoder` a locally trained bottleneck, behind the same interface. Each is centred on local means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+
+from secure_sccvfl.data.layout import Block, Layout, unit_cuts
+from secure_sccvfl.data.randomness import stream, torch_seed
+
+EncoderKind = Literal["plain", "random", "autoencoder"]
+
+
+class Encoder(Protocol):
+    """Party step, local: input space (n x width) to encodings (n x columns)."""
+
+    def __call__(self, units: np.ndarray) -> np.ndarray: ...
+
+    @property
+    def columns(self) -> int: ...
+
+
+def _plain_block(block: Block, units: np.ndarray) -> np.ndarray:
+    columns = units[:, block.columns]
+    if block.one_hot:
+        return columns
+    cuts = unit_cuts(block.feature)
+    steps = np.clip((columns[:, :1] - cuts[:-1]) / np.diff(cuts), 0.0, 1.0)
+    return np.hstack([steps, columns[:, 1:]])
+
+
+def plain_encoding(layout: Layout, units: np.ndarray) -> np.ndarray:
+    """One-hot categories and piecewise-linear numbers, not centred."""
+    return np.hstack([_plain_block(b, units) for b in layout.blocks])
+
+
+@dataclass(frozen=True)
+class PlainEncoder:
+    """The default: label-free, linear in categories, piecewise linear in numbers."""
+
+    layout: Layout
+    mean: np.ndarray
+
+    @property
+    def columns(self) -> int:
+        return len(self.mean)
+
+    def __call__(self, units: np.ndarray) -> np.ndarray:
+        return plain_encoding(self.layout, units) - self.mean
+
+
+@dataclass(frozen=True)
+class FeatureEncoder:
+    """Plain columns followed by a fixed ReLU layer (random, or the bottleneck of an autoencoder)."""
+
+    plain: PlainEncoder
+    weight: np.ndarray
+    bias: np.ndarray
+    mean: np.ndarray
+
+    @property
+    def columns(self) -> int:
+        return self.plain.columns + self.weight.shape[1]
+
+    def __call__(self, units: np.ndarray) -> np.ndarray:
+        base = self.plain(units)
+        return np.hstack([base, np.maximum(base @ self.weight + self.bias, 0.0) - self.mean])
+
+
+def _autoencoder(base: np.ndarray, width: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.tensor(base, dtype=torch.float32)
+    down = (torch.randn(x.shape[1], width, generator=generator) / x.shape[1] ** 0.5).requires_grad_()
+    bias = torch.zeros(width, requires_grad=True)
+    up = (torch.randn(width, x.shape[1], generator=generator) / width**0.5).requires_grad_()
+    optimiser = torch.optim.Adam([down, bias, up], lr=0.02)
+    for _ in range(150):
+        optimiser.zero_grad()
+        loss = ((torch.relu(x @ down + bias) @ up - x) ** 2).mean()
+        loss.backward()
+        optimiser.step()
+    return down.detach().double().numpy(), bias.detach().double().numpy()
+
+
+def fit_encoder(layout: Layout, units: np.ndarray, kind: EncoderKind, seed: int, width: int = 16) -> Encoder:
+    """Party step, local: fit an encoder on its own training rows, without labels and without s."""
+    plain = PlainEncoder(layout, plain_encoding(layout, units).mean(axis=0))
+    if kind == "plain":
+        return plain
+    base = plain(units)
+    if kind == "random":
+        rng = stream(seed, "encoder", *layout.names)
+        weight, bias = rng.normal(size=(base.shape[1], width)), rng.normal(size=width)
+    elif kind == "autoencoder":
+        weight, bias = _autoencoder(base, width, torch_seed(seed, "encoder", *layout.names))
+    else:
+        raise ValueError(f"unknown encoder {kind!r}; use plain, random or autoencoder")
+    scale = np.maximum(np.maximum(base @ weight + bias, 0.0).std(axis=0), 1e-6)
+    weight, bias = weight / scale, bias / scale
+    return FeatureEncoder(plain, weight, bias, np.maximum(base @ weight + bias, 0.0).mean(axis=0))

@@ -1,0 +1,112 @@
+"""What a party trains alone in `split` mode: the paper's two-layer encoder, from gradients it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import nn
+
+from protocols.steps.split import ACTIVATION_LIMIT
+
+
+@dataclass(frozen=True)
+class MlpEncoder:
+    """An `Encoder`: standardised inputs, two layers, activations in [0, ACTIVATION_LIMIT]."""
+
+    net: nn.Sequential = field(repr=False)
+    mean: torch.Tensor = field(repr=False)
+    scale: torch.Tensor = field(repr=False)
+    columns: int
+
+    def scaled(self, units: np.ndarray) -> torch.Tensor:
+        return (torch.tensor(units, dtype=torch.float32) - self.mean) / self.scale
+
+    @torch.no_grad()
+    def __call__(self, units: np.ndarray) -> np.ndarray:
+        return self.net(self.scaled(units)).double().numpy()
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it, to be kept on disk."""
+        layers = {name: value.numpy() for name, value in self.net.state_dict().items()}
+        return {"mean": self.mean.numpy(), "scale": self.scale.numpy(), **layers}
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, np.ndarray]) -> MlpEncoder:
+        """From what `arrays` gave."""
+        layers = {name: torch.tensor(value) for name, value in arrays.items() if name not in ("mean", "scale")}
+        hidden, inputs = layers["0.weight"].shape
+        net = _network(inputs, hidden)
+        net.load_state_dict(layers)
+        return cls(net, torch.tensor(arrays["mean"]), torch.tensor(arrays["scale"]), hidden)
+
+
+def _network(inputs: int, hidden: int) -> nn.Sequential:
+    """The ReLU of the paper, with an upper end that keeps every activation inside the ring's bound."""
+    return nn.Sequential(
+        nn.Linear(inputs, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, hidden),
+        nn.Hardtanh(0.0, ACTIVATION_LIMIT),
+    )
+
+
+def make_mlp(units: np.ndarray, hidden: int, seed: int) -> MlpEncoder:
+    """Party step, local: a fresh encoder, standardised on its own training rows."""
+    net, generator = _network(units.shape[1], hidden), torch.Generator().manual_seed(seed)
+    for layer in net:
+        if isinstance(layer, nn.Linear):  # as torch starts them, but not from the generator that all threads share
+            bound = layer.in_features**-0.5
+            nn.init.uniform_(layer.weight, -bound, bound, generator)
+            nn.init.uniform_(layer.bias, -bound, bound, generator)
+    mean = torch.tensor(units.mean(axis=0), dtype=torch.float32)
+    scale = torch.tensor(np.maximum(units.std(axis=0), 0.05), dtype=torch.float32)
+    return MlpEncoder(net, mean, scale, hidden)
+
+
+class LocalTraining:
+    """One party's encoder and optimiser: activations out, gradients in."""
+
+    def __init__(self, encoder: MlpEncoder, rate: float, decay: float) -> None:
+        self.encoder = encoder
+        self._optimiser = torch.optim.AdamW(encoder.net.parameters(), lr=rate, weight_decay=decay)
+        self._made: torch.Tensor | None = None
+
+    def activations(self, units: np.ndarray) -> np.ndarray:
+        """Of the rows of a step; `learn` continues from them."""
+        self._made = self.encoder.net(self.encoder.scaled(units))
+        return self._made.detach().double().numpy()
+
+    def learn(self, gradient: np.ndarray) -> None:
+        """Backpropagate the gradient in these activations and take a step."""
+        if self._made is None:
+            raise RuntimeError("no activations to learn from")
+        self._optimiser.zero_grad()
+        self._made.backward(torch.tensor(gradient, dtype=torch.float32))
+        self._optimiser.step()
+        self._made = None
+
+    def copy(self) -> dict[str, np.ndarray]:
+        """The layers of the encoder as they are now."""
+        return {name: value.numpy().copy() for name, value in self.encoder.net.state_dict().items()}
+
+    def restore(self, kept: Mapping[str, np.ndarray]) -> None:
+        self.encoder.net.load_state_dict({name: torch.tensor(value) for name, value in kept.items()})
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Encoder and optimiser, to be kept on disk."""
+        moments = self._optimiser.state_dict()["state"]
+        made = {f"adam/{n}/{key}": value.numpy().copy() for n, own in moments.items() for key, value in own.items()}
+        return {f"net/{name}": value for name, value in self.copy().items()} | made
+
+    def go_on(self, kept: Mapping[str, np.ndarray]) -> None:
+        """From what `state` gave."""
+        self.restore({name.removeprefix("net/"): v for name, v in kept.items() if name.startswith("net/")})
+        moments: dict[int, dict[str, torch.Tensor]] = {}
+        for name, value in kept.items():
+            if name.startswith("adam/"):
+                _, number, key = name.split("/")
+                moments.setdefault(int(number), {})[key] = torch.tensor(value)
+        self._optimiser.load_state_dict({**self._optimiser.state_dict(), "state": moments})

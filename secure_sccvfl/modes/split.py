@@ -1,0 +1,336 @@
+"""`split` mode: the paper's split learning with head, labels and s in secret. One instance per party process.
+
+Every party trains its own encoder with torch from the gradient in its own activations, which is opened to
+it alone, in every step (protocols/steps/split.py says what that tells: the labels of its training records, and a
+little about s). Steps follow a public schedule: warm-up without consistency, then with it. Whether logits left
+the range of the sigmoid is opened every few steps; nothing stops early. The result is an encoder per party and a
+shared head, which the secure engine evaluates like those of a sealed run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from protocols.dealing.tuples import Request
+from protocols.net.transport import Array
+from protocols.operations import series
+from protocols.operations.arithmetic import divisions, refraction
+from protocols.records.releases import ANY, Release
+from protocols.ring import FRACTION_BITS, Words, encode
+from protocols.session.runtime import words_of
+from protocols.steps import head as secret_head
+from protocols.steps.head import HEAD_BITS, LOGIT_BOUND, Weights
+from protocols.steps.split import (
+    PRODUCT_BITS,
+    RESIDUAL_BITS,
+    SPLIT_HEAD_BITS,
+    SPLIT_LOGIT_BITS,
+    Own,
+    Pending,
+    SplitLayout,
+    SplitPace,
+    encode_activations,
+    gradient_of,
+    split_step,
+)
+from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.data.party import Part
+from secure_sccvfl.data.randomness import stream, torch_seed
+from secure_sccvfl.discovery.roles import Roles
+from secure_sccvfl.model.generators import Generator, public_targets
+from secure_sccvfl.model.mlp import LocalTraining, MlpEncoder, make_mlp
+from secure_sccvfl.modes.split_state import Seen, SplitState
+from secure_sccvfl.run.release_plan import range_check
+from secure_sccvfl.training.secure import Batch, Head, SecureEngine
+from secure_sccvfl.training.trainer import Hooks, State
+
+Generators = Mapping[str, Mapping[int, Generator]]
+"""By name of the protected attribute and rank, as discovery gives them."""
+
+
+@dataclass(frozen=True)
+class SplitConfig:
+    """Settings of `split`; `batch` None is the full batch."""
+
+    hidden: int = 64
+    encoder_rate: float = 0.002
+    decay: float = 5e-3
+    head_rate: float = 0.05
+    momentum: float = 0.9
+    lam: float = 4.0
+    batch: int | None = None
+    warmup: int = 20
+    steps: int = 60
+    keep_every: int = 10
+    draws: int = 4
+
+    def __post_init__(self) -> None:
+        if min(self.hidden, self.warmup, self.steps, self.keep_every, self.draws) < 1:
+            raise ValueError(f"hidden, warmup, steps, keep_every and draws must be at least 1, got {self}")
+        if self.encoder_rate <= 0 or self.head_rate <= 0 or not 0 <= self.momentum < 1 or self.lam < 0:
+            raise ValueError(f"bad rates, momentum or lam in {self}")
+
+
+@dataclass(frozen=True)
+class SplitModel:
+    """Own encoder, shares of the head for this engine, steps taken, and what the first pass showed."""
+
+    engine: SecureEngine
+    encoders: Mapping[int, MlpEncoder]
+    head: Head
+    steps: int
+    seen: tuple[Seen, ...]
+
+
+def split_releases(parties: int, config: SplitConfig) -> dict[str, Release]:
+    """What `split` opens besides what the engine does, known before the session."""
+    taken = config.warmup + config.steps
+    everyone = tuple(range(parties))
+    gradients = {
+        f"gradient {rank}": Release(
+            f"gradient {rank}",
+            (rank,),
+            (ANY,),
+            "split learning: the loss gradient in the party's own activations; it reveals the labels",
+            times=taken,
+        )
+        for rank in range(parties)
+    }
+    editing = Release("editing parties", everyone, (ANY,), "who has mediators, which follows from the public roles")
+    checks = range_check(parties, -(-config.steps // config.keep_every) + 1)  # the last looks at validation records
+    return {**gradients, editing.name: editing, checks.name: checks}
+
+
+class SplitTrainer:
+    """One run of `split`. The session's plan holds `split_releases` besides those of an engine that trains."""
+
+    def __init__(
+        self,
+        engine: SecureEngine,
+        train: Part,
+        validation: Part,
+        task: Task,
+        outputs: int,
+        roles: Roles,
+        generators: Generators,
+        config: SplitConfig,
+        seed: int,
+        hooks: Hooks | None = None,
+        state: State | None = None,
+    ) -> None:
+        """`state`: where the run stands, to which a checkpoint adds what is kept here (`SplitState`)."""
+        self.session = engine.session
+        self.engine = SecureEngine(engine.session, None, engine.label_holder, engine.group_holders)
+        self.engine.widths = (config.hidden,) * self.session.parties
+        self.train, self.validation, self.task, self.outputs = train, validation, task, outputs
+        self.generators, self.config, self.seed = generators, config, seed
+        self.hooks = Hooks() if hooks is None else hooks
+        self.state = State(None) if state is None else state
+        (self.party,) = train.parties
+        self.rank = self.party.rank
+        encoder = make_mlp(self.party.units, config.hidden, torch_seed(seed, "split", self.rank))
+        self.local = LocalTraining(encoder, config.encoder_rate, config.decay)
+        self.encoders = {self.rank: encoder}
+        self.label: Words = self._bind(train).label
+        edits = any(roles.of[name] == "M" for name in self.party.layout.names)
+        told = self.engine.publish("editing parties", {str(self.rank): float(edits)})
+        self.editing = tuple(rank for rank in range(self.session.parties) if told[str(rank)])
+        self._edited: dict[int, list[np.ndarray]] = {}
+        self._patterns: dict[SplitLayout, list[Request]] = {}
+        self._last: tuple[Words, Words] | None = None
+
+    def run(self) -> SplitModel:
+        """The whole schedule, or the rest of it from where a kept state stands."""
+        config = self.config
+        if self.state.own:
+            at = SplitState.of(self.state.own)
+            self.local.go_on(at.local)
+        else:
+            at = self._warm_up()
+        while at.taken < config.steps:
+            self.hooks.progress("split training", at.taken, config.steps)
+            count = min(config.keep_every, config.steps - at.taken)
+            weights, _ = self._steps(at.weights, at.taken, count, config.lam)
+            at = replace(at, weights=weights, local=self.local.state(), taken=at.taken + count)
+            self._check_range()
+            self.hooks.keep(replace(self.state, own=at.arrays()))
+        steps = config.warmup + at.taken
+        self.hooks.audit("split training", {"steps": steps})
+        return SplitModel(self.engine, self.encoders, self._head(at.weights), steps, at.seen)
+
+    def _warm_up(self) -> SplitState:
+        self.hooks.progress("split warm-up", 0, self.config.warmup)
+        weights, seen = self._steps(self._initial(), 0, self.config.warmup, 0.0)
+        at = SplitState(weights, self.local.state(), tuple(seen))
+        self.hooks.keep(replace(self.state, own=at.arrays()))
+        return at
+
+    def _check_range(self) -> None:
+        """Stop if logits of the last step, or what edits do to them, left the range of the sigmoid; opens one bit."""
+        if self.task == "binary" and self._last is not None:
+            rooms = [secret_head.rooms(self.session.party, words, SPLIT_LOGIT_BITS) for words in self._last]
+            self.engine.stop_outside(np.concatenate(rooms))
+
+    # one step
+
+    def _steps(self, weights: Weights, first: int, count: int, lam: float) -> tuple[Weights, list[Seen]]:
+        rows = self.train.rows if self.config.batch is None else min(self.config.batch, self.train.rows)
+        editing = self.editing if lam > 0 else ()
+        layout = SplitLayout(rows, self.engine.widths, editing, self._attributes(), self.outputs)
+        pace = SplitPace(self.config.head_rate, self.config.momentum, self.config.decay, lam)
+        batches, seen = self._batches(rows, first, lam), []
+        with self.session.measure("split step"):
+            for number in self.session.repeat(count, self._patterns.setdefault(layout, [])):
+                picked = next(batches)
+                weights, gradient = self._step(weights, layout, picked, pace, first + number)
+                if number < self.train.rows // rows:
+                    seen.append(Seen(picked, gradient))
+        return weights, seen
+
+    def _step(
+        self, weights: Weights, layout: SplitLayout, rows: np.ndarray, pace: SplitPace, number: int
+    ) -> tuple[Weights, np.ndarray]:
+        own, probe = self._own(layout, rows, number), probes(layout)
+        label = self.label[rows]
+        stepped = split_step(
+            self.session.party,
+            layout,
+            weights,
+            own,
+            pace,
+            lambda logits: residual_of(self.engine, logits, label, self.task),
+            probe,
+        )
+        self._last = stepped.logits, stepped.shifts
+        opened = self.session.open_each(
+            [
+                (self.session.wrap(sketch, PRODUCT_BITS), self.session.declared(f"gradient {rank}"))
+                for rank, sketch in enumerate(stepped.sketches)
+            ]
+        )[self.rank]
+        if opened is None:
+            raise RuntimeError("the gradient did not reach its owner")
+        gradient = gradient_of(opened.numpy(), layout, self.rank, probe)
+        self.local.learn(gradient / len(rows))
+        return stepped.weights, gradient
+
+    def _own(self, layout: SplitLayout, rows: np.ndarray, number: int) -> Own:
+        """Party step, local: activations of these rows and how the edits of this step's draw move them."""
+        activations = self.local.activations(self.party.units[rows])
+        deltas, one_hot = None, {}
+        if layout.directions:
+            if self.rank in layout.editing:
+                edited = self._edits_of(number % self.config.draws)
+                moved = [self.local.encoder(units[rows]) - activations for units in edited]
+                deltas = encode_activations(np.stack(moved, axis=1))
+            for place, attribute in enumerate(self.train.protected):
+                if self.engine.group_holders[place] == self.rank and attribute.codes is not None:
+                    one_hot[place] = np.eye(len(attribute.groups), dtype=np.int64)[attribute.codes[rows]]
+        return Own(encode_activations(activations), deltas, one_hot)
+
+    def _edits_of(self, draw: int) -> list[np.ndarray]:
+        """Edited units of all training rows for every hypothesised group, made once per draw."""
+        if draw not in self._edited:
+            made = []
+            for attribute in self.train.protected:
+                groups = len(attribute.groups)
+                targets = public_targets(self.train.rows, groups, self.seed, draw)
+                generator = self.generators[attribute.name][self.rank]
+                made += [generator(self.party.units, g, targets[:, g], draw) for g in range(groups)]
+            self._edited[draw] = made
+        return self._edited[draw]
+
+    def _attributes(self) -> tuple[tuple[int, int], ...]:
+        groups = [len(attribute.groups) for attribute in self.train.protected]
+        return tuple(zip(self.engine.group_holders, groups, strict=True))
+
+    def _batches(self, rows: int, first: int, lam: float) -> Iterator[np.ndarray]:
+        """Public rows of every step: all, or batches of one size from a public order."""
+        if rows == self.train.rows:
+            while True:
+                yield np.arange(rows)
+        epoch = 0
+        while True:
+            order = stream(self.seed, "batches", first, str(lam > 0), epoch).permutation(self.train.rows)
+            for at in range(0, self.train.rows - rows + 1, rows):
+                yield np.sort(order[at : at + rows])
+            epoch += 1
+
+    # inputs and result
+
+    def _bind(self, part: Part) -> Batch:
+        (party,) = part.parties
+        encodings, ridge = self.local.encoder(party.units), np.zeros(self.config.hidden)
+        return self.engine.bind({self.rank: encodings}, part.label, {self.rank: ridge}, self.outputs)
+
+    def _initial(self) -> Weights:
+        """A small public start: with a zero head no encoder would learn."""
+        columns = sum(self.engine.widths)
+        start = stream(self.seed, "split head").uniform(-1, 1, (columns, self.outputs)) / columns**0.5
+        weight = np.zeros(start.shape, np.int64)
+        if self.rank == 0:
+            weight += encode(start, SPLIT_HEAD_BITS)
+        zero, bias = np.zeros_like(weight), np.zeros(self.outputs, np.int64)
+        return Weights(weight, bias, zero, bias)
+
+    def _head(self, weights: Weights) -> Head:
+        """The head as the engine knows it: longer fraction, unscaled columns."""
+        longer = HEAD_BITS - SPLIT_HEAD_BITS
+        return Head(
+            Weights(
+                weights.weight << longer,
+                weights.bias << longer,
+                weights.velocity << longer,
+                weights.bias_velocity << longer,
+            ),
+            np.ones(self.engine.widths[self.rank]),
+            self.task,
+        )
+
+
+def train_split(
+    engine: SecureEngine,
+    train: Part,
+    validation: Part,
+    task: Task,
+    outputs: int,
+    roles: Roles,
+    generators: Generators,
+    config: SplitConfig,
+    seed: int,
+    hooks: Hooks | None = None,
+    state: State | None = None,
+) -> SplitModel:
+    """Every process of a run calls this with what it holds."""
+    made = SplitTrainer(engine, train, validation, task, outputs, roles, generators, config, seed, hooks, state)
+    return made.run()
+
+
+def probes(layout: SplitLayout) -> tuple[Words, Words]:
+    """Public sign matrices, the same in every step: V for the columns, Q for the rows."""
+    signs = stream(0, "probes", layout.rows, layout.columns, layout.probes).integers(
+        0, 2, (layout.columns + layout.rows, layout.probes)
+    )
+    both: Words = 2 * signs.astype(np.int64) - 1
+    return both[: layout.columns], both[layout.columns :]
+
+
+def residual_of(engine: SecureEngine, logits: Words, label: Words, task: Task) -> Pending:
+    """Half of a round that gives prediction minus label, RESIDUAL_BITS."""
+    party, session = engine.session.party, engine.session
+    if task == "binary":
+        masked, finish = series.evaluation(party, "sigmoid", logits, LOGIT_BOUND, SPLIT_LOGIT_BITS, RESIDUAL_BITS)
+        return [masked], lambda opened: finish(opened[0]) - label
+    if task == "regression":
+        narrow, narrowed = divisions(party, [(logits, 1 << (SPLIT_LOGIT_BITS - RESIDUAL_BITS))])
+        return narrow, lambda opened: narrowed(opened)[0] - label
+
+    def softmax(opened: Sequence[Array]) -> Words:
+        usual = refraction(party, logits, SPLIT_LOGIT_BITS, FRACTION_BITS)
+        chances = words_of(session.wrap(usual, FRACTION_BITS).softmax(dim=1))
+        return np.left_shift(chances, RESIDUAL_BITS - FRACTION_BITS) - label
+
+    return [], softmax

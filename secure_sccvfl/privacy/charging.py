@@ -1,0 +1,115 @@
+"""Where a release in secret meets its price: one object makes the event, charges it, and sets the noise.
+
+Every party keeps a ledger of its own. Before a release each asks its own; in one exchange they tell each other
+yes or no. If all say yes, each charges (on disk) and goes on to draw noise of the event's sigma and to open; a
+value is opened only from the shares of all, so it is out only after every party has charged. If one says
+no, all raise BudgetError together: nothing is charged or opened, and the run may go on without the release.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from accounting.budget import Budget, BudgetError
+from accounting.calibration import check_target
+from accounting.events import Event, Sensitivity
+from accounting.ledger import LedgerError
+from accounting.records import RecordSet
+from protocols.errors import LocalError, ProtocolError
+from protocols.operations.noise import NoiseKind, deviation
+from protocols.session.runtime import Session
+from secure_sccvfl.privacy.noise import noised_event
+
+_LINE = 2048
+"""Bytes of a ledger's line as parties compare it."""
+
+
+@contextmanager
+def refusals_in_one_line() -> Iterator[None]:
+    """What the budget refuses ends a program with one line for the people here."""
+    try:
+        yield
+    except (BudgetError, LedgerError) as error:
+        raise LocalError(str(error)) from error
+
+
+class Charger:
+    """This party's ledger, the records of a run, and the noise of every release about them.
+
+    multiplier: deviation of the hidden copies of noise together over the sensitivity to a replaced record. run: names
+    the run in the ledger, unlike any other (`Session.agree_on_name`), since charging a name again is free; a run that
+    resumes keeps its name and must not noise again what it has released (`accounting.budget`). noise: who makes it;
+    what is drawn must be of this kind, since the price counts its hidden copies.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        budget: Budget,
+        multiplier: float,
+        run: str,
+        records: RecordSet,
+        noise: NoiseKind = "dealer+holder",
+    ) -> None:
+        if not multiplier > 0:
+            raise ValueError(f"the noise multiplier must be positive, got {multiplier}")
+        self._session, self.budget, self.multiplier, self._run = session, budget, multiplier, run
+        self.records, self.noise = records, noise
+
+    def check(self, rows: int) -> None:
+        """Refuse a cap that promises nothing for this many records."""
+        check_target(self.budget.terms.epsilon, self.budget.terms.delta, rows)
+
+    def deviation(self, sensitivity: Sensitivity) -> float:
+        """Standard deviation of all copies of noise in a release."""
+        return deviation(self.noise, self.event("deviation", sensitivity).sigma, self._session.parties)
+
+    def catch_up(self) -> bool:
+        """Run by all parties together, when a run is resumed: nobody lacks the charge that a fault cut short.
+
+        A fault while parties charge leaves some of them a line ahead. Nothing was released then, but what one has
+        paid all count from now on: the ledgers agree again, and no charge is forgotten. Whether they had differed.
+        """
+        own = json.dumps(self.budget.last_line).encode().ljust(_LINE)
+        if len(own) > _LINE:
+            raise ProtocolError("the last line of the ledger is too long to be compared")
+        lines = [json.loads(text) for text in self._session.swap_bytes("last charge", own)]
+        for line in lines:
+            self.budget.catch_up(line, [self.records])
+        return len({line["hash"] for line in lines}) > 1
+
+    def event(self, name: str, sensitivity: Sensitivity, sampling: float = 1.0) -> Event:
+        """The release as it will be charged."""
+        tail = name.rpartition("-")[2]
+        return noised_event(
+            name,
+            sensitivity,
+            self.multiplier,
+            self.noise,
+            self._session.parties,
+            self.records.digest,
+            refresh=int(tail) if tail.isdigit() else 0,
+            sampling=sampling,
+        )
+
+    def charge(self, name: str, sensitivity: Sensitivity, sampling: float = 1.0) -> Event:
+        """Run by all parties together, before the release: the event that is paid for.
+
+        Noise and sample of the release must be drawn from this event: its sigma for each copy, its sampling.
+        """
+        event = self.event(name, sensitivity, sampling)
+        quote = self.budget.ask(event, self.records)
+        refused = [rank for rank, yes in enumerate(self._session.tell_all("budget", int(quote.allowed))) if not yes]
+        if refused:
+            own = f"; epsilon would be {quote.after:.4f} of {quote.cap:g} here" if not quote.allowed else ""
+            raise BudgetError(
+                f"{name}: refused by the ledger of party {refused[0]}{own}; nothing was charged, "
+                "release nothing more about these records"
+            )
+        try:
+            self.budget.charge(event, f"{self._run} {name}", self.records)
+        except BudgetError as error:  # another process was faster; the others have charged, so all must stop
+            raise ProtocolError(f"{name}: the ledger changed while the release was agreed on") from error
+        return event

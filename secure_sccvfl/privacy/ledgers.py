@@ -1,0 +1,87 @@
+"""Where a party's ledgers lie, and opening one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from accounting.accountant import (
+    epsilon_added,
+    epsilon_against_dealer,
+    epsilon_of,
+    epsilon_with_batches_known,
+    finite,
+)
+from accounting.budget import Budget
+from accounting.calibration import check_target
+from accounting.ledger import SETS
+from protocols.config import ConfigError
+from protocols.operations.noise import NoiseKind
+from protocols.session.runtime import Session
+from secure_sccvfl.run.options import RunOptions
+
+LEDGER = "ledger.jsonl"
+EVALUATIONS = "evaluation.jsonl"
+"""What was told of held-out records, beside the ledger of training."""
+
+
+def ledger_folder(options: RunOptions, session: Session, home: Path | None = None) -> Path:
+    """The folder of this party's ledgers, their sets of records, and the key of these.
+
+    One for all records of a consortium, whatever the description of them is called: without a folder of its own it
+    lies beside that. Public benchmark data have nothing to protect, so there the ledger is of the run alone, whose
+    folder is `home` where that is not the session's.
+    """
+    if options.ledger or not options.pooled:
+        folder = Path(options.ledger) if options.ledger else Path(options.dataset).parent / "sccvfl-ledgers"
+        old = sorted(folder.glob(f"*/party-{session.rank}/{LEDGER}"))
+        if old:
+            raise ConfigError(
+                f"{old[0].parent.parent.name} in {folder.name} is a ledger of version 1, one for each set of "
+                "records; this version keeps one for all. Move it away, and subtract what it spent from the cap"
+            )
+        return folder / f"party-{session.rank}"
+    own = home or session.folder
+    if own is None:
+        raise ConfigError("a run needs a folder for its ledger")
+    return own
+
+
+def open_budget(place: Path, epsilon: float, delta: float, rows: int, file: str = LEDGER) -> tuple[Budget, Path]:
+    """This party's ledger of this name, for releases about `rows` records, and where it lies."""
+    place.mkdir(parents=True, exist_ok=True)
+    try:
+        check_target(epsilon, delta, rows)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    return Budget.open(place / file, epsilon, delta, rows), place / file
+
+
+def spent_figures(budget: Budget, noise: NoiseKind) -> dict[str, Any]:
+    """What the record has spent that has spent most, read every way, for a job's result."""
+    account, terms = budget.account, budget.terms
+    return {
+        "epsilon_rdp": account.most(epsilon_of),
+        "epsilon_added": account.most(epsilon_added),
+        "epsilon_dealer": finite(account.most(epsilon_against_dealer)),
+        "epsilon_batches_known": account.most(epsilon_with_batches_known),
+        "delta": terms.delta,
+        "cap": terms.epsilon,
+        "noise": noise,
+        "releases": len(account.charges),
+    }
+
+
+def keep_copy(ledger: Path, folder: Path) -> None:
+    """A ledger as it stands, with its head and its sets, in a run's own folder: what its reports are made from."""
+    if ledger.parent == folder:
+        return
+    (folder / SETS).mkdir(exist_ok=True)
+    for path in (ledger, ledger.with_name(ledger.name + ".head")):
+        shutil.copy(path, folder / path.name)  # with its mode
+    for line in ledger.read_text(encoding="utf-8").splitlines():
+        event = json.loads(line).get("event")
+        if event is not None:
+            shutil.copy(ledger.parent / SETS / event["records"], folder / SETS)

@@ -1,0 +1,62 @@
+"""The public words of a data set, for people: what is decided, about whom, and what each column means."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from secure_sccvfl.data.census import load_any
+from secure_sccvfl.data.dataset import EMBEDDED
+from secure_sccvfl.data.files import read_description
+from secure_sccvfl.run.options import RunOptions
+
+
+def describe(options: RunOptions, parties: int) -> dict[str, Any]:
+    """Label, protected attributes and columns with their words; nothing in it comes from a record."""
+    scheme = options.scheme(parties)
+    spec = _spec(options.dataset)
+    label = spec["label"]
+    return {
+        "about": spec.get("about", ""),
+        "task": scheme.task,
+        "label": {
+            "holder": scheme.parties[scheme.label_holder],
+            "meaning": label.get("meaning", ""),
+            "classes": list(scheme.classes),
+            "labels": label.get("labels") or list(scheme.classes),
+            "low": label.get("low"),
+            "high": label.get("high"),
+        },
+        "protected": [
+            {
+                "name": known.name,
+                "holder": scheme.parties[known.holder],
+                "meaning": entry.get("meaning", ""),
+                "groups": list(known.groups),
+                "labels": entry.get("labels") or list(known.groups),
+            }
+            for known, entry in zip(scheme.protected, spec["protected"], strict=True)
+        ],
+        "features": {
+            f.name: {
+                "kind": f.kind,
+                "meaning": f.meaning,
+                "unit": f.unit,
+                "labels": dict(zip(f.categories, f.labels or f.categories, strict=True)),
+            }
+            for own in scheme.features
+            for f in own
+        },
+    }
+
+
+def _spec(dataset: str) -> dict[str, Any]:
+    """The label and the protected attributes as their description has them."""
+    if dataset in EMBEDDED:
+        with resources.as_file(resources.files("secure_sccvfl") / "data_files") as folder:
+            return read_description(folder / f"{dataset}.toml")
+    if dataset.endswith(".toml"):
+        return read_description(Path(dataset))
+    data = load_any(dataset)
+    return {"label": {"meaning": data.label.meaning}, "protected": [{"meaning": a.meaning} for a in data.protected]}

@@ -1,0 +1,84 @@
+"""The policy card of a run: every role with its reason and the evidence that the run has for it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from accounting.plain_text import markdown
+from secure_sccvfl.discovery.roles import REVIEW_DAYS, Decision, PolicyCard, Roles
+
+CARD = "policy_card.json"
+WORDS = {
+    "P": "a proxy: it stands for the protected attribute, so it is passed through and guarded",
+    "M": "a mediator: it may follow from the protected attribute, so decisions must not change when it does",
+    "N": "held fixed: it hardly follows the protected attribute",
+}
+
+
+def card_of_run(report: Mapping[str, Any], given: PolicyCard | None, today: datetime.date) -> PolicyCard:
+    """What the run decided. Roles of a given card keep its reasons; the others were proposed by discovery."""
+    scores, roles = report["scores"], report["roles"]
+    place = {name: number + 1 for number, name in enumerate(sorted(scores, key=lambda k: -scores[k]))}
+    idle = {line.split(":")[0] for line in report["role_changes"] if "does not respond" in line}
+    privacy = report["privacy"]
+    noisy = f"{privacy['releases']} noisy releases, epsilon {privacy['epsilon_rdp']:.2f} at {privacy['delta']:g}"
+    decisions = {}
+    for name, role in roles.items():
+        evidence = f"score {scores[name]:.3f}, place {place[name]} of {len(scores)}; {noisy}"
+        if given is not None and name in given.decisions:
+            fixed = given.decisions[name]
+            decisions[name] = Decision(role, fixed.reason, "; ".join(filter(None, (fixed.evidence, evidence))))
+        elif name in idle:
+            decisions[name] = Decision(
+                role, "held fixed: a trial edit of the protected attribute left it alone", evidence
+            )
+        else:
+            decisions[name] = Decision(role, f"{WORDS[role]} (proposed by discovery)", evidence)
+    return PolicyCard(
+        report["dataset"],
+        given.version if given is not None else "1",
+        given.owners if given is not None else tuple(report["party_names"]),
+        decisions,
+        given.events if given is not None else (),
+        (today + datetime.timedelta(days=REVIEW_DAYS)).isoformat(),
+        report["run"],
+    )
+
+
+def mask_of(card: PolicyCard) -> str:
+    return Roles({name: decision.role for name, decision in card.decisions.items()}).digest()
+
+
+def card_markdown(card: PolicyCard) -> str:
+    """The card for people."""
+    owners = ", ".join(map(markdown, card.owners))
+    lines = [
+        f"# Policy card: {markdown(card.dataset)}, version {markdown(card.version)}",
+        "",
+        f"Owners: {owners}. Review due: {card.review_due or 'not set'}. Mask {mask_of(card)[:12]}.",
+        "",
+        "| feature | role | reason | evidence |",
+        "|---|---|---|---|",
+    ]
+    for name, d in sorted(card.decisions.items(), key=lambda item: ("PMN".index(item[1].role), item[0])):
+        lines.append(f"| {markdown(name)} | {d.role} | {markdown(d.reason)} | {markdown(d.evidence)} |")
+    lines += ["", "## Appeals and reviews", ""]
+    for event in card.events:
+        about = " ".join(f"{k} {event[k]}" for k in ("feature", "wants", "answers", "change") if k in event)
+        what = f"{event['date']} {event['kind']} {event.get('number', '')}"
+        lines.append(f"- {markdown(what)} by {markdown(event['who'])} ({markdown(about)}): {markdown(event['text'])}")
+    if not card.events:
+        lines.append("None.")
+    return "\n".join(lines) + "\n"
+
+
+def write_card(folder: Path, card: PolicyCard) -> tuple[Path, ...]:
+    """policy_card.json and policy_card.md in a folder."""
+    paths = (folder / CARD, (folder / CARD).with_suffix(".md"))
+    paths[0].write_text(json.dumps(card.to_json(), indent=1) + "\n", encoding="utf-8")
+    paths[1].write_text(card_markdown(card), encoding="utf-8")
+    return paths

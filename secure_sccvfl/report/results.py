@@ -1,0 +1,184 @@
+"""`report.json`: all results of a run as data, put together from what the parties wrote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from accounting.account import read_account
+from accounting.accountant import LossDistributionAccountant
+from accounting.ledger import FileSets, read_ledger
+from protocols.records.chain import read_chain, unused_name
+from secure_sccvfl.metrics.intervals import wilson
+from secure_sccvfl.report.charts import percent
+
+VERSION = 1
+
+
+def result_of(folder: Path, rank: int) -> dict[str, Any]:
+    """What a party's job returned."""
+    return dict(json.loads((folder / f"party-{rank}" / "result.json").read_text()))
+
+
+def attempts(folder: Path, session: str) -> list[Path]:
+    """Where a later session of a run is, and where those of its attempts are that were stopped and set aside."""
+    return [p for p in sorted(folder.glob(f"{session}*")) if p.name == session or p.stem.startswith(f"{session}-")]
+
+
+def set_aside(folder: Path, session: str) -> None:
+    """Make room for a later session again; what a stopped attempt released stays on record, and is counted."""
+    if (folder / session).exists():
+        (folder / session).rename(unused_name(folder / session))
+
+
+def release_table(*folders: Path, rank: int = 0) -> list[dict[str, Any]]:
+    """Each kind of release with its receivers, purpose and how often it was made, from the hash-chained logs."""
+    made: dict[str, dict[str, Any]] = {}
+    for log in [log for folder in folders for log in sorted((folder / f"party-{rank}").glob("releases*.jsonl"))]:
+        for entry in read_chain(log):
+            known = made.setdefault(
+                entry["release"],
+                {
+                    "name": entry["release"],
+                    "receivers": entry["receivers"],
+                    "shape": entry["shape"],
+                    "purpose": entry["purpose"],
+                    "event": entry["event"],
+                    "times": 0,
+                },
+            )
+            known["times"] += 1
+    return list(made.values())
+
+
+def tight_epsilon(folder: Path, delta: float) -> float:
+    """What the record of the first party's ledger that has spent most adds up to by loss distributions."""
+    ledger = folder / "party-0" / "ledger.jsonl"
+    accountant = LossDistributionAccountant()
+    for event in read_account(read_ledger(ledger)[0], FileSets.beside(ledger)).dearest():
+        accountant.compose(event)
+    return accountant.epsilon(delta)
+
+
+def build(
+    folder: Path,
+    trained: Mapping[str, Any],
+    evaluated: Mapping[str, Any] | None,
+    baselines: Mapping[str, Mapping[str, float]],
+    models: Mapping[str, str],
+    words: Mapping[str, Any],
+    examples: Mapping[str, Any] | None,
+    label_inference: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """The report of a finished run; paths of this machine are not in it."""
+    releases = release_table(folder)
+    if evaluated is not None:
+        releases += [r for r in release_table(*attempts(folder, "evaluation")) if r["name"] == "evaluation"]
+    if examples is not None:
+        releases += [r for r in release_table(*attempts(folder, "examples")) if r["name"] == "predictions"]
+    cost = {**trained["cost"], **(evaluated["cost"] if evaluated is not None else {})}
+    total = {
+        key: sum(phase[key] for phase in cost.values()) for key in ("seconds", "rounds", "bytes", "dealer_bytes")
+    }
+    return {
+        "version": VERSION,
+        "run": trained["run"],
+        "engine": trained["engine"],
+        "mode": trained["mode"],
+        "parties": len(trained["parties"]),
+        "party_names": trained["parties"],
+        "dataset": trained["dataset"],
+        "data": words,
+        "pooled": trained["pooled"],
+        "split": trained["split"],
+        "seed": trained["seed"],
+        "rows": trained["rows"],
+        **{key: evaluated[key] if evaluated is not None else {} for key in ("evaluation", "metrics", "noise")},
+        "groups": evaluated["groups"] if evaluated is not None else [],
+        "baselines": baselines,
+        "roles": trained["roles"],
+        "mask": trained["mask"],
+        "owners": trained["owners"],
+        "scores": trained["scores"],
+        "role_changes": trained["changes"],
+        "lambda": trained["lambda"],
+        "temperature": trained["temperature"],
+        "trials": trained["trials"],
+        "privacy": {
+            **trained["privacy"],
+            "epsilon_pld": tight_epsilon(folder, trained["privacy"]["delta"]),
+            "uncharged": [
+                {"name": r["name"], "purpose": r["purpose"], "receivers": r["receivers"], "times": r["times"]}
+                for r in releases
+                if r["event"] is None
+            ],
+        },
+        "releases": releases,
+        "models": models,
+        "examples": examples,
+        "label_inference": list(label_inference),
+        "cost": {**cost, "total": total},
+        "warnings": [],
+    }
+
+
+def find_warnings(report: Mapping[str, Any]) -> list[str]:
+    """What a reader must know, in plain words."""
+    found = []
+    metrics, baselines = report["metrics"], report["baselines"]
+    if not report["pooled"]:
+        found.append(
+            "No independent judge: data of a consortium cannot be pooled, so flips are counted under the same "
+            "“what if” that training used. The true rate may be higher."
+        )
+    if not report["pooled"] and report["evaluation"].get("kind") == "exact":
+        found.append(
+            "The figures of the test records are exact, as all parties agreed: they are not private. Two such "
+            "reports about nearly the same records tell about the records in which they differ."
+        )
+    if not any(role == "M" for role in report["roles"].values()):
+        found.append("No column is a mediator, so nothing moves with the group and no decision can flip.")
+    for name, what, so in (
+        ("majority", "always giving the most frequent answer", "As long as that is so, few flips are worth little."),
+        ("drop_m", "a model without the mediators", "That one is simpler, and cannot flip through them."),
+    ):
+        other = baselines.get(name, {}).get("acc")
+        if other is not None and metrics.get("acc", 1.0) <= other:
+            low, high = wilson(metrics["acc"], report["rows"]["test"])
+            told = f"{percent(metrics['acc'])} right against {percent(other)}"
+            unsure = (
+                f", which its 95 % interval, {percent(low)} to {percent(high)}, includes" if other <= high else ""
+            )
+            gaps = ("dp_gap", "eo_gap")
+            fairer = name == "drop_m" and all(baselines[name].get(g, 1.0) < metrics.get(g, 0.0) for g in gaps)
+            more = " It treats the groups more alike, too." if fairer else ""
+            found.append(f"No more accurate than {what} ({told}{unsure}). {so}{more}")
+    rate = metrics.get("positive_rate")
+    if rate is not None and (rate < 0.01 or rate > 0.99):
+        found.append(
+            f"Nearly every decision is the same (positive: {percent(rate)}). Who always says the same cannot flip, "
+            "so few flips mean little here."
+        )
+    if report["privacy"]["noise"] == "dealer":
+        found.append("Noise is the dealer's alone: released values must be kept from the dealer.")
+    privacy = report["privacy"]
+    if privacy["epsilon_batches_known"] > privacy["epsilon_rdp"] and privacy["epsilon_dealer"] is not None:
+        found.append(
+            f"The dealer drew the batches in secret and knows them: should it read the noisy gradients, "
+            f"epsilon {privacy['epsilon_dealer']:.2f} holds against it, not {privacy['epsilon_rdp']:.2f}."
+        )
+    for row in report["label_inference"]:
+        name = report["party_names"][row["party"]]
+        if name != report["data"]["label"]["holder"]:
+            found.append(
+                f"From the gradients it was shown, {name} can read {percent(row['rate'])} of the training labels "
+                f"({percent(row['low'])} to {percent(row['high'])}; guessing gives {percent(row['chance'])})."
+            )
+    if report["mode"] == "split":
+        found.append(
+            "Mode split shows every party gradients of its own columns, and these give the labels away. Use mode "
+            "sealed if labels must stay with their holder."
+        )
+    return found

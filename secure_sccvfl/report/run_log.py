@@ -1,0 +1,85 @@
+"""The run's own log: what a finished run consists of, and what was done with it since.
+
+RUN/audit.jsonl is hash-chained. Its line "finished" holds the digest of every file in the run's folder (logs, model
+shares, report, policy card, page); later lines (leakage, page, appeal, review) hold the digests of what they changed.
+RUN/audit.head keeps the length and the head of the chain, so lines cut off its end show too.
+
+Who holds what: the log is written by whoever runs the session on one machine, from files of all parties that are
+there; it holds digests and public figures, no share and no record. What it cannot show: a change by someone who can
+write every file of the folder and makes all digests anew. Against that, the head of this chain must be kept by
+others: each party should note the seal that a run prints, and check with `audit verify RUN --seal SEAL`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from protocols.config import code_digest
+from protocols.errors import LedgerError
+from protocols.records.chain import HashChain
+
+LOG, HEAD = "audit.jsonl", "audit.head"
+FINISHED = "finished"
+
+
+def contents(run: Path) -> list[Path]:
+    """Every file of a run but locks and this log itself."""
+    own = {run / LOG, run / HEAD}
+    return sorted(p for p in run.rglob("*") if p.is_file() and p.suffix != ".lock" and p not in own)
+
+
+def file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def seal(run: Path, facts: Mapping[str, Any]) -> str:
+    """Record all files of a finished run; returns the head of the log, which others should keep."""
+    return record(run, FINISHED, {**facts, "code": code_digest().hex()}, contents(run))
+
+
+def record(run: Path, event: str, facts: Mapping[str, Any], files: Iterable[Path]) -> str:
+    """One more line: an event, its figures, and the digests of the files that it made or changed."""
+    log = run / LOG
+    chain = HashChain.reopened(log) if log.exists() else HashChain(log)
+    if log.stat().st_size:
+        check_head(run, chain)
+    digests = {path.relative_to(run).as_posix(): file_digest(path) for path in files}
+    time = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    head = chain.append({"event": event, "time": time, **facts, "files": digests})
+    (run / HEAD).write_text(json.dumps({"count": len(chain.entries), "head": head}) + "\n")
+    return head
+
+
+def check_head(run: Path, chain: HashChain) -> None:
+    """LedgerError if the log is shorter, longer or other than its head says."""
+    try:
+        known = json.loads((run / HEAD).read_text())
+    except (OSError, ValueError):
+        raise LedgerError(f"{HEAD} is missing or cannot be read, so lines cut off {LOG} would not show") from None
+    if known != {"count": len(chain.entries), "head": chain.head}:
+        raise LedgerError(f"{LOG} has {len(chain.entries)} lines and another end than {HEAD} says")
+
+
+def read_log(run: Path) -> list[dict[str, Any]]:
+    """All lines, the chain and its head checked."""
+    if not (run / LOG).exists():
+        raise LedgerError(f"the run has no {LOG}: it did not finish, or the log was removed")
+    chain = HashChain.reopened(run / LOG)
+    check_head(run, chain)
+    return chain.entries
+
+
+def recorded(entries: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The digest that each file should have now; a run that was resumed starts anew."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        if entry["event"] == FINISHED:
+            found = {}
+        found.update(entry["files"])
+    return found

@@ -1,0 +1,31 @@
+"""The audit log of a run: every decision with the numbers it rests on, in a hash-chained file at each party.
+
+It holds what all parties know (scores, roles, settings, refusals), nothing of the tables behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from protocols.records.chain import HashChain, read_chain
+
+
+class AuditLog:
+    """Call it with an event and its numbers; a line is on disk when the call returns."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._chain = HashChain(path)
+
+    def __call__(self, event: str, numbers: Mapping[str, Any]) -> None:
+        self._chain.append({"event": event, **numbers})
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        return list(self._chain.entries)
+
+
+def read_audit(path: Path) -> list[dict[str, Any]]:
+    """All lines of an audit log; LedgerError names the first that was changed."""
+    return read_chain(path)

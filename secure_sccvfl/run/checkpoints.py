@@ -1,0 +1,177 @@
+"""Where a run stood, kept by each party: its shares of the head, its own noisy tables, the public state, and what
+its gradient mode adds: noisy sums that it was shown (`dp`), encoder and optimiser (`split`).
+
+Every party writes the same numbers; the last two are kept, because a fault can find one party a step ahead
+of another. To resume, the parties tell each other what they have and go on from the last common one: the same
+number, written in the same session, since shares of two executions of a step do not add up to anything. What
+was released stays released: tables and sums in a checkpoint are not released (or charged) again; one that was
+charged but is in no common checkpoint is charged anew under the new session's name, or refused by the cap.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from protocols.config import ConfigError
+from protocols.dealing.randomness import KEY_BYTES
+from protocols.errors import ProtocolError
+from protocols.session.runtime import Session
+from protocols.steps.head import Weights
+from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.discovery.discovery import Finding, Moments, Sketch
+from secure_sccvfl.discovery.roles import Roles
+from secure_sccvfl.training.engine import Measures
+from secure_sccvfl.training.handles import Choice, Head
+from secure_sccvfl.training.trainer import State, Trial
+
+KEPT = 2
+DIGEST = 64
+_NONE = -1
+
+
+class Checkpoints:
+    """The checkpoints of one party in a folder. `settings`: what a state follows from besides; public."""
+
+    def __init__(self, folder: Path, run: str, settings: Mapping[str, str] | None = None) -> None:
+        self.folder, self.run, self._session, self.settings = folder, run, run, dict(settings or {})
+        self.number = 0
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def keep(self, state: State) -> None:
+        """Write the next one; it is whole or not there."""
+        self.number += 1
+        arrays: dict[str, Any] = {}
+        heads = {"head": state.head}
+        if state.choice is not None:
+            heads["chosen"], arrays["found"] = state.choice.head, state.choice.found
+        for name, head in heads.items():
+            if head is not None:
+                arrays |= {f"{name} {f.name}": getattr(head.weights, f.name) for f in fields(Weights)}
+                arrays[f"{name} scale"] = head.scale
+        for sketch in state.sketches:
+            arrays |= {f"table {sketch.attribute} {k}": v for k, v in sketch.tables.items()}
+        for moments in state.moments or ():
+            arrays |= {f"moments {moments.attribute} {k}": v for k, v in moments.sums.items()}
+        arrays |= {f"own {name}": value for name, value in state.own.items()}
+        facts = {
+            "run": self.run,
+            "session": self._session,
+            "settings": self.settings,
+            "number": self.number,
+            "refreshes": state.refreshes,
+            "sketches": [_without(s, "tables") | {"tables": list(s.tables)} for s in state.sketches],
+            "moments": None
+            if state.moments is None
+            else [_without(m, "sums") | {"sums": list(m.sums)} for m in state.moments],
+            "finding": None if state.finding is None else state.finding.as_record(),
+            "residual": None if state.residual is None else dict(state.residual),
+            "trials": [asdict(t) for t in state.trials],
+            "taken": state.taken,
+        }
+        target = self.folder / f"{self.number}.npz"
+        part = target.with_suffix(".part")
+        with open(part, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            np.savez(file, facts=np.array(json.dumps(facts)), **arrays)
+        part.replace(target)
+        (self.folder / f"{self.number - KEPT}.npz").unlink(missing_ok=True)
+
+    def check(self) -> None:
+        """Refuse to go on with other settings than those of the run; by each party alone, before any exchange.
+
+        A model that is half of one seed's split and half of another's has seen records that it is tested on.
+        """
+        for facts in self._kept().values():
+            began = facts["settings"]
+            for name in sorted(began.keys() | self.settings.keys(), key=lambda name: (name == "records", name)):
+                was, now = began.get(name, "none"), self.settings.get(name, "none")
+                if was != now:
+                    told = f"{name} {was}, not {now}" if max(len(was), len(now)) < DIGEST else f"other {name}"
+                    raise ConfigError(f"cannot resume: the run began with {told}; go on as it began, or train anew")
+
+    def resume(self, session: Session, task: Task) -> State:
+        """The state of the last checkpoint that every party has, of one and the same run."""
+        self.check()
+        facts = self._kept()
+        have = list(facts)
+        if have:
+            self.run = facts[have[-1]]["run"]
+        have = [number for number in have if facts[number]["run"] == self.run]
+        padded = np.array([*have, *[_NONE] * (KEPT - len(have))], np.int64)
+        told = session.swap_bytes("checkpoints", padded.tobytes())
+        runs_told = session.swap_bytes("run to resume", bytes.fromhex(self.run))
+        own = b"".join(bytes.fromhex(facts[number]["session"]) for number in have)
+        writers = session.swap_bytes("sessions of checkpoints", own.ljust(KEPT * KEY_BYTES, b"\0"))
+        known = [_known(numbers, names) for numbers, names in zip(told, writers, strict=True)]
+        common = {number for number, _ in set.intersection(*known)}
+        if all(known) and len(set(runs_told)) > 1:
+            raise ProtocolError("the parties' checkpoints are of different runs: name the same run at every party")
+        if not common:
+            raise ProtocolError("the parties have no checkpoint in common: start the run anew")
+        self.number = max(common)
+        return self._state(self.number, task)
+
+    def _kept(self) -> dict[int, dict[str, Any]]:
+        """The last ones with what they say of themselves; those of older versions say too little."""
+        have = sorted(int(path.stem) for path in self.folder.glob("*.npz"))[-KEPT:]
+        return {n: found for n in have if {"session", "settings"} <= (found := self._facts(n)).keys()}
+
+    def _facts(self, number: int) -> dict[str, Any]:
+        with np.load(self.folder / f"{number}.npz") as file:
+            return dict(json.loads(str(file["facts"])))
+
+    def _state(self, number: int, task: Task) -> State:
+        with np.load(self.folder / f"{number}.npz") as file:
+            arrays = {name: file[name] for name in file.files}
+        facts = json.loads(str(arrays["facts"]))
+
+        def head(name: str) -> Head | None:
+            if f"{name} scale" not in arrays:
+                return None
+            return Head(
+                Weights(**{f.name: arrays[f"{name} {f.name}"] for f in fields(Weights)}),
+                arrays[f"{name} scale"],
+                task,
+            )
+
+        def filled(entry: Mapping[str, Any], key: str, word: str) -> dict[str, Any]:
+            return {**entry, key: {k: arrays[f"{word} {entry['attribute']} {k}"] for k in entry[key]}}
+
+        def measured(entry: Mapping[str, Any]) -> Trial:
+            seen = entry["validation"]
+            return Trial(entry["lam"], None if seen is None else Measures(**seen), entry["steps"])
+
+        found, chosen = facts["finding"], head("chosen")
+        return State(
+            head=head("head"),
+            sketches=tuple(Sketch(**filled(s, "tables", "table")) for s in facts["sketches"]),
+            refreshes=facts["refreshes"],
+            finding=None
+            if found is None
+            else Finding(Roles(found["roles"]), found["scores"], found["p_values"], tuple(found["changes"])),
+            residual=facts["residual"],
+            moments=None
+            if facts["moments"] is None
+            else tuple(Moments(**filled(m, "sums", "moments")) for m in facts["moments"]),
+            trials=tuple(measured(t) for t in facts["trials"]),
+            taken=facts["taken"],
+            choice=None if chosen is None else Choice(arrays["found"], chosen),
+            own={name.removeprefix("own "): value for name, value in arrays.items() if name.startswith("own ")},
+        )
+
+
+def _known(numbers: bytes, writers: bytes) -> set[tuple[int, bytes]]:
+    """A party's checkpoints: number, and the session that wrote it."""
+    names = [writers[at : at + KEY_BYTES] for at in range(0, len(writers), KEY_BYTES)]
+    pairs = zip(np.frombuffer(numbers, np.int64).tolist(), names, strict=True)
+    return {(number, name) for number, name in pairs if number != _NONE}
+
+
+def _without(item: Any, field: str) -> dict[str, Any]:
+    return {f.name: getattr(item, f.name) for f in fields(item) if f.name != field}

@@ -1,0 +1,93 @@
+"""Private discovery as a job: noisy tables and refreshes in secret, then scores and roles at every party.
+
+Options are those of `RunOptions`. The statistics are about all records; conditional scores leave the validation
+part out of that and fit their residuals on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from accounting.calibration import check_target, noise_multiplier
+from protocols.config import ConfigError, SessionConfig
+from protocols.records.releases import ReleasePlan
+from protocols.session.runtime import Session
+from protocols.steps.alignment import check_alignment
+from secure_sccvfl.discovery.discovery import Discovery, Finding, Sketch
+from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
+from secure_sccvfl.privacy.ledgers import ledger_folder, open_budget, spent_figures
+from secure_sccvfl.privacy.record_tags import record_key
+from secure_sccvfl.run.audit_log import AuditLog
+from secure_sccvfl.run.jobs import Progress
+from secure_sccvfl.run.options import RunOptions
+from secure_sccvfl.run.release_plan import discovery_releases
+from secure_sccvfl.run.train import compare_public
+
+
+class DiscoveryJob:
+    """Job "discovery"."""
+
+    def __init__(self, config: SessionConfig, rank: int) -> None:
+        self.options = RunOptions.of(config.options)
+        if self.options.source != "tables":
+            raise ConfigError("discovery makes no generators, so it releases no moments")
+        try:
+            self.data = self.options.load(rank, len(config.parties))
+            split = self.data.split
+            self.about = np.arange(len(self.data.ids))
+            if self.options.conditional:
+                self.about = np.sort(np.concatenate([split.train, split.test]))
+            check_target(self.options.epsilon, self.options.delta, len(self.about))
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+
+    def plan(self) -> ReleasePlan:
+        return ReleasePlan(discovery_releases(self.data.scheme, self.options))
+
+    def run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        with refusals_in_one_line():
+            return self._run(session, progress)
+
+    def _run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        options, data, scheme, rows = self.options, self.data, self.data.scheme, len(self.about)
+        check_alignment(session, data.ids, scheme.parties)
+        card = options.policy()
+        compare_public(session, scheme, card)
+        budget, ledger = open_budget(ledger_folder(options, session), options.epsilon, options.delta, rows)
+        records = record_key(session, ledger.parent).tags(data.ids[self.about])
+        multiplier = noise_multiplier(options.epsilon, options.delta, options.charged)
+        charger = Charger(session, budget, multiplier, session.agree_on_name(), records, options.noise)
+        statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, rows, charger)
+        audit = AuditLog(session.folder / "audit.jsonl" if session.folder is not None else None)
+        config = options.train_config().discovery
+        part = data.part(self.about)
+        features = sum(len(own) for own in scheme.features)
+        discovery = Discovery(
+            statistics, part.parties, part.protected, features, config, options.seed, card, audit, records.digest
+        )
+        residual = discovery.residual(data.part(data.split.validation).parties) if config.conditional else None
+        sketches: tuple[Sketch, ...] = ()
+        finding: Finding | None = None
+        rounds = options.refreshes + 1
+        for number in range(rounds):
+            progress("sketch" if number == 0 else f"refresh {number}", number, rounds)
+            sketches, finding = discovery.refresh(number, sketches, finding, residual)
+        if finding is None:
+            raise ConfigError("no sketch was released")
+        return {
+            "ok": True,
+            "dataset": scheme.name,
+            "parties": session.parties,
+            "records": rows,
+            **finding.as_record(),
+            "releases": sketches[0].releases,
+            "deviation": sketches[0].deviation,
+            "own_tables": {s.attribute: {k: t.tolist() for k, t in s.tables.items()} for s in sketches},
+            "noise": options.noise,
+            "privacy": {**spent_figures(budget, options.noise), "ledger": str(ledger)},
+            "cost": asdict(session.total_cost),
+        }

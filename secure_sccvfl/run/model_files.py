@@ -1,0 +1,232 @@
+"""A party's part of a trained model on disk: its encoder and tables in the clear, its share of the head.
+
+`model.json` says what run it belongs to, for which public description, and carries the digest of itself
+and of `model.npz`. A file that was changed, or a share from another run, is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from protocols.errors import InputError
+from protocols.records.private import private
+from protocols.ring import Words
+from secure_sccvfl.data.layout import Layout
+from secure_sccvfl.data.party import Party
+from secure_sccvfl.data.splits import SplitKind
+from secure_sccvfl.discovery.discovery import Moments, Sketch
+from secure_sccvfl.discovery.roles import Role, Roles
+from secure_sccvfl.model.encoders import Encoder, FeatureEncoder, PlainEncoder
+from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator
+from secure_sccvfl.model.mlp import MlpEncoder
+from secure_sccvfl.training.trainer import EvaluationKind
+
+
+class ModelError(InputError):
+    """A model that can not be used; the message says why."""
+
+    for_operator = True
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Which records a model was trained on and which were held out, and how the latter may be told of.
+
+    split and pooled: how the parts were made, with the model's seed. parts: the salted digest of the records of
+    each. evaluation: whether figures of the test part carry noise, as all agreed before training.
+    """
+
+    split: SplitKind
+    pooled: bool
+    evaluation: EvaluationKind
+    parts: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class PartyModel:
+    """What one party keeps of a model. `weight` and `bias` are shares of the unscaled head."""
+
+    run: str
+    rank: int
+    parties: int
+    scheme: str
+    task: str
+    temperature: float
+    lam: float | None
+    roles: Mapping[str, Role]
+    generator: GeneratorConfig
+    seed: int
+    held_out: HeldOut
+    encoder: Encoder
+    sketches: tuple[Sketch, ...]
+    weight: Words
+    bias: Words
+    moments: tuple[Moments, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<PartyModel of run {self.run[:12]}, party {self.rank} of {self.parties}>"
+
+    def public(self) -> bytes:
+        """Stands for what must be the same in every party's part: whose part was changed is noticed by the others."""
+        facts = (self.run, self.parties, self.scheme, self.task, self.seed, asdict(self.held_out))
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
+
+    def generators(self, party: Party) -> dict[str, Generator]:
+        """The local generator of each protected attribute, made anew from what was released."""
+        roles, moments = Roles(dict(self.roles)), {m.attribute: m for m in self.moments}
+        return {
+            s.attribute: make_generator(
+                party.layout,
+                s.tables,
+                s.deviation,
+                roles,
+                self.generator,
+                self.seed,
+                party.units,
+                moments.get(s.attribute),
+            )
+            for s in self.sketches
+        }
+
+
+def save_model(model: PartyModel, folder: Path) -> str:
+    """Write both files; returns the digest."""
+    arrays: dict[str, Any] = {"weight": model.weight, "bias": model.bias}
+    arrays |= _packed(model.encoder)
+    for sketch in model.sketches:
+        arrays |= {f"table {sketch.attribute} {name}": table for name, table in sketch.tables.items()}
+    for moments in model.moments:
+        arrays |= {f"moments {moments.attribute} {name}": sums for name, sums in moments.sums.items()}
+    facts: dict[str, Any] = {
+        "run": model.run,
+        "rank": model.rank,
+        "parties": model.parties,
+        "scheme": model.scheme,
+        "task": model.task,
+        "temperature": model.temperature,
+        "lambda": model.lam,
+        "roles": dict(model.roles),
+        "generator": asdict(model.generator),
+        "seed": model.seed,
+        "held_out": asdict(model.held_out),
+        "sketches": [
+            {"attribute": s.attribute, "deviation": s.deviation, "releases": s.releases, "tables": list(s.tables)}
+            for s in model.sketches
+        ],
+        "moments": [
+            {"attribute": m.attribute, "deviation": m.deviation, "sums": list(m.sums)} for m in model.moments
+        ],
+    }
+    facts["digest"] = _digest(facts, arrays)
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "model.npz", "wb", opener=private) as file:
+        np.savez(file, **arrays)
+    (folder / "model.json").write_text(json.dumps(facts, indent=1) + "\n")
+    return str(facts["digest"])
+
+
+def model_digest(folder: Path) -> str:
+    """The digest of a saved model, checked; ModelError if a file is missing or was changed."""
+    return str(_read(folder)[0]["digest"])
+
+
+def load_model(folder: Path, layout: Layout) -> PartyModel:
+    """A party's part of a model, for the party with this public layout."""
+    facts, arrays = _read(folder)
+    if "held_out" not in facts:
+        raise ModelError(
+            "the model is of an earlier version, which did not say what records it was made on: train again"
+        )
+    encoder = _unpacked(arrays, layout)
+    sketches = tuple(
+        Sketch(
+            s["attribute"],
+            {name: arrays[f"table {s['attribute']} {name}"] for name in s["tables"]},
+            s["deviation"],
+            s["releases"],
+        )
+        for s in facts["sketches"]
+    )
+    moments = tuple(
+        Moments(
+            m["attribute"],
+            {name: arrays[f"moments {m['attribute']} {name}"] for name in m["sums"]},
+            m["deviation"],
+        )
+        for m in facts["moments"]
+    )
+    return PartyModel(
+        facts["run"],
+        facts["rank"],
+        facts["parties"],
+        facts["scheme"],
+        facts["task"],
+        facts["temperature"],
+        facts["lambda"],
+        facts["roles"],
+        GeneratorConfig(**facts["generator"]),
+        facts["seed"],
+        HeldOut(**facts["held_out"]),
+        encoder,
+        sketches,
+        arrays["weight"],
+        arrays["bias"],
+        moments,
+    )
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    place = f"{folder.parent.name}/{folder.name}"
+    try:
+        facts = json.loads((folder / "model.json").read_text())
+        with np.load(folder / "model.npz") as file:
+            arrays = {name: file[name] for name in file.files}
+        told = facts.pop("digest")
+    except FileNotFoundError as error:
+        raise ModelError(f"no {Path(error.filename).name} in {place}: train first, or name the run") from None
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError, BadZipFile, zlib.error):
+        raise ModelError(f"the model in {place} cannot be read; train again") from None
+    if _digest(facts, arrays) != told:
+        raise ModelError(f"the model in {place} was changed after training; train again")
+    return {**facts, "digest": told}, arrays
+
+
+def _digest(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name}{array.dtype}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _packed(encoder: Encoder) -> dict[str, Any]:
+    """An encoder as arrays."""
+    if isinstance(encoder, MlpEncoder):
+        return {f"mlp {name}": value for name, value in encoder.arrays().items()}
+    plain = encoder.plain if isinstance(encoder, FeatureEncoder) else encoder
+    if not isinstance(plain, PlainEncoder):
+        raise ModelError(f"an encoder of kind {type(encoder).__name__} cannot be saved")
+    arrays = {"encoder mean": plain.mean}
+    if isinstance(encoder, FeatureEncoder):
+        arrays |= {"layer weight": encoder.weight, "layer bias": encoder.bias, "layer mean": encoder.mean}
+    return arrays
+
+
+def _unpacked(arrays: Mapping[str, np.ndarray], layout: Layout) -> Encoder:
+    if "encoder mean" not in arrays:
+        own = {name.removeprefix("mlp "): value for name, value in arrays.items() if name.startswith("mlp ")}
+        return MlpEncoder.of(own)
+    plain = PlainEncoder(layout, arrays["encoder mean"])
+    if "layer weight" not in arrays:
+        return plain
+    return FeatureEncoder(plain, arrays["layer weight"], arrays["layer bias"], arrays["layer mean"])

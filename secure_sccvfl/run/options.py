@@ -1,0 +1,183 @@
+"""Settings of a secure run as they stand in the session file: public, and the same at every process."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from accounting.calibration import check_target
+from protocols.config import ConfigError, misfit
+from protocols.operations.noise import NoiseKind
+from protocols.steps.sampling import nearest_sampling
+from secure_sccvfl.data.party_data import (
+    PartyData,
+    Scheme,
+    benchmark_part,
+    benchmark_scheme,
+    is_benchmark,
+    own_part,
+    own_scheme,
+    pooled,
+)
+from secure_sccvfl.data.splits import SplitKind
+from secure_sccvfl.discovery.discovery import DiscoveryConfig, Rule
+from secure_sccvfl.discovery.roles import PolicyCard, read_card, shipped_card
+from secure_sccvfl.model.encoders import EncoderKind
+from secure_sccvfl.model.generators import GeneratorConfig, GeneratorKind, Source
+from secure_sccvfl.privacy.noise import Budget
+from secure_sccvfl.training.engine import ConsistencyKind
+from secure_sccvfl.training.trainer import EvaluationKind, TrainConfig
+
+Mode = Literal["sealed", "split", "dp"]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """One field per option. `card` is a path or "shipped"; `ledger` a folder that outlives runs.
+
+    `dp_sampling`: chance of a record to take part in a step of mode `dp`, rounded to a multiple of 2^-16.
+    `evaluation`: how validation and test records are looked at. "noisy": what is opened about them has noise and is
+    charged to a budget of their own; "exact" is not private, and the default for public benchmark data alone.
+    `evaluations`: how many noisy evaluations of the same records the cap `evaluation_epsilon` is planned for.
+    `min_group`: no rate of a group is opened that rests on fewer records.
+    """
+
+    dataset: str = "german"
+    split: SplitKind = "iid"
+    seed: int = 0
+    pooled: bool = True
+    mode: Mode = "sealed"
+    epsilon: float = 8.0
+    delta: float = 1e-5
+    refreshes: int = 4
+    noise: NoiseKind = "dealer+holder"
+    evaluation: EvaluationKind = "exact"
+    evaluation_epsilon: float = 4.0
+    evaluation_delta: float = 1e-5
+    evaluations: int = 4
+    min_group: int = 20
+    rule: Rule = "fractions"
+    conditional: bool = False
+    encoder: EncoderKind = "plain"
+    generator: GeneratorKind = "quantile"
+    source: Source = "tables"
+    consistency: ConsistencyKind = "squared"
+    lambdas: tuple[float, ...] = TrainConfig().lambdas
+    warmup: int = TrainConfig().warmup
+    steps: int = TrainConfig().steps
+    dp_steps: int = 10
+    dp_sampling: float = 1.0
+    card: str = ""
+    ledger: str = ""
+    checkpoints: bool = True
+    resume: bool = False
+    model: str = ""
+    records: str = ""
+    scores: bool = False
+    receiver: int = -1
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> RunOptions:
+        """From a session file; unknown or impossible settings raise ConfigError."""
+        known = {f.name for f in fields(cls)}
+        if unknown := sorted(set(options) - known):
+            raise ConfigError(f"a run has no option {unknown[0]!r}; there is {', '.join(sorted(known))}")
+        for name, hint in get_type_hints(cls).items():
+            if name in options:
+                _check_kind(name, options[name], hint)
+        given = {**options}
+        given.setdefault("pooled", is_benchmark(given.get("dataset", cls.dataset)))
+        given.setdefault("evaluation", "exact" if given["pooled"] else "noisy")
+        if "lambdas" in given:
+            given["lambdas"] = tuple(float(v) for v in given["lambdas"])
+        made = cls(**given)
+        try:
+            check_target(made.epsilon, made.delta)
+            check_target(made.evaluation_epsilon, made.evaluation_delta)
+            made.train_config()
+            nearest_sampling(made.dp_sampling)
+        except (ValueError, TypeError) as error:
+            raise ConfigError(str(error)) from None
+        if made.dp_steps < 1:
+            raise ConfigError(f"dp_steps must be at least 1, got {made.dp_steps}")
+        if min(made.min_group, made.evaluations) < 1:
+            raise ConfigError(f"min_group and evaluations must be at least 1: {made.min_group}, {made.evaluations}")
+        return made
+
+    def train_config(self) -> TrainConfig:
+        generator = replace(GeneratorConfig(), kind=self.generator, source=self.source)
+        discovery = replace(DiscoveryConfig(), rule=self.rule, conditional=self.conditional)
+        return TrainConfig(
+            encoder=self.encoder,
+            consistency=self.consistency,
+            lambdas=self.lambdas,
+            refreshes=self.refreshes,
+            warmup=self.warmup,
+            steps=self.steps,
+            evaluation=self.evaluation,
+            discovery=discovery,
+            generator=generator,
+        )
+
+    @property
+    def charged(self) -> int:
+        """How many releases of statistics of s the budget is planned for."""
+        return self.train_config().charged
+
+    def simulated_budget(self, parties: int) -> Budget:
+        """The same cap, releases and noise for a simulation in the clear."""
+        return Budget(self.epsilon, self.delta, self.charged, self.noise, parties)
+
+    def settings(self, description: str, records: str) -> dict[str, str]:
+        """All that a run's state follows from, as its checkpoints carry it; files by digests of what they say.
+
+        The ledger belongs to it: another one would not know what the run has spent.
+        """
+        files = ("dataset", "card", "checkpoints", "resume", "model", "records", "scores", "receiver")
+        own = {f.name: str(getattr(self, f.name)) for f in fields(self) if f.name not in files}
+        card = self.policy()
+        decided = None if card is None else sorted((name, choice.role) for name, choice in card.decisions.items())
+        roles = hashlib.sha256(repr(decided).encode()).hexdigest()
+        return {**own, "description": description, "records": records, "card": roles}
+
+    def policy(self) -> PolicyCard | None:
+        if not self.card:
+            return None
+        return shipped_card(self.dataset) if self.card == "shipped" else read_card(Path(self.card))
+
+    def check(self, parties: int) -> None:
+        """Everything that can be known to be wrong before a process starts or a record is read."""
+        features = {f.name for own in self.scheme(parties).features for f in own}
+        card = self.policy()
+        if card is not None and (unknown := sorted(set(card.decisions) - features)):
+            raise ConfigError(f"the policy card names {unknown[0]!r}, which is no column of {self.dataset}")
+
+    def scheme(self, parties: int) -> Scheme:
+        """The public description of the data set."""
+        made = benchmark_scheme(pooled(self.dataset, parties)) if self.pooled else own_scheme(Path(self.dataset))
+        if len(made.parties) != parties:
+            raise ConfigError(f"{self.dataset} has {len(made.parties)} parties, the session {parties}")
+        return made
+
+    def load(self, rank: int, parties: int) -> PartyData:
+        """What this process holds of the data set."""
+        if self.pooled:
+            return benchmark_part(pooled(self.dataset, parties), rank, self.split, self.seed)
+        self.scheme(parties)
+        return own_part(Path(self.dataset), rank, self.seed)
+
+
+def _check_kind(name: str, value: Any, hint: Any) -> None:
+    """ConfigError unless an option has a value of its kind: "no" is text, which Python would take for true."""
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise ConfigError(f"no {name} {value!r}; there is {', '.join(get_args(hint))}")
+        return
+    if get_origin(hint) is tuple:
+        if not isinstance(value, (list, tuple)) or any(misfit(v, float) for v in value):
+            raise ConfigError(f"{name} must be a list of numbers, not {value!r}")
+    elif (odd := misfit(value, hint)) is not None:
+        raise ConfigError(f"{name} {odd}")

@@ -1,0 +1,325 @@
+"""A trained model at work: evaluation of the test part, and prediction for new records, in secret.
+
+Each party loads its own part of the model and its own columns; the parts must be of one run and unchanged.
+Evaluation opens figures of the test part to all, prediction the decision (or, if asked for, the calibrated logit)
+of each record to the declared receiver alone.
+
+Which records are the test part follows from the model, never from the session: seed, split and the salted digests of
+all parts are in it, and records other than those are refused. Figures are noisy and paid for by the evaluation ledger
+of these records (`noisy_evaluation`), or exact where all agreed to that before training (`secure_evaluation`). Either
+way they are opened once for a model (`evaluation_record`).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from accounting.calibration import noise_multiplier
+from accounting.records import RecordSet
+from protocols.config import ConfigError, SessionConfig
+from protocols.errors import ProtocolError
+from protocols.operations import arithmetic
+from protocols.records.private import private
+from protocols.records.releases import ANY, Release, ReleasePlan
+from protocols.ring import FRACTION_BITS, Words
+from protocols.session.runtime import Session
+from protocols.steps.alignment import alignment_release, check_alignment
+from secure_sccvfl.data.features import DataError
+from secure_sccvfl.data.files import read_table
+from secure_sccvfl.data.layout import Layout
+from secure_sccvfl.data.party import Party
+from secure_sccvfl.data.party_data import Scheme
+from secure_sccvfl.metrics.exact import Copies, SecureEvaluation, exact_figures, exact_release
+from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums, figures_of, share_of_copies
+from secure_sccvfl.model.edits import Displacements
+from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
+from secure_sccvfl.privacy.ledgers import EVALUATIONS, keep_copy, ledger_folder, open_budget, spent_figures
+from secure_sccvfl.privacy.record_tags import record_key
+from secure_sccvfl.run.costs import PhaseMeter
+from secure_sccvfl.run.evaluation_record import record, recorded
+from secure_sccvfl.run.jobs import Progress
+from secure_sccvfl.run.model_files import ModelError, PartyModel, load_model
+from secure_sccvfl.run.options import RunOptions
+from secure_sccvfl.training.handles import Head
+from secure_sccvfl.training.secure import SecureEngine
+
+OWN = "own"
+"""The run's own generator as a judge: a diagnostic, for want of a common one."""
+
+
+def model_folder(root: str, rank: int) -> Path:
+    """Where a party's part of a model is: the folder itself, the party's own, or in the folder of a whole run."""
+    path = Path(root)
+    near = [place for place in (path, path / "model") if (place / "model.json").exists()]
+    return near[0] if near else path / f"party-{rank}" / "model"
+
+
+class _WithModel:
+    """What both jobs share: the model's parts, checked to belong together."""
+
+    def __init__(self, config: SessionConfig, rank: int) -> None:
+        self.options, self.rank, self.parties = RunOptions.of(config.options), rank, len(config.parties)
+        if not self.options.model:
+            raise ConfigError("name the run whose model is to be used (--model RUN)")
+
+    def load(self, layout: Layout, scheme: Scheme) -> PartyModel:
+        model = load_model(model_folder(self.options.model, self.rank), layout)
+        if (model.rank, model.parties) != (self.rank, self.parties):
+            raise ModelError(f"this part of the model is of party {model.rank} of {model.parties}: use the own one")
+        if model.scheme != scheme.digest():
+            raise ModelError("the model was trained for another description of the data")
+        return model
+
+    @staticmethod
+    def compare(session: Session, model: PartyModel) -> None:
+        """The parts must be of one run, and say the same of its records."""
+        told = session.swap_bytes("model", model.public())
+        if len(set(told)) > 1:
+            raise ProtocolError("the parts of the model differ: they are of different runs, or one was changed")
+
+    @staticmethod
+    def engine(session: Session, model: PartyModel, scheme: Scheme) -> tuple[SecureEngine, Head]:
+        """The head, restored."""
+        engine = SecureEngine(session, None, scheme.label_holder, scheme.group_holders)
+        columns = engine.publish("columns", {str(session.rank): model.encoder.columns})
+        widths = [int(columns[str(rank)]) for rank in range(session.parties)]
+        return engine, engine.restored(model.weight, model.bias, scheme.task, widths)
+
+    @staticmethod
+    def columns_release(parties: int) -> Release:
+        purpose = "announced: encoded columns of each party, by the public dictionary"
+        return Release("columns", tuple(range(parties)), (parties,), purpose)
+
+
+def as_trained(options: RunOptions, given: Mapping[str, Any], model: PartyModel) -> RunOptions:
+    """Options whose held-out records, and what may be told of them, are those of the model; others are refused."""
+    fixed: dict[str, Any] = {"seed": model.seed}
+    fixed |= {name: getattr(model.held_out, name) for name in ("split", "pooled", "evaluation")}
+    for name, value in fixed.items():
+        if given.get(name, value) != value:
+            raise ConfigError(
+                f"the model was trained with {name} = {value!r}, so it is not evaluated with {given[name]!r}"
+            )
+    return replace(options, **fixed)
+
+
+def cooled(session: Session, logits: Words, temperature: float) -> Words:
+    """Shared logits over a public temperature."""
+    factor = round(2**FRACTION_BITS / temperature)
+    return arithmetic.truncate(session.party, logits * factor, FRACTION_BITS)
+
+
+class EvaluateJob(_WithModel):
+    """Job "evaluate": metrics of the test part under the judges whose edited records the harness handed out."""
+
+    def __init__(self, config: SessionConfig, rank: int) -> None:
+        super().__init__(config, rank)
+        scheme = self.options.scheme(self.parties)
+        self.model = self.load(Layout.of(scheme.features[rank]), scheme)
+        self.options = as_trained(self.options, config.options, self.model)
+        self.data = self.options.load(rank, self.parties)
+        self.test = self.data.part(self.data.split.test)
+        if self.test.rows < self.options.min_group:
+            raise DataError(f"{self.test.rows} test records are fewer than min_group = {self.options.min_group}")
+        self.judged = self._judged()
+
+    def _judged(self) -> dict[str, tuple[np.ndarray, Copies]]:
+        """Own columns of the edited records of each judge, from the files beside the model."""
+        found = {}
+        for path in sorted(model_folder(self.options.model, self.rank).parent.glob("judge-*.npz")):
+            with np.load(path) as file:
+                copies = Copies(file["source"], file["weight"])
+                found[path.stem.removeprefix("judge-")] = (file["units"], copies)
+        return found
+
+    @property
+    def judges(self) -> list[str]:
+        return [*self.judged, OWN]
+
+    @property
+    def noisy(self) -> bool:
+        return self.options.evaluation == "noisy"
+
+    @property
+    def sums(self) -> Sums:
+        """What a noisy evaluation opens."""
+        scheme = self.data.scheme
+        return Sums(scheme.task, scheme.group_counts[0], tuple(self.judges))
+
+    def plan(self) -> ReleasePlan:
+        scheme = self.data.scheme
+        exact = exact_release(self.parties, scheme.task, self.judges, scheme.group_counts[0])
+        opened = self.sums.release(self.parties) if self.noisy else exact
+        return ReleasePlan([alignment_release(self.parties), self.columns_release(self.parties), opened])
+
+    def run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        with refusals_in_one_line():
+            return self._run(session, progress)
+
+    def _run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        data, model = self.data, self.model
+        meter = PhaseMeter(session)
+        with meter.phase("evaluation"):
+            progress("alignment", 0, 3)
+            self.compare(session, model)
+            folder = model_folder(self.options.model, self.rank)
+            place = ledger_folder(self.options, session, folder.parent)
+            parts = record_key(session, place).parts(data.ids, data.split)
+            self._same_records(session, {name: part.digest for name, part in parts.items()})
+            about = f"{model.run} {self.options.evaluation} {' '.join(self.judges)}"
+            figures = recorded(session, folder, about)
+            if figures is None:
+                figures = self._opened(session, place, parts["test"], progress)
+                record(folder, about, figures)
+            if self.noisy and session.folder is not None:
+                keep_copy(place / EVALUATIONS, session.folder)
+        return {"ok": True, "run": model.run, **figures, "cost": meter.costs}
+
+    def _same_records(self, session: Session, found: Mapping[str, str]) -> None:
+        """Refuse together, before anything is opened, records that are not those of the model."""
+        same = dict(self.model.held_out.parts) == dict(found)
+        if not all(session.tell_all("records of the model", int(same))):
+            raise ModelError(
+                "the records are not those that the model was trained with and set aside: bring those back, or train "
+                "anew, which is charged anew"
+            )
+
+    def _opened(self, session: Session, place: Path, test: RecordSet, progress: Progress) -> dict[str, Any]:
+        """Score test records and their copies in secret, pay if figures are noisy, and open them."""
+        scheme, model, options = self.data.scheme, self.model, self.options
+        check_alignment(session, self.data.ids, scheme.parties)
+        engine, head = self.engine(session, model, scheme)
+        party, encoder = self.test.parties[0], model.encoder
+
+        def logits(units: np.ndarray) -> Words:
+            shared = engine.shared_logits(head, {session.rank: encoder(units)})
+            return cooled(session, shared, model.temperature)
+
+        progress("scoring", 1, 3)
+        plain = logits(party.units)
+        copies = {judge: (logits(units), of) for judge, (units, of) in self.judged.items()}
+        copies[OWN] = self._own_copies(session, engine, head, plain)
+        progress("metrics", 2, 3)
+        secret = SecureEvaluation(
+            session, scheme.task, scheme.label_holder, scheme.group_holders[0], options.min_group
+        )
+        label, first = self.test.label, self.test.protected[0]
+        told: dict[str, Any] = {"evaluation": {"kind": options.evaluation, "min_group": options.min_group}}
+        if not self.noisy:
+            opened = secret.metrics(plain, label, first.codes, len(first.groups), copies)
+            return {**told, **exact_figures(opened, self.judges, len(first.groups)), "noise": {}}
+        cap, delta = options.evaluation_epsilon, options.evaluation_delta
+        budget, _ = open_budget(place, cap, delta, self.test.rows, EVALUATIONS)
+        multiplier = noise_multiplier(cap, delta, options.evaluations)
+        # New noise needs a new name in the ledger, whatever model it is about.
+        charger = Charger(session, budget, multiplier, session.agree_on_name(), test, options.noise)
+        noisy = NoisyEvaluation(secret, charger)
+        sums = noisy.sums(self.sums, plain, label, first.codes, copies)
+        scales = {judge: share_of_copies(of) for judge, (_, of) in copies.items()}
+        told["evaluation"] |= {**spent_figures(budget, options.noise), "deviation": noisy.deviation(self.sums)}
+        return {
+            **told,
+            **figures_of(self.sums, sums, scales, noisy.deviation(self.sums), self.test.rows, options.min_group),
+        }
+
+    def _own_copies(self, session: Session, engine: SecureEngine, head: Head, plain: Words) -> tuple[Words, Copies]:
+        """Test records under the run's own generator, tables as released, the direction chosen in secret."""
+        data, model, first = self.data, self.model, self.test.protected[0]
+        trained = data.party.take(data.split.train)
+        calm = replace(model, generator=replace(model.generator, thinning=0.0))
+        generator = calm.generators(trained)[first.name]
+        party = self.test.parties[0]
+        made = Displacements(
+            (party,), len(first.groups), {party.rank: generator}, {party.rank: model.encoder}, 1, model.seed
+        )
+        (chosen,) = engine.selected(made, first.codes, 0)
+        shift = cooled(session, engine.shared_shift(head, chosen), model.temperature)
+        rows = np.arange(len(party.units))
+        return plain + shift, Copies(rows, np.ones(len(rows)))
+
+
+class PredictJob(_WithModel):
+    """Job "predict": new records of every party, their decisions to one receiver."""
+
+    def __init__(self, config: SessionConfig, rank: int) -> None:
+        super().__init__(config, rank)
+        if not self.options.records:
+            raise ConfigError("name the file with the new records (--records FILE)")
+        self.scheme = self.options.scheme(self.parties)
+        layout = Layout.of(self.scheme.features[rank])
+        self.model = self.load(layout, self.scheme)
+        self.ids, self.party = self._read(layout)
+        self.receiver = self.scheme.label_holder if self.options.receiver < 0 else self.options.receiver
+        if not 0 <= self.receiver < self.parties:
+            raise ConfigError(f"the receiver of predictions must be a party, not {self.receiver}")
+
+    def _read(self, layout: Layout) -> tuple[np.ndarray, Party]:
+        """Own columns of the file with new records; other columns are dropped."""
+        path = Path(self.options.records)
+        key = self.scheme.id_column
+        if not path.is_file():
+            raise DataError(f"no file {path.name} with records")
+        owner = self.scheme.parties[self.rank]
+        frame = read_table(path, key, owner)
+        lost = [name for name in layout.names if name not in frame]
+        if lost:
+            raise DataError(f"{path.name} has no column {lost[0]!r}, which {owner} needs")
+        frame = frame[[key, *layout.names]].sort_values(key, kind="stable")
+        features = self.scheme.features[self.rank]
+        values = np.column_stack([f.read(frame[f.name]) for f in features])
+        return frame[key].to_numpy(str), Party(
+            self.rank, self.scheme.parties[self.rank], layout, layout.encode(values)
+        )
+
+    def plan(self) -> ReleasePlan:
+        what = "calibrated logits" if self.options.scores else "decisions"
+        made = Release("predictions", (self.receiver,), (len(self.ids), ANY), f"{what} of new records, as asked for")
+        return ReleasePlan([alignment_release(self.parties), self.columns_release(self.parties), made])
+
+    def run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        meter = PhaseMeter(session)
+        with meter.phase("prediction"):
+            progress("alignment", 0, 2)
+            check_alignment(session, self.ids, self.scheme.parties)
+            self.compare(session, self.model)
+            engine, head = self.engine(session, self.model, self.scheme)
+            progress("scoring", 1, 2)
+            shared = engine.shared_logits(head, {session.rank: self.model.encoder(self.party.units)})
+            logits = cooled(session, shared, self.model.temperature)
+            bits = FRACTION_BITS
+            if not self.options.scores and self.scheme.task != "regression":
+                judge = SecureEvaluation(session, self.scheme.task, self.scheme.label_holder, 0)
+                logits, bits = judge.decisions(logits), 0
+            opened = session.open(session.wrap(logits, bits), session.declared("predictions"))
+        if opened is not None and session.folder is not None:
+            self._write(session.folder / "predictions.csv", np.asarray(opened))
+        receiver = self.scheme.parties[self.receiver]
+        return {
+            "ok": True,
+            "run": self.model.run,
+            "records": len(self.ids),
+            "receiver": receiver,
+            "cost": meter.costs,
+        }
+
+    def _write(self, path: Path, opened: np.ndarray) -> None:
+        """id, decision (as the description names the classes) and, if asked for, the score of each class."""
+        scheme = self.scheme
+        with open(path, "w", newline="", opener=private) as file:
+            writer = csv.writer(file)
+            if scheme.task == "regression":
+                writer.writerow(["id", "prediction"])
+                writer.writerows([name, f"{v[0]:.6f}"] for name, v in zip(self.ids, opened, strict=True))
+                return
+            chosen = opened[:, 0] > 0 if scheme.task == "binary" else opened.argmax(axis=1)
+            scores = [f"logit {c}" for c in (scheme.classes[1:] if scheme.task == "binary" else scheme.classes)]
+            writer.writerow(["id", "decision", *(scores if self.options.scores else [])])
+            for name, code, row in zip(self.ids, chosen.astype(int), opened, strict=True):
+                told = [f"{v:.5f}" for v in row] if self.options.scores else []
+                writer.writerow([name, scheme.classes[code], *told])

@@ -1,0 +1,183 @@
+"""A whole run in secret at one party: alignment, discovery with refreshes, generators, training, model files.
+
+What it opens is in `plan` and, with reasons, in SECURITY.md. Options are those of `RunOptions`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from protocols.config import ConfigError, SessionConfig
+from protocols.errors import ProtocolError
+from protocols.records.chain import unused_name
+from protocols.records.releases import ReleasePlan
+from protocols.session.runtime import Session
+from protocols.steps.alignment import check_alignment
+from secure_sccvfl.data.party_data import Scheme
+from secure_sccvfl.discovery.roles import PolicyCard
+from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.modes.dp import DpModel
+from secure_sccvfl.modes.gradient_modes import (
+    check_mode,
+    keep_gradients,
+    learn_encoders,
+    mode_plan,
+    run_multiplier,
+    run_split,
+)
+from secure_sccvfl.modes.split import SplitModel
+from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
+from secure_sccvfl.privacy.ledgers import keep_copy, ledger_folder, open_budget, spent_figures
+from secure_sccvfl.privacy.record_tags import record_key
+from secure_sccvfl.run.audit_log import AuditLog
+from secure_sccvfl.run.checkpoints import Checkpoints
+from secure_sccvfl.run.costs import PhaseMeter
+from secure_sccvfl.run.jobs import Progress
+from secure_sccvfl.run.model_files import HeldOut, PartyModel, save_model
+from secure_sccvfl.run.options import RunOptions
+from secure_sccvfl.training.secure import SecureEngine
+from secure_sccvfl.training.trainer import Hooks, Model, State, Trainer, warmup_steps
+
+
+def compare_public(session: Session, scheme: Scheme, card: PolicyCard | None) -> None:
+    """Description and card are files of each host, so the session's digest says nothing of what is in them."""
+    decided = None if card is None else sorted((name, choice.role) for name, choice in card.decisions.items())
+    own = hashlib.sha256(repr((scheme.digest(), decided)).encode()).digest()
+    if len(set(session.swap_bytes("description and card", own))) > 1:
+        raise ProtocolError("the parties' descriptions of the data or policy cards differ: give all the same files")
+
+
+class TrainJob:
+    """Job "train"."""
+
+    def __init__(self, config: SessionConfig, rank: int) -> None:
+        self.options = RunOptions.of(config.options)
+        self.data = self.options.load(rank, len(config.parties))
+        check_mode(self.options, self.data.scheme)
+        self.card = self.options.policy()
+
+    def plan(self) -> ReleasePlan:
+        return mode_plan(self.data.scheme, self.options)
+
+    def run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        with refusals_in_one_line():
+            return self._run(session, progress)
+
+    def _run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        data, options, scheme = self.data, self.options, self.data.scheme
+        config, folder = options.train_config(), session.folder
+        meter = PhaseMeter(session)
+        with meter.phase("alignment"):
+            progress("alignment", 0, 1)
+            compare_public(session, scheme, self.card)
+            name = session.agree_on_name()
+            place, rows = ledger_folder(options, session), len(data.split.train)
+            parts = record_key(session, place).parts(data.ids, data.split)
+            records = parts["train"]
+            kept: Checkpoints | None = None
+            if folder is not None and options.checkpoints:
+                known = options.settings(scheme.digest(), " ".join(part.digest for part in parts.values()))
+                kept = Checkpoints(folder / "checkpoints", name, known)
+            if options.resume and kept is not None:
+                kept.check()  # before anything is opened and a ledger is touched
+            check_alignment(session, data.ids, scheme.parties)
+        budget, ledger = open_budget(place, options.epsilon, options.delta, rows)
+        charger = Charger(session, budget, run_multiplier(options), name, records, options.noise)
+        statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, rows, charger)
+        engine = SecureEngine(session, statistics, scheme.label_holder, scheme.group_holders)
+        audit = AuditLog(unused_name(folder / "audit.jsonl") if folder is not None else None)
+        audit("run", {"run": name, "records": records.digest, "options": asdict(options)})
+        hooks = Hooks(progress, audit, kept.keep if kept is not None else lambda state: None)
+        train, validation = (data.part(rows) for rows in (data.split.train, data.split.validation))
+        state: State | None = None
+        if options.resume:
+            if kept is None:
+                raise ConfigError("to resume, a run needs its folder and checkpoints")
+            state = kept.resume(session, scheme.task)
+            differed = charger.catch_up()
+            audit("resumed", {"checkpoint": kept.number, "of run": kept.run, "ledgers differed": differed})
+        shown: SplitModel | DpModel | None = None
+        encoders = None
+        if options.mode == "dp":
+            with meter.phase("dp encoders"):
+                shown = learn_encoders(engine, train, scheme, options, charger, hooks, state)
+                encoders = shown.encoders
+                state = replace(State(None) if state is None else state, own=shown.own)
+        if options.mode == "split":  # its own encoders are trained later: no warm-up of a sealed head
+            config = replace(config, warmup=1)
+        with meter.phase("inputs"):
+            trainer = Trainer(
+                engine,
+                train,
+                validation,
+                scheme.task,
+                scheme.outputs,
+                config,
+                options.seed,
+                self.card,
+                hooks,
+                encoders,
+            )
+        if options.mode == "split":
+            model, shown = run_split(trainer, engine, options, meter.phase, state)
+            engine = shown.engine
+        else:
+            model = trainer.run(state=state, phase=meter.phase)
+        if shown is not None and folder is not None:
+            keep_gradients(folder, shown)
+        mine = self._keep(session, engine, model, name, {part: known.digest for part, known in parts.items()})
+        if folder is not None:
+            keep_copy(ledger, folder)
+        privacy = spent_figures(budget, options.noise)
+        paid = {"epsilon_rdp": privacy["epsilon_rdp"], "mask": model.roles.digest()}
+        audit("trained", {"lambda": model.lam, "temperature": model.temperature, **paid, "model": mine})
+        return {
+            "ok": True,
+            "run": name,
+            "engine": "crypten",
+            "mode": options.mode,
+            "dataset": scheme.name,
+            "pooled": options.pooled,
+            "parties": list(scheme.parties),
+            "seed": options.seed,
+            "split": options.split if options.pooled else "by id",
+            "owners": {f.name: scheme.parties[rank] for rank, own in enumerate(scheme.features) for f in own},
+            "rows": {k: len(getattr(data.split, k)) for k in ("train", "validation", "test")},
+            **model.finding.as_record(),
+            "lambda": model.lam,
+            "temperature": model.temperature,
+            "trials": [asdict(t) for t in model.trials],
+            "steps": shown.steps
+            if isinstance(shown, SplitModel)
+            else warmup_steps(config) + sum(t.steps for t in model.trials),
+            "privacy": privacy,
+            "model": mine,
+            "cost": meter.costs,
+        }
+
+    def _keep(self, session: Session, engine: SecureEngine, model: Model, name: str, parts: Mapping[str, str]) -> str:
+        """Save this party's part of the model."""
+        weight, bias = engine.unscaled(model.head)
+        options = self.options
+        own = PartyModel(
+            run=name,
+            rank=session.rank,
+            parties=session.parties,
+            scheme=self.data.scheme.digest(),
+            task=model.task,
+            temperature=model.temperature,
+            lam=model.lam,
+            roles=dict(model.roles.of),
+            generator=options.train_config().generator,
+            seed=options.seed,
+            held_out=HeldOut(options.split, options.pooled, options.evaluation, parts),
+            encoder=model.encoders[session.rank],
+            sketches=model.sketches,
+            weight=weight,
+            bias=bias,
+            moments=model.moments,
+        )
+        return save_model(own, session.folder / "model") if session.folder is not None else ""

@@ -1,0 +1,161 @@
+"""What each place of a finished run held about the training records: before the run, and after it.
+
+Before: own columns, and the label or s where a party is its holder. After: what its transcript holds by record,
+and the noisy tables that were released to it, as the evidence for s that they give for its own records. Nothing
+is read from a process but what it wrote down of its own links and releases. The truth that attacks are judged
+by comes from the pooled benchmark data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from protocols.config import ConfigError, SessionConfig
+from protocols.records.transcript import read_transcript
+from protocols.ring import decode
+from protocols.steps.head import HEAD_BITS
+from secure_sccvfl.attacks.view import TorchLogits
+from secure_sccvfl.data.dataset import Dataset
+from secure_sccvfl.data.party import Party, make_parties
+from secure_sccvfl.data.party_data import pooled
+from secure_sccvfl.data.randomness import stream
+from secure_sccvfl.data.splits import Split, make_split
+from secure_sccvfl.evaluation.baselines import affine_white_box
+from secure_sccvfl.run.model_files import PartyModel, load_model
+from secure_sccvfl.run.options import RunOptions
+from secure_sccvfl.security.transcripts import as_columns, in_pieces, seen_by_party
+from secure_sccvfl.security.wire import seen_by_network
+
+MOST_RECORDS = 2000
+"""Attacks are judged on at most this many records, drawn at random."""
+
+Target = Literal["s", "y"]
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run's folder with the pooled data it was made from."""
+
+    folder: Path
+    options: RunOptions
+    data: Dataset
+    split: Split
+    parties: tuple[Party, ...]
+
+    @classmethod
+    def load(cls, folder: Path) -> FinishedRun:
+        path = folder / "session.toml"
+        if not path.exists():
+            raise ConfigError(f"{folder} is not the folder of a run: it has no session.toml")
+        session = SessionConfig.load(path)
+        options = RunOptions.of(session.options)
+        if session.job != "train" or not options.pooled:
+            raise ConfigError("an evaluation needs a training run on benchmark (or --pooled) data, to know the truth")
+        data = pooled(options.dataset, len(session.parties))
+        return cls(folder, options, data, make_split(data, options.split, options.seed), make_parties(data))
+
+    @property
+    def records(self) -> int:
+        return len(self.split.train)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Which training records are attacked, by their place among them."""
+        drawn = stream(self.options.seed, "security records").permutation(self.records)
+        return np.sort(drawn[:MOST_RECORDS])
+
+    def holder(self, target: Target) -> int:
+        names = [table.name for table in self.data.parties]
+        return names.index(self.data.label.holder if target == "y" else self.data.protected[0].holder)
+
+    def truth(self, target: Target) -> np.ndarray:
+        values = self.data.label.values if target == "y" else self.data.protected[0].codes
+        return values[self.split.train[self.rows]]
+
+    def coalitions(self, target: Target) -> list[tuple[int, ...]]:
+        """All sets of parties without the holder of what is attacked."""
+        others = [rank for rank in range(len(self.parties)) if rank != self.holder(target)]
+        return [c for size in range(1, len(others) + 1) for c in combinations(others, size)]
+
+    def name(self, members: Sequence[int]) -> str:
+        names = "+".join(self.parties[rank].name for rank in members)
+        if len(members) > 1:
+            return f"parties {names}"
+        return f"label holder {names}" if members[0] == self.holder("y") else f"party {names}"
+
+    def own(self, members: Sequence[int]) -> np.ndarray:
+        """What these parties held of each record before the run."""
+        rows = self.split.train[self.rows]
+        blocks = [self.parties[rank].units[rows] for rank in members]
+        targets: tuple[Target, ...] = ("y", "s")
+        for target in targets:
+            if self.holder(target) in members:
+                blocks.append(self.truth(target)[:, None])
+        return np.hstack(blocks)
+
+    def seen(self, members: Sequence[int]) -> np.ndarray:
+        """What the links and releases of these parties showed them together of each record."""
+        frames = (self._transcript(f"party-{rank}") for rank in members)
+        words = (item for path in frames for item in seen_by_party(read_transcript(path), self.records))
+        return as_columns(words, self.rows)
+
+    def evidence(self, members: Sequence[int]) -> np.ndarray:
+        """For each record, log odds of the groups by the noisy tables that these parties were given."""
+        return np.hstack([self._evidence(rank) for rank in members])
+
+    def seen_by_dealer(self) -> np.ndarray:
+        return as_columns(in_pieces(read_transcript(self._transcript("dealer")), self.records), self.rows)
+
+    def seen_by_network(self) -> np.ndarray:
+        places = {rank: f"party-{rank}" for rank in range(len(self.parties))} | {len(self.parties): "dealer"}
+        paths = {node: self._transcript(place) for node, place in places.items()}
+        return as_columns(seen_by_network(self.folder / "network", paths, self.records), self.rows)
+
+    def models(self) -> Iterator[PartyModel]:
+        """The parties' parts of the model."""
+        for party in self.parties:
+            yield load_model(self.folder / f"party-{party.rank}" / "model", party.layout)
+
+    def white_box(self) -> TorchLogits:
+        """The model as nobody in the consortium has it: put together from the shares of all, by the harness."""
+        parts = list(self.models())
+        weight, bias = (
+            decode(np.sum([getattr(part, name) for part in parts], axis=0), HEAD_BITS) / parts[0].temperature
+            for name in ("weight", "bias")
+        )
+        return affine_white_box(weight, bias, {part.rank: part.encoder for part in parts}, self.parties)
+
+    def encodings(self, rows: np.ndarray) -> np.ndarray:
+        """The fused encodings z of these records, which a plaintext server would hold."""
+        encoders = {part.rank: part.encoder for part in self.models()}
+        return np.hstack([encoders[p.rank](p.units[rows]) for p in self.parties])
+
+    def _transcript(self, place: str) -> Path:
+        return self.folder / place / "transcript"
+
+    def _evidence(self, rank: int) -> np.ndarray:
+        party = self.parties[rank]
+        bins = party.take(self.split.train[self.rows]).bins()
+        model = load_model(self.folder / f"party-{rank}" / "model", party.layout)
+        found = []
+        for sketch in model.sketches:
+            logs = {k: np.log(np.maximum(t, 0.5) / np.maximum(t, 0.5).sum(axis=0)) for k, t in sketch.tables.items()}
+            found.append(np.sum([bins[name] @ logs[name] for name in bins], axis=0))
+        return np.hstack([np.zeros((len(self.rows), 0)), *found])
+
+
+def write_records(data: Dataset, rows: np.ndarray, path: Path) -> None:
+    """Records of all parties as the file that a prediction reads: the id column and every feature."""
+    frame = pd.DataFrame({"id": data.ids[rows]})
+    for feature, values in zip(data.features, data.values[rows].T, strict=True):
+        names = np.array(feature.categories) if feature.kind == "category" else None
+        text = [("" if np.isnan(v) else repr(float(v)) if names is None else names[int(v)]) for v in values]
+        frame[feature.name] = text
+    frame.to_csv(path, index=False)

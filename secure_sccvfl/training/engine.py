@@ -1,0 +1,135 @@
+"""The Engine seam: where values of several parties meet.
+
+Encoders and generators run locally at their party and never see s per record. Everything that joins
+columns of different parties, labels or s goes through an Engine: in plaintext here, in secret later. A
+process passes what its own parties hold (`Blocks` keyed by rank; a `Held` is None where the process is
+not the holder), so the same driver runs as one plaintext process or as one process per party. Batches,
+edits and heads are opaque handles: a secret engine keeps shares in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.data.party import Blocks, Held
+from secure_sccvfl.discovery.statistics import Statistics
+
+ConsistencyKind = Literal["squared", "l1"]
+# Bound on the second derivative of the loss in a logit.
+CURVATURE: Mapping[Task, float] = {"binary": 0.25, "multiclass": 0.5, "regression": 1.0}
+
+# Half-width of the smooth sign in the l1 consistency gradient.
+SIGN_WIDTH = 0.02
+
+
+@dataclass(frozen=True)
+class Step:
+    """One full-batch step: task gradient + lam * consistency + guard, with heavy-ball momentum."""
+
+    rate: float
+    momentum: float
+    lam: float = 0.0
+    kind: ConsistencyKind = "squared"
+    guard: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.rate <= 0 or not 0 <= self.momentum < 1:
+            raise ValueError(f"need rate > 0 and 0 <= momentum < 1, got {self.rate}, {self.momentum}")
+        if self.lam < 0 or self.guard < 0:
+            raise ValueError(f"weights must not be negative, got {self.lam}, {self.guard}")
+        if self.kind not in ("squared", "l1"):
+            raise ValueError(f"unknown consistency {self.kind!r}; use squared or l1")
+
+
+@dataclass(frozen=True)
+class Measures:
+    """The declared scalars of a batch; nothing per record.
+
+    Mean loss, root of the summed variance of the logits, root-mean-square gap under the edits.
+    """
+
+    loss: float
+    spread: float
+    gap_rms: float
+
+    @property
+    def relative_gap(self) -> float:
+        """Root-mean-square gap per spread of the logit."""
+        return self.gap_rms / max(self.spread, 1e-9)
+
+
+class Engine(Statistics, Protocol):
+    """What training needs too. `rows` of all blocks agree; `label` and `groups` are held once."""
+
+    def total(self, name: str, values: Sequence[float]) -> tuple[float, ...]:
+        """Sums over parties of what each passes; opens the sums alone."""
+        ...
+
+    def bind(self, encodings: Blocks, label: Held, ridge: Blocks, outputs: int = 1) -> Any:
+        """Take encodings, label and per-column ridge of the owners into a batch for this many logits."""
+        ...
+
+    def edits(self, deltas: Iterable[Iterable[Blocks]], groups: Held, attribute: int = 0) -> Any:
+        """Take displacements [draw][hypothesised group] and select by the one-hot of s inside.
+
+        `attribute` numbers the protected attribute whose groups these are.
+        """
+        ...
+
+    def join(self, edits: Sequence[Any], guards: Sequence[Blocks]) -> Any:
+        """Edits of several protected attributes, and guard directions of proxies, as one penalty."""
+        ...
+
+    def head(self, batch: Any, outputs: int, task: Task) -> Any:
+        """A zero head for the columns of a batch."""
+        ...
+
+    def steps(self, head: Any, batch: Any, penalty: Any | None, step: Step, curvature: Blocks, count: int) -> Any:
+        """`count` steps; returns the new head.
+
+        `curvature` is each owner's local bound on the second derivative per column; a step divides by
+        it. A secret engine gets the same step when owners scale their columns before sharing them.
+        """
+        ...
+
+    def check_range(self, head: Any, batch: Any) -> None:
+        """Raise if logits of this batch, or of the last step of training, are where training goes wrong.
+
+        A secret engine opens one bit, whether any is outside the range of its sigmoid; it is 0 in a run that goes on.
+        """
+        ...
+
+    def measure(self, head: Any, batch: Any, penalty: Any | None) -> Measures:
+        """Opens the scalars of `Measures`."""
+        ...
+
+    def choose(self, choice: Any | None, head: Any, batch: Any, penalty: Any, target: float) -> Any:
+        """A choice among the heads so far and this one: the first whose relative gap is at most `target`.
+
+        The last one, if none is. Opens nothing.
+        """
+        ...
+
+    def chosen(self, choice: Any) -> Any:
+        """The head of a choice; a secret engine does not know which it is."""
+        ...
+
+    def coolest(self, head: Any, batch: Any, temperatures: Sequence[float]) -> int:
+        """Which temperature of a rising list gives this batch the lowest loss; opens the choice alone.
+
+        The loss is convex in 1 / temperature, so the choice is the first after which it rises.
+        """
+        ...
+
+    def cooled(self, head: Any, batch: Any, temperatures: Sequence[float]) -> Any:
+        """The head over the temperature that `coolest` would choose; opens nothing."""
+        ...
+
+    def logits(self, head: Any, encodings: Blocks) -> np.ndarray:
+        """Logits (rows x outputs), opened to the declared receiver of predictions."""
+        ...

@@ -1,0 +1,236 @@
+"""The plaintext engine: the reference the secure one is compared with, and the fast way to many seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from scipy.special import expit, log_softmax, softmax
+
+from accounting.events import Sensitivity
+from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.data.party import Blocks, Held
+from secure_sccvfl.discovery.hsic import Grid, dependence
+from secure_sccvfl.discovery.inputs import check_columns, check_groups, one_hot, row_bound
+from secure_sccvfl.privacy.noise import Noise
+from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step
+
+
+def _side_by_side(blocks: Blocks) -> np.ndarray:
+    return np.concatenate([blocks[rank] for rank in sorted(blocks)], axis=-1)
+
+
+@dataclass(frozen=True)
+class Batch:
+    rows: np.ndarray
+    label: np.ndarray
+    ridge: np.ndarray
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """Selected displacements per draw (one list per protected attribute), their Gram, the guards' Gram."""
+
+    draws: tuple[np.ndarray, ...]
+    gram: np.ndarray
+    guard: np.ndarray
+
+
+@dataclass(frozen=True)
+class Head:
+    weight: np.ndarray
+    bias: np.ndarray
+    velocity: np.ndarray
+    bias_velocity: np.ndarray
+    task: Task
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        return rows @ self.weight + self.bias
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The head to take so far, and whether it met the rule."""
+
+    found: bool
+    head: Head
+
+
+def decisions(logits: np.ndarray, task: Task) -> np.ndarray:
+    """Class of each record; a positive logit is class 1 when there are two."""
+    return logits[:, 0] > 0 if task == "binary" else logits.argmax(axis=1)
+
+
+def log_loss(logits: np.ndarray, label: np.ndarray, task: Task) -> float:
+    """Mean cross-entropy, or mean squared error for regression."""
+    if task == "binary":
+        sign = 2.0 * label - 1.0
+        return float(np.logaddexp(0.0, -sign * logits[:, 0]).mean())
+    if task == "multiclass":
+        return float(-log_softmax(logits, axis=1)[np.arange(len(label)), label].mean())
+    return float(((logits[:, 0] - label) ** 2).mean())
+
+
+def _residual(logits: np.ndarray, label: np.ndarray, task: Task) -> np.ndarray:
+    if task == "binary":
+        return expit(logits) - label[:, None]
+    if task == "multiclass":
+        return softmax(logits, axis=1) - np.eye(logits.shape[1])[label]
+    return logits - label[:, None]
+
+
+class PlainEngine:
+    """All parties in one process. Holds no data; noise comes from the object it is given."""
+
+    def __init__(self, noise: Noise) -> None:
+        self.noise = noise
+
+    def group_sums(
+        self,
+        columns: Mapping[str, np.ndarray],
+        groups: Sequence[Held],
+        counts: Sequence[int],
+        name: str,
+        sensitivity: float,
+        widths: Mapping[str, int] | None = None,
+    ) -> tuple[dict[str, np.ndarray], ...]:
+        chosen = self._indicators(groups, counts)
+        check_columns(columns, len(chosen), row_bound(sensitivity, len(columns), len(counts)))
+        sums = {k: v.T @ chosen for k, v in columns.items()}
+        noisy = self.noise.release(sums, name, Sensitivity.of_counts(sensitivity))
+        cuts = pairwise(np.cumsum([0, *counts]))
+        return tuple({k: v[:, low:high] for k, v in noisy.items()} for low, high in cuts)
+
+    def residual_dependence(
+        self, columns: Mapping[str, np.ndarray], groups: Sequence[Held], counts: Sequence[int], name: str
+    ) -> tuple[dict[str, float], ...]:
+        chosen = self._indicators(groups, counts)
+        check_columns(columns, len(chosen), 1.0, whole=False)
+        grid = Grid(len(chosen))
+        cuts = list(pairwise(np.cumsum([0, *counts])))
+        exact = {
+            k: np.array([dependence(grid.features(v), chosen[:, low:high], grid) for low, high in cuts])
+            for k, v in columns.items()
+        }
+        width = max(v.shape[1] for v in columns.values())
+        sensitivity = Sensitivity.of_any(grid.joint_sensitivity(width, counts, len(columns)), grid.unit**2)
+        noisy = self.noise.release(exact, name, sensitivity)
+        return tuple({k: float(v[j]) for k, v in noisy.items()} for j in range(len(counts)))
+
+    def _indicators(self, groups: Sequence[Held], counts: Sequence[int]) -> np.ndarray:
+        """One-hot of all protected attributes, after the checks that come before any charge."""
+        rows = len(groups[0]) if groups and groups[0] is not None else 0
+        codes = [check_groups(values, count, rows) for values, count in zip(groups, counts, strict=True)]
+        self.noise.check(rows)
+        return one_hot(codes, counts, slice(0, rows)).astype(float)
+
+    def deviation(self, sensitivity: float) -> float:
+        return self.noise.deviation(Sensitivity.of_counts(sensitivity))
+
+    def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
+        return dict(values)
+
+    def total(self, name: str, values: Sequence[float]) -> tuple[float, ...]:
+        return tuple(values)
+
+    def bind(self, encodings: Blocks, label: Held, ridge: Blocks, outputs: int = 1) -> Batch:
+        if label is None:
+            raise ValueError("the plaintext engine needs the label")
+        return Batch(_side_by_side(encodings), label, _side_by_side(ridge))
+
+    def edits(self, deltas: Iterable[Iterable[Blocks]], groups: Held, attribute: int = 0) -> Penalty:
+        if groups is None:
+            raise ValueError("the plaintext engine needs s")
+        draws = []
+        for by_group in deltas:
+            chosen: np.ndarray | None = None
+            for group, blocks in enumerate(by_group):
+                whole = _side_by_side(blocks)
+                chosen = np.zeros_like(whole) if chosen is None else chosen
+                chosen[groups == group] = whole[groups == group]
+            if chosen is not None:
+                draws.append(chosen)
+        if not draws:
+            raise ValueError("no draw of counterfactual edits")
+        gram = sum(d.T @ d for d in draws) / (len(draws) * len(groups))
+        return Penalty(tuple(draws), gram, np.zeros_like(gram))
+
+    def join(self, edits: Sequence[Penalty], guards: Sequence[Blocks]) -> Penalty:
+        gram = np.mean([e.gram for e in edits], axis=0)
+        directions = [_side_by_side(g) for g in guards]
+        guard = sum((np.outer(d, d) for d in directions), np.zeros_like(gram))
+        return Penalty(tuple(d for e in edits for d in e.draws), gram, guard)
+
+    def head(self, batch: Batch, outputs: int, task: Task) -> Head:
+        zero, bias = np.zeros((batch.rows.shape[1], outputs)), np.zeros(outputs)
+        return Head(zero, bias, zero, bias, task)
+
+    def steps(
+        self, head: Head, batch: Batch, penalty: Penalty | None, step: Step, curvature: Blocks, count: int
+    ) -> Head:
+        for _ in range(count):
+            head = self._step(head, batch, penalty, step, curvature)
+        return head
+
+    def _step(self, head: Head, batch: Batch, penalty: Penalty | None, step: Step, curvature: Blocks) -> Head:
+        n = len(batch.rows)
+        residual = _residual(head(batch.rows), batch.label, head.task)
+        gradient = batch.rows.T @ residual / n + batch.ridge[:, None] * head.weight
+        if penalty is not None and step.lam > 0:
+            gradient = gradient + step.lam * self._consistency(head.weight, penalty, step)
+        if penalty is not None and step.guard > 0:
+            gradient = gradient + step.guard * (penalty.guard @ head.weight)
+        gradient = gradient / _side_by_side(curvature)[:, None]
+        velocity = step.momentum * head.velocity - step.rate * gradient
+        flat = CURVATURE[head.task]
+        bias_velocity = step.momentum * head.bias_velocity - step.rate / flat * residual.mean(axis=0)
+        return replace(
+            head,
+            weight=head.weight + velocity,
+            bias=head.bias + bias_velocity,
+            velocity=velocity,
+            bias_velocity=bias_velocity,
+        )
+
+    @staticmethod
+    def _consistency(weight: np.ndarray, penalty: Penalty, step: Step) -> np.ndarray:
+        if step.kind == "squared":
+            return penalty.gram @ weight
+        parts = [d.T @ np.tanh(d @ weight / SIGN_WIDTH) / len(d) for d in penalty.draws]
+        return np.asarray(sum(parts) / len(parts))
+
+    def check_range(self, head: Head, batch: Batch) -> None:
+        if not np.isfinite(head(batch.rows)).all():
+            raise FloatingPointError("training diverged: lower the rate")
+
+    def measure(self, head: Head, batch: Batch, penalty: Penalty | None) -> Measures:
+        logits = head(batch.rows)
+        gap_rms = 0.0
+        if penalty is not None:
+            shifts = [d @ head.weight for d in penalty.draws]
+            gap_rms = float(np.sqrt(np.mean([(s**2).sum(axis=1).mean() for s in shifts])))
+        spread = float(np.sqrt(logits.var(axis=0).sum()))
+        return Measures(log_loss(logits, batch.label, head.task), spread, gap_rms)
+
+    def choose(self, choice: Choice | None, head: Head, batch: Batch, penalty: Penalty, target: float) -> Choice:
+        if choice is not None and choice.found:
+            return choice
+        return Choice(self.measure(head, batch, penalty).relative_gap <= target, head)
+
+    def chosen(self, choice: Choice) -> Head:
+        return choice.head
+
+    def coolest(self, head: Head, batch: Batch, temperatures: Sequence[float]) -> int:
+        logits = head(batch.rows)
+        losses = [log_loss(logits / t, batch.label, head.task) for t in temperatures]
+        rising = [i for i, (a, b) in enumerate(pairwise(losses)) if b >= a]
+        return rising[0] if rising else len(losses) - 1
+
+    def cooled(self, head: Head, batch: Batch, temperatures: Sequence[float]) -> Head:
+        temperature = temperatures[self.coolest(head, batch, temperatures)]
+        return replace(head, weight=head.weight / temperature, bias=head.bias / temperature)
+
+    def logits(self, head: Head, encodings: Blocks) -> np.ndarray:
+        return head(_side_by_side(encodings))
