@@ -14,6 +14,7 @@ from protocols.records.releases import Release, ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.privacy.charging import Charger
+from secure_sccvfl.privacy.releases import Facts, plan_of
 from tests.harness import run_session
 
 WIDTH = 8
@@ -72,16 +73,8 @@ class Consortium:
         return self.bins[name].T @ np.eye(self.counts[attribute])[self.codes[attribute]]
 
     def plan(self, tables: int = 3, more: Sequence[Release] = ()) -> ReleasePlan:
-        names = [f"sketch-{number}" for number in range(tables)]
-        return ReleasePlan(
-            [
-                *SecureStatistics.releases(
-                    self.columns, self.counts, tables=names, moments=["moments"], dependence=["residuals"]
-                ),
-                *SecureStatistics.announcements(self.columns, ["scores"], 3),
-                *more,
-            ]
-        )
+        facts = Facts(self.columns, tuple(self.counts), refreshes=tables - 1, conditional=True, moments=True)
+        return ReleasePlan([*plan_of(facts, "discovery"), *more])
 
     def run(
         self,

@@ -3,7 +3,8 @@
 A plan lists every release of a run and is part of what the processes compare before they
 start. `ReleaseDesk.admit` is asked before each opening: a release that is not in the plan, or
 asks for another shape, or comes more often than declared, raises on every party, because all
-run the same program. What was admitted goes to a hash-chained log without the value itself
+run the same program. A release that a differential-privacy event pays for needs the receipt of
+its charge, and a receipt pays once. What was admitted goes to a hash-chained log without the value itself
 (only its receivers may know it); the parties compare the heads of their logs at the end.
 """
 
@@ -53,6 +54,17 @@ class Release:
         )
 
 
+@dataclass(frozen=True)
+class Receipt:
+    """Says that an event was charged. It pays for one opening of each release that names the event.
+
+    charge: the name of the charge in the ledger, unlike any other.
+    """
+
+    event: str
+    charge: str
+
+
 class ReleasePlan:
     """Every release that a run may make."""
 
@@ -85,14 +97,20 @@ class ReleaseDesk:
                 raise ProtocolError(f"release {release.name!r} names a receiver that is no party")
         self._plan = plan
         self._used: Counter[str] = Counter()
+        self._paid: set[tuple[str, str]] = set()
         self.chain = HashChain(log)
 
-    def admit(self, release: Release, shape: tuple[int, ...]) -> Admission:
+    def admit(self, release: Release, shape: tuple[int, ...], receipt: Receipt | None = None) -> Admission:
         """Record the release about to be made, or raise."""
-        return self.admit_all([(release, shape)])[0]
+        return self.admit_all([(release, shape)], receipt)[0]
 
-    def admit_all(self, wanted: Sequence[tuple[Release, tuple[int, ...]]]) -> list[Admission]:
-        """Record several that are about to be made in one round, or raise and record none."""
+    def admit_all(
+        self, wanted: Sequence[tuple[Release, tuple[int, ...]]], receipt: Receipt | None = None
+    ) -> list[Admission]:
+        """Record several that are about to be made in one round, or raise and record none.
+
+        `receipt` is of the charge that pays for all of them.
+        """
         asked = Counter(release.name for release, _ in wanted)
         for release, shape in wanted:
             if self._plan.releases.get(release.name) != release:
@@ -101,7 +119,10 @@ class ReleaseDesk:
                 raise UndeclaredRelease(f"release {release.name!r} is declared as {release.shape}, not {shape}")
             if self._used[release.name] + asked[release.name] > release.times:
                 raise UndeclaredRelease(f"release {release.name!r} was already made {release.times} times")
+            self._check_paid(release, receipt)
         self._used.update(asked)
+        if receipt is not None:
+            self._paid.update((receipt.charge, release.name) for release, _ in wanted)
         heads = self.chain.extend(
             [
                 {
@@ -110,8 +131,20 @@ class ReleaseDesk:
                     "shape": list(shape),
                     "purpose": release.purpose,
                     "event": release.event,
+                    "charge": receipt.charge if receipt is not None else None,
                 }
                 for release, shape in wanted
             ]
         )
         return [Admission(release, head) for (release, _), head in zip(wanted, heads, strict=True)]
+
+    def _check_paid(self, release: Release, receipt: Receipt | None) -> None:
+        """Raise unless the receipt is of the release's event and has not paid for this release before."""
+        if release.event is None and receipt is None:
+            return
+        if receipt is None:
+            raise UndeclaredRelease(f"release {release.name!r} needs the receipt of its charge ({release.event})")
+        if receipt.event != release.event:
+            raise UndeclaredRelease(f"release {release.name!r} is paid by {release.event}, not by {receipt.event}")
+        if (receipt.charge, release.name) in self._paid:
+            raise UndeclaredRelease(f"release {release.name!r}: its charge has paid for an opening already")

@@ -40,7 +40,7 @@ from protocols.dealing.tuples import Request
 from protocols.errors import LedgerError, PeerError, ProtocolError, RangeError, UndeclaredRelease, reason_for_peers
 from protocols.net.transport import Array, Cost, Spec, Transport
 from protocols.operations import arithmetic, comparison, series
-from protocols.records.releases import Release, ReleaseDesk, ReleasePlan
+from protocols.records.releases import Receipt, Release, ReleaseDesk, ReleasePlan
 from protocols.records.transcript import Transcript
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session import binding
@@ -186,17 +186,23 @@ class Session:
             raise ProtocolError("parties other than the owner must give the shape")
         return self.wrap(self.party.zero_share(tuple(shape)), bits)
 
-    def open(self, value: Any, release: Release) -> torch.Tensor | None:
+    def open(self, value: Any, release: Release, receipt: Receipt | None = None) -> torch.Tensor | None:
         """The plain value at the receivers of a declared release, None elsewhere. Two rounds.
 
         The release is on disk before a share is sent, and shares are made fresh first, so
         that they tell nothing beyond their sum. Before that the parties make sure that they heard
-        the same and asked the dealer for the same (`Party.confirm`).
+        the same and asked the dealer for the same (`Party.confirm`). A release that an event pays for
+        needs the receipt of that charge.
         """
-        return self.open_each([(value, release)])[0]
+        return self.open_each([(value, release)], receipt)[0]
 
-    def open_each(self, pairs: Sequence[tuple[Any, Release]]) -> list[torch.Tensor | None]:
-        """Several values, each at the receivers of its own release alone, in the same two rounds."""
+    def open_each(
+        self, pairs: Sequence[tuple[Any, Release]], receipt: Receipt | None = None
+    ) -> list[torch.Tensor | None]:
+        """Several values, each at the receivers of its own release alone, in the same two rounds.
+
+        `receipt` is of the charge that pays for all of them.
+        """
         tensors = [value._tensor if isinstance(value, MPCTensor) else value for value, _ in pairs]
         if any(not isinstance(tensor, (_Arithmetic, _Binary)) for tensor in tensors):
             kinds = ", ".join(type(value).__name__ for value, _ in pairs)
@@ -205,7 +211,7 @@ class Session:
             raise ProtocolError("arithmetic and binary shares cannot be opened in the same round")
         how: How = "add" if isinstance(tensors[0], _Arithmetic) else "xor"
         words = [words_of(tensor) for tensor in tensors]
-        admissions = self._desk.admit_all([(r, w.shape) for (_, r), w in zip(pairs, words, strict=True)])
+        admissions = self._desk.admit_all([(r, w.shape) for (_, r), w in zip(pairs, words, strict=True)], receipt)
         fresh = [self.party.zero_share((w.size,), how) for w in words]
         with self._transport.meter.scope("open"):
             shares = [

@@ -24,9 +24,10 @@ import numpy as np
 from protocols.errors import ProtocolError
 from protocols.net.transport import Array
 from protocols.operations import comparison
-from protocols.records.releases import Release
 from protocols.session.runtime import Session
 
+NAME = "alignment"
+"""The release that `check_alignment` opens."""
 _BITS = 128
 
 
@@ -34,18 +35,12 @@ class AlignmentError(ProtocolError):
     """The parties do not hold the same records in the same order."""
 
 
-def alignment_release(parties: int) -> Release:
-    """What `check_alignment` opens, for the plan."""
-    purpose = "does each other party hold the records of the first, in the same order"
-    return Release("alignment", tuple(range(parties)), (parties - 1,), purpose)
-
-
 def check_alignment(session: Session, ids: Iterable[str], names: Iterable[str] | None = None) -> None:
     """Raise AlignmentError at every party unless all ids agree; `names` are what the parties are called."""
     called = list(names) if names is not None else [f"party {rank}" for rank in range(session.parties)]
     equal = comparison.all_ones(session.party, _equal_bits(session.rank, session.parties, _hashed(ids)))
     words = comparison.to_arithmetic(session.party, equal)
-    opened = session.open(session.wrap(words, 0), session.declared("alignment"))
+    opened = session.open(session.wrap(words, 0), session.declared(NAME))
     if opened is None:
         raise ProtocolError("the bits of alignment must go to every party")
     alike = [called[0], *(name for name, bit in zip(called[1:], opened, strict=True) if bit)]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from secure_sccvfl.attacks.labels import rate_of_residuals
 from secure_sccvfl.attacks.view import Rate
+from secure_sccvfl.modes.base import GRADIENTS
 from secure_sccvfl.modes.dp import DpSeen
-from secure_sccvfl.modes.split import Seen
+from secure_sccvfl.modes.split_state import Seen
+
+Step = TypeVar("Step", Seen, DpSeen)
 
 
 def labels_from_split(seen: Sequence[Seen], label: np.ndarray) -> Rate:
@@ -35,3 +41,21 @@ def labels_from_dp(seen: Sequence[DpSeen], label: np.ndarray) -> Rate:
         solved = np.linalg.lstsq(factors, totals, rcond=1e-6)[0]
         found.append(rate_of_residuals("labels-dp", solved, label))
     return max(found, key=lambda rate: rate.rate)
+
+
+def label_inference(folder: Path, label: np.ndarray) -> Rate | None:
+    """How many training labels a party reads off what it was shown; None where nothing was. For a harness."""
+    path = folder / GRADIENTS
+    if not path.exists():
+        return None
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    if "gradient 0" in arrays:
+        return labels_from_split(_steps(Seen, arrays), label)
+    return labels_from_dp(_steps(DpSeen, arrays), label)
+
+
+def _steps(kind: type[Step], arrays: Mapping[str, np.ndarray]) -> list[Step]:
+    """Steps as `modes.base.keep_gradients` wrote them."""
+    names = [field.name for field in fields(kind)]
+    return [kind(*(arrays[f"{name} {k}"] for name in names)) for k in range(len(arrays) // len(names))]

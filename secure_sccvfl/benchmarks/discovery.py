@@ -17,8 +17,9 @@ from protocols.config import ConfigError, SessionConfig
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.benchmarks.operations import time_repeats
-from secure_sccvfl.discovery.secure_statistics import Columns, SecureStatistics
+from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.privacy.charging import Charger
+from secure_sccvfl.privacy.releases import SKETCH, Columns, Facts
 from secure_sccvfl.run.jobs import Progress
 
 HOLDER = 1
@@ -58,8 +59,7 @@ class DiscoveryBenchmark:
         self.columns = layout(self.features, self.bins, len(config.parties))
 
     def plan(self) -> ReleasePlan:
-        names = [f"sketch-{number}" for number in range(self.repeats + 1)]
-        return ReleasePlan(SecureStatistics.releases(self.columns, [self.groups], tables=names))
+        return ReleasePlan(SKETCH.releases(Facts(self.columns, (self.groups,), refreshes=self.repeats)))
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         progress("group tables", 0, 1)
@@ -74,7 +74,7 @@ class DiscoveryBenchmark:
         def release() -> dict[str, np.ndarray]:
             # A new object each time: nothing is kept from the pass before.
             statistics = SecureStatistics(session, self.columns, [HOLDER], self.rows, charger)
-            name = f"sketch-{next(passes)}"
+            name = SKETCH.charged_as(next(passes))
             return statistics.group_sums(own, [held], [self.groups], name, sensitivity)[0]
 
         before = session.total_cost.sent

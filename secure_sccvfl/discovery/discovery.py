@@ -18,6 +18,8 @@ from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.roles import PolicyCard, Role, Roles
 from secure_sccvfl.discovery.scores import denoised, table_score, table_scores
 from secure_sccvfl.discovery.statistics import Statistics
+from secure_sccvfl.privacy.releases import MOMENTS as MOMENTS_RELEASE
+from secure_sccvfl.privacy.releases import NUMBERS, P_VALUES, RESIDUAL_SCORES, RESIDUALS, SCORES, SKETCH
 
 Rule = Literal["fractions", "fdr"]
 Audit = Callable[[str, Mapping[str, Any]], None]
@@ -145,7 +147,9 @@ def release_moments(
     columns = {key: block for party in parties for key, block in party.moments(names).items()}
     sensitivity = MOMENT_GRID * float(np.sqrt(MOMENTS * len(names) * len(protected)))
     counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
-    sums = engine.group_sums(columns, codes, counts, "moments", sensitivity, dict.fromkeys(names, MOMENTS))
+    sums = engine.group_sums(
+        columns, codes, counts, MOMENTS_RELEASE.charged_as(), sensitivity, dict.fromkeys(names, MOMENTS)
+    )
     scale = engine.deviation(sensitivity) / MOMENT_GRID
     return tuple(
         Moments(a.name, {k: v / MOMENT_GRID for k, v in part.items()}, scale)
@@ -164,7 +168,7 @@ def residual_scores(
     for party, other in zip(parties, others, strict=True):
         columns.update(party.residual_features(seed, other.units))
     counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
-    found = engine.residual_dependence(columns, codes, counts, "residuals")
+    found = engine.residual_dependence(columns, codes, counts, RESIDUALS.charged_as())
     return {k: max(0.0, *(part[k] for part in found)) for k in columns}
 
 
@@ -301,7 +305,7 @@ class Discovery:
         residual: Mapping[str, float] | None = None,
     ) -> tuple[tuple[Sketch, ...], Finding]:
         """One more release, averaged with the earlier ones; refused by the budget, the last masks stay."""
-        name = f"sketch-{number}"
+        name = SKETCH.charged_as(number)
         try:
             fresh = release_sketches(self.engine, self.parties, self.protected, name, self.features, self.records)
         except BudgetError as error:
@@ -322,7 +326,7 @@ class Discovery:
     def moments(self, roles: Roles) -> tuple[Moments, ...]:
         """Group moments of the mediators that are numbers, or nothing if there is none or no budget is left."""
         own = {b.feature.name: 1.0 for p in self.parties for b in p.layout.blocks if not b.one_hot}
-        names = sorted(set(self.engine.publish("numbers", own)) & set(roles.named("M")))
+        names = sorted(set(self.engine.publish(NUMBERS.name, own)) & set(roles.named("M")))
         if not names:
             return ()
         try:
@@ -336,7 +340,7 @@ class Discovery:
         own = weigh(sketches, self.config, self.seed, [p.layout.names for p in self.parties], residual)
         publish = self.engine.publish
         return Evidence(
-            publish("scores", own.scores),
-            publish("p-values", own.p_values) if self.config.rule == "fdr" else {},
-            publish("residual-scores", own.residual) if residual is not None else {},
+            publish(SCORES.name, own.scores),
+            publish(P_VALUES.name, own.p_values) if self.config.rule == "fdr" else {},
+            publish(RESIDUAL_SCORES.name, own.residual) if residual is not None else {},
         )

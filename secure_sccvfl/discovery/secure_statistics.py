@@ -15,7 +15,7 @@ is drawn (`Charger`), and what is charged is what is drawn: both read the event.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -23,7 +23,7 @@ import numpy as np
 from accounting.events import Event, Sensitivity
 from protocols.errors import RangeError
 from protocols.operations import noise
-from protocols.records.releases import ANY, Release
+from protocols.records.releases import Receipt
 from protocols.ring import Words
 from protocols.session.runtime import Session
 from protocols.steps import statistics
@@ -32,9 +32,7 @@ from secure_sccvfl.data.party import Held
 from secure_sccvfl.discovery.hsic import Grid
 from secure_sccvfl.discovery.inputs import check_columns, check_groups, one_hot, row_bound
 from secure_sccvfl.privacy.charging import Charger
-
-Columns = Mapping[int, Mapping[str, int]]
-"""Public: rank -> feature -> number of columns."""
+from secure_sccvfl.privacy.releases import Columns, owner_title
 
 REFUSED, NEW, KNOWN = range(3)
 
@@ -54,37 +52,6 @@ class SecureStatistics:
         self._session, self._columns, self._holders = session, columns, tuple(holders)
         self._rows, self._charger = rows, charger
         self._tables: dict[object, tuple[bytes, Words, int]] = {}
-
-    @staticmethod
-    def releases(
-        columns: Columns,
-        counts: Sequence[int],
-        *,
-        tables: Iterable[str] = (),
-        moments: Iterable[str] = (),
-        dependence: Iterable[str] = (),
-    ) -> list[Release]:
-        """What may be opened under these names, for the plan: one release to each owner of columns."""
-        made = []
-        for rank, own in columns.items():
-            shapes = [(name, (sum(own.values()), sum(counts)), "noisy tables of its features") for name in tables]
-            shapes += [(name, (ANY, sum(counts)), "noisy moments of its mediators") for name in moments]
-            shapes += [(name, (len(own), len(counts)), "noisy dependence of its residuals") for name in dependence]
-            made += [
-                Release(_name(name, rank), (rank,), shape, f"{what} with s, to their owner alone", event=name)
-                for name, shape, what in shapes
-                if own
-            ]
-        return made
-
-    @staticmethod
-    def announcements(columns: Columns, names: Iterable[str], times: int, moments: bool = False) -> list[Release]:
-        """Scores that go to all, one number per feature; and which features are numbers, for `moments`."""
-        everyone = tuple(columns)
-        width = sum(len(own) for own in columns.values())
-        purpose = "follows from noisy releases that were paid for"
-        made = [Release(name, everyone, (width,), purpose, times=times) for name in names]
-        return made + [Release("numbers", everyone, (ANY,), "1 for each number, by the public dictionary")] * moments
 
     def deviation(self, sensitivity: float) -> float:
         """Standard deviation of all copies of noise in group sums to which a record adds this much."""
@@ -112,9 +79,9 @@ class SecureStatistics:
         table, shift = self._table(
             name, layout, own, groups, counts, room >= 2**30, lambda: check_columns(own, self._rows, bound)
         )
-        event = self._charger.charge(name, Sensitivity.of_counts(sensitivity))
-        noisy = table + np.left_shift(self._noise_share(event, 1.0, len(table), self._spread(counts)), shift)
-        opened = self._open(name, layout, noisy)
+        paid = self._charger.charge(name, Sensitivity.of_counts(sensitivity))
+        noisy = table + np.left_shift(self._noise_share(paid.event, 1.0, len(table), self._spread(counts)), shift)
+        opened = self._open(paid.receipt, layout, noisy)
         if opened is None:
             return tuple({} for _ in counts)
         cuts = np.cumsum([0, *(layout[self._session.rank].values())])
@@ -145,17 +112,17 @@ class SecureStatistics:
         parts = [slice(a, b) for a, b in pairwise(np.cumsum([0, *counts]))]
         pieces = [(rows, part) for rows in blocks for part in parts]
         norms = statistics.squared_norms(self._session.party, table, grid.divisor, pieces)
-        event = self._charger.charge(name, sensitivity)
+        paid = self._charger.charge(name, sensitivity)
         noisy = norms.reshape(features, len(counts)) + self._noise_share(
-            event, scale, features, self._spread([1] * len(counts))
+            paid.event, scale, features, self._spread([1] * len(counts))
         )
-        opened = self._open(name, {rank: dict.fromkeys(part, 1) for rank, part in layout.items()}, noisy)
+        opened = self._open(paid.receipt, {rank: dict.fromkeys(part, 1) for rank, part in layout.items()}, noisy)
         if opened is None:
             return tuple({} for _ in counts)
         return tuple(dict(zip(own, (opened[:, j] * scale).tolist(), strict=True)) for j in range(len(counts)))
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
-        """Numbers about own features to all, and those of all; one of `announcements`."""
+        """Numbers about own features to all, and those of all."""
         return self._session.announce(values, self._session.declared(name))
 
     def _layout(self, widths: Mapping[str, int] | None) -> dict[int, dict[str, int]]:
@@ -248,22 +215,17 @@ class SecureStatistics:
         """Copies of noise, each of the event's sigma, counted in `unit`s."""
         return noise.noise_share(self._session.party, self._charger.noise, event.sigma / unit, rows, holders)
 
-    def _open(self, name: str, layout: Columns, words: Words) -> np.ndarray | None:
+    def _open(self, receipt: Receipt, layout: Columns, words: Words) -> np.ndarray | None:
         """Each owner's rows to that owner alone; None for a party without any."""
         found, low = None, 0
         for rank, own in layout.items():
             high = low + sum(own.values())
             if high > low:
-                opened = self._session.open(
-                    self._session.wrap(words[low:high], 0), self._session.declared(_name(name, rank))
-                )
+                release = self._session.declared(owner_title(receipt.event, rank))
+                opened = self._session.open(self._session.wrap(words[low:high], 0), release, receipt)
                 found = opened.numpy() if opened is not None else found
             low = high
         return found
-
-
-def _name(name: str, rank: int) -> str:
-    return f"{name} for party {rank}"
 
 
 def _indicators(codes: Sequence[np.ndarray], counts: Sequence[int]) -> statistics.Rows:

@@ -19,7 +19,7 @@ from launch.console import OK, screen
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import ProtocolError
 from secure_sccvfl.local.processes import Ending, LocalSession
-from secure_sccvfl.run.options import RunOptions
+from secure_sccvfl.modes.options import RunOptions
 
 Event = Callable[[dict[str, Any]], None]
 
@@ -140,9 +140,9 @@ class WholeRun:
 
     def _label_inference(self) -> list[dict[str, Any]]:
         """What gradients that were shown give away, party by party; empty in sealed mode."""
+        from secure_sccvfl.attacks.gradients import label_inference
         from secure_sccvfl.data.party_data import pooled
         from secure_sccvfl.data.splits import make_split
-        from secure_sccvfl.modes.gradient_modes import label_inference
 
         if self.options.mode == "sealed" or not self.options.pooled:
             return []

@@ -26,6 +26,7 @@ from protocols.session.runtime import Session, words_of
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import Held
 from secure_sccvfl.metrics.group_rates import RATES, gaps_of
+from secure_sccvfl.privacy.releases import EXACT_EVALUATION, Facts
 
 LOSS_BOUND = 50.0
 """Logits beyond it count as this much in the log loss."""
@@ -57,12 +58,9 @@ def metric_names(task: Task, judges: Sequence[str], groups: int) -> tuple[str, .
 def exact_release(parties: int, task: Task, judges: Sequence[str], groups: int) -> Release:
     names = metric_names(task, judges, groups)
     told = [name for name in names if not name.startswith("enough")]
-    return Release(
-        "evaluation",
-        tuple(range(parties)),
-        (len(names),),
-        f"exact figures of the test part, not private: {', '.join(told)}; which rates rest on too few records",
-    )
+    facts = Facts({rank: {} for rank in range(parties)}, sizes={"figures": len(names)})
+    (made,) = EXACT_EVALUATION.releases(facts, detail=f"{', '.join(told)}; which rates rest on too few records")
+    return made
 
 
 def exact_figures(opened: Mapping[str, float], judges: Sequence[str], groups: int) -> dict[str, Any]:
@@ -115,7 +113,7 @@ class SecureEvaluation:
         names = metric_names(self.task, list(copies), count)
         opened = self.session.open(
             self.session.wrap(np.concatenate([found[name] for name in names]), WIDE_BITS),
-            self.session.declared("evaluation"),
+            self.session.declared(EXACT_EVALUATION.name),
         )
         if opened is None:
             raise ValueError("the evaluation must go to every party")

@@ -45,8 +45,9 @@ from secure_sccvfl.data.party import Held
 from secure_sccvfl.metrics.exact import Copies, SecureEvaluation
 from secure_sccvfl.metrics.group_rates import RATES, gaps_of
 from secure_sccvfl.privacy.charging import Charger
+from secure_sccvfl.privacy.releases import EVALUATION, Facts
 
-NAME = "evaluation"
+NAME = EVALUATION.charged_as()
 SLACK = 1 + 2.0**-10
 SURE = 3.0
 NORMAL_95 = 1.959964
@@ -74,9 +75,9 @@ class Sums:
         return Sensitivity.of_counts(SLACK * math.sqrt(len(self.widths)))
 
     def release(self, parties: int) -> Release:
-        shape = (sum(self.widths.values()),)
-        told = "noisy sums over the test records: " + ", ".join(self.widths)
-        return Release(NAME, tuple(range(parties)), shape, told, event=NAME)
+        facts = Facts({rank: {} for rank in range(parties)}, sizes={"sums": sum(self.widths.values())})
+        (made,) = EVALUATION.releases(facts, detail=", ".join(self.widths))
+        return made
 
     def take_apart(self, opened: np.ndarray) -> dict[str, np.ndarray]:
         cuts = np.cumsum(list(self.widths.values()))[:-1]
@@ -110,11 +111,11 @@ class NoisyEvaluation:
         else:
             made = self._classes(layout, logits, label, groups, copies)
         exact = np.concatenate([made[name] for name in layout.widths])
-        event = self._charger.charge(NAME, layout.sensitivity)
+        paid = self._charger.charge(NAME, layout.sensitivity)
         unit, kind = 2.0**WIDE_BITS, self._charger.noise
-        share = noise.noise_share(self._session.party, kind, event.sigma * unit, len(exact), [self._holders])
+        share = noise.noise_share(self._session.party, kind, paid.event.sigma * unit, len(exact), [self._holders])
         noisy = self._session.wrap(exact + share[:, 0], WIDE_BITS)
-        opened = self._session.open(noisy, self._session.declared(NAME))
+        opened = self._session.open(noisy, self._session.declared(NAME), paid.receipt)
         if opened is None:
             raise ValueError("the evaluation must go to every party")
         return layout.take_apart(opened.numpy().astype(float))

@@ -27,26 +27,33 @@ seen over five seeds, while sketches pay for the steps with more noise, less of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 
 from accounting.budget import BudgetError
 from accounting.events import Event, Sensitivity
+from protocols.config import ConfigError
 from protocols.operations.noise import NoiseKind, noise_share
 from protocols.operations.series import evaluate
 from protocols.records.releases import Release
 from protocols.ring import FRACTION_BITS, Words, encode
 from protocols.session.runtime import Session
 from protocols.steps.head import LOGIT_BOUND
-from protocols.steps.sampling import secret_batch, threshold
+from protocols.steps.sampling import nearest_sampling, secret_batch, threshold
 from protocols.steps.weighted_sums import FINEST_NOISE, SUM_BITS, WEIGHT_BITS, clipped, sensitivity, weighted_sums
+from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Part, Party
+from secure_sccvfl.data.party_data import Scheme
 from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.model.encoders import FeatureEncoder, PlainEncoder, plain_encoding
-from secure_sccvfl.privacy.charging import Charger
-from secure_sccvfl.training.trainer import Hooks, State
+from secure_sccvfl.modes.base import Trained, Workplace
+from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.modes.sealed import sealed_releases
+from secure_sccvfl.privacy.charging import Charger, Paid
+from secure_sccvfl.privacy.releases import NOISY_GRADIENT, Facts
+from secure_sccvfl.training.trainer import Hooks, State, warmup_steps
 
 
 @dataclass(frozen=True)
@@ -97,19 +104,11 @@ def parameters_of(columns: int, config: DpConfig) -> int:
     return (columns + 2) * config.units
 
 
-def dp_releases(columns: Sequence[int], config: DpConfig) -> dict[str, Release]:
+def dp_releases(columns: Sequence[int], config: DpConfig) -> list[Release]:
     """What `dp` opens besides a sealed run, known before the session. `columns`: plain columns of each party."""
-    return {
-        f"noisy gradient {rank}": Release(
-            f"noisy gradient {rank}",
-            (rank,),
-            (parameters_of(width, config),),
-            "dp encoders: sum over records of clipped gradients times residuals, noised in secret",
-            event="dp gradient",
-            times=config.steps,
-        )
-        for rank, width in enumerate(columns)
-    }
+    sizes = {f"parameters {rank}": parameters_of(width, config) for rank, width in enumerate(columns)}
+    facts = Facts({rank: {"encoder": width} for rank, width in enumerate(columns)}, sizes=sizes)
+    return NOISY_GRADIENT.releases(facts, times=config.steps)
 
 
 class Score:
@@ -204,14 +203,14 @@ def train_dp(
         hooks.progress("dp encoders", number, config.steps)
         try:
             moved = Sensitivity.of_any(sensitivity(config.clip, session.parties), 2.0**-SUM_BITS)
-            event = charger.charge(f"dp gradient-{number}", moved, config.sampling)
+            paid = charger.charge(NOISY_GRADIENT.charged_as(number), moved, config.sampling, NOISY_GRADIENT.pays)
         except BudgetError as error:
             hooks.audit("dp step refused", {"step": number, "reason": str(error)})
             break
-        events.append(event)
+        events.append(paid.event)
         gradients = clipped(score.gradients(), config.clip)
         scores = score.scores(LOGIT_BOUND / session.parties)
-        learn(gradients, _noisy_sum(session, scores, gradients, widths, label, event, label_holder, charger.noise))
+        learn(gradients, _noisy_sum(session, scores, gradients, widths, label, paid, label_holder, charger.noise))
         hooks.keep(State(None, own=kept(ended=False)))
     hooks.audit("dp encoders", {"steps": len(seen), "sampling": config.sampling})
     return DpModel({rank: score.encoder()}, tuple(events), tuple(seen), kept(ended=True))
@@ -223,12 +222,12 @@ def _noisy_sum(
     gradients: np.ndarray,
     widths: Sequence[int],
     label: np.ndarray,
-    event: Event,
+    paid: Paid,
     holder: int,
     kind: NoiseKind,
 ) -> np.ndarray:
     """One step in secret: the noisy sum of this party. Sample and noise are drawn as the paid event says."""
-    party = session.party
+    party, event = session.party, paid.event
     if event.sampling < 1 and event.sigma < FINEST_NOISE:
         raise ValueError(f"noise of {event.sigma} is too small for the price of a sampled step to hold")
     with session.measure("dp step"):
@@ -241,11 +240,56 @@ def _noisy_sum(
             [
                 (
                     session.wrap(share + noise[end - len(share) : end], SUM_BITS),
-                    session.declared(f"noisy gradient {rank}"),
+                    session.declared(NOISY_GRADIENT.titled(rank)),
                 )
                 for rank, (share, end) in enumerate(zip(sums, ends, strict=True))
-            ]
+            ],
+            paid.receipt,
         )[session.rank]
     if opened is None:
         raise RuntimeError("the noisy sum did not reach its owner")
     return opened.numpy()
+
+
+def plain_columns(scheme: Scheme) -> list[int]:
+    """Columns of each party's plain encoder, by the public dictionary."""
+    layouts = [Layout.of(own) for own in scheme.features]
+    return [plain_encoding(layout, np.zeros((1, layout.width))).shape[1] for layout in layouts]
+
+
+def dp_config(options: RunOptions) -> DpConfig:
+    return DpConfig(steps=options.dp_steps, sampling=nearest_sampling(options.dp_sampling))
+
+
+class Dp:
+    """The `dp` gradient mode: encoders from noisy, charged batch gradients, then a sealed head on top of them."""
+
+    def check(self, options: RunOptions, scheme: Scheme) -> None:
+        if scheme.task != "binary":
+            raise ConfigError("mode dp trains encoders for two classes only; use sealed")
+
+    def releases(self, options: RunOptions, scheme: Scheme) -> list[Release]:
+        return [*sealed_releases(scheme, options), *dp_releases(plain_columns(scheme), dp_config(options))]
+
+    def charged_steps(self, options: RunOptions) -> tuple[tuple[float, int], ...]:
+        config = dp_config(options)
+        return ((config.sampling, config.steps),)
+
+    def train(self, place: Workplace) -> Trained:
+        options, scheme, config = place.options, place.scheme, place.options.train_config()
+        with place.phase("dp encoders"):
+            learned = train_dp(
+                place.engine.session,
+                place.train,
+                scheme.label_holder,
+                plain_columns(scheme),
+                dp_config(options),
+                place.charger,
+                options.seed,
+                place.hooks,
+                place.state,
+            )
+        state = replace(State(None) if place.state is None else place.state, own=learned.own)
+        model = place.trainer(config, learned.encoders).run(state=state, phase=place.phase)
+        steps = warmup_steps(config) + sum(trial.steps for trial in model.trials)
+        return Trained(model, place.engine, steps, learned.seen)

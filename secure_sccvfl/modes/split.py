@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from protocols.dealing.tuples import Request
 from protocols.net.transport import Array
 from protocols.operations import series
 from protocols.operations.arithmetic import divisions, refraction
-from protocols.records.releases import ANY, Release
+from protocols.records.releases import Release
 from protocols.ring import FRACTION_BITS, Words, encode
 from protocols.session.runtime import words_of
 from protocols.steps import head as secret_head
@@ -38,14 +39,17 @@ from protocols.steps.split import (
 )
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import Part
+from secure_sccvfl.data.party_data import Scheme
 from secure_sccvfl.data.randomness import stream, torch_seed
 from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.model.generators import Generator, public_targets
 from secure_sccvfl.model.mlp import LocalTraining, MlpEncoder, make_mlp
+from secure_sccvfl.modes.base import Trained, Workplace, check_sampling, common_releases, facts_of
+from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.modes.split_state import Seen, SplitState
-from secure_sccvfl.run.release_plan import range_check
+from secure_sccvfl.privacy.releases import EDITING_PARTIES, GRADIENT, RANGE_CHECK, Facts, plan_of
 from secure_sccvfl.training.secure import Batch, Head, SecureEngine
-from secure_sccvfl.training.trainer import Hooks, State
+from secure_sccvfl.training.trainer import Hooks, Model, State, Trainer, calibrated
 
 Generators = Mapping[str, Mapping[int, Generator]]
 """By name of the protected attribute and rank, as discovery gives them."""
@@ -85,23 +89,15 @@ class SplitModel:
     seen: tuple[Seen, ...]
 
 
-def split_releases(parties: int, config: SplitConfig) -> dict[str, Release]:
+def split_releases(parties: int, config: SplitConfig) -> list[Release]:
     """What `split` opens besides what the engine does, known before the session."""
-    taken = config.warmup + config.steps
-    everyone = tuple(range(parties))
-    gradients = {
-        f"gradient {rank}": Release(
-            f"gradient {rank}",
-            (rank,),
-            (ANY,),
-            "split learning: the loss gradient in the party's own activations; it reveals the labels",
-            times=taken,
-        )
-        for rank in range(parties)
-    }
-    editing = Release("editing parties", everyone, (ANY,), "who has mediators, which follows from the public roles")
-    checks = range_check(parties, -(-config.steps // config.keep_every) + 1)  # the last looks at validation records
-    return {**gradients, editing.name: editing, checks.name: checks}
+    facts = Facts({rank: {"encoder": config.hidden} for rank in range(parties)})
+    checks = -(-config.steps // config.keep_every) + 1  # the last looks at validation records
+    return [
+        *GRADIENT.releases(facts, times=config.warmup + config.steps),
+        *EDITING_PARTIES.releases(facts),
+        *RANGE_CHECK.releases(facts, times=checks),
+    ]
 
 
 class SplitTrainer:
@@ -136,7 +132,7 @@ class SplitTrainer:
         self.encoders = {self.rank: encoder}
         self.label: Words = self._bind(train).label
         edits = any(roles.of[name] == "M" for name in self.party.layout.names)
-        told = self.engine.publish("editing parties", {str(self.rank): float(edits)})
+        told = self.engine.publish(EDITING_PARTIES.name, {str(self.rank): float(edits)})
         self.editing = tuple(rank for rank in range(self.session.parties) if told[str(rank)])
         self._edited: dict[int, list[np.ndarray]] = {}
         self._patterns: dict[SplitLayout, list[Request]] = {}
@@ -207,7 +203,7 @@ class SplitTrainer:
         self._last = stepped.logits, stepped.shifts
         opened = self.session.open_each(
             [
-                (self.session.wrap(sketch, PRODUCT_BITS), self.session.declared(f"gradient {rank}"))
+                (self.session.wrap(sketch, PRODUCT_BITS), self.session.declared(GRADIENT.titled(rank)))
                 for rank, sketch in enumerate(stepped.sketches)
             ]
         )[self.rank]
@@ -334,3 +330,85 @@ def residual_of(engine: SecureEngine, logits: Words, label: Words, task: Task) -
         return np.left_shift(chances, RESIDUAL_BITS - FRACTION_BITS) - label
 
     return [], softmax
+
+
+def split_config(options: RunOptions) -> SplitConfig:
+    """As many steps as at one lambda of a sealed run; its weight of consistency is its own."""
+    return SplitConfig(steps=options.steps)
+
+
+class Split:
+    """The `split` gradient mode: the paper's split learning. Each party's gradients tell it the labels."""
+
+    def check(self, options: RunOptions, scheme: Scheme) -> None:
+        check_sampling(options, "split")
+
+    def releases(self, options: RunOptions, scheme: Scheme) -> list[Release]:
+        facts = replace(facts_of(scheme, options), lambdas=0)
+        return [
+            *common_releases(scheme, options),
+            *split_releases(len(scheme.parties), split_config(options)),
+            *plan_of(facts, "validation"),
+        ]
+
+    def charged_steps(self, options: RunOptions) -> tuple[tuple[float, int], ...]:
+        return ()
+
+    def train(self, place: Workplace) -> Trained:
+        """Discovery as in `sealed`, then split learning; the result is a model like any other."""
+        options = place.options
+        # Its own encoders are trained later: no warm-up of a sealed head.
+        trainer = place.trainer(replace(options.train_config(), warmup=1))
+        if place.state is not None:
+            trainer.begin(place.state)
+        with place.phase("discovery and warm-up"):
+            trainer.discover()
+        found = trainer.state.finding
+        if found is None:
+            raise RuntimeError("no sketch was released")
+        with place.phase("counterfactuals"):
+            finding, generators = trainer.generate(found)
+        with place.phase("training"):
+            config = split_config(options)
+            made = train_split(
+                place.engine,
+                place.train,
+                place.validation,
+                trainer.task,
+                trainer.outputs,
+                finding.roles,
+                generators,
+                config,
+                options.seed,
+                place.hooks,
+                trainer.state,
+            )
+            head, temperature = _calibrated(made, trainer, options)
+        model = Model(
+            made.engine,
+            dict(made.encoders),
+            head,
+            trainer.task,
+            temperature,
+            config.lam,
+            finding,
+            trainer.state.sketches,
+            generators,
+            (),
+            trainer.state.moments or (),
+        )
+        return Trained(model, made.engine, made.steps, made.seen)
+
+
+def _calibrated(made: SplitModel, trainer: Trainer, options: RunOptions) -> tuple[Any, float]:
+    """The head over the temperature that fits validation records best."""
+    parties = trainer.validation.parties
+    check = made.engine.bind(
+        {p.rank: made.encoders[p.rank](p.units) for p in parties},
+        trainer.validation.label,
+        {p.rank: np.zeros(made.encoders[p.rank].columns) for p in parties},
+        trainer.outputs,
+    )
+    if options.evaluation == "exact":
+        made.engine.check_range(made.head, check)
+    return calibrated(made.engine, made.head, check, trainer.task, options.evaluation)

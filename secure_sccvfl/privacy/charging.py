@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from accounting.budget import Budget, BudgetError
 from accounting.calibration import check_target
@@ -19,6 +20,7 @@ from accounting.ledger import LedgerError
 from accounting.records import RecordSet
 from protocols.errors import LocalError, ProtocolError
 from protocols.operations.noise import NoiseKind, deviation
+from protocols.records.releases import Receipt
 from protocols.session.runtime import Session
 from secure_sccvfl.privacy.noise import noised_event
 
@@ -33,6 +35,14 @@ def refusals_in_one_line() -> Iterator[None]:
         yield
     except (BudgetError, LedgerError) as error:
         raise LocalError(str(error)) from error
+
+
+@dataclass(frozen=True)
+class Paid:
+    """A charged event, from which noise and sample are drawn, and the receipt that opening needs."""
+
+    event: Event
+    receipt: Receipt
 
 
 class Charger:
@@ -94,10 +104,11 @@ class Charger:
             sampling=sampling,
         )
 
-    def charge(self, name: str, sensitivity: Sensitivity, sampling: float = 1.0) -> Event:
-        """Run by all parties together, before the release: the event that is paid for.
+    def charge(self, name: str, sensitivity: Sensitivity, sampling: float = 1.0, pays: str | None = None) -> Paid:
+        """Run by all parties together, before the release: what is paid for.
 
-        Noise and sample of the release must be drawn from this event: its sigma for each copy, its sampling.
+        Noise and sample of the release must be drawn from the event: its sigma for each copy, its sampling. `pays`
+        is the event that the release declares, where that is not the name of the charge.
         """
         event = self.event(name, sensitivity, sampling)
         quote = self.budget.ask(event, self.records)
@@ -109,7 +120,8 @@ class Charger:
                 "release nothing more about these records"
             )
         try:
-            self.budget.charge(event, f"{self._run} {name}", self.records)
+            charge = f"{self._run} {name}"
+            self.budget.charge(event, charge, self.records)
         except BudgetError as error:  # another process was faster; the others have charged, so all must stop
             raise ProtocolError(f"{name}: the ledger changed while the release was agreed on") from error
-        return event
+        return Paid(event, Receipt(name if pays is None else pays, charge))

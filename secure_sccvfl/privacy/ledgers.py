@@ -20,22 +20,21 @@ from accounting.ledger import SETS
 from protocols.config import ConfigError
 from protocols.operations.noise import NoiseKind
 from protocols.session.runtime import Session
-from secure_sccvfl.run.options import RunOptions
 
 LEDGER = "ledger.jsonl"
 EVALUATIONS = "evaluation.jsonl"
 """What was told of held-out records, beside the ledger of training."""
 
 
-def ledger_folder(options: RunOptions, session: Session, home: Path | None = None) -> Path:
+def ledger_folder(dataset: str, ledger: str, pooled: bool, session: Session, home: Path | None = None) -> Path:
     """The folder of this party's ledgers, their sets of records, and the key of these.
 
     One for all records of a consortium, whatever the description of them is called: without a folder of its own it
     lies beside that. Public benchmark data have nothing to protect, so there the ledger is of the run alone, whose
     folder is `home` where that is not the session's.
     """
-    if options.ledger or not options.pooled:
-        folder = Path(options.ledger) if options.ledger else Path(options.dataset).parent / "sccvfl-ledgers"
+    if ledger or not pooled:
+        folder = Path(ledger) if ledger else Path(dataset).parent / "sccvfl-ledgers"
         old = sorted(folder.glob(f"*/party-{session.rank}/{LEDGER}"))
         if old:
             raise ConfigError(

@@ -9,7 +9,7 @@ from typing import Any
 from secure_sccvfl.data.census import load_any
 from secure_sccvfl.data.dataset import EMBEDDED
 from secure_sccvfl.data.files import read_description
-from secure_sccvfl.run.options import RunOptions
+from secure_sccvfl.modes.options import RunOptions
 
 
 def describe(options: RunOptions, parties: int) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.discovery.scores import probabilities
 from secure_sccvfl.model.generators import FLOOR
+from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.run.model_files import model_digest
-from secure_sccvfl.run.options import RunOptions
 
 
 def group_edits(model: Path, features: tuple[Feature, ...], groups: Mapping[str, list[str]]) -> list[dict[str, Any]]:

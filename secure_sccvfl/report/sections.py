@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from secure_sccvfl.metrics.intervals import wilson
+from secure_sccvfl.modes import MODES
+from secure_sccvfl.privacy.releases import kind_of
 from secure_sccvfl.report.charts import Dot, Line, before_after, curves, forest, percent, sparkline
 
 Report = Mapping[str, Any]
@@ -19,35 +21,14 @@ MODELS = {
     "logistic": "logistic regression",
     "majority": "always the most frequent",
 }
-MODES = {
-    "sealed": "trained in secret",
-    "split": "split learning: gradients are shown",
-    "dp": "trained in secret, encoders by noisy gradients",
-}
 JUDGES = {"ot": "first judge", "cvae": "second judge", "own": "the run's own generator"}
 ROLES = {
     "P": ("proxy", "all but stands for the group; left as it is, and training keeps the model from leaning on it"),
     "M": ("mediator", "may follow from the group; moves with it in “what if” records, where decisions must stay"),
     "N": ("fixed", "hardly follows the group; stays as it is in “what if” records"),
 }
-RELEASES = {
-    "features": "how many columns each party has",
-    "columns": "how many encoded columns each party has",
-    "sketch": "noisy tables of its own columns by group",
-    "scores": "how much each column follows the group",
-    "moved-fixed": "check: did an edit touch a fixed column?",
-    "moved-edited": "check: did an edit touch each mediator?",
-    "validity": "how far edits move columns, on average",
-    "guard-length": "strength of the guard on proxies",
-    "range check": "check: did a score leave the range that the arithmetic can hold?",
-    "validation summary": "loss, gap and spread for each weight",
-    "temperature choice": "which calibration fits best",
-    "evaluation": "test results, this page's figures",
-    "noisy gradient": "noisy gradients of its own encoder",
-    "gradient": "gradients of its own part, which tell the labels",
-    "editing parties": "who has mediators",
-    "predictions": "scores of the example records",
-}
+NOISE = {"charged": "yes", "follows": "from noisy"}
+"""Whether noise protects a release, by why it may leave."""
 PHASES = {
     "alignment": "checking that records match",
     "inputs": "sharing the inputs",
@@ -159,7 +140,7 @@ def headline(report: Report) -> dict[str, Any]:
             "cost",
         )
     )
-    return {"title": title, "story": story, "figures": figures, "mode": MODES[report["mode"]]}
+    return {"title": title, "story": story, "figures": figures, "mode": MODES[report["mode"]][1]}
 
 
 def size(count: float) -> str:
@@ -372,11 +353,18 @@ def learned(report: Report) -> list[dict[str, Any]]:
     """What was opened to whom; numbered releases of one kind, and each owner's part of one kind, taken together."""
     merged: dict[str, dict[str, Any]] = {}
     for release in report["releases"]:
-        kind = re.sub(r"([- ]\d+)?( for party \d+)?$", "", release["name"])
+        kind = kind_of(release["name"], charged=release["event"] is not None)
+        name = release["name"] if kind is None else kind.name
         entry = merged.setdefault(
-            kind,
-            {"name": RELEASES.get(kind, kind), "purpose": _plain(release["purpose"]), "receivers": [], "values": 0}
-            | {"own": re.search(r"(party|gradient) \d+$", release["name"]) is not None, "noise": _noise(release)},
+            name,
+            {
+                "name": name if kind is None else kind.words,
+                "purpose": _plain(release["purpose"]),
+                "receivers": [],
+                "values": 0,
+                "own": kind is not None and kind.to == "owner",
+                "noise": "no" if kind is None else NOISE.get(kind.basis, "no"),
+            },
         )
         entry["receivers"] = sorted({*entry["receivers"], *release["receivers"]})
         entry["values"] += math.prod(release["shape"]) * release["times"]
@@ -404,13 +392,6 @@ def learned_by(report: Report) -> list[dict[str, str]]:
     told.append({"name": "dealer (helper)", "text": unseen})
     told.append({"name": "network", "text": "Who talks to whom, when and how much; contents are encrypted."})
     return told
-
-
-def _noise(release: Mapping[str, Any]) -> str:
-    """Whether noise protects a release; its declared purpose says so where it follows from others."""
-    if release["event"] is not None:
-        return "yes"
-    return "from noisy" if "follows from noisy" in release["purpose"] else "no"
 
 
 def training_panels(report: Report) -> list[dict[str, str]]:

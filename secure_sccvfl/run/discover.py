@@ -18,13 +18,13 @@ from protocols.session.runtime import Session
 from protocols.steps.alignment import check_alignment
 from secure_sccvfl.discovery.discovery import Discovery, Finding, Sketch
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.modes.base import discovery_releases
+from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
-from secure_sccvfl.privacy.ledgers import ledger_folder, open_budget, spent_figures
+from secure_sccvfl.privacy.ledgers import open_budget, spent_figures
 from secure_sccvfl.privacy.record_tags import record_key
 from secure_sccvfl.run.audit_log import AuditLog
 from secure_sccvfl.run.jobs import Progress
-from secure_sccvfl.run.options import RunOptions
-from secure_sccvfl.run.release_plan import discovery_releases
 from secure_sccvfl.run.train import compare_public
 
 
@@ -57,7 +57,7 @@ class DiscoveryJob:
         check_alignment(session, data.ids, scheme.parties)
         card = options.policy()
         compare_public(session, scheme, card)
-        budget, ledger = open_budget(ledger_folder(options, session), options.epsilon, options.delta, rows)
+        budget, ledger = open_budget(options.ledger_folder(session), options.epsilon, options.delta, rows)
         records = record_key(session, ledger.parent).tags(data.ids[self.about])
         multiplier = noise_multiplier(options.epsilon, options.delta, options.charged)
         charger = Charger(session, budget, multiplier, session.agree_on_name(), records, options.noise)

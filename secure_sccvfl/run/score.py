@@ -26,10 +26,10 @@ from protocols.config import ConfigError, SessionConfig
 from protocols.errors import ProtocolError
 from protocols.operations import arithmetic
 from protocols.records.private import private
-from protocols.records.releases import ANY, Release, ReleasePlan
+from protocols.records.releases import Release, ReleasePlan
 from protocols.ring import FRACTION_BITS, Words
 from protocols.session.runtime import Session
-from protocols.steps.alignment import alignment_release, check_alignment
+from protocols.steps.alignment import check_alignment
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.files import read_table
 from secure_sccvfl.data.layout import Layout
@@ -38,14 +38,15 @@ from secure_sccvfl.data.party_data import Scheme
 from secure_sccvfl.metrics.exact import Copies, SecureEvaluation, exact_figures, exact_release
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums, figures_of, share_of_copies
 from secure_sccvfl.model.edits import Displacements
+from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
-from secure_sccvfl.privacy.ledgers import EVALUATIONS, keep_copy, ledger_folder, open_budget, spent_figures
+from secure_sccvfl.privacy.ledgers import EVALUATIONS, keep_copy, open_budget, spent_figures
 from secure_sccvfl.privacy.record_tags import record_key
+from secure_sccvfl.privacy.releases import ALIGNMENT, COLUMNS, PREDICTIONS, Facts
 from secure_sccvfl.run.costs import PhaseMeter
 from secure_sccvfl.run.evaluation_record import record, recorded
 from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.run.model_files import ModelError, PartyModel, load_model
-from secure_sccvfl.run.options import RunOptions
 from secure_sccvfl.training.handles import Head
 from secure_sccvfl.training.secure import SecureEngine
 
@@ -87,14 +88,17 @@ class _WithModel:
     def engine(session: Session, model: PartyModel, scheme: Scheme) -> tuple[SecureEngine, Head]:
         """The head, restored."""
         engine = SecureEngine(session, None, scheme.label_holder, scheme.group_holders)
-        columns = engine.publish("columns", {str(session.rank): model.encoder.columns})
+        columns = engine.publish(COLUMNS.name, {str(session.rank): model.encoder.columns})
         widths = [int(columns[str(rank)]) for rank in range(session.parties)]
         return engine, engine.restored(model.weight, model.bias, scheme.task, widths)
 
-    @staticmethod
-    def columns_release(parties: int) -> Release:
-        purpose = "announced: encoded columns of each party, by the public dictionary"
-        return Release("columns", tuple(range(parties)), (parties,), purpose)
+    def facts(self, **sizes: int) -> Facts:
+        """What the plan of a job on a model follows from."""
+        return Facts({rank: {} for rank in range(self.parties)}, sizes=sizes)
+
+    def common_releases(self) -> list[Release]:
+        """What every job on a model opens: alignment and the sizes of encodings."""
+        return [*ALIGNMENT.releases(self.facts()), *COLUMNS.releases(self.facts())]
 
 
 def as_trained(options: RunOptions, given: Mapping[str, Any], model: PartyModel) -> RunOptions:
@@ -156,7 +160,7 @@ class EvaluateJob(_WithModel):
         scheme = self.data.scheme
         exact = exact_release(self.parties, scheme.task, self.judges, scheme.group_counts[0])
         opened = self.sums.release(self.parties) if self.noisy else exact
-        return ReleasePlan([alignment_release(self.parties), self.columns_release(self.parties), opened])
+        return ReleasePlan([*self.common_releases(), opened])
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         with refusals_in_one_line():
@@ -169,7 +173,7 @@ class EvaluateJob(_WithModel):
             progress("alignment", 0, 3)
             self.compare(session, model)
             folder = model_folder(self.options.model, self.rank)
-            place = ledger_folder(self.options, session, folder.parent)
+            place = self.options.ledger_folder(session, folder.parent)
             parts = record_key(session, place).parts(data.ids, data.split)
             self._same_records(session, {name: part.digest for name, part in parts.items()})
             about = f"{model.run} {self.options.evaluation} {' '.join(self.judges)}"
@@ -279,8 +283,8 @@ class PredictJob(_WithModel):
 
     def plan(self) -> ReleasePlan:
         what = "calibrated logits" if self.options.scores else "decisions"
-        made = Release("predictions", (self.receiver,), (len(self.ids), ANY), f"{what} of new records, as asked for")
-        return ReleasePlan([alignment_release(self.parties), self.columns_release(self.parties), made])
+        made = PREDICTIONS.releases(self.facts(records=len(self.ids)), receiver=self.receiver, detail=what)
+        return ReleasePlan([*self.common_releases(), *made])
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         meter = PhaseMeter(session)
@@ -296,7 +300,7 @@ class PredictJob(_WithModel):
             if not self.options.scores and self.scheme.task != "regression":
                 judge = SecureEvaluation(session, self.scheme.task, self.scheme.label_holder, 0)
                 logits, bits = judge.decisions(logits), 0
-            opened = session.open(session.wrap(logits, bits), session.declared("predictions"))
+            opened = session.open(session.wrap(logits, bits), session.declared(PREDICTIONS.name))
         if opened is not None and session.folder is not None:
             self._write(session.folder / "predictions.csv", np.asarray(opened))
         receiver = self.scheme.parties[self.receiver]

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from accounting.records import RecordSet
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import ProtocolError
 from protocols.records.chain import unused_name
@@ -19,27 +21,19 @@ from protocols.steps.alignment import check_alignment
 from secure_sccvfl.data.party_data import Scheme
 from secure_sccvfl.discovery.roles import PolicyCard
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.modes.dp import DpModel
-from secure_sccvfl.modes.gradient_modes import (
-    check_mode,
-    keep_gradients,
-    learn_encoders,
-    mode_plan,
-    run_multiplier,
-    run_split,
-)
-from secure_sccvfl.modes.split import SplitModel
+from secure_sccvfl.modes import gradient_mode
+from secure_sccvfl.modes.base import Workplace, keep_gradients, mode_plan, noise_multiplier_of
+from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
-from secure_sccvfl.privacy.ledgers import keep_copy, ledger_folder, open_budget, spent_figures
+from secure_sccvfl.privacy.ledgers import keep_copy, open_budget, spent_figures
 from secure_sccvfl.privacy.record_tags import record_key
 from secure_sccvfl.run.audit_log import AuditLog
 from secure_sccvfl.run.checkpoints import Checkpoints
 from secure_sccvfl.run.costs import PhaseMeter
 from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.run.model_files import HeldOut, PartyModel, save_model
-from secure_sccvfl.run.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
-from secure_sccvfl.training.trainer import Hooks, Model, State, Trainer, warmup_steps
+from secure_sccvfl.training.trainer import Hooks, Model, State
 
 
 def compare_public(session: Session, scheme: Scheme, card: PolicyCard | None) -> None:
@@ -56,7 +50,7 @@ class TrainJob:
     def __init__(self, config: SessionConfig, rank: int) -> None:
         self.options = RunOptions.of(config.options)
         self.data = self.options.load(rank, len(config.parties))
-        check_mode(self.options, self.data.scheme)
+        gradient_mode(self.options.mode).check(self.options, self.data.scheme)
         self.card = self.options.policy()
 
     def plan(self) -> ReleasePlan:
@@ -67,68 +61,23 @@ class TrainJob:
             return self._run(session, progress)
 
     def _run(self, session: Session, progress: Progress) -> dict[str, Any]:
-        data, options, scheme = self.data, self.options, self.data.scheme
-        config, folder = options.train_config(), session.folder
+        data, options, folder = self.data, self.options, session.folder
         meter = PhaseMeter(session)
         with meter.phase("alignment"):
             progress("alignment", 0, 1)
-            compare_public(session, scheme, self.card)
-            name = session.agree_on_name()
-            place, rows = ledger_folder(options, session), len(data.split.train)
-            parts = record_key(session, place).parts(data.ids, data.split)
-            records = parts["train"]
-            kept: Checkpoints | None = None
-            if folder is not None and options.checkpoints:
-                known = options.settings(scheme.digest(), " ".join(part.digest for part in parts.values()))
-                kept = Checkpoints(folder / "checkpoints", name, known)
-            if options.resume and kept is not None:
-                kept.check()  # before anything is opened and a ledger is touched
-            check_alignment(session, data.ids, scheme.parties)
-        budget, ledger = open_budget(place, options.epsilon, options.delta, rows)
-        charger = Charger(session, budget, run_multiplier(options), name, records, options.noise)
-        statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, rows, charger)
-        engine = SecureEngine(session, statistics, scheme.label_holder, scheme.group_holders)
+            name, place, parts, kept = self._begin(session)
+        budget, ledger = open_budget(place, options.epsilon, options.delta, len(data.split.train))
+        charger = Charger(session, budget, noise_multiplier_of(options), name, parts["train"], options.noise)
         audit = AuditLog(unused_name(folder / "audit.jsonl") if folder is not None else None)
-        audit("run", {"run": name, "records": records.digest, "options": asdict(options)})
+        audit("run", {"run": name, "records": parts["train"].digest, "options": asdict(options)})
         hooks = Hooks(progress, audit, kept.keep if kept is not None else lambda state: None)
-        train, validation = (data.part(rows) for rows in (data.split.train, data.split.validation))
-        state: State | None = None
-        if options.resume:
-            if kept is None:
-                raise ConfigError("to resume, a run needs its folder and checkpoints")
-            state = kept.resume(session, scheme.task)
-            differed = charger.catch_up()
-            audit("resumed", {"checkpoint": kept.number, "of run": kept.run, "ledgers differed": differed})
-        shown: SplitModel | DpModel | None = None
-        encoders = None
-        if options.mode == "dp":
-            with meter.phase("dp encoders"):
-                shown = learn_encoders(engine, train, scheme, options, charger, hooks, state)
-                encoders = shown.encoders
-                state = replace(State(None) if state is None else state, own=shown.own)
-        if options.mode == "split":  # its own encoders are trained later: no warm-up of a sealed head
-            config = replace(config, warmup=1)
-        with meter.phase("inputs"):
-            trainer = Trainer(
-                engine,
-                train,
-                validation,
-                scheme.task,
-                scheme.outputs,
-                config,
-                options.seed,
-                self.card,
-                hooks,
-                encoders,
-            )
-        if options.mode == "split":
-            model, shown = run_split(trainer, engine, options, meter.phase, state)
-            engine = shown.engine
-        else:
-            model = trainer.run(state=state, phase=meter.phase)
-        if shown is not None and folder is not None:
-            keep_gradients(folder, shown)
-        mine = self._keep(session, engine, model, name, {part: known.digest for part, known in parts.items()})
+        state = self._resume(session, kept, charger, audit) if options.resume else None
+        trained = gradient_mode(options.mode).train(self._workplace(session, charger, hooks, meter, state))
+        model = trained.model
+        if trained.shown and folder is not None:
+            keep_gradients(folder, trained.shown)
+        digests = {part: known.digest for part, known in parts.items()}
+        mine = self._keep(session, trained.engine, model, name, digests)
         if folder is not None:
             keep_copy(ledger, folder)
         privacy = spent_figures(budget, options.noise)
@@ -137,6 +86,66 @@ class TrainJob:
         return {
             "ok": True,
             "run": name,
+            **self._facts(),
+            **model.finding.as_record(),
+            "lambda": model.lam,
+            "temperature": model.temperature,
+            "trials": [asdict(t) for t in model.trials],
+            "steps": trained.steps,
+            "privacy": privacy,
+            "model": mine,
+            "cost": meter.costs,
+        }
+
+    def _begin(self, session: Session) -> tuple[str, Path, dict[str, RecordSet], Checkpoints | None]:
+        """What must agree before anything is opened: name of the run, ledgers, sets of records, checkpoints."""
+        data, options, scheme, folder = self.data, self.options, self.data.scheme, session.folder
+        compare_public(session, scheme, self.card)
+        name, place = session.agree_on_name(), options.ledger_folder(session)
+        parts = record_key(session, place).parts(data.ids, data.split)
+        kept: Checkpoints | None = None
+        if folder is not None and options.checkpoints:
+            known = options.settings(scheme.digest(), " ".join(part.digest for part in parts.values()))
+            kept = Checkpoints(folder / "checkpoints", name, known)
+        if options.resume and kept is not None:
+            kept.check()  # before anything is opened and a ledger is touched
+        check_alignment(session, data.ids, scheme.parties)
+        return name, place, parts, kept
+
+    def _resume(self, session: Session, kept: Checkpoints | None, charger: Charger, audit: AuditLog) -> State:
+        """Where the run stood; charges that a fault cut short are caught up with."""
+        if kept is None:
+            raise ConfigError("to resume, a run needs its folder and checkpoints")
+        state = kept.resume(session, self.data.scheme.task)
+        differed = charger.catch_up()
+        audit("resumed", {"checkpoint": kept.number, "of run": kept.run, "ledgers differed": differed})
+        return state
+
+    def _workplace(
+        self, session: Session, charger: Charger, hooks: Hooks, meter: PhaseMeter, state: State | None
+    ) -> Workplace:
+        """What the mode trains with at this party."""
+        data, scheme = self.data, self.data.scheme
+        rows = len(data.split.train)
+        statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, rows, charger)
+        return Workplace(
+            engine=SecureEngine(session, statistics, scheme.label_holder, scheme.group_holders),
+            statistics=statistics,
+            scheme=scheme,
+            train=data.part(data.split.train),
+            validation=data.part(data.split.validation),
+            options=self.options,
+            charger=charger,
+            hooks=hooks,
+            phase=meter.phase,
+            card=self.card,
+            state=state,
+        )
+
+    def _facts(self) -> dict[str, Any]:
+        """What the result says of data and settings."""
+        options, data, scheme = self.options, self.data, self.data.scheme
+        return {
             "engine": "crypten",
             "mode": options.mode,
             "dataset": scheme.name,
@@ -146,16 +155,6 @@ class TrainJob:
             "split": options.split if options.pooled else "by id",
             "owners": {f.name: scheme.parties[rank] for rank, own in enumerate(scheme.features) for f in own},
             "rows": {k: len(getattr(data.split, k)) for k in ("train", "validation", "test")},
-            **model.finding.as_record(),
-            "lambda": model.lam,
-            "temperature": model.temperature,
-            "trials": [asdict(t) for t in model.trials],
-            "steps": shown.steps
-            if isinstance(shown, SplitModel)
-            else warmup_steps(config) + sum(t.steps for t in model.trials),
-            "privacy": privacy,
-            "model": mine,
-            "cost": meter.costs,
         }
 
     def _keep(self, session: Session, engine: SecureEngine, model: Model, name: str, parts: Mapping[str, str]) -> str:

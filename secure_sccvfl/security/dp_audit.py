@@ -18,7 +18,7 @@ samples, and each has half of the error: all bounds hold together with the state
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -36,17 +36,23 @@ from secure_sccvfl.data.party import Held, make_parties
 from secure_sccvfl.data.party_data import Known, PartyData
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.modes.gradient_modes import run_multiplier
+from secure_sccvfl.modes.base import noise_multiplier_of
+from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.record_tags import RecordKey
+from secure_sccvfl.privacy.releases import SKETCH, Facts, Kind
 from secure_sccvfl.run.jobs import Progress
-from secure_sccvfl.run.options import RunOptions
 
 RELEASES = 1000
 WORLDS = ("kept", "changed")
 CONFIDENCE = 0.95
 MIDDLE = 0.5
 Rate = np.ndarray | float
+
+
+def _sketch_of(world: str) -> Kind:
+    """The sketch under a name of its own for each world."""
+    return replace(SKETCH, title=f"{world}-K for party P", charge=f"{world}-K")
 
 
 class CanaryAudit:
@@ -61,11 +67,11 @@ class CanaryAudit:
                 "the audit releases many sketches that no ledger counts: for public benchmark data only"
             )
         self.data: PartyData = self.options.load(rank, len(config.parties))
-        self.names = [f"{world}-{k}" for world in WORLDS for k in range(self.releases)]
 
     def plan(self) -> ReleasePlan:
         scheme = self.data.scheme
-        return ReleasePlan(SecureStatistics.releases(scheme.bins, scheme.group_counts, tables=self.names))
+        facts = Facts(scheme.bins, scheme.group_counts, refreshes=self.releases - 1)
+        return ReleasePlan(release for world in WORLDS for release in _sketch_of(world).releases(facts))
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         data, scheme, options = self.data, self.data.scheme, self.options
@@ -73,7 +79,7 @@ class CanaryAudit:
         own, columns = data.party.take(rows[:1]).bins(), data.party.take(rows).bins()
         features = sum(len(f) for f in scheme.features)
         sensitivity = math.sqrt(features * len(scheme.group_counts))
-        multiplier = run_multiplier(options)
+        multiplier = noise_multiplier_of(options)
         records = RecordKey.throw_away().tags(data.ids[rows])
         cells: dict[str, list[list[float]]] = {}
         for number, world in enumerate(WORLDS):
@@ -84,7 +90,9 @@ class CanaryAudit:
                 if k % 100 == 0:
                     progress(f"sketches, the canary's s {world}", number * self.releases + k, 2 * self.releases)
                 charger.budget = self._budget()
-                parts = statistics.group_sums(columns, codes, scheme.group_counts, f"{world}-{k}", sensitivity)
+                parts = statistics.group_sums(
+                    columns, codes, scheme.group_counts, _sketch_of(world).charged_as(k), sensitivity
+                )
                 seen = [sum(part[name].T @ own[name][0] for name in own) for part in parts]
                 made.append(np.concatenate(seen).tolist())
             cells[world] = made

@@ -31,7 +31,6 @@ from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.networks import TrainedNetwork
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared
 from secure_sccvfl.privacy.noise import GaussianNoise
-from secure_sccvfl.run.options import Mode
 from secure_sccvfl.security.finished_run import FinishedRun, Target
 from secure_sccvfl.security.inference import Inference, balanced, dependence, gain_interval, infer
 from secure_sccvfl.security.share_probe import columns, drawn, read_probe
@@ -45,7 +44,7 @@ BASELINES = ("erm", "logreg", "drop_m", "paper")
 SHOWN, NO_GAIN, LEAKS = "shown", "no gain", "leaks by design"
 """What is promised for a view: nothing (it is there for comparison), that it tells nothing, or that it does tell."""
 
-PROMISE: Mapping[Mode, str] = {"sealed": NO_GAIN, "split": LEAKS, "dp": SHOWN}
+PROMISE: Mapping[str, str] = {"sealed": NO_GAIN, "split": LEAKS, "dp": SHOWN}
 """What parties learn of labels: `dp` gives noisy sums of gradients, whose price the ledger has."""
 
 

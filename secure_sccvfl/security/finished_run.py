@@ -28,8 +28,8 @@ from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import Split, make_split
 from secure_sccvfl.evaluation.baselines import affine_white_box
+from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.run.model_files import PartyModel, load_model
-from secure_sccvfl.run.options import RunOptions
 from secure_sccvfl.security.transcripts import as_columns, in_pieces, seen_by_party
 from secure_sccvfl.security.wire import seen_by_network
 

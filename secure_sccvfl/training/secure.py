@@ -25,6 +25,7 @@ from protocols.steps.head import HEAD_BITS, LOGIT_BITS, LOGIT_BOUND, RESIDUAL_BI
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import Blocks, Held
 from secure_sccvfl.discovery.statistics import Statistics
+from secure_sccvfl.privacy.releases import COLUMNS, PREDICTIONS, RANGE_CHECK, TEMPERATURE_CHOICE, VALIDATION_SUMMARY
 from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step
 from secure_sccvfl.training.handles import Batch, Choice, Descent, Edits, Head, Penalty
 
@@ -92,7 +93,7 @@ class SecureEngine:
     def bind(self, encodings: Blocks, label: Held, ridge: Blocks, outputs: int = 1) -> Batch:
         rank = self.session.rank
         own = encodings[rank]
-        widths = self.publish("columns", {str(rank): own.shape[1]}) if not self.widths else None
+        widths = self.publish(COLUMNS.name, {str(rank): own.shape[1]}) if not self.widths else None
         if widths is not None:
             self.widths = tuple(int(widths[str(r)]) for r in range(self.session.parties))
         if own.shape[1] != self.widths[rank]:
@@ -285,7 +286,7 @@ class SecureEngine:
         party = self.session.party
         with self.session.measure("validation"):
             outside = choice.some(party, comparison.negative(party, rooms))
-            opened = self.session.open(self.session.wrap(outside, 0), self.session.declared("range check"))
+            opened = self.session.open(self.session.wrap(outside, 0), self.session.declared(RANGE_CHECK.name))
         if opened is None or int(opened[0]) != 0:
             raise ProtocolError(
                 f"logits left the range of the sigmoid (magnitude {LOGIT_BOUND:g}): lower the rate or raise the ridge"
@@ -298,7 +299,7 @@ class SecureEngine:
             loss, variance = self._loss(logits, batch, trained.task), self._variance(logits)
             seen = np.concatenate([loss, variance, gap])
             opened = self.session.open(
-                self.session.wrap(seen, WIDE_BITS), self.session.declared("validation summary")
+                self.session.wrap(seen, WIDE_BITS), self.session.declared(VALIDATION_SUMMARY.name)
             )
         if opened is None:
             raise ProtocolError("the validation summary must go to every party")
@@ -330,7 +331,7 @@ class SecureEngine:
     def coolest(self, trained: Head, batch: Batch, temperatures: Sequence[float]) -> int:
         with self.session.measure("temperature"):
             rising = self._rising(trained, batch, temperatures)
-            opened = self.session.open(self.session.wrap(rising, 0), self.session.declared("temperature choice"))
+            opened = self.session.open(self.session.wrap(rising, 0), self.session.declared(TEMPERATURE_CHOICE.name))
         if opened is None:
             raise ProtocolError("the choice of temperature must go to every party")
         found = np.flatnonzero(np.asarray(opened))
@@ -365,7 +366,7 @@ class SecureEngine:
     def logits(self, trained: Head, encodings: Blocks) -> np.ndarray:
         """Logits at the receivers of predictions; elsewhere an empty array."""
         logits = self.shared_logits(trained, encodings)
-        opened = self.session.open(self.session.wrap(logits, FRACTION_BITS), self.session.declared("predictions"))
+        opened = self.session.open(self.session.wrap(logits, FRACTION_BITS), self.session.declared(PREDICTIONS.name))
         return np.zeros((0, logits.shape[1])) if opened is None else np.asarray(opened)
 
     def unscaled(self, trained: Head) -> tuple[Words, Words]:

@@ -30,6 +30,7 @@ from secure_sccvfl.discovery.roles import PolicyCard, Roles
 from secure_sccvfl.model.edits import Displacements, Validity, movement, validity
 from secure_sccvfl.model.encoders import Encoder, EncoderKind, fit_encoder
 from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator, shift_direction
+from secure_sccvfl.privacy.releases import FEATURES, GUARD_LENGTH, MOVED_EDITED, MOVED_FIXED, VALIDITY
 from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, ConsistencyKind, Engine, Measures, Step
 
 EDITED_ROWS = 20_000
@@ -180,7 +181,7 @@ class Trainer:
             if encoders is None
             else encoders
         )
-        counts = engine.publish("features", {str(p.rank): len(p.layout.blocks) for p in train.parties})
+        counts = engine.publish(FEATURES.name, {str(p.rank): len(p.layout.blocks) for p in train.parties})
         features = int(sum(counts.values()))
         self.discovery = Discovery(
             engine, train.parties, train.protected, features, config.discovery, seed, card, self.hooks.audit
@@ -255,13 +256,13 @@ class Trainer:
             for known, seen in zip((fixed, edited), moved, strict=True):
                 known.update({k: max(known.get(k, 0.0), float(v != 0)) for k, v in seen.items()})
         checked = interventional_check(
-            finding, self.engine.publish("moved-fixed", fixed), self.engine.publish("moved-edited", edited)
+            finding, self.engine.publish(MOVED_FIXED.name, fixed), self.engine.publish(MOVED_EDITED.name, edited)
         )
         self.hooks.audit("interventional check", checked.as_record())
         final = build(checked.roles)
         for attribute in self.train.protected:
             own = validity(self.train.parties, final[attribute.name], checked.roles, len(attribute.groups))
-            summed = Validity(*self.engine.total("validity", astuple(own)))
+            summed = Validity(*self.engine.total(VALIDITY.name, astuple(own)))
             self.hooks.audit(
                 "validity of edits, summed over parties", {"attribute": attribute.name, **asdict(summed)}
             )
@@ -307,7 +308,7 @@ class Trainer:
         reach = {k: np.zeros(len(v)) for k, v in self.flat.items()}
         for guard in guards:
             lengths = {str(rank): float(np.abs(block).sum()) for rank, block in guard.items()}
-            length = sum(self.engine.publish("guard-length", lengths).values())
+            length = sum(self.engine.publish(GUARD_LENGTH.name, lengths).values())
             reach = {k: v + np.abs(guard[k]) * length for k, v in reach.items()}
         steep = 1.0 if self.config.consistency == "squared" else 1.0 / SIGN_WIDTH
         while not self._ended():

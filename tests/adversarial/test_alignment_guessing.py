@@ -15,6 +15,7 @@ from protocols.net.transport import Transport
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from protocols.steps import alignment
+from secure_sccvfl.privacy.releases import ALIGNMENT, Facts
 from tests.harness import run_session
 
 RUNS = 40
@@ -53,7 +54,7 @@ def view(runs: int = 1) -> list[tuple[str, np.ndarray]]:
             alignment.check_alignment(session, LISTS[session.rank])
 
     for _ in range(runs):
-        plan = ReleasePlan([alignment.alignment_release(2)])
+        plan = ReleasePlan(ALIGNMENT.releases(Facts({0: {}, 1: {}})))
         run_session(job, 2, plan, wrap=lambda inner: Watched(inner, seen, threading.Lock()))
     return seen
 

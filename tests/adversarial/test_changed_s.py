@@ -17,8 +17,8 @@ from secure_sccvfl.data.dataset import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.discovery import release_sketches
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.noise import Budget, GaussianNoise, NoNoise, noised_event
-from secure_sccvfl.run.options import RunOptions
 from secure_sccvfl.training.plain import PlainEngine
 from tests.discovery import Consortium
 

@@ -21,12 +21,13 @@ from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.steps import weighted_sums
 from secure_sccvfl.attacks.gradients import labels_from_dp
 from secure_sccvfl.data.party import Part, Party
-from secure_sccvfl.modes.dp import DpConfig, Score, dp_releases, train_dp
-from secure_sccvfl.modes.gradient_modes import check_mode, dp_config, run_multiplier
+from secure_sccvfl.modes import gradient_mode
+from secure_sccvfl.modes.base import noise_multiplier_of
+from secure_sccvfl.modes.dp import DpConfig, Score, dp_config, dp_releases, train_dp
+from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.noise import noised_event
 from secure_sccvfl.run.checkpoints import Checkpoints
-from secure_sccvfl.run.options import RunOptions
 from secure_sccvfl.training.trainer import Hooks
 from tests.chance import confirmed, fits_alone
 from tests.gradient_modes import EVERYONE, LABEL_HOLDER, PARTIES, german, parts
@@ -214,17 +215,17 @@ def test_settings_that_cannot_be_drawn_or_priced_are_refused(tmp_path):
 
 def test_options_of_a_run_plan_sketches_and_steps_together():
     options = RunOptions.of({"mode": "dp", "dp_sampling": 0.3, "dp_steps": 20})
-    config, multiplier = dp_config(options), run_multiplier(options)
+    config, multiplier = dp_config(options), noise_multiplier_of(options)
     assert (config.steps, config.sampling) == (20, round(0.3 * 2**16) / 2**16)
     events = [planned_steps(config, multiplier), Event("sketches", 1.0, multiplier, "records", count=5)]
     assert 7.99 < epsilons(events, 1e-5).renyi <= 8
-    assert run_multiplier(RunOptions.of({"mode": "dp"})) == noise_multiplier(8.0, 1e-5, 15)
-    assert run_multiplier(RunOptions()) == noise_multiplier(8.0, 1e-5, 5)
+    assert noise_multiplier_of(RunOptions.of({"mode": "dp"})) == noise_multiplier(8.0, 1e-5, 15)
+    assert noise_multiplier_of(RunOptions()) == noise_multiplier(8.0, 1e-5, 5)
     for bad in ({"dp_sampling": 0.0}, {"dp_sampling": 1.1}, {"dp_steps": 0}):
         with pytest.raises(ConfigError):
             RunOptions.of({"mode": "dp", **bad})
     with pytest.raises(ConfigError, match="for mode dp"):
-        check_mode(RunOptions.of({"dp_sampling": 0.5}), RunOptions().scheme(3))
+        gradient_mode("sealed").check(RunOptions.of({"dp_sampling": 0.5}), RunOptions().scheme(3))
 
 
 def test_the_budget_ends_training_and_nothing_more_is_opened(tmp_path):

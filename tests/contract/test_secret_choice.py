@@ -17,10 +17,10 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.modes.gradient_modes import mode_plan
+from secure_sccvfl.modes.base import mode_plan
+from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.noise import NoNoise
 from secure_sccvfl.run import checkpoints
-from secure_sccvfl.run.options import RunOptions
 from secure_sccvfl.run.train import TrainJob
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.secure import SecureEngine

@@ -14,8 +14,8 @@ from secure_sccvfl.discovery.roles import Decision, PolicyCard, Roles
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.evaluation.harness import hand_out, make_verdicts
 from secure_sccvfl.evaluation.metrics import evaluate
+from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.run.model_files import load_model
-from secure_sccvfl.run.options import RunOptions
 from secure_sccvfl.run.score import EvaluateJob
 from secure_sccvfl.run.train import TrainJob
 from secure_sccvfl.training.plain import PlainEngine

@@ -60,7 +60,7 @@ def run_split(config, folder=None, stop=None, resume=False):
         logits = model.engine.logits(model.head, {session.rank: encoder(test.parties[0].units)})
         return model, logits, session.costs["split step"], session.released
 
-    plan = ReleasePlan([predictions(), *split_releases(PARTIES, config).values()])
+    plan = ReleasePlan([predictions(), *split_releases(PARTIES, config)])
     return run_session(job, PARTIES, plan)
 
 
@@ -153,7 +153,7 @@ def test_logits_out_of_range_stop_the_run():
 
 
 def test_everyone_is_declared():
-    releases = split_releases(PARTIES, SplitConfig(warmup=3, steps=4))
+    releases = {made.name: made for made in split_releases(PARTIES, SplitConfig(warmup=3, steps=4))}
     assert [releases[f"gradient {rank}"].receivers for rank in EVERYONE] == [(0,), (1,), (2,)]
     assert all(releases[f"gradient {rank}"].times == 7 for rank in EVERYONE)
     assert (releases["range check"].shape, releases["range check"].times) == ((1,), 2)

@@ -25,11 +25,11 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.roles import Roles
+from secure_sccvfl.modes.base import mode_plan
+from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.noise import ReleasedTables
 from secure_sccvfl.report.verify import verify
 from secure_sccvfl.run.model_files import load_model, save_model
-from secure_sccvfl.run.options import RunOptions
-from secure_sccvfl.run.release_plan import sealed_plan
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
 from tests.harness import LONG
@@ -85,7 +85,7 @@ def test_a_run_leaves_its_report_budget_logs_and_models(run):
 
 
 def test_the_releases_are_the_declared_ones_and_nothing_per_record(run):
-    plan = sealed_plan(RunOptions().scheme(3), RunOptions.of(OPTIONS))
+    plan = mode_plan(RunOptions().scheme(3), RunOptions.of(OPTIONS))
     rows = {561, 139, 300, 561 + 139, 1000}
     for rank in range(3):
         made = read_chain(run / f"party-{rank}" / "releases.jsonl")
@@ -102,17 +102,6 @@ def test_a_run_with_a_secret_choice_says_so_and_can_be_verified(tmp_path):
     assert "chosen in secret" in (run / "report.html").read_text()
     assert not {"validation summary", "temperature choice"} & {r["name"] for r in report["releases"]}
     assert not any(verify(run).values())
-
-
-def test_security_md_lists_every_release_and_no_other():
-    text = (ROOT / "SECURITY.md").read_text().partition("## What leaves a run")[2].partition("\n## ")[0]
-    listed = set(re.findall(r"^\| `([^`]+)` \|", text, re.M))
-    everything = {"rule": "fdr", "conditional": True, "generator": "moments", "source": "moments"}
-    plan = sealed_plan(RunOptions().scheme(3), RunOptions.of(everything))
-    known = {
-        re.sub(r"-\d+ for", "-K for", re.sub(r" for party \d+$", " for party P", name)) for name in plan.releases
-    }
-    assert listed == known | {"evaluation", "predictions"}
 
 
 def test_new_records_are_scored_in_secret_for_one_receiver(run, tmp_path):

@@ -17,6 +17,7 @@ from secure_sccvfl.discovery.discovery import DiscoveryConfig, decide, release_s
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.noise import Budget, GaussianNoise, NoNoise
+from secure_sccvfl.privacy.releases import SKETCH, Facts
 from secure_sccvfl.training.plain import PlainEngine
 from tests.chance import confirmed
 from tests.harness import run_session
@@ -131,7 +132,7 @@ def test_the_real_protocol_gives_what_the_simulation_promises(german, kind: Nois
         sketches = release_sketches(statistics, own, [Seen(session.rank)], "sketch-0", german.features)
         return weigh(sketches, DiscoveryConfig(), 0, [own[0].layout.names]).scores
 
-    plan = ReleasePlan(SecureStatistics.releases(columns, [2], tables=["sketch-0"]))
+    plan = ReleasePlan(SKETCH.releases(Facts(columns, (2,))))
 
     def agreement() -> float:
         found = run_session(job, len(columns), plan)

@@ -18,12 +18,12 @@ from protocols.records.releases import ReleasePlan
 from secure_sccvfl.data.dataset import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.modes.gradient_modes import run_multiplier
+from secure_sccvfl.modes.base import mode_plan, noise_multiplier_of
+from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger
-from secure_sccvfl.privacy.ledgers import keep_copy, ledger_folder, open_budget
+from secure_sccvfl.privacy.ledgers import keep_copy, open_budget
 from secure_sccvfl.privacy.record_tags import record_key
-from secure_sccvfl.run.options import RunOptions
-from secure_sccvfl.run.release_plan import sealed_plan
+from secure_sccvfl.privacy.releases import SKETCH, Facts
 from tests.harness import run_session
 from tests.unit.test_accounting import replay
 
@@ -65,7 +65,7 @@ def spend(folder):
                 return made, str(error)
         return made, None
 
-    plan = ReleasePlan(SecureStatistics.releases(COLUMNS, COUNTS, tables=NAMES))
+    plan = ReleasePlan(SKETCH.releases(Facts(COLUMNS, tuple(COUNTS), refreshes=ROUNDS)))
     return run_session(job, len(PARTIES), plan, folder=folder)
 
 
@@ -92,30 +92,30 @@ def test_a_run_with_four_refreshes_writes_the_report_that_its_ledger_gives(tmp_p
 def test_the_budget_is_planned_for_the_releases_that_the_plan_charges(conditional, source, refreshes):
     kind = "moments" if source == "moments" else "quantile"
     options = RunOptions(conditional=conditional, generator=kind, source=source, refreshes=refreshes)
-    plan = sealed_plan(options.scheme(3), options)
+    plan = mode_plan(options.scheme(3), options)
     events = {release.event for release in plan.releases.values() if release.event is not None}
     assert len(events) == options.charged == options.train_config().charged
     simulated = options.simulated_budget(3)
-    assert simulated.releases == options.charged and simulated.multiplier == run_multiplier(options)
+    assert simulated.releases == options.charged and simulated.multiplier == noise_multiplier_of(options)
 
 
 def test_a_consortium_has_one_ledger_whatever_its_data_are_called(tmp_path):
     """Two descriptions, for two tasks say, spend from one ledger; the evaluation's lies beside it."""
     session = SimpleNamespace(rank=1, folder=None)
     options = RunOptions(dataset=str(tmp_path / "a.toml"), pooled=False)
-    budget, path = open_budget(ledger_folder(options, session), CAP, DELTA, 500)
+    budget, path = open_budget(options.ledger_folder(session), CAP, DELTA, 500)
     assert path == tmp_path / "sccvfl-ledgers" / "party-1" / "ledger.jsonl"
     budget.charge(EVENT, "run sketch-0", RECORDS)
     again, same = open_budget(
-        ledger_folder(replace(options, dataset=str(tmp_path / "b.toml")), session), CAP, DELTA, 500
+        replace(options, dataset=str(tmp_path / "b.toml")).ledger_folder(session), CAP, DELTA, 500
     )
     assert same == path and len(again.charges) == 1
-    other, beside = open_budget(ledger_folder(options, session), 2.0, DELTA, 500, "evaluation.jsonl")
+    other, beside = open_budget(options.ledger_folder(session), 2.0, DELTA, 500, "evaluation.jsonl")
     assert beside == path.with_name("evaluation.jsonl") and not other.charges
     with pytest.raises(ConfigError, match="at most 1/n"):
-        open_budget(ledger_folder(options, session), CAP, DELTA, 10**6)
+        open_budget(options.ledger_folder(session), CAP, DELTA, 10**6)
     with pytest.raises(ConfigError, match="needs a folder"):
-        ledger_folder(RunOptions(), session)
+        RunOptions().ledger_folder(session)
 
 
 def test_ledgers_of_version_1_are_not_passed_over(tmp_path):
@@ -124,7 +124,7 @@ def test_ledgers_of_version_1_are_not_passed_over(tmp_path):
     (old / "ledger.jsonl").write_text("{}\n")
     options = RunOptions(dataset=str(tmp_path / "a.toml"), pooled=False)
     with pytest.raises(ConfigError, match="loans-0123456789ab in sccvfl-ledgers is a ledger of version 1"):
-        ledger_folder(options, SimpleNamespace(rank=1, folder=None))
+        options.ledger_folder(SimpleNamespace(rank=1, folder=None))
 
 
 def test_a_copy_of_a_ledger_has_what_its_report_needs(tmp_path):

@@ -3,7 +3,8 @@
 import pytest
 
 from protocols.records.releases import ReleasePlan
-from protocols.steps.alignment import AlignmentError, alignment_release, check_alignment
+from protocols.steps.alignment import AlignmentError, check_alignment
+from secure_sccvfl.privacy.releases import ALIGNMENT, Facts
 from tests.harness import run_session
 
 IDS = [f"r{i:03d}" for i in range(50)]
@@ -19,7 +20,9 @@ def run(lists, **settings):
             return str(error)
         return "aligned"
 
-    return run_session(job, len(lists), ReleasePlan([alignment_release(len(lists))]), **settings)
+    return run_session(
+        job, len(lists), ReleasePlan(ALIGNMENT.releases(Facts({rank: {} for rank in range(len(lists))}))), **settings
+    )
 
 
 def test_equal_lists_are_aligned():

@@ -7,8 +7,8 @@ import pytest
 
 from protocols.config import ConfigError
 from protocols.steps.head import Weights
+from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.run.checkpoints import Checkpoints
-from secure_sccvfl.run.options import RunOptions
 from secure_sccvfl.training.handles import Head
 from secure_sccvfl.training.trainer import State
 from tests.harness import run_session

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from accounting.calibration import check_target
 from protocols.config import ConfigError, misfit
 from protocols.operations.noise import NoiseKind
+from protocols.session.runtime import Session
 from protocols.steps.sampling import nearest_sampling
 from secure_sccvfl.data.party_data import (
     PartyData,
@@ -27,11 +28,11 @@ from secure_sccvfl.discovery.discovery import DiscoveryConfig, Rule
 from secure_sccvfl.discovery.roles import PolicyCard, read_card, shipped_card
 from secure_sccvfl.model.encoders import EncoderKind
 from secure_sccvfl.model.generators import GeneratorConfig, GeneratorKind, Source
+from secure_sccvfl.modes import MODES
+from secure_sccvfl.privacy.ledgers import ledger_folder
 from secure_sccvfl.privacy.noise import Budget
 from secure_sccvfl.training.engine import ConsistencyKind
 from secure_sccvfl.training.trainer import EvaluationKind, TrainConfig
-
-Mode = Literal["sealed", "split", "dp"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class RunOptions:
     split: SplitKind = "iid"
     seed: int = 0
     pooled: bool = True
-    mode: Mode = "sealed"
+    mode: str = "sealed"
     epsilon: float = 8.0
     delta: float = 1e-5
     refreshes: int = 4
@@ -94,6 +95,8 @@ class RunOptions:
         if "lambdas" in given:
             given["lambdas"] = tuple(float(v) for v in given["lambdas"])
         made = cls(**given)
+        if made.mode not in MODES:
+            raise ConfigError(f"no mode {made.mode!r}; there is {', '.join(MODES)}")
         try:
             check_target(made.epsilon, made.delta)
             check_target(made.evaluation_epsilon, made.evaluation_delta)
@@ -147,6 +150,10 @@ class RunOptions:
         if not self.card:
             return None
         return shipped_card(self.dataset) if self.card == "shipped" else read_card(Path(self.card))
+
+    def ledger_folder(self, session: Session, home: Path | None = None) -> Path:
+        """Where this party's ledgers lie; `home` is the run's folder where that is not the session's."""
+        return ledger_folder(self.dataset, self.ledger, self.pooled, session, home)
 
     def check(self, parties: int) -> None:
         """Everything that can be known to be wrong before a process starts or a record is read."""

@@ -1,0 +1,148 @@
+"""What a gradient mode is, what it trains with at one party, and what every mode opens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from accounting.calibration import noise_multiplier
+from protocols.config import ConfigError
+from protocols.records.private import private
+from protocols.records.releases import Release, ReleasePlan
+from secure_sccvfl.data.party import Part
+from secure_sccvfl.data.party_data import Scheme
+from secure_sccvfl.discovery.roles import PolicyCard
+from secure_sccvfl.discovery.statistics import Statistics
+from secure_sccvfl.model.encoders import Encoder
+from secure_sccvfl.modes import gradient_mode
+from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.privacy.charging import Charger
+from secure_sccvfl.privacy.releases import Facts, plan_of
+from secure_sccvfl.training.secure import SecureEngine
+from secure_sccvfl.training.trainer import TEMPERATURES, Hooks, Model, State, TrainConfig, Trainer
+
+Phase = Callable[[str], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """What a mode trains with at one party. `state` is where a resumed run stands."""
+
+    engine: SecureEngine
+    statistics: Statistics
+    scheme: Scheme
+    train: Part
+    validation: Part
+    options: RunOptions
+    charger: Charger
+    hooks: Hooks
+    phase: Phase
+    card: PolicyCard | None = None
+    state: State | None = None
+
+    def trainer(self, config: TrainConfig, encoders: Mapping[int, Encoder] | None = None) -> Trainer:
+        """The driver of the sealed method, with its inputs shared. `encoders` were trained before."""
+        with self.phase("inputs"):
+            return Trainer(
+                self.engine,
+                self.train,
+                self.validation,
+                self.scheme.task,
+                self.scheme.outputs,
+                config,
+                self.options.seed,
+                self.card,
+                self.hooks,
+                encoders,
+            )
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model, the engine that holds its head, the steps taken, and the gradients that this party was shown."""
+
+    model: Model
+    engine: SecureEngine
+    steps: int
+    shown: tuple[Any, ...] = field(default=(), repr=False)
+
+
+class GradientMode(Protocol):
+    """One way to train once the statistics of s are in hand."""
+
+    def check(self, options: RunOptions, scheme: Scheme) -> None:
+        """Raise ConfigError for what the mode cannot do."""
+        ...
+
+    def releases(self, options: RunOptions, scheme: Scheme) -> list[Release]:
+        """Everything that a run of this mode opens."""
+        ...
+
+    def charged_steps(self, options: RunOptions) -> tuple[tuple[float, int], ...]:
+        """(sampling, number) of charged releases besides the statistics of s."""
+        ...
+
+    def train(self, place: Workplace) -> Trained:
+        """Every process of a run calls this with what it holds."""
+        ...
+
+
+def facts_of(scheme: Scheme, options: RunOptions, sizes: Mapping[str, int] | None = None) -> Facts:
+    """What the plan of a run follows from."""
+    return Facts(
+        scheme.bins,
+        scheme.group_counts,
+        refreshes=options.refreshes,
+        conditional=options.conditional,
+        fdr=options.rule == "fdr",
+        moments=options.source == "moments",
+        exact=options.evaluation == "exact",
+        lambdas=len(options.lambdas),
+        sizes={"temperatures": len(TEMPERATURES) - 1, **(sizes or {})},
+    )
+
+
+def discovery_releases(scheme: Scheme, options: RunOptions) -> list[Release]:
+    """What comes first in every run: alignment, statistics of s to their owners, scores to all."""
+    return plan_of(facts_of(scheme, options), "alignment", "discovery")
+
+
+def common_releases(scheme: Scheme, options: RunOptions) -> list[Release]:
+    """What a run of any mode opens before it trains with consistency."""
+    return plan_of(facts_of(scheme, options), "alignment", "discovery", "inputs", "edits")
+
+
+def check_sampling(options: RunOptions, mode: str) -> None:
+    """Raise ConfigError if steps shall be sampled in a mode that cannot."""
+    if options.dp_sampling != 1:
+        raise ConfigError(f"dp_sampling is for mode dp, not {mode}")
+
+
+def mode_plan(scheme: Scheme, options: RunOptions) -> ReleasePlan:
+    """Everything that a run of its mode opens."""
+    return ReleasePlan(gradient_mode(options.mode).releases(options, scheme))
+
+
+def noise_multiplier_of(options: RunOptions) -> float:
+    """Hidden noise over sensitivity of every release: statistics of s and charged steps fit the cap together."""
+    steps = gradient_mode(options.mode).charged_steps(options)
+    return noise_multiplier(options.epsilon, options.delta, options.charged, steps)
+
+
+GRADIENTS = "gradients.npz"
+
+
+def keep_gradients(folder: Path, shown: tuple[Any, ...]) -> None:
+    """What this party was shown, for the attack that the report runs on it: the fields of each step as arrays."""
+    arrays = {
+        f"{field.name} {number}": getattr(step, field.name)
+        for number, step in enumerate(shown)
+        for field in fields(step)
+    }
+    with open(folder / GRADIENTS, "wb", opener=private) as file:
+        np.savez(file, **arrays)

@@ -1,0 +1,33 @@
+"""`sealed` mode, the default: a secret head on local encoders; no gradient is returned to anybody."""
+
+from __future__ import annotations
+
+from protocols.records.releases import Release
+from secure_sccvfl.data.party_data import Scheme
+from secure_sccvfl.modes.base import Trained, Workplace, check_sampling, common_releases, facts_of
+from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.privacy.releases import plan_of
+from secure_sccvfl.training.trainer import warmup_steps
+
+
+def sealed_releases(scheme: Scheme, options: RunOptions) -> list[Release]:
+    """Everything that a sealed run opens."""
+    return [*common_releases(scheme, options), *plan_of(facts_of(scheme, options), "range", "validation")]
+
+
+class Sealed:
+    """The `sealed` gradient mode."""
+
+    def check(self, options: RunOptions, scheme: Scheme) -> None:
+        check_sampling(options, "sealed")
+
+    def releases(self, options: RunOptions, scheme: Scheme) -> list[Release]:
+        return sealed_releases(scheme, options)
+
+    def charged_steps(self, options: RunOptions) -> tuple[tuple[float, int], ...]:
+        return ()
+
+    def train(self, place: Workplace) -> Trained:
+        config = place.options.train_config()
+        model = place.trainer(config).run(state=place.state, phase=place.phase)
+        return Trained(model, place.engine, warmup_steps(config) + sum(trial.steps for trial in model.trials))

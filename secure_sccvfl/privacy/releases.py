@@ -1,0 +1,474 @@
+"""Everything that may leave a run, in one table.
+
+A `Kind` says what is opened, to whom, in what shape and how often, why it may leave, and how people are told. The plan
+of a run, what the engines open, the page of a run and the table in SECURITY.md are all made from `CATALOGUE`. A value
+whose kind is not in it cannot be opened. A charged kind needs the receipt of its charge too (`charging.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from protocols.records.releases import ANY, Release
+from protocols.steps import alignment
+
+Receivers = Literal["all", "owner", "receiver"]
+Basis = Literal["charged", "follows", "public", "exact", "uncharged", "asked"]
+Stage = Literal[
+    "alignment",
+    "discovery",
+    "inputs",
+    "edits",
+    "range",
+    "validation",
+    "split",
+    "dp",
+    "evaluation",
+    "exact evaluation",
+    "prediction",
+]
+Columns = Mapping[int, Mapping[str, int]]
+"""Public: rank -> feature -> number of columns."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a plan follows from. All of it is public before a session starts.
+
+    bins: public bins of each party's features. groups: of each protected attribute. lambdas: how many are tried.
+    exact: validation and test records are looked at without noise. sizes: lengths that only one job knows.
+    """
+
+    bins: Columns
+    groups: tuple[int, ...] = ()
+    refreshes: int = 0
+    conditional: bool = False
+    fdr: bool = False
+    moments: bool = False
+    exact: bool = False
+    lambdas: int = 0
+    sizes: Mapping[str, int] | None = None
+
+    def length(self, symbol: str, rank: int | None) -> int:
+        """The length that a symbol in a kind's shape stands for; `rank` is the owner where there is one."""
+        own = self.bins.get(rank, {}) if rank is not None else {}
+        known = {
+            "*": ANY,
+            "1": 1,
+            "3": 3,
+            "parties": len(self.bins),
+            "other parties": len(self.bins) - 1,
+            "features": sum(len(features) for features in self.bins.values()),
+            "own features": len(own),
+            "own bins": sum(own.values()),
+            "groups": sum(self.groups),
+            "attributes": len(self.groups),
+            **(self.sizes or {}),
+        }
+        return known[symbol if rank is None or f"{symbol} {rank}" not in known else f"{symbol} {rank}"]
+
+
+def once(facts: Facts) -> int:
+    return 1
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of value that leaves.
+
+    title: its name in plans and logs; K stands for a number and P for a party. to: everybody, the party that owns the
+    columns it is about, or one chosen receiver. shape: a symbol of `Facts.length` for each dimension. words: for the
+    page. purpose: for the log. tells: for SECURITY.md. basis: why it may leave. charge: the event that pays for a
+    charged kind, and `pays` its part of a release's declaration where charges are numbered and releases are not.
+    follows: the kinds that it can be computed from. numbers: how many numbered releases there are (title with K).
+    times: how often each is made; 0 where the settings of a run leave it out.
+    """
+
+    title: str
+    to: Receivers
+    stage: Stage
+    shape: tuple[str, ...]
+    basis: Basis
+    words: str
+    purpose: str
+    tells: str
+    charge: str | None = None
+    pays: str | None = None
+    follows: tuple[str, ...] = ()
+    numbers: Callable[[Facts], int] = once
+    times: Callable[[Facts], int] = once
+
+    @property
+    def name(self) -> str:
+        """The title without places for a number and a party."""
+        return re.sub(r"-K| for party P| P$", "", self.title)
+
+    def titled(self, rank: int | None = None, number: int | None = None) -> str:
+        """The name of one release in plans and logs."""
+        title = self.title if number is None else self.title.replace("-K", f"-{number}")
+        return title if rank is None else re.sub(r"P$", str(rank), title)
+
+    def charged_as(self, number: int | None = None) -> str:
+        """The name of the charge that pays for a release of this kind."""
+        if self.charge is None:
+            raise ValueError(f"a release of kind {self.name!r} is not charged")
+        return self.charge if number is None else self.charge.replace("-K", f"-{number}")
+
+    def releases(
+        self, facts: Facts, *, receiver: int | None = None, times: int | None = None, detail: str = ""
+    ) -> list[Release]:
+        """All releases of this kind in a plan. `detail` is added to the purpose."""
+        made_times = self.times(facts) if times is None else times
+        if made_times < 1:
+            return []
+        numbers: Iterable[int | None] = range(self.numbers(facts)) if "-K" in self.title else (None,)
+        return [
+            self._release(facts, rank, number, receiver, made_times, detail)
+            for number in numbers
+            for rank in (facts.bins if self.to == "owner" else (None,))
+            if rank is None or facts.bins[rank]
+        ]
+
+    def _release(
+        self, facts: Facts, rank: int | None, number: int | None, receiver: int | None, times: int, detail: str
+    ) -> Release:
+        to = tuple(facts.bins) if self.to == "all" else (rank if receiver is None else receiver,)
+        if None in to:
+            raise ValueError(f"a release of kind {self.name!r} needs a receiver")
+        event = None
+        if self.charge is not None:
+            event = self.charged_as(number) if self.pays is None else self.pays
+        return Release(
+            self.titled(rank, number),
+            tuple(one for one in to if one is not None),
+            tuple(facts.length(symbol, rank) for symbol in self.shape),
+            f"{self.purpose}{detail}",
+            event=event,
+            times=times,
+        )
+
+    def is_name(self, name: str) -> bool:
+        """Whether a release of this name is of this kind."""
+        pattern = re.escape(self.title).replace("\\-K", r"-\d+")
+        return re.fullmatch(re.sub(r"P$", r"\\d+", pattern), name) is not None
+
+    def row(self) -> str:
+        """Its line in SECURITY.md."""
+        who = {"all": "all", "owner": "P", "receiver": "the receiver"}[self.to]
+        return f"| `{self.title}` | {who} | {self.tells} |"
+
+
+def _sketches(facts: Facts) -> int:
+    return facts.refreshes + 1
+
+
+ALIGNMENT = Kind(
+    alignment.NAME,
+    "all",
+    "alignment",
+    ("other parties",),
+    "uncharged",
+    "check: do all hold the same records?",
+    "does each other party hold the records of the first, in the same order",
+    "one bit for each party but the first: does it hold the same records, in the same order, as the first; a 0 stops "
+    "the run",
+)
+SKETCH = Kind(
+    "sketch-K for party P",
+    "owner",
+    "discovery",
+    ("own bins", "groups"),
+    "charged",
+    "noisy tables of its own columns by group",
+    "noisy tables of its features with s, to their owner alone",
+    "counts of each of P's features by group of s with discrete Gaussian noise; charged",
+    charge="sketch-K",
+    numbers=_sketches,
+)
+RESIDUALS = Kind(
+    "residuals for party P",
+    "owner",
+    "discovery",
+    ("own features", "attributes"),
+    "charged",
+    "how much each of its columns follows the group beyond the others, with noise",
+    "noisy dependence of its residuals with s, to their owner alone",
+    "one noisy number per feature (conditional scores, off by default); charged",
+    charge="residuals",
+    times=lambda facts: int(facts.conditional),
+)
+MOMENTS = Kind(
+    "moments for party P",
+    "owner",
+    "discovery",
+    ("*", "groups"),
+    "charged",
+    "noisy means and squares of its mediators by group",
+    "noisy moments of its mediators with s, to their owner alone",
+    "with `source = moments`: noisy counts, sums and squares of its mediators by group; charged",
+    charge="moments",
+    times=lambda facts: int(facts.moments),
+)
+NUMBERS = Kind(
+    "numbers",
+    "all",
+    "discovery",
+    ("*",),
+    "public",
+    "which columns are numbers",
+    "1 for each number, by the public dictionary",
+    "with `source = moments`: which features are numbers, by the public dictionary",
+    times=lambda facts: int(facts.moments),
+)
+SCORES = Kind(
+    "scores",
+    "all",
+    "discovery",
+    ("features",),
+    "follows",
+    "how much each column follows the group",
+    "follows from noisy releases that were paid for",
+    "discovery scores of each feature: they follow from the noisy counts",
+    follows=("sketch",),
+    times=_sketches,
+)
+P_VALUES = Kind(
+    "p-values",
+    "all",
+    "discovery",
+    ("features",),
+    "follows",
+    "how sure it is that each column follows the group",
+    "follows from noisy releases that were paid for",
+    "with the rule `fdr`: the same",
+    follows=("sketch",),
+    times=lambda facts: _sketches(facts) if facts.fdr else 0,
+)
+RESIDUAL_SCORES = Kind(
+    "residual-scores",
+    "all",
+    "discovery",
+    ("features",),
+    "follows",
+    "how much each column follows the group beyond the others",
+    "follows from noisy releases that were paid for",
+    "with conditional scores: the same",
+    follows=("residuals",),
+    times=lambda facts: _sketches(facts) if facts.conditional else 0,
+)
+COLUMNS = Kind(
+    "columns",
+    "all",
+    "inputs",
+    ("parties",),
+    "public",
+    "how many encoded columns each party has",
+    "announced: encoded columns of each party, by the public dictionary",
+    "encoded columns of each party: they follow from the public dictionary",
+)
+FEATURES = Kind(
+    "features",
+    "all",
+    "inputs",
+    ("parties",),
+    "public",
+    "how many columns each party has",
+    "announced: features of each party, by the public dictionary",
+    "number of features of each party: the same",
+)
+MOVED_FIXED = Kind(
+    "moved-fixed",
+    "all",
+    "edits",
+    ("*",),
+    "follows",
+    "check: did an edit touch a fixed column?",
+    "announced: 1 if an edit moved a fixed feature; follows from noisy tables that were charged",
+    "1 if a trial edit moved a feature that must stay fixed; the run stops then",
+    follows=("sketch",),
+)
+MOVED_EDITED = Kind(
+    "moved-edited",
+    "all",
+    "edits",
+    ("*",),
+    "uncharged",
+    "check: did an edit touch each mediator?",
+    "announced: 1 if an edit moved a mediator of some training record",
+    "1 if a trial edit moved a mediator in some training record; 0 turns it into N; not charged",
+)
+VALIDITY = Kind(
+    "validity",
+    "all",
+    "edits",
+    ("3",),
+    "uncharged",
+    "how far edits move columns, on average",
+    "sums over parties: how far edits move fixed features, leave the public range, move mediators",
+    "three sums over parties: how far edits move fixed features (0), leave the public range, and move mediators, on "
+    "average over the training records; with two parties each can subtract its own part; not charged",
+    times=lambda facts: len(facts.groups),
+)
+GUARD_LENGTH = Kind(
+    "guard-length",
+    "all",
+    "edits",
+    ("parties",),
+    "follows",
+    "strength of the guard on proxies",
+    "announced: sizes of the guard directions; follows from noisy tables that were charged",
+    "size of each party's guard direction: follows from its noisy counts",
+    follows=("sketch",),
+    times=lambda facts: len(facts.groups),
+)
+RANGE_CHECK = Kind(
+    "range check",
+    "all",
+    "range",
+    ("1",),
+    "uncharged",
+    "check: did a score leave the range that the arithmetic can hold?",
+    "one bit: some logit is out of range (it must be 0, or the run stops)",
+    'one bit for each lambda, "some logit of a training record is out of range" (if evaluation is exact: of a '
+    "validation record too): 0, or the run stops; not charged",
+    times=lambda facts: facts.lambdas,
+)
+VALIDATION_SUMMARY = Kind(
+    "validation summary",
+    "all",
+    "validation",
+    ("3",),
+    "exact",
+    "loss, gap and spread for each weight",
+    "not private: mean loss, variance of the logit and mean squared gap of the validation part, for each lambda",
+    "only with `evaluation = exact` (not private): mean loss, variance of the logit, mean squared gap of the "
+    "validation part, once for each lambda tried",
+    times=lambda facts: facts.lambdas if facts.exact else 0,
+)
+TEMPERATURE_CHOICE = Kind(
+    "temperature choice",
+    "all",
+    "validation",
+    ("temperatures",),
+    "exact",
+    "which calibration fits best",
+    "not private: bits that give the temperature that calibrates validation records best",
+    "only with `evaluation = exact` (not private): which of 25 temperatures calibrates best, as 24 bits: does the "
+    "validation loss rise from each to the next",
+    times=lambda facts: int(facts.exact),
+)
+EVALUATION = Kind(
+    "evaluation",
+    "all",
+    "evaluation",
+    ("sums",),
+    "charged",
+    "test results, this page's figures",
+    "noisy sums over the test records: ",
+    "noisy sums over the test records: decisions that are right; records by group, label and decision; flips under "
+    "each judge (of regressions: squared errors and shifts). Charged to the evaluation ledger of these records: "
+    "epsilon 4 at delta 1e-5 for four evaluations of the same records (`evaluation_epsilon`, `evaluation_delta`, "
+    "`evaluations`). Once for a model",
+    charge="evaluation",
+)
+EXACT_EVALUATION = Kind(
+    "evaluation",
+    "all",
+    "exact evaluation",
+    ("figures",),
+    "exact",
+    "test results, this page's figures",
+    "exact figures of the test part, not private: ",
+    "with `evaluation = exact` instead (not private): exact rates, means and gaps of the test records, not charged",
+)
+PREDICTIONS = Kind(
+    "predictions",
+    "receiver",
+    "prediction",
+    ("records", "*"),
+    "asked",
+    "scores of the example records",
+    "of new records, as asked for: ",
+    "decision of each new record (its logit if asked for with `--scores`); on public benchmark data a run uses it "
+    "once, for the logits of 24 test records before and after an edit, to show in its page",
+)
+GRADIENT = Kind(
+    "gradient P",
+    "owner",
+    "split",
+    ("*",),
+    "uncharged",
+    "gradients of its own part, which tell the labels",
+    "split learning: the loss gradient in the party's own activations; it reveals the labels",
+    "`split`, every step: the loss gradient in P's own activations; it reveals the label of nearly every training "
+    "record, and a little of s; the report says how many (`attacks/gradients.py`); nothing is charged",
+)
+EDITING_PARTIES = Kind(
+    "editing parties",
+    "all",
+    "split",
+    ("*",),
+    "follows",
+    "who has mediators",
+    "who has mediators, which follows from the public roles",
+    "`split`: who has mediators, which the roles tell anyway",
+    follows=("scores",),
+)
+NOISY_GRADIENT = Kind(
+    "noisy gradient P",
+    "owner",
+    "dp",
+    ("parameters",),
+    "charged",
+    "noisy gradients of its own encoder",
+    "dp encoders: sum over records of clipped gradients times residuals, noised in secret",
+    "`dp`, ten steps (`--dp-steps`): the sum over records (with `--dp-sampling` over a secret sample of them) of P's "
+    "clipped gradients times the residuals, with discrete Gaussian noise; charged with the sketches to the same cap",
+    charge="dp gradient-K",
+    pays="dp gradient",
+)
+CATALOGUE = (
+    ALIGNMENT,
+    SKETCH,
+    RESIDUALS,
+    MOMENTS,
+    NUMBERS,
+    SCORES,
+    P_VALUES,
+    RESIDUAL_SCORES,
+    COLUMNS,
+    FEATURES,
+    MOVED_FIXED,
+    MOVED_EDITED,
+    VALIDITY,
+    GUARD_LENGTH,
+    RANGE_CHECK,
+    VALIDATION_SUMMARY,
+    TEMPERATURE_CHOICE,
+    EVALUATION,
+    EXACT_EVALUATION,
+    PREDICTIONS,
+    GRADIENT,
+    EDITING_PARTIES,
+    NOISY_GRADIENT,
+)
+
+
+def plan_of(facts: Facts, *stages: Stage) -> list[Release]:
+    """Every release of these stages."""
+    return [release for kind in CATALOGUE if kind.stage in stages for release in kind.releases(facts)]
+
+
+def kind_of(name: str, *, charged: bool) -> Kind | None:
+    """The kind of a release in a log, or None if an older version made it."""
+    found = [kind for kind in CATALOGUE if kind.is_name(name)]
+    alike = [kind for kind in found if (kind.charge is not None) == charged]
+    return next(iter([*alike, *found]), None)
+
+
+def owner_title(charge: str, rank: int) -> str:
+    """The name of the part of a statistic that goes to one owner of columns."""
+    return f"{charge} for party {rank}"
