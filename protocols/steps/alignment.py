@@ -26,8 +26,6 @@ from protocols.net.transport import Array
 from protocols.operations import comparison
 from protocols.session.runtime import Session
 
-NAME = "alignment"
-"""The release that `check_alignment` opens."""
 _BITS = 128
 
 
@@ -40,7 +38,7 @@ def check_alignment(session: Session, ids: Iterable[str], names: Iterable[str] |
     called = list(names) if names is not None else [f"party {rank}" for rank in range(session.parties)]
     equal = comparison.all_ones(session.party, _equal_bits(session.rank, session.parties, _hashed(ids)))
     words = comparison.to_arithmetic(session.party, equal)
-    opened = session.open(session.wrap(words, 0), session.declared(NAME))
+    opened = session.open(session.wrap(words, 0), session.declared("alignment"))
     if opened is None:
         raise ProtocolError("the bits of alignment must go to every party")
     alike = [called[0], *(name for name, bit in zip(called[1:], opened, strict=True) if bit)]

@@ -1,7 +1,7 @@
 """Everything that may leave a run, in one table.
 
-A `Kind` says what is opened, to whom, in what shape and how often, why it may leave, and how people are told. The plan
-of a run, what the engines open, the page of a run and the table in SECURITY.md are all made from `CATALOGUE`. A value
+A `Kind` says what is opened, to whom, in what shape and how often, why it may leave, and what people are told. The
+plan of a run, what the engines open, the page of a run and the table in SECURITY.md come from `CATALOGUE`. A value
 whose kind is not in it cannot be opened. A charged kind needs the receipt of its charge too (`charging.py`).
 """
 
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from protocols.records.releases import ANY, Release
-from protocols.steps import alignment
 
 Receivers = Literal["all", "owner", "receiver"]
 Basis = Literal["charged", "follows", "public", "exact", "uncharged", "asked"]
@@ -166,7 +165,7 @@ def _sketches(facts: Facts) -> int:
 
 
 ALIGNMENT = Kind(
-    alignment.NAME,
+    "alignment",
     "all",
     "alignment",
     ("other parties",),

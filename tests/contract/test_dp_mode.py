@@ -146,7 +146,7 @@ def run_dp(config, tmp_path, multiplier, epsilon=8.0, rows=None, name="a run", h
         model = train_dp(session, part, LABEL_HOLDER, columns, config, charger, 0, told, state)
         return model, budget.spent, session.costs.get("dp step"), session.released
 
-    return run_session(job, PARTIES, ReleasePlan(releases.values()))
+    return run_session(job, PARTIES, ReleasePlan(releases))
 
 
 def test_every_step_is_charged_before_it_is_opened(tmp_path):

@@ -7,21 +7,24 @@ import pytest
 
 from protocols.errors import LedgerError, ProtocolError, UndeclaredRelease
 from protocols.records.chain import HashChain, read_chain
-from protocols.records.releases import ANY, Release, ReleaseDesk, ReleasePlan
+from protocols.records.releases import ANY, Receipt, Release, ReleaseDesk, ReleasePlan
 
 SCORE = Release("score", (0, 2), (3, ANY), "report", event="sketch", times=2)
+FREE = Release("free", (0,), (1,), "report")
+PAID = Receipt("sketch", "run sketch")
 
 
 def desk(log: Path | None = None) -> ReleaseDesk:
-    return ReleaseDesk(ReleasePlan([SCORE]), parties=3, log=log)
+    return ReleaseDesk(ReleasePlan([SCORE, FREE]), parties=3, log=log)
 
 
 def test_a_declared_release_is_admitted_and_written(tmp_path: Path) -> None:
     log = tmp_path / "party" / "releases.jsonl"
-    head = desk(log).admit(SCORE, (3, 7)).head
+    head = desk(log).admit(SCORE, (3, 7), PAID).head
     (line,) = read_chain(log)
     assert line["hash"] == head and line["release"] == "score" and line["shape"] == [3, 7]
     assert line["receivers"] == [0, 2] and line["event"] == "sketch"
+    assert line["charge"] == "run sketch"
 
 
 @pytest.mark.parametrize(
@@ -35,21 +38,44 @@ def test_a_declared_release_is_admitted_and_written(tmp_path: Path) -> None:
 )
 def test_anything_but_the_declared_release_raises(release: Release) -> None:
     with pytest.raises(UndeclaredRelease, match="not in the run plan"):
-        desk().admit(release, (3, 7))
+        desk().admit(release, (3, 7), PAID)
 
 
 @pytest.mark.parametrize("shape", [(2, 7), (3,), (3, 7, 1), ()])
 def test_another_shape_raises(shape: tuple[int, ...]) -> None:
     with pytest.raises(UndeclaredRelease, match="declared as"):
-        desk().admit(SCORE, shape)
+        desk().admit(SCORE, shape, PAID)
 
 
 def test_more_often_than_declared_raises() -> None:
     at = desk()
-    at.admit(SCORE, (3, 1))
-    at.admit(SCORE, (3, 1))
+    for number in range(2):
+        at.admit(SCORE, (3, 1), Receipt("sketch", f"run sketch-{number}"))
     with pytest.raises(UndeclaredRelease, match="already made 2 times"):
-        at.admit(SCORE, (3, 1))
+        at.admit(SCORE, (3, 1), Receipt("sketch", "run sketch-2"))
+
+
+@pytest.mark.parametrize(
+    ("release", "shape", "receipt", "why"),
+    [
+        (SCORE, (3, 1), None, "needs the receipt"),
+        (SCORE, (3, 1), Receipt("moments", "run moments"), "paid by sketch, not by moments"),
+        (FREE, (1,), PAID, "paid by None, not by sketch"),
+    ],
+)
+def test_what_was_not_paid_for_is_not_opened_nor_written(tmp_path, release, shape, receipt, why) -> None:
+    at = desk(tmp_path / "releases.jsonl")
+    with pytest.raises(UndeclaredRelease, match=why):
+        at.admit(release, shape, receipt)
+    assert at.chain.entries == []
+
+
+def test_a_receipt_pays_once() -> None:
+    at = desk()
+    at.admit(SCORE, (3, 1), PAID)
+    with pytest.raises(UndeclaredRelease, match="has paid for an opening already"):
+        at.admit(SCORE, (3, 1), PAID)
+    at.admit(SCORE, (3, 1), Receipt("sketch", "run sketch, again"))
 
 
 @pytest.mark.parametrize(
