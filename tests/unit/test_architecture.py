@@ -1,8 +1,9 @@
-"""Imports go one way, and some things live in one module only."""
+"""Imports go one way, rooms and functions stay small, and some things live in one module only."""
 
 import ast
 import re
-from fnmatch import fnmatch
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,49 +15,124 @@ ALLOWED = {
     "secure_sccvfl": {"secure_sccvfl", "protocols", "accounting"},
     "launch": {"launch", "secure_sccvfl", "protocols", "accounting"},
 }
+LAYERS = {
+    "protocols": ("", "net", "records", "dealing", "operations", "session", "steps"),
+    "secure_sccvfl": (
+        *("data", "privacy", "discovery", "model", "training", "metrics", "modes", "run"),
+        *("attacks", "evaluation", "report", "security", "local", "benchmarks", ""),
+    ),
+}
+"""Rooms from the lowest; "" is the modules of the package itself. A room imports lower ones and itself."""
+MOST_MODULES, MOST_LINES, MOST_FUNCTION_LINES, MOST_PARAMETERS = 14, 500, 80, 8
 SOURCES = [path for package in ALLOWED for path in sorted((ROOT / package).rglob("*.py"))]
 
 
-def imported(path: Path) -> set[str]:
-    """Names of all modules that a file imports, anywhere in it."""
-    names: set[str] = set()
+def imports(path: Path) -> Iterator[tuple[str, str]]:
+    """(module, name) of everything that a file imports, anywhere in it; name is "" for a whole module."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
+            yield from ((alias.name, "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module)
-    return names
+            yield from ((node.module, alias.name) for alias in node.names)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def imported(path: Path) -> set[str]:
+    return {module for module, _ in imports(path)}
+
+
+def room_of(package: str, parts: tuple[str, ...]) -> str:
+    """The room of a module, by the parts of its name after the package."""
+    return parts[0] if parts and (ROOT / package / parts[0]).is_dir() else ""
+
+
+def backward(path: Path, place: tuple[str, ...]) -> list[str]:
+    """Imports of a file at `place` (package and folders) that go against the layers."""
+    package, *folders = place
+    if package not in LAYERS:
+        return []
+    order, found = LAYERS[package], []
+    own = order.index(folders[0] if folders else "")
+    for module, name in imports(path):
+        parts = tuple([*module.split("."), name])
+        if parts[0] == package and order.index(room_of(package, parts[1:])) > own:
+            found.append(f"{module} {name}")
+    return found
+
+
+def reached_into(path: Path, place: tuple[str, ...]) -> list[str]:
+    """Private names or modules of another room that a file imports."""
+    here = ".".join(place)
+    return [
+        f"{module} {name}"
+        for module, name in imports(path)
+        if module.split(".")[0] in ALLOWED
+        and not module.startswith(here)
+        and any(part.startswith("_") and not part.startswith("__") for part in [*module.split("."), name])
+    ]
+
+
+def place_of(path: Path) -> tuple[str, ...]:
+    return path.relative_to(ROOT).parts[:-1]
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=named)
 def test_imports_go_one_way(path: Path) -> None:
-    package = path.relative_to(ROOT).parts[0]
     ours = {name.split(".")[0] for name in imported(path)} & set(ALLOWED)
-    assert ours <= ALLOWED[package]
+    assert ours <= ALLOWED[place_of(path)[0]]
+    assert backward(path, place_of(path)) == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_modules_stay_small(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 500
+@pytest.mark.parametrize("path", SOURCES, ids=named)
+def test_no_room_reaches_into_anothers_private_names(path: Path) -> None:
+    assert reached_into(path, place_of(path)) == []
 
 
-def test_the_readme_names_every_module() -> None:
-    """In its table of where things are: single modules, patterns, or the folder they are in."""
-    table = (ROOT / "README.md").read_text().partition("## Where things are")[2].partition("## Limits")[0]
-    names = re.findall(r"`([^`]+)`", table)
-    for path in SOURCES:
-        place = path.relative_to(ROOT)
-        if path.name != "__init__.py" and not any(f"{folder}/" in table for folder in place.parts[1:-1]):
-            known = place.parts[0] == "launch" or any(fnmatch(path.name, name.split("/")[-1]) for name in names)
-            assert known, f"{place} is not in the README's table"
-    for name in names:
-        if name.endswith(".py"):
-            assert any(fnmatch(path.name, name.split("/")[-1]) for path in SOURCES), f"{name} is gone"
+def test_every_room_has_a_place_among_the_layers_and_says_what_lives_there() -> None:
+    for package, order in LAYERS.items():
+        rooms = {path.parent for path in (ROOT / package).glob("*/__init__.py")}
+        assert {room.name for room in rooms} == set(order) - {""}
+        for room in rooms:
+            assert len((ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or "").split()) >= 8, room
+
+
+def test_rooms_stay_small() -> None:
+    sizes = Counter(path.parent for path in SOURCES if path.name != "__init__.py")
+    assert {str(room): size for room, size in sizes.items() if size > MOST_MODULES} == {}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=named)
+def test_modules_and_functions_stay_small(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= MOST_LINES
+    assert too_large(text) == []
+
+
+def too_large(text: str) -> list[str]:
+    """Functions with too many lines or positional parameters."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            given = [a.arg for a in (*node.args.posonlyargs, *node.args.args) if a.arg not in ("self", "cls")]
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > MOST_FUNCTION_LINES or len(given) > MOST_PARAMETERS:
+                found.append(f"{node.name}: {lines} lines, {len(given)} positional parameters")
+    return found
+
+
+def test_the_readme_names_every_room_and_no_other() -> None:
+    table = (ROOT / "README.md").read_text().partition("## The code")[2].partition("\nMore:")[0]
+    told = {name.strip("/").removeprefix("secure_sccvfl/") for name in re.findall(r"`([^` ]+)`", table)}
+    rooms = {room for order in LAYERS.values() for room in order} - {""}
+    assert told == rooms | {"accounting", "protocols", "launch", "__init__"}
 
 
 def importers(module: str) -> set[str]:
     return {
-        str(path.relative_to(ROOT))
+        named(path)
         for path in SOURCES
         if any(name == module or name.startswith(module + ".") for name in imported(path))
     }
@@ -72,7 +148,7 @@ def test_only_one_module_samples_noise() -> None:
 
 def test_only_the_rendezvous_opens_sockets() -> None:
     opening = {
-        str(path.relative_to(ROOT))
+        named(path)
         for path in SOURCES
         if any(
             isinstance(node, ast.Attribute) and node.attr in ("create_server", "create_connection", "connect_ex")
@@ -85,14 +161,21 @@ def test_only_the_rendezvous_opens_sockets() -> None:
 def test_no_generator_but_the_cryptographic_one_in_protocols() -> None:
     """Masks and shares: no numpy, torch or stdlib generator anywhere in the package."""
     forbidden = ("random", "numpy.random", "secrets")
-    for path in (ROOT / "protocols").glob("*.py"):
+    for path in (ROOT / "protocols").rglob("*.py"):
         assert not imported(path) & set(forbidden), path
         text = path.read_text()
         for name in ("np.random", "torch.rand", "torch.Generator", "default_rng", "manual_seed"):
             assert name not in text, (path, name)
 
 
-def test_the_check_sees_a_backward_import(tmp_path: Path) -> None:
+def test_the_checks_see_what_they_forbid(tmp_path: Path) -> None:
     bad = tmp_path / "bad.py"
-    bad.write_text("def f():\n    from secure_sccvfl.run.jobs import make_job\n")
-    assert {name.split(".")[0] for name in imported(bad)} & set(ALLOWED) - ALLOWED["protocols"]
+    bad.write_text("def f():\n    from secure_sccvfl.run.jobs import make_job\n    from launch import cli\n")
+    assert backward(bad, ("secure_sccvfl", "data")) == ["secure_sccvfl.run.jobs make_job"]
+    assert backward(bad, ("secure_sccvfl", "local")) == []
+    assert {name.split(".")[0] for name in imported(bad)} & set(ALLOWED) - ALLOWED["secure_sccvfl"] == {"launch"}
+    bad.write_text("from protocols.session.runtime import _plain\nfrom secure_sccvfl.data.files import _csv\n")
+    assert len(reached_into(bad, ("secure_sccvfl", "run"))) == 2
+    assert len(reached_into(bad, ("secure_sccvfl", "data"))) == 1
+    wide = ", ".join(f"p{k}" for k in range(MOST_PARAMETERS + 1))
+    assert len(too_large(f"def wide({wide}): ...\ndef long():\n" + "    x = 1\n" * MOST_FUNCTION_LINES)) == 2
