@@ -7,6 +7,7 @@ that changes its caller's coefficients.
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import torch
@@ -136,28 +137,24 @@ def _var_backward(ctx: Any, grad_output: Any) -> Any:
 
 
 def _batch_norm(forward: Any) -> Any:
-    def normed(
-        ctx: Any,
-        x: Any,
-        weight: Any,
-        bias: Any,
-        running_mean: Any = None,
-        running_var: Any = None,
-        training: bool = False,
-        eps: float = 1e-05,
-        momentum: float = 0.1,
-        inv_var: Any = None,
-    ) -> Any:
+    parameters = signature(forward)
+
+    def normed(ctx: Any, *given: Any, **named: Any) -> Any:
         """As torch: the batch is divided by its biased deviation, the running one is unbiased."""
-        if not training:
-            return forward(ctx, x, weight, bias, running_mean, running_var, False, eps, momentum, inv_var)
+        call = parameters.bind(ctx, *given, **named)
+        call.apply_defaults()
+        known = call.arguments
+        if not known["training"]:
+            return forward(ctx, *given, **named)
+        x, momentum = known["x"], known["momentum"]
         rows = [dim for dim in range(x.dim()) if dim != 1]
         mean, variance = x.mean(rows), x.var(rows, unbiased=False)
+        running_mean, running_var = known["running_mean"], known["running_var"]
         if running_mean is not None and running_var is not None:
             count = x.nelement() // x.size(1)
             running_var.set(running_var * (1.0 - momentum) + variance * (momentum * count / (count - 1)))
             running_mean.set(running_mean * (1.0 - momentum) + mean * momentum)
-        result = forward(ctx, x, weight, bias, mean, variance, False, eps)
+        result = forward(ctx, x, known["weight"], known["bias"], mean, variance, False, known["eps"])
         if hasattr(ctx, "context"):
             ctx.context[-1] = True  # gradients flow through mean and deviation
         return result
