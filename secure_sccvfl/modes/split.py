@@ -44,7 +44,8 @@ from secure_sccvfl.model.generators import Generator, public_targets
 from secure_sccvfl.model.mlp import LocalTraining, MlpEncoder, make_mlp
 from secure_sccvfl.modes.split_state import Seen, SplitState
 from secure_sccvfl.run.release_plan import range_check
-from secure_sccvfl.training.secure import Batch, Head, SecureEngine
+from secure_sccvfl.training.handles import SharedBatch, SharedHead
+from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Hooks, State
 
 Generators = Mapping[str, Mapping[int, Generator]]
@@ -80,7 +81,7 @@ class SplitModel:
 
     engine: SecureEngine
     encoders: Mapping[int, MlpEncoder]
-    head: Head
+    head: SharedHead
     steps: int
     seen: tuple[Seen, ...]
 
@@ -123,7 +124,7 @@ class SplitTrainer:
     ) -> None:
         """`state`: where the run stands, to which a checkpoint adds what is kept here (`SplitState`)."""
         self.session = engine.session
-        self.engine = SecureEngine(engine.session, None, engine.label_holder, engine.group_holders)
+        self.engine = SecureEngine(engine.session, engine.label_holder, engine.group_holders)
         self.engine.widths = (config.hidden,) * self.session.parties
         self.train, self.validation, self.task, self.outputs = train, validation, task, outputs
         self.generators, self.config, self.seed = generators, config, seed
@@ -261,7 +262,7 @@ class SplitTrainer:
 
     # inputs and result
 
-    def _bind(self, part: Part) -> Batch:
+    def _bind(self, part: Part) -> SharedBatch:
         (party,) = part.parties
         encodings, ridge = self.local.encoder(party.units), np.zeros(self.config.hidden)
         return self.engine.bind({self.rank: encodings}, part.label, {self.rank: ridge}, self.outputs)
@@ -276,10 +277,10 @@ class SplitTrainer:
         zero, bias = np.zeros_like(weight), np.zeros(self.outputs, np.int64)
         return Weights(weight, bias, zero, bias)
 
-    def _head(self, weights: Weights) -> Head:
+    def _head(self, weights: Weights) -> SharedHead:
         """The head as the engine knows it: longer fraction, unscaled columns."""
         longer = HEAD_BITS - SPLIT_HEAD_BITS
-        return Head(
+        return SharedHead(
             Weights(
                 weights.weight << longer,
                 weights.bias << longer,

@@ -27,7 +27,7 @@ from secure_sccvfl.discovery.discovery import DiscoveryConfig, Rule
 from secure_sccvfl.discovery.roles import PolicyCard, read_card, shipped_card
 from secure_sccvfl.model.encoders import EncoderKind
 from secure_sccvfl.model.generators import GeneratorConfig, GeneratorKind, Source
-from secure_sccvfl.privacy.noise import Budget
+from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training.engine import ConsistencyKind
 from secure_sccvfl.training.trainer import EvaluationKind, TrainConfig
 
@@ -127,9 +127,9 @@ class RunOptions:
         """How many releases of statistics of s the budget is planned for."""
         return self.train_config().charged
 
-    def simulated_budget(self, parties: int) -> Budget:
+    def simulated_budget(self, parties: int) -> SpendingPlan:
         """The same cap, releases and noise for a simulation in the clear."""
-        return Budget(self.epsilon, self.delta, self.charged, self.noise, parties)
+        return SpendingPlan(self.epsilon, self.delta, self.charged, self.noise, parties)
 
     def settings(self, description: str, records: str) -> dict[str, str]:
         """All that a run's state follows from, as its checkpoints carry it; files by digests of what they say.

@@ -39,7 +39,7 @@ from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.run.model_files import HeldOut, PartyModel, save_model
 from secure_sccvfl.run.options import RunOptions
 from secure_sccvfl.training.secure import SecureEngine
-from secure_sccvfl.training.trainer import Hooks, Model, State, Trainer, warmup_steps
+from secure_sccvfl.training.trainer import Hooks, Model, Problem, State, Trainer, warmup_steps
 
 
 def compare_public(session: Session, scheme: Scheme, card: PolicyCard | None) -> None:
@@ -87,7 +87,7 @@ class TrainJob:
         budget, ledger = open_budget(place, options.epsilon, options.delta, rows)
         charger = Charger(session, budget, run_multiplier(options), name, records, options.noise)
         statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, rows, charger)
-        engine = SecureEngine(session, statistics, scheme.label_holder, scheme.group_holders)
+        engine = SecureEngine(session, scheme.label_holder, scheme.group_holders)
         audit = AuditLog(unused_name(folder / "audit.jsonl") if folder is not None else None)
         audit("run", {"run": name, "records": records.digest, "options": asdict(options)})
         hooks = Hooks(progress, audit, kept.keep if kept is not None else lambda state: None)
@@ -109,18 +109,8 @@ class TrainJob:
         if options.mode == "split":  # its own encoders are trained later: no warm-up of a sealed head
             config = replace(config, warmup=1)
         with meter.phase("inputs"):
-            trainer = Trainer(
-                engine,
-                train,
-                validation,
-                scheme.task,
-                scheme.outputs,
-                config,
-                options.seed,
-                self.card,
-                hooks,
-                encoders,
-            )
+            problem = Problem(scheme.task, scheme.outputs, train, validation)
+            trainer = Trainer(engine, statistics, problem, config, options.seed, self.card, hooks, encoders)
         if options.mode == "split":
             model, shown = run_split(trainer, engine, options, meter.phase, state)
             engine = shown.engine

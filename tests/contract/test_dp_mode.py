@@ -24,7 +24,7 @@ from secure_sccvfl.data.party import Part, Party
 from secure_sccvfl.modes.dp import DpConfig, Score, dp_releases, train_dp
 from secure_sccvfl.modes.gradient_modes import check_mode, dp_config, run_multiplier
 from secure_sccvfl.privacy.charging import Charger
-from secure_sccvfl.privacy.noise import noised_event
+from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
 from secure_sccvfl.run.checkpoints import Checkpoints
 from secure_sccvfl.run.options import RunOptions
 from secure_sccvfl.training.trainer import Hooks
@@ -37,8 +37,8 @@ from tests.unit.test_accounting import replay
 def planned_steps(config, multiplier):
     """All steps as one event."""
     moved = Sensitivity.of_any(weighted_sums.sensitivity(config.clip, PARTIES), 2.0**-weighted_sums.SUM_BITS)
-    kind, records = "dealer+holder", records_of(None).digest
-    made = noised_event("dp gradient", moved, multiplier, kind, PARTIES, records, sampling=config.sampling)
+    level, records = NoiseLevel(multiplier, "dealer+holder", PARTIES), records_of(None).digest
+    made = noised_event("dp gradient", moved, level, records, sampling=config.sampling)
     return replace(made, count=config.steps)
 
 

@@ -31,7 +31,7 @@ def run_split(config, folder=None, stop=None, resume=False):
     ready, together = german(), threading.Barrier(PARTIES)
 
     def job(session):
-        engine = SecureEngine(session, None, LABEL_HOLDER, GROUP_HOLDERS)
+        engine = SecureEngine(session, LABEL_HOLDER, GROUP_HOLDERS)
         train, validation, test = parts(ready, session.rank)
         kept = None if folder is None else Checkpoints(folder / str(session.rank), "ab" * 32)
         state = kept.resume(session, "binary") if kept is not None and resume else None
