@@ -25,12 +25,13 @@ from protocols.ring import encode
 from protocols.session.runtime import Session
 from protocols.steps import split
 from protocols.steps.head import Weights
+from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.modes.split import probes, residual_of
-from secure_sccvfl.privacy.noise import NoNoise
 from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
+from secure_sccvfl.training.sharing import share_label
 
 Mode = Literal["sealed", "split"]
 PARTIES, ROWS, WIDTH, GROUPS = 3, 560, 64, 2
@@ -138,7 +139,7 @@ class StepBenchmark:
         return ReleasePlan(self.releases.values())
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
-        engine = SecureEngine(session, None, 0, [PARTIES - 1])
+        engine = SecureEngine(session, 0, [PARTIES - 1])
         steps = self._sealed(engine) if self.mode == "sealed" else self._split(engine)
         seconds: list[float] = []
         processor: list[float] = []
@@ -163,9 +164,10 @@ class StepBenchmark:
         batch = engine.bind({rank: given.rows[:, own]}, given.label, {rank: np.zeros(WIDTH)})
         deltas = [[{rank: given.deltas[:, group, own]} for group in range(GROUPS)]]
         penalty = engine.join([engine.edits(deltas, given.codes)], [])
-        head, step, curvature = engine.head(batch, 1, "binary"), Step(RATE, MOMENTUM, LAM), {rank: np.ones(WIDTH)}
+        head = engine.head(batch, 1, "binary")
+        descent = engine.prepare(batch, penalty, Step(RATE, MOMENTUM, LAM), {rank: np.ones(WIDTH)})
         for _ in range(self.repeats + 1):
-            head = engine.steps(head, batch, penalty, step, curvature, TOGETHER)
+            head = engine.steps(head, descent, TOGETHER)
             yield np.zeros(0)
         units = np.vstack([np.eye(COLUMNS)[:, own], np.zeros((1, WIDTH))])
         logits = engine.logits(head, {rank: units})
@@ -174,17 +176,17 @@ class StepBenchmark:
     def _split(self, engine: SecureEngine) -> Iterator[np.ndarray]:
         given, session, layout = inputs(), engine.session, _layout()
         own, probe = given.of(session.rank), probes(_layout())
-        label = engine._held(given.label[:, None], 0, (ROWS, 1), split.RESIDUAL_BITS)
+        label = share_label(session, given.label, 0, (ROWS, 1), split.RESIDUAL_BITS)
         weight = encode(given.start, split.SPLIT_HEAD_BITS) * (session.rank == 0)
         zero, bias, pattern = np.zeros_like(weight), np.zeros(1, np.int64), []  # type: ignore[var-annotated]
         weights, pace = Weights(weight, bias, zero, bias), split.SplitPace(RATE, MOMENTUM, 0.0, LAM)
-        one_hot = {0: np.eye(GROUPS, dtype=np.int64)[given.codes]} if session.rank == PARTIES - 1 else {}
+        chosen = {0: one_hot(given.codes, GROUPS, np.int64)} if session.rank == PARTIES - 1 else {}
         for _ in range(self.repeats + 1):
             for _ in session.repeat(TOGETHER, pattern):
                 mine = split.Own(
                     split.encode_activations(given.rows[:, own]),
                     split.encode_activations(given.deltas[:, :, own]),
-                    one_hot,
+                    chosen,
                 )
                 stepped = split.split_step(
                     session.party,
@@ -221,16 +223,17 @@ def plain_rows(mode: Mode, repeats: int) -> list[dict[str, Any]]:
 
 
 def _plain_engine() -> Callable[[], None]:
-    given, engine = inputs(), PlainEngine(NoNoise())
+    given, engine = inputs(), PlainEngine()
     blocks = {rank: given.rows[:, given.of(rank)] for rank in range(PARTIES)}
     batch = engine.bind(blocks, given.label, {rank: np.zeros(WIDTH) for rank in range(PARTIES)})
     deltas = [[{rank: given.deltas[:, group, given.of(rank)] for rank in range(PARTIES)} for group in range(GROUPS)]]
     penalty = engine.join([engine.edits(deltas, given.codes)], [])
-    step, curvature = Step(RATE, MOMENTUM, LAM), {rank: np.ones(WIDTH) for rank in range(PARTIES)}
+    curvature = {rank: np.ones(WIDTH) for rank in range(PARTIES)}
+    descent = engine.prepare(batch, penalty, Step(RATE, MOMENTUM, LAM), curvature)
     head = engine.head(batch, 1, "binary")
 
     def act() -> None:
-        engine.steps(head, batch, penalty, step, curvature, TOGETHER)
+        engine.steps(head, descent, TOGETHER)
 
     return act
 

@@ -59,9 +59,9 @@ def plain(dataset: str, parties: int, folder: Path) -> dict[str, Any]:
     from secure_sccvfl.data.party import make_parties
     from secure_sccvfl.data.party_data import pooled
     from secure_sccvfl.data.splits import make_split
+    from secure_sccvfl.discovery.plain_statistics import PlainStatistics, ReleasedTables
     from secure_sccvfl.discovery.roles import Roles
     from secure_sccvfl.modes.options import RunOptions
-    from secure_sccvfl.privacy.noise import ReleasedTables
     from secure_sccvfl.run.model_files import load_model
     from secure_sccvfl.training.plain import PlainEngine
     from secure_sccvfl.training.trainer import train, warmup_steps
@@ -69,12 +69,12 @@ def plain(dataset: str, parties: int, folder: Path) -> dict[str, Any]:
     data = pooled(dataset, parties)
     split, own = make_split(data, "iid", 0), make_parties(data)
     models = [load_model(folder / f"party-{p.rank}" / "model", p.layout) for p in own]
-    noise = ReleasedTables.of([m.sketches for m in models])
+    statistics = PlainStatistics(ReleasedTables.of([m.sketches for m in models]))
     config, roles = RunOptions().train_config(), Roles(dict(models[0].roles))
     torch.set_num_threads(1)
     with threadpool_limits(1):
         start = time.perf_counter()
-        model = train(PlainEngine(noise), data, split, config, 0, roles=roles, parties=own)
+        model = train(PlainEngine(), statistics, data, split, config, 0, roles=roles, parties=own)
         seconds = time.perf_counter() - start
     return {"seconds": seconds, "steps": warmup_steps(config) + sum(t.steps for t in model.trials)}
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from secure_sccvfl.data.features import DataError, Feature
 
@@ -90,9 +91,13 @@ class Layout:
         inner = np.searchsorted(cuts[1:-1], units[:, block.start], side="right")
         if feature.missing:
             inner = np.where(units[:, block.start + 1] > 0.5, feature.bins - 1, inner)
-        out = np.zeros((len(units), feature.bins))
-        out[np.arange(len(units)), inner] = 1.0
-        return out
+        return one_hot(inner, feature.bins)
+
+
+def one_hot(codes: np.ndarray, count: int, dtype: DTypeLike = np.float64) -> np.ndarray:
+    """A row per code, with a 1 in the column of that number."""
+    indicators: np.ndarray = np.eye(count, dtype=dtype)[codes]
+    return indicators
 
 
 def _check_range(feature: Feature, column: np.ndarray) -> None:

@@ -117,7 +117,7 @@ class Finding:
 
 
 def release_sketches(
-    engine: Statistics,
+    statistics: Statistics,
     parties: Sequence[Party],
     protected: Sequence[Attribute],
     name: str,
@@ -132,13 +132,13 @@ def release_sketches(
     bins = {key: block for party in parties for key, block in party.bins().items()}
     sensitivity = float(np.sqrt(features * len(protected)))
     counts = [len(a.groups) for a in protected]
-    sums = engine.group_sums(bins, [a.codes for a in protected], counts, name, sensitivity)
-    scale = engine.deviation(sensitivity)
+    sums = statistics.group_sums(bins, [a.codes for a in protected], counts, name, sensitivity)
+    scale = statistics.deviation(sensitivity)
     return tuple(Sketch(a.name, part, scale, records=records) for a, part in zip(protected, sums, strict=True))
 
 
 def release_moments(
-    engine: Statistics, parties: Sequence[Party], protected: Sequence[Attribute], names: Sequence[str]
+    statistics: Statistics, parties: Sequence[Party], protected: Sequence[Attribute], names: Sequence[str]
 ) -> tuple[Moments, ...]:
     """One release of bounded sums of these numbers (of all parties); each goes to its owner.
 
@@ -147,10 +147,9 @@ def release_moments(
     columns = {key: block for party in parties for key, block in party.moments(names).items()}
     sensitivity = MOMENT_GRID * float(np.sqrt(MOMENTS * len(names) * len(protected)))
     counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
-    sums = engine.group_sums(
-        columns, codes, counts, MOMENTS_RELEASE.charged_as(), sensitivity, dict.fromkeys(names, MOMENTS)
-    )
-    scale = engine.deviation(sensitivity) / MOMENT_GRID
+    name, widths = MOMENTS_RELEASE.charged_as(), dict.fromkeys(names, MOMENTS)
+    sums = statistics.group_sums(columns, codes, counts, name, sensitivity, widths)
+    scale = statistics.deviation(sensitivity) / MOMENT_GRID
     return tuple(
         Moments(a.name, {k: v / MOMENT_GRID for k, v in part.items()}, scale)
         for a, part in zip(protected, sums, strict=True)
@@ -158,7 +157,11 @@ def release_moments(
 
 
 def residual_scores(
-    engine: Statistics, parties: Sequence[Party], others: Sequence[Party], protected: Sequence[Attribute], seed: int
+    statistics: Statistics,
+    parties: Sequence[Party],
+    others: Sequence[Party],
+    protected: Sequence[Attribute],
+    seed: int,
 ) -> dict[str, float]:
     """Conditional HSIC of this process's features, the largest over attributes: one further release.
 
@@ -168,7 +171,7 @@ def residual_scores(
     for party, other in zip(parties, others, strict=True):
         columns.update(party.residual_features(seed, other.units))
     counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
-    found = engine.residual_dependence(columns, codes, counts, RESIDUALS.charged_as())
+    found = statistics.residual_dependence(columns, codes, counts, RESIDUALS.charged_as())
     return {k: max(0.0, *(part[k] for part in found)) for k in columns}
 
 
@@ -283,7 +286,7 @@ def interventional_check(
 class Discovery:
     """Discovery of one run: what stays the same from refresh to refresh. Every process runs the same steps."""
 
-    engine: Statistics
+    statistics: Statistics
     parties: Sequence[Party]
     protected: Sequence[Attribute]
     features: int
@@ -295,7 +298,7 @@ class Discovery:
 
     def residual(self, others: Sequence[Party]) -> dict[str, float]:
         """Conditional scores of own features, fitted on records that the statistic is not about."""
-        return residual_scores(self.engine, self.parties, others, self.protected, self.seed)
+        return residual_scores(self.statistics, self.parties, others, self.protected, self.seed)
 
     def refresh(
         self,
@@ -307,7 +310,7 @@ class Discovery:
         """One more release, averaged with the earlier ones; refused by the budget, the last masks stay."""
         name = SKETCH.charged_as(number)
         try:
-            fresh = release_sketches(self.engine, self.parties, self.protected, name, self.features, self.records)
+            fresh = release_sketches(self.statistics, self.parties, self.protected, name, self.features, self.records)
         except BudgetError as error:
             if finding is None:
                 raise
@@ -326,11 +329,11 @@ class Discovery:
     def moments(self, roles: Roles) -> tuple[Moments, ...]:
         """Group moments of the mediators that are numbers, or nothing if there is none or no budget is left."""
         own = {b.feature.name: 1.0 for p in self.parties for b in p.layout.blocks if not b.one_hot}
-        names = sorted(set(self.engine.publish(NUMBERS.name, own)) & set(roles.named("M")))
+        names = sorted(set(self.statistics.publish(NUMBERS.name, own)) & set(roles.named("M")))
         if not names:
             return ()
         try:
-            return release_moments(self.engine, self.parties, self.protected, names)
+            return release_moments(self.statistics, self.parties, self.protected, names)
         except BudgetError as error:
             self.audit("moments refused", {"reason": str(error)})
             return ()
@@ -338,7 +341,7 @@ class Discovery:
     def _evidence(self, sketches: Sequence[Sketch], residual: Mapping[str, float] | None) -> Evidence:
         """Scores of the own tables, then those of all parties."""
         own = weigh(sketches, self.config, self.seed, [p.layout.names for p in self.parties], residual)
-        publish = self.engine.publish
+        publish = self.statistics.publish
         return Evidence(
             publish(SCORES.name, own.scores),
             publish(P_VALUES.name, own.p_values) if self.config.rule == "fdr" else {},

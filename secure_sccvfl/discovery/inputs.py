@@ -1,4 +1,4 @@
-"""What a statistic of s may be made of: checked before anything is charged or released, by both engines."""
+"""What a statistic of s may be made of: checked before anything is charged or released, on both sides of the seam."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from secure_sccvfl.data.features import DataError
+from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import Held
 
 
@@ -53,6 +54,6 @@ def check_groups(codes: Held, count: int, rows: int) -> np.ndarray:
     return values
 
 
-def one_hot(codes: Sequence[np.ndarray], counts: Sequence[int], rows: slice) -> np.ndarray:
-    """Indicators of several attributes side by side, for these rows."""
-    return np.hstack([np.eye(count, dtype=np.int8)[part[rows]] for part, count in zip(codes, counts, strict=True)])
+def indicators(codes: Sequence[np.ndarray], counts: Sequence[int], rows: slice) -> np.ndarray:
+    """One-hot groups of several attributes side by side, for these rows."""
+    return np.hstack([one_hot(part[rows], count, np.int8) for part, count in zip(codes, counts, strict=True)])

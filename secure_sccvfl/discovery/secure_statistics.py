@@ -1,4 +1,4 @@
-"""Statistics of s in secret, as the engine's discovery needs them.
+"""The Statistics seam in secret: one instance per party process.
 
 | step | who holds what before | what each learns |
 |---|---|---|
@@ -30,7 +30,7 @@ from protocols.steps import statistics
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party import Held
 from secure_sccvfl.discovery.hsic import Grid
-from secure_sccvfl.discovery.inputs import check_columns, check_groups, one_hot, row_bound
+from secure_sccvfl.discovery.inputs import check_columns, check_groups, indicators, row_bound
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.releases import Columns, owner_title
 
@@ -66,7 +66,7 @@ class SecureStatistics:
         sensitivity: float,
         widths: Mapping[str, int] | None = None,
     ) -> tuple[dict[str, np.ndarray], ...]:
-        """Noisy sums of whole-number columns by group, at their owner; see `Engine.group_sums`.
+        """Noisy sums of whole-number columns by group, at their owner; see `Statistics.group_sums`.
 
         `widths`: the features of this release and their columns, where they are not the bins of all.
         """
@@ -229,7 +229,7 @@ class SecureStatistics:
 
 
 def _indicators(codes: Sequence[np.ndarray], counts: Sequence[int]) -> statistics.Rows:
-    return lambda rows: one_hot(codes, counts, rows)
+    return lambda rows: indicators(codes, counts, rows)
 
 
 def _digest(arrays: Sequence[np.ndarray]) -> bytes:

@@ -12,11 +12,12 @@ from sklearn.linear_model import LogisticRegression
 from secure_sccvfl.attacks.view import TorchLogits
 from secure_sccvfl.data.layout import unit_cuts
 from secure_sccvfl.data.party import Party
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.evaluation.metrics import Predictor
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared
 from secure_sccvfl.model.encoders import Encoder, PlainEncoder
-from secure_sccvfl.privacy.noise import Budget, GaussianNoise
+from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import Model, TrainConfig, train
 
@@ -33,11 +34,21 @@ def model_predictor(model: Model, parties: tuple[Party, ...]) -> Predictor:
 
 
 def _sealed(ready: Prepared, config: TrainConfig, roles: Roles | None = None) -> Fitted:
-    engine = PlainEngine(GaussianNoise(ready.budget, ready.seed))
-    model = train(
-        engine, ready.data, ready.split, config, ready.seed, roles=roles or ready.roles, parties=ready.parties
+    return _of_model(_train(ready, config, ready.budget, roles or ready.roles), ready)
+
+
+def _train(ready: Prepared, config: TrainConfig, budget: SpendingPlan, roles: Roles | None) -> Model:
+    statistics = PlainStatistics(GaussianNoise(budget, ready.seed))
+    return train(
+        PlainEngine(),
+        statistics,
+        ready.data,
+        ready.split,
+        config,
+        ready.seed,
+        roles=roles,
+        parties=ready.parties,
     )
-    return _of_model(model, ready)
 
 
 def _of_model(model: Model, ready: Prepared) -> Fitted:
@@ -190,12 +201,10 @@ def l1(ready: Prepared) -> Fitted:
     return _sealed(ready, replace(config, guard=10 * ready.config.guard))
 
 
-def of_config(config: TrainConfig, budget: Budget | None = None) -> Callable[[Prepared], Fitted]:
+def of_config(config: TrainConfig, budget: SpendingPlan | None = None) -> Callable[[Prepared], Fitted]:
     """The sealed method with other settings, its own discovery included; judged on the default's roles."""
 
     def fit(ready: Prepared) -> Fitted:
-        noise = GaussianNoise(ready.budget if budget is None else budget, ready.seed)
-        model = train(PlainEngine(noise), ready.data, ready.split, config, ready.seed, parties=ready.parties)
-        return _of_model(model, ready)
+        return _of_model(_train(ready, config, ready.budget if budget is None else budget, None), ready)
 
     return fit

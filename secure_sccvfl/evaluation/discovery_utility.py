@@ -11,8 +11,8 @@ from secure_sccvfl.data.dataset import Dataset, load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.discovery import DiscoveryConfig, Sketch, release_sketches, weigh
-from secure_sccvfl.privacy.noise import Budget, GaussianNoise, Noise, NoNoise
-from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.privacy.noise import GaussianNoise, Noise, NoNoise, SpendingPlan
 
 REPETITIONS = 20
 
@@ -21,10 +21,10 @@ def scores_of(
     data: Dataset, noise: Noise, releases: int = 1, config: DiscoveryConfig | None = None
 ) -> dict[str, float]:
     """Scores from this many releases, averaged, with this noise."""
-    parties, engine = make_parties(data), PlainEngine(noise)
+    parties, statistics = make_parties(data), PlainStatistics(noise)
     merged: tuple[Sketch, ...] = ()
     for number in range(releases):
-        fresh = release_sketches(engine, parties, data.protected, f"sketch-{number}", len(data.features))
+        fresh = release_sketches(statistics, parties, data.protected, f"sketch-{number}", len(data.features))
         merged = tuple(a.merged(b) for a, b in zip(merged, fresh, strict=True)) if merged else fresh
     owners = [party.layout.names for party in parties]
     return dict(weigh(merged, config or DiscoveryConfig(), 0, owners).scores)
@@ -36,7 +36,7 @@ def agreement(data: Dataset, epsilon: float, releases: int = 1) -> list[float]:
     With `dealer` the noise is the same as with `dealer+holder`: one copy then has the deviation of both.
     """
     truth = scores_of(data, NoNoise())
-    budget = Budget(epsilon=epsilon, releases=releases)
+    budget = SpendingPlan(epsilon=epsilon, releases=releases)
     found = [scores_of(data, GaussianNoise(budget, seed), releases) for seed in range(REPETITIONS)]
     return [float(spearmanr(list(truth.values()), [scores[k] for k in truth])[0]) for scores in found]
 

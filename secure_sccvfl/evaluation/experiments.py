@@ -35,7 +35,7 @@ from secure_sccvfl.evaluation.methods import ABLATIONS, METHODS
 from secure_sccvfl.evaluation.metrics import Scored, edit_quality, evaluate, group_table, stability
 from secure_sccvfl.evaluation.networks import TrainedNetwork
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, cycle_error, own_rows, prepare
-from secure_sccvfl.privacy.noise import Budget
+from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training.trainer import TrainConfig
 
 Experiment = Literal["main", "ablation", "attacks", "sensitivity", "folktables", "runtime"]
@@ -64,7 +64,7 @@ class Job:
     @property
     def key(self) -> str:
         """Name of the finished seed's file; changes with the defaults, so old results are not mixed in."""
-        settings = f"{TrainConfig()}{Budget()}".encode()
+        settings = f"{TrainConfig()}{SpendingPlan()}".encode()
         digest = hashlib.sha256(settings).hexdigest()[:8]
         where = hashlib.sha256(self.dataset.encode()).hexdigest()[:4]
         return f"{self.experiment}-{short_name(self.dataset)}-{where}-{self.split}-{digest}-{self.seed}"
@@ -88,7 +88,7 @@ def _sweep() -> dict[str, Method]:
         sweeps[f"gap_target={target:g}"] = replace(base, gap_target=target)
     methods: dict[str, Method] = {name: of_config(config) for name, config in sweeps.items()}
     for epsilon in (1.0, 2.0, 4.0, 8.0):
-        methods[f"epsilon={epsilon:g}"] = of_config(base, Budget(epsilon=epsilon))
+        methods[f"epsilon={epsilon:g}"] = of_config(base, SpendingPlan(epsilon=epsilon))
     return methods
 
 

@@ -15,12 +15,13 @@ import numpy as np
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import Split
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.evaluation.baselines import drop_m, erm, logistic, majority, scc
 from secure_sccvfl.evaluation.judges import JUDGES, JudgeError, Verdict, judge
 from secure_sccvfl.evaluation.metrics import evaluate
 from secure_sccvfl.evaluation.prepared import Prepared
-from secure_sccvfl.privacy.noise import Budget, GaussianNoise
+from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import TrainConfig, train
 
@@ -52,12 +53,13 @@ def baselines(
     roles: Roles,
     verdicts: dict[str, Verdict],
     config: TrainConfig,
-    budget: Budget,
+    budget: SpendingPlan,
     seed: int,
 ) -> dict[str, dict[str, float]]:
     """Metrics of each baseline on the same test part, judges and roles."""
     parties = make_parties(data)
-    model = train(PlainEngine(GaussianNoise(budget, seed)), data, split, config, seed, roles=roles, parties=parties)
+    statistics = PlainStatistics(GaussianNoise(budget, seed))
+    model = train(PlainEngine(), statistics, data, split, config, seed, roles=roles, parties=parties)
     ready = Prepared(data, split, parties, seed, budget, config, model, ())
     held_out = data.take(split.test)
     found: dict[str, dict[str, float]] = {}

@@ -11,10 +11,11 @@ from secure_sccvfl.attacks.view import TorchLogits
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import Party, make_parties
 from secure_sccvfl.data.splits import Split
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import PolicyCard, Roles
 from secure_sccvfl.evaluation.metrics import Predictor
 from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator, public_targets
-from secure_sccvfl.privacy.noise import Budget, Charge, GaussianNoise
+from secure_sccvfl.privacy.noise import GaussianNoise, SimulatedCharge, SpendingPlan
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import Model, TrainConfig, train
 
@@ -27,10 +28,10 @@ class Prepared:
     split: Split
     parties: tuple[Party, ...]
     seed: int
-    budget: Budget
+    budget: SpendingPlan
     config: TrainConfig
     model: Model
-    charges: tuple[Charge, ...]
+    charges: tuple[SimulatedCharge, ...]
 
     @property
     def roles(self) -> Roles:
@@ -67,15 +68,15 @@ def prepare(
     split: Split,
     seed: int,
     config: TrainConfig | None = None,
-    budget: Budget | None = None,
+    budget: SpendingPlan | None = None,
     card: PolicyCard | None = None,
 ) -> Prepared:
     """Run the default method; its discovery gives the roles that all methods share."""
     config = TrainConfig() if config is None else config
-    budget = Budget(releases=config.charged) if budget is None else budget
+    budget = SpendingPlan(releases=config.charged) if budget is None else budget
     parties = make_parties(data)
     noise = GaussianNoise(budget, seed)
-    model = train(PlainEngine(noise), data, split, config, seed, card, parties=parties)
+    model = train(PlainEngine(), PlainStatistics(noise), data, split, config, seed, card=card, parties=parties)
     return Prepared(data, split, parties, seed, budget, config, model, tuple(noise.charges))
 
 

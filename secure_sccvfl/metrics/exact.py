@@ -27,6 +27,7 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import Held
 from secure_sccvfl.metrics.group_rates import RATES, gaps_of
 from secure_sccvfl.privacy.releases import EXACT_EVALUATION, Facts
+from secure_sccvfl.training.sharing import share_groups, share_label
 
 LOSS_BOUND = 50.0
 """Logits beyond it count as this much in the log loss."""
@@ -121,14 +122,11 @@ class SecureEvaluation:
 
     def target(self, label: Held, rows: int) -> Words:
         """Shares of a label that is a number, FRACTION_BITS."""
-        return self._held(label, self.label_holder, (rows, 1), FRACTION_BITS)
+        return share_label(self.session, label, self.label_holder, (rows, 1), FRACTION_BITS)
 
     def truth(self, label: Held, rows: int, outputs: int) -> Words:
         """Shares of the class: a bit, or a one-hot of several."""
-        plain = None
-        if label is not None:
-            plain = np.asarray(label)[:, None] if outputs == 1 else np.eye(outputs, dtype=np.int64)[label]
-        return self._held(plain, self.label_holder, (rows, outputs), 0)
+        return share_label(self.session, label, self.label_holder, (rows, outputs), 0)
 
     def right(self, shown: Words, truth: Words) -> Words:
         """Shares of 1 for each record that is decided as its label says; several columns add up to it."""
@@ -140,8 +138,7 @@ class SecureEvaluation:
     def group_counts(self, shown: Words, truth: Words, groups: Held, count: int) -> Words:
         """Shares of the sums by group: records, positive decisions, positive labels, both (4 x groups)."""
         party, rows = self.session.party, len(shown)
-        one_hot = None if groups is None else np.eye(count, dtype=np.int64)[groups]
-        member = self._held(one_hot, self.group_holder, (rows, count), 0)
+        member = share_groups(self.session, groups, self.group_holder, (rows, count))
         both = arithmetic.bilinear(party, "mul", shown, truth)
         cells = np.hstack([shown, truth, both])
         products = arithmetic.bilinear(party, "mul", member[:, :, None], cells[:, None, :]).sum(axis=0)
@@ -245,11 +242,3 @@ class SecureEvaluation:
     @staticmethod
     def _lift(words: Words) -> Words:
         return np.left_shift(words, WIDE_BITS - FRACTION_BITS)
-
-    def _held(self, values: Held, owner: int, shape: tuple[int, ...], bits: int) -> Words:
-        shares = self.session.party.zero_share(shape)
-        if self.session.rank == owner:
-            if values is None:
-                raise ValueError("the holder of the label or of s needs it")
-            shares += ring.encode(np.asarray(values).reshape(shape), bits)
-        return shares

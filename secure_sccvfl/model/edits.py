@@ -25,13 +25,14 @@ class Displacements:
         groups: int,
         generators: Mapping[int, Generator],
         encoders: Mapping[int, Encoder],
+        encodings: Blocks,
         draws: int,
         seed: int,
     ) -> None:
+        """`encodings`: the records of the parties as they are, by the same encoders."""
         self.parties, self.groups, self.draws, self.seed = parties, groups, draws, seed
-        self.generators, self.encoders = generators, encoders
-        self.base = {p.rank: encoders[p.rank](p.units) for p in parties}
-        self.energy = {rank: np.zeros(b.shape[1]) for rank, b in self.base.items()}
+        self.generators, self.encoders, self.encodings = generators, encoders, encodings
+        self.energy = {rank: np.zeros(block.shape[1]) for rank, block in encodings.items()}
 
     def __iter__(self) -> Iterator[Iterator[Blocks]]:
         for draw in range(self.draws):
@@ -44,7 +45,7 @@ class Displacements:
             for party in self.parties:
                 generator, encoder = self.generators[party.rank], self.encoders[party.rank]
                 edited = generator(party.units, source, targets[:, source], draw)
-                delta = encoder(edited) - self.base[party.rank]
+                delta = encoder(edited) - self.encodings[party.rank]
                 self.energy[party.rank] = np.maximum(self.energy[party.rank], (delta**2).mean(axis=0))
                 blocks[party.rank] = delta
             yield blocks

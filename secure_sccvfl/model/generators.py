@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from secure_sccvfl.data.layout import Block, Layout, unit_cuts
+from secure_sccvfl.data.layout import Block, Layout, one_hot, unit_cuts
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.discovery import Moments
 from secure_sccvfl.discovery.roles import Roles
@@ -114,7 +114,7 @@ class TableGenerator:
         if block.one_hot:
             steps = maximal_coupling(p, q).cumsum(axis=1)
             chosen = (lot[:, None] > steps[columns.argmax(axis=1)]).sum(axis=1).clip(0, block.width - 1)
-            return np.eye(block.width)[chosen]
+            return one_hot(chosen, block.width)
         cuts = unit_cuts(block.feature)
         known = columns[:, 1] < 0.5 if block.width > 1 else np.ones(len(columns), bool)
         low, high = (np.concatenate([[0.0], np.cumsum(v[: len(cuts) - 1])]) for v in (p, q))

@@ -14,7 +14,6 @@ from accounting.calibration import noise_multiplier
 from protocols.config import ConfigError
 from protocols.records.private import private
 from protocols.records.releases import Release, ReleasePlan
-from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.party_data import Scheme
 from secure_sccvfl.discovery.roles import PolicyCard
 from secure_sccvfl.discovery.statistics import Statistics
@@ -24,7 +23,7 @@ from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.releases import Facts, plan_of
 from secure_sccvfl.training.secure import SecureEngine
-from secure_sccvfl.training.trainer import TEMPERATURES, Hooks, Model, State, TrainConfig, Trainer
+from secure_sccvfl.training.trainer import TEMPERATURES, Hooks, Model, Problem, State, TrainConfig, Trainer
 
 Phase = Callable[[str], AbstractContextManager[None]]
 
@@ -36,8 +35,7 @@ class Workplace:
     engine: SecureEngine
     statistics: Statistics
     scheme: Scheme
-    train: Part
-    validation: Part
+    problem: Problem
     options: RunOptions
     charger: Charger
     hooks: Hooks
@@ -50,10 +48,8 @@ class Workplace:
         with self.phase("inputs"):
             return Trainer(
                 self.engine,
-                self.train,
-                self.validation,
-                self.scheme.task,
-                self.scheme.outputs,
+                self.statistics,
+                self.problem,
                 config,
                 self.options.seed,
                 self.card,

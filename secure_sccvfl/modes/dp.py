@@ -168,6 +168,7 @@ def train_dp(
     config: DpConfig,
     charger: Charger,
     seed: int,
+    *,
     hooks: Hooks | None = None,
     state: State | None = None,
 ) -> DpModel:
@@ -280,14 +281,14 @@ class Dp:
         with place.phase("dp encoders"):
             learned = train_dp(
                 place.engine.session,
-                place.train,
+                place.problem.train,
                 scheme.label_holder,
                 plain_columns(scheme),
                 dp_config(options),
                 place.charger,
                 options.seed,
-                place.hooks,
-                place.state,
+                hooks=place.hooks,
+                state=place.state,
             )
         state = replace(State(None) if place.state is None else place.state, own=learned.own)
         model = place.trainer(config, learned.encoders).run(state=state, phase=place.phase)

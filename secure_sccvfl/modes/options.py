@@ -30,7 +30,7 @@ from secure_sccvfl.model.encoders import EncoderKind
 from secure_sccvfl.model.generators import GeneratorConfig, GeneratorKind, Source
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.privacy.ledgers import ledger_folder
-from secure_sccvfl.privacy.noise import Budget
+from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training.engine import ConsistencyKind
 from secure_sccvfl.training.trainer import EvaluationKind, TrainConfig
 
@@ -130,9 +130,9 @@ class RunOptions:
         """How many releases of statistics of s the budget is planned for."""
         return self.train_config().charged
 
-    def simulated_budget(self, parties: int) -> Budget:
+    def simulated_budget(self, parties: int) -> SpendingPlan:
         """The same cap, releases and noise for a simulation in the clear."""
-        return Budget(self.epsilon, self.delta, self.charged, self.noise, parties)
+        return SpendingPlan(self.epsilon, self.delta, self.charged, self.noise, parties)
 
     def settings(self, description: str, records: str) -> dict[str, str]:
         """All that a run's state follows from, as its checkpoints carry it; files by digests of what they say.

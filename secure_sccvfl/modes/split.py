@@ -48,8 +48,9 @@ from secure_sccvfl.modes.base import Trained, Workplace, check_sampling, common_
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.modes.split_state import Seen, SplitState
 from secure_sccvfl.privacy.releases import EDITING_PARTIES, GRADIENT, RANGE_CHECK, Facts, plan_of
-from secure_sccvfl.training.secure import Batch, Head, SecureEngine
-from secure_sccvfl.training.trainer import Hooks, Model, State, Trainer, calibrated
+from secure_sccvfl.training.handles import SharedBatch, SharedHead
+from secure_sccvfl.training.secure import SecureEngine
+from secure_sccvfl.training.trainer import Hooks, Model, Problem, State, Trainer, calibrated
 
 Generators = Mapping[str, Mapping[int, Generator]]
 """By name of the protected attribute and rank, as discovery gives them."""
@@ -84,7 +85,7 @@ class SplitModel:
 
     engine: SecureEngine
     encoders: Mapping[int, MlpEncoder]
-    head: Head
+    head: SharedHead
     steps: int
     seen: tuple[Seen, ...]
 
@@ -106,10 +107,7 @@ class SplitTrainer:
     def __init__(
         self,
         engine: SecureEngine,
-        train: Part,
-        validation: Part,
-        task: Task,
-        outputs: int,
+        problem: Problem,
         roles: Roles,
         generators: Generators,
         config: SplitConfig,
@@ -119,18 +117,18 @@ class SplitTrainer:
     ) -> None:
         """`state`: where the run stands, to which a checkpoint adds what is kept here (`SplitState`)."""
         self.session = engine.session
-        self.engine = SecureEngine(engine.session, None, engine.label_holder, engine.group_holders)
+        self.engine = SecureEngine(engine.session, engine.label_holder, engine.group_holders)
         self.engine.widths = (config.hidden,) * self.session.parties
-        self.train, self.validation, self.task, self.outputs = train, validation, task, outputs
+        self.train, self.task, self.outputs = problem.train, problem.task, problem.outputs
         self.generators, self.config, self.seed = generators, config, seed
         self.hooks = Hooks() if hooks is None else hooks
         self.state = State(None) if state is None else state
-        (self.party,) = train.parties
+        (self.party,) = self.train.parties
         self.rank = self.party.rank
         encoder = make_mlp(self.party.units, config.hidden, torch_seed(seed, "split", self.rank))
         self.local = LocalTraining(encoder, config.encoder_rate, config.decay)
         self.encoders = {self.rank: encoder}
-        self.label: Words = self._bind(train).label
+        self.label: Words = self._bind(self.train).label
         edits = any(roles.of[name] == "M" for name in self.party.layout.names)
         told = self.engine.publish(EDITING_PARTIES.name, {str(self.rank): float(edits)})
         self.editing = tuple(rank for rank in range(self.session.parties) if told[str(rank)])
@@ -257,7 +255,7 @@ class SplitTrainer:
 
     # inputs and result
 
-    def _bind(self, part: Part) -> Batch:
+    def _bind(self, part: Part) -> SharedBatch:
         (party,) = part.parties
         encodings, ridge = self.local.encoder(party.units), np.zeros(self.config.hidden)
         return self.engine.bind({self.rank: encodings}, part.label, {self.rank: ridge}, self.outputs)
@@ -272,10 +270,10 @@ class SplitTrainer:
         zero, bias = np.zeros_like(weight), np.zeros(self.outputs, np.int64)
         return Weights(weight, bias, zero, bias)
 
-    def _head(self, weights: Weights) -> Head:
+    def _head(self, weights: Weights) -> SharedHead:
         """The head as the engine knows it: longer fraction, unscaled columns."""
         longer = HEAD_BITS - SPLIT_HEAD_BITS
-        return Head(
+        return SharedHead(
             Weights(
                 weights.weight << longer,
                 weights.bias << longer,
@@ -289,10 +287,7 @@ class SplitTrainer:
 
 def train_split(
     engine: SecureEngine,
-    train: Part,
-    validation: Part,
-    task: Task,
-    outputs: int,
+    problem: Problem,
     roles: Roles,
     generators: Generators,
     config: SplitConfig,
@@ -301,8 +296,7 @@ def train_split(
     state: State | None = None,
 ) -> SplitModel:
     """Every process of a run calls this with what it holds."""
-    made = SplitTrainer(engine, train, validation, task, outputs, roles, generators, config, seed, hooks, state)
-    return made.run()
+    return SplitTrainer(engine, problem, roles, generators, config, seed, hooks, state).run()
 
 
 def probes(layout: SplitLayout) -> tuple[Words, Words]:
@@ -372,10 +366,7 @@ class Split:
             config = split_config(options)
             made = train_split(
                 place.engine,
-                place.train,
-                place.validation,
-                trainer.task,
-                trainer.outputs,
+                place.problem,
                 finding.roles,
                 generators,
                 config,

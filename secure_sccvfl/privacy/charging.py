@@ -22,7 +22,7 @@ from protocols.errors import LocalError, ProtocolError
 from protocols.operations.noise import NoiseKind, deviation
 from protocols.records.releases import Receipt
 from protocols.session.runtime import Session
-from secure_sccvfl.privacy.noise import noised_event
+from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
 
 _LINE = 2048
 """Bytes of a ledger's line as parties compare it."""
@@ -93,16 +93,9 @@ class Charger:
     def event(self, name: str, sensitivity: Sensitivity, sampling: float = 1.0) -> Event:
         """The release as it will be charged."""
         tail = name.rpartition("-")[2]
-        return noised_event(
-            name,
-            sensitivity,
-            self.multiplier,
-            self.noise,
-            self._session.parties,
-            self.records.digest,
-            refresh=int(tail) if tail.isdigit() else 0,
-            sampling=sampling,
-        )
+        level = NoiseLevel(self.multiplier, self.noise, self._session.parties)
+        refresh = int(tail) if tail.isdigit() else 0
+        return noised_event(name, sensitivity, level, self.records.digest, refresh, sampling)
 
     def charge(self, name: str, sensitivity: Sensitivity, sampling: float = 1.0, pays: str | None = None) -> Paid:
         """Run by all parties together, before the release: what is paid for.

@@ -1,21 +1,19 @@
-"""Noise on statistics of s: what a release costs and draws, the interface, and the plaintext engine's Gaussian.
+"""Noise on statistics of s: what a release costs and draws, the interface, and the Gaussian of plaintext runs.
 
-What is charged and what is drawn come from one object, the event, which both engines make here; prices, calibration
-and the refusal beyond the cap are those of `accounting`.
+What is charged and what is drawn come from one object, the event, which plaintext and secret runs make here; prices,
+calibration and the refusal beyond the cap are those of `accounting`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from accounting.accountant import FINE
-from accounting.budget import Budget as Account
-from accounting.budget import BudgetError
+from accounting.budget import Budget
 from accounting.calibration import check_target, noise_multiplier
 from accounting.events import Event, Mechanism, Sensitivity
 from accounting.paper import scaled_sensitivity
@@ -24,32 +22,35 @@ from protocols.operations import noise
 from protocols.operations.noise import NoiseKind
 from secure_sccvfl.data.randomness import stream
 
-if TYPE_CHECKING:
-    from secure_sccvfl.discovery.discovery import Sketch
-
-__all__ = ["Budget", "BudgetError", "Charge", "GaussianNoise", "NoNoise", "Noise", "ReleasedTables", "noised_event"]
-
 SIMULATION = RecordSet(np.zeros(1, np.uint64))
 """The benchmark records of a plaintext run: all of its releases are about the same, so one stands for them."""
+
+
+@dataclass(frozen=True)
+class NoiseLevel:
+    """How much noise hides a release: its deviation over what a replaced record moves, and who makes its copies."""
+
+    multiplier: float
+    kind: NoiseKind
+    parties: int
 
 
 def noised_event(
     name: str,
     sensitivity: Sensitivity,
-    multiplier: float,
-    kind: NoiseKind,
-    parties: int,
+    level: NoiseLevel,
     records: str,
     refresh: int = 0,
     sampling: float = 1.0,
     mechanism: Mechanism = "gaussian",
 ) -> Event:
-    """The release in which the copies hidden from parties without the attribute are `multiplier` times what a
+    """The release in which the copies hidden from parties without the attribute are `level.multiplier` times what a
     replaced record moves. Copies too small for their grid are not counted together (`accounting.accountant`)."""
-    hidden, left = noise.hidden_copies(kind, parties), noise.copies_against_dealer(kind, parties)
-    sigma = multiplier * sensitivity.replaced / math.sqrt(hidden)
+    hidden = noise.hidden_copies(level.kind, level.parties)
+    left = noise.copies_against_dealer(level.kind, level.parties)
+    sigma = level.multiplier * sensitivity.replaced / math.sqrt(hidden)
     if sigma < FINE * sensitivity.unit:
-        hidden, left, sigma = 1, min(1, left), multiplier * sensitivity.replaced
+        hidden, left, sigma = 1, min(1, left), level.multiplier * sensitivity.replaced
     return Event(
         name,
         sensitivity.replaced,
@@ -65,7 +66,7 @@ def noised_event(
 
 
 @dataclass(frozen=True)
-class Budget:
+class SpendingPlan:
     """Cap for one run and how it is spent: equal releases, noised as a secure run of this kind would be."""
 
     epsilon: float = 8.0
@@ -84,10 +85,15 @@ class Budget:
         """Hidden noise over sensitivity of one release."""
         return noise_multiplier(self.epsilon, self.delta, self.releases)
 
+    @property
+    def level(self) -> NoiseLevel:
+        """The noise of every release."""
+        return NoiseLevel(self.multiplier, self.noise, self.parties)
+
 
 @dataclass(frozen=True)
-class Charge:
-    """One release as it was charged."""
+class SimulatedCharge:
+    """One release as a plaintext run charged it."""
 
     name: str
     sensitivity: float
@@ -113,34 +119,34 @@ class Noise(Protocol):
 
 @dataclass
 class GaussianNoise:
-    """Plaintext engine: seeded Gaussian noise at the calibrated scale, refused beyond the cap.
+    """Plaintext runs: seeded Gaussian noise at the calibrated scale, refused beyond the cap.
 
     mechanism "paper": every table is scaled to norm `scale` first, as the paper does, and the noise is
     calibrated to what that leaves of the sensitivity. Same budget, correctly priced; for comparison.
     """
 
-    budget: Budget
+    plan: SpendingPlan
     seed: int
     mechanism: Mechanism = "gaussian"
     scale: float = 1.0
-    charges: list[Charge] = field(default_factory=list)
-    account: Account = field(init=False, repr=False)
+    charges: list[SimulatedCharge] = field(default_factory=list)
+    account: Budget = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.account = Account.in_memory(self.budget.epsilon, self.budget.delta)
+        self.account = Budget.in_memory(self.plan.epsilon, self.plan.delta)
 
     def check(self, rows: int) -> None:
-        check_target(self.budget.epsilon, self.budget.delta, rows)
+        check_target(self.plan.epsilon, self.plan.delta, rows)
 
     def deviation(self, sensitivity: Sensitivity) -> float:
         sigma = self._event("deviation", sensitivity).sigma
-        return noise.deviation(self.budget.noise, sigma, self.budget.parties)
+        return noise.deviation(self.plan.noise, sigma, self.plan.parties)
 
     def release(self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity) -> dict[str, np.ndarray]:
         exact = {k: self._scaled(v) for k, v in sums.items()}
         event = self._event(name, sensitivity)
         quote = self.account.charge(event, f"{len(self.charges)} {name}", SIMULATION)
-        self.charges.append(Charge(name, event.sensitivity, event.multiplier, quote.after))
+        self.charges.append(SimulatedCharge(name, event.sensitivity, event.multiplier, quote.after))
         deviation = self.deviation(sensitivity)
         return {k: v + stream(self.seed, "noise", name, k).normal(0, deviation, v.shape) for k, v in exact.items()}
 
@@ -148,17 +154,8 @@ class GaussianNoise:
         if self.mechanism == "paper":
             scaled = Sensitivity.of_counts(scaled_sensitivity(sensitivity.added, self.scale))
             sensitivity = replace(scaled, unit=0.0)  # scaled tables lie on no grid
-        budget = self.budget
-        return noised_event(
-            name,
-            sensitivity,
-            budget.multiplier,
-            budget.noise,
-            budget.parties,
-            SIMULATION.digest,
-            refresh=len(self.charges),
-            mechanism=self.mechanism,
-        )
+        level, number = self.plan.level, len(self.charges)
+        return noised_event(name, sensitivity, level, SIMULATION.digest, number, mechanism=self.mechanism)
 
     def _scaled(self, table: np.ndarray) -> np.ndarray:
         if self.mechanism != "paper":
@@ -180,30 +177,3 @@ class NoNoise:
 
     def release(self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity) -> dict[str, np.ndarray]:
         return {k: v.astype(float) for k, v in sums.items()}
-
-
-@dataclass(frozen=True)
-class ReleasedTables:
-    """Gives back what another run released, whatever it is asked: to compare engines on the same releases."""
-
-    tables: Mapping[str, np.ndarray]
-    scale: float
-
-    @classmethod
-    def of(cls, parts: Sequence[Sequence[Sketch]]) -> ReleasedTables:
-        """From the averaged sketches of every party; the scale is that of a single release."""
-        tables: dict[str, np.ndarray] = {}
-        for sketches in parts:
-            for name in sketches[0].tables:
-                tables[name] = np.hstack([sketch.tables[name] for sketch in sketches])
-        first = parts[0][0]
-        return cls(tables, first.deviation * math.sqrt(first.releases))
-
-    def check(self, rows: int) -> None:
-        """Nothing is charged."""
-
-    def deviation(self, sensitivity: Sensitivity) -> float:
-        return self.scale
-
-    def release(self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity) -> dict[str, np.ndarray]:
-        return {key: self.tables[key] for key in sums}

@@ -28,7 +28,7 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.discovery.discovery import Finding, Moments, Sketch
 from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.training.engine import Measures
-from secure_sccvfl.training.handles import Choice, Head
+from secure_sccvfl.training.handles import SharedChoice, SharedHead
 from secure_sccvfl.training.trainer import State, Trial
 
 KEPT = 2
@@ -131,10 +131,10 @@ class Checkpoints:
             arrays = {name: file[name] for name in file.files}
         facts = json.loads(str(arrays["facts"]))
 
-        def head(name: str) -> Head | None:
+        def head(name: str) -> SharedHead | None:
             if f"{name} scale" not in arrays:
                 return None
-            return Head(
+            return SharedHead(
                 Weights(**{f.name: arrays[f"{name} {f.name}"] for f in fields(Weights)}),
                 arrays[f"{name} scale"],
                 task,
@@ -161,7 +161,7 @@ class Checkpoints:
             else tuple(Moments(**filled(m, "sums", "moments")) for m in facts["moments"]),
             trials=tuple(measured(t) for t in facts["trials"]),
             taken=facts["taken"],
-            choice=None if chosen is None else Choice(arrays["found"], chosen),
+            choice=None if chosen is None else SharedChoice(arrays["found"], chosen),
             own={name.removeprefix("own "): value for name, value in arrays.items() if name.startswith("own ")},
         )
 

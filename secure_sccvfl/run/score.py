@@ -47,7 +47,7 @@ from secure_sccvfl.run.costs import PhaseMeter
 from secure_sccvfl.run.evaluation_record import record, recorded
 from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.run.model_files import ModelError, PartyModel, load_model
-from secure_sccvfl.training.handles import Head
+from secure_sccvfl.training.handles import SharedHead
 from secure_sccvfl.training.secure import SecureEngine
 
 OWN = "own"
@@ -85,9 +85,9 @@ class _WithModel:
             raise ProtocolError("the parts of the model differ: they are of different runs, or one was changed")
 
     @staticmethod
-    def engine(session: Session, model: PartyModel, scheme: Scheme) -> tuple[SecureEngine, Head]:
+    def engine(session: Session, model: PartyModel, scheme: Scheme) -> tuple[SecureEngine, SharedHead]:
         """The head, restored."""
-        engine = SecureEngine(session, None, scheme.label_holder, scheme.group_holders)
+        engine = SecureEngine(session, scheme.label_holder, scheme.group_holders)
         columns = engine.publish(COLUMNS.name, {str(session.rank): model.encoder.columns})
         widths = [int(columns[str(rank)]) for rank in range(session.parties)]
         return engine, engine.restored(model.weight, model.bias, scheme.task, widths)
@@ -232,16 +232,17 @@ class EvaluateJob(_WithModel):
             **figures_of(self.sums, sums, scales, noisy.deviation(self.sums), self.test.rows, options.min_group),
         }
 
-    def _own_copies(self, session: Session, engine: SecureEngine, head: Head, plain: Words) -> tuple[Words, Copies]:
+    def _own_copies(
+        self, session: Session, engine: SecureEngine, head: SharedHead, plain: Words
+    ) -> tuple[Words, Copies]:
         """Test records under the run's own generator, tables as released, the direction chosen in secret."""
         data, model, first = self.data, self.model, self.test.protected[0]
         trained = data.party.take(data.split.train)
         calm = replace(model, generator=replace(model.generator, thinning=0.0))
         generator = calm.generators(trained)[first.name]
         party = self.test.parties[0]
-        made = Displacements(
-            (party,), len(first.groups), {party.rank: generator}, {party.rank: model.encoder}, 1, model.seed
-        )
+        own, encoded = {party.rank: model.encoder}, {party.rank: model.encoder(party.units)}
+        made = Displacements((party,), len(first.groups), {party.rank: generator}, own, encoded, 1, model.seed)
         (chosen,) = engine.selected(made, first.codes, 0)
         shift = cooled(session, engine.shared_shift(head, chosen), model.temperature)
         rows = np.arange(len(party.units))

@@ -33,7 +33,7 @@ from secure_sccvfl.run.costs import PhaseMeter
 from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.run.model_files import HeldOut, PartyModel, save_model
 from secure_sccvfl.training.secure import SecureEngine
-from secure_sccvfl.training.trainer import Hooks, Model, State
+from secure_sccvfl.training.trainer import Hooks, Model, Problem, State
 
 
 def compare_public(session: Session, scheme: Scheme, card: PolicyCard | None) -> None:
@@ -129,11 +129,12 @@ class TrainJob:
         rows = len(data.split.train)
         statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, rows, charger)
         return Workplace(
-            engine=SecureEngine(session, statistics, scheme.label_holder, scheme.group_holders),
+            engine=SecureEngine(session, scheme.label_holder, scheme.group_holders),
             statistics=statistics,
             scheme=scheme,
-            train=data.part(data.split.train),
-            validation=data.part(data.split.validation),
+            problem=Problem(
+                scheme.task, scheme.outputs, data.part(data.split.train), data.part(data.split.validation)
+            ),
             options=self.options,
             charger=charger,
             hooks=hooks,

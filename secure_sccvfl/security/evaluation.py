@@ -26,6 +26,7 @@ from secure_sccvfl.attacks.attributes import EPOCHS
 from secure_sccvfl.attacks.labels import example_gradients, from_example_gradients
 from secure_sccvfl.attacks.perturbation import RADII, subspace_pgd
 from secure_sccvfl.attacks.view import Rate, WhiteBox
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.networks import TrainedNetwork
@@ -196,7 +197,14 @@ def prepared(run: FinishedRun) -> Prepared:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = train(
-            PlainEngine(noise), run.data, run.split, config, run.options.seed, roles=roles, parties=run.parties
+            PlainEngine(),
+            PlainStatistics(noise),
+            run.data,
+            run.split,
+            config,
+            run.options.seed,
+            roles=roles,
+            parties=run.parties,
         )
     return Prepared(run.data, run.split, run.parties, run.options.seed, budget, config, model, ())
 

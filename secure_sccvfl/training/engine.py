@@ -1,10 +1,11 @@
 """The Engine seam: where values of several parties meet.
 
-Encoders and generators run locally at their party and never see s per record. Everything that joins
-columns of different parties, labels or s goes through an Engine: in plaintext here, in secret later. A
+Encoders and generators run locally at their party and never see s per record. Everything in training that joins
+columns of different parties, labels or s goes through an Engine: in plaintext (`plain`) or in secret (`secure`). A
 process passes what its own parties hold (`Blocks` keyed by rank; a `Held` is None where the process is
 not the holder), so the same driver runs as one plaintext process or as one process per party. Batches,
-edits and heads are opaque handles: a secret engine keeps shares in them.
+edits, penalties, descents, heads and choices are opaque handles: a secret engine keeps shares in them. Noisy
+statistics of s are a seam of their own (`secure_sccvfl.discovery.statistics`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import numpy as np
 
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import Blocks, Held
-from secure_sccvfl.discovery.statistics import Statistics
 
 ConsistencyKind = Literal["squared", "l1"]
 # Bound on the second derivative of the loss in a logit.
@@ -63,8 +63,15 @@ class Measures:
         return self.gap_rms / max(self.spread, 1e-9)
 
 
-class Engine(Statistics, Protocol):
-    """What training needs too. `rows` of all blocks agree; `label` and `groups` are held once."""
+class Engine(Protocol):
+    """What training needs. `rows` of all blocks agree; `label` and `groups` are held once."""
+
+    def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
+        """Every party announces these named numbers to all (counts, lengths); returns those of all parties.
+
+        Only for what is public or follows from a noisy release; it is declared, not charged.
+        """
+        ...
 
     def total(self, name: str, values: Sequence[float]) -> tuple[float, ...]:
         """Sums over parties of what each passes; opens the sums alone."""
@@ -89,16 +96,20 @@ class Engine(Statistics, Protocol):
         """A zero head for the columns of a batch."""
         ...
 
-    def steps(self, head: Any, batch: Any, penalty: Any | None, step: Step, curvature: Blocks, count: int) -> Any:
-        """`count` steps; returns the new head.
+    def prepare(self, batch: Any, penalty: Any | None, step: Step, curvature: Blocks) -> Any:
+        """A descent: all that its steps have in common. It ends the descent that was prepared before.
 
         `curvature` is each owner's local bound on the second derivative per column; a step divides by
         it. A secret engine gets the same step when owners scale their columns before sharing them.
         """
         ...
 
+    def steps(self, head: Any, descent: Any, count: int) -> Any:
+        """`count` steps of the descent that was prepared last; returns the new head."""
+        ...
+
     def check_range(self, head: Any, batch: Any) -> None:
-        """Raise if logits of this batch, or of the last step of training, are where training goes wrong.
+        """Raise if logits of this batch, or of the last step that made this head, are where training goes wrong.
 
         A secret engine opens one bit, whether any is outside the range of its sigmoid; it is 0 in a run that goes on.
         """
@@ -119,15 +130,15 @@ class Engine(Statistics, Protocol):
         """The head of a choice; a secret engine does not know which it is."""
         ...
 
-    def coolest(self, head: Any, batch: Any, temperatures: Sequence[float]) -> int:
+    def best_temperature(self, head: Any, batch: Any, temperatures: Sequence[float]) -> int:
         """Which temperature of a rising list gives this batch the lowest loss; opens the choice alone.
 
         The loss is convex in 1 / temperature, so the choice is the first after which it rises.
         """
         ...
 
-    def cooled(self, head: Any, batch: Any, temperatures: Sequence[float]) -> Any:
-        """The head over the temperature that `coolest` would choose; opens nothing."""
+    def with_best_temperature(self, head: Any, batch: Any, temperatures: Sequence[float]) -> Any:
+        """The head over the temperature that `best_temperature` would choose; opens nothing."""
         ...
 
     def logits(self, head: Any, encodings: Blocks) -> np.ndarray:

@@ -9,12 +9,9 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import expit, log_softmax, softmax
 
-from accounting.events import Sensitivity
 from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import Blocks, Held
-from secure_sccvfl.discovery.hsic import Grid, dependence
-from secure_sccvfl.discovery.inputs import check_columns, check_groups, one_hot, row_bound
-from secure_sccvfl.privacy.noise import Noise
 from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step
 
 
@@ -36,6 +33,20 @@ class Penalty:
     draws: tuple[np.ndarray, ...]
     gram: np.ndarray
     guard: np.ndarray
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Steps of one kind on one batch, and the curvature of every column that they divide by.
+
+    number: its place among the descents of an engine.
+    """
+
+    number: int
+    batch: Batch
+    penalty: Penalty | None
+    step: Step
+    curvature: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -77,57 +88,15 @@ def _residual(logits: np.ndarray, label: np.ndarray, task: Task) -> np.ndarray:
     if task == "binary":
         return expit(logits) - label[:, None]
     if task == "multiclass":
-        return softmax(logits, axis=1) - np.eye(logits.shape[1])[label]
+        return softmax(logits, axis=1) - one_hot(label, logits.shape[1])
     return logits - label[:, None]
 
 
 class PlainEngine:
-    """All parties in one process. Holds no data; noise comes from the object it is given."""
+    """All parties in one process. Holds no data, only how many descents were prepared."""
 
-    def __init__(self, noise: Noise) -> None:
-        self.noise = noise
-
-    def group_sums(
-        self,
-        columns: Mapping[str, np.ndarray],
-        groups: Sequence[Held],
-        counts: Sequence[int],
-        name: str,
-        sensitivity: float,
-        widths: Mapping[str, int] | None = None,
-    ) -> tuple[dict[str, np.ndarray], ...]:
-        chosen = self._indicators(groups, counts)
-        check_columns(columns, len(chosen), row_bound(sensitivity, len(columns), len(counts)))
-        sums = {k: v.T @ chosen for k, v in columns.items()}
-        noisy = self.noise.release(sums, name, Sensitivity.of_counts(sensitivity))
-        cuts = pairwise(np.cumsum([0, *counts]))
-        return tuple({k: v[:, low:high] for k, v in noisy.items()} for low, high in cuts)
-
-    def residual_dependence(
-        self, columns: Mapping[str, np.ndarray], groups: Sequence[Held], counts: Sequence[int], name: str
-    ) -> tuple[dict[str, float], ...]:
-        chosen = self._indicators(groups, counts)
-        check_columns(columns, len(chosen), 1.0, whole=False)
-        grid = Grid(len(chosen))
-        cuts = list(pairwise(np.cumsum([0, *counts])))
-        exact = {
-            k: np.array([dependence(grid.features(v), chosen[:, low:high], grid) for low, high in cuts])
-            for k, v in columns.items()
-        }
-        width = max(v.shape[1] for v in columns.values())
-        sensitivity = Sensitivity.of_any(grid.joint_sensitivity(width, counts, len(columns)), grid.unit**2)
-        noisy = self.noise.release(exact, name, sensitivity)
-        return tuple({k: float(v[j]) for k, v in noisy.items()} for j in range(len(counts)))
-
-    def _indicators(self, groups: Sequence[Held], counts: Sequence[int]) -> np.ndarray:
-        """One-hot of all protected attributes, after the checks that come before any charge."""
-        rows = len(groups[0]) if groups and groups[0] is not None else 0
-        codes = [check_groups(values, count, rows) for values, count in zip(groups, counts, strict=True)]
-        self.noise.check(rows)
-        return one_hot(codes, counts, slice(0, rows)).astype(float)
-
-    def deviation(self, sensitivity: float) -> float:
-        return self.noise.deviation(Sensitivity.of_counts(sensitivity))
+    def __init__(self) -> None:
+        self._prepared = 0
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
         return dict(values)
@@ -167,14 +136,19 @@ class PlainEngine:
         zero, bias = np.zeros((batch.rows.shape[1], outputs)), np.zeros(outputs)
         return Head(zero, bias, zero, bias, task)
 
-    def steps(
-        self, head: Head, batch: Batch, penalty: Penalty | None, step: Step, curvature: Blocks, count: int
-    ) -> Head:
+    def prepare(self, batch: Batch, penalty: Penalty | None, step: Step, curvature: Blocks) -> Descent:
+        self._prepared += 1
+        return Descent(self._prepared, batch, penalty, step, _side_by_side(curvature))
+
+    def steps(self, head: Head, descent: Descent, count: int) -> Head:
+        if descent.number != self._prepared:
+            raise ValueError("this descent has ended: another one was prepared")
         for _ in range(count):
-            head = self._step(head, batch, penalty, step, curvature)
+            head = self._step(head, descent)
         return head
 
-    def _step(self, head: Head, batch: Batch, penalty: Penalty | None, step: Step, curvature: Blocks) -> Head:
+    def _step(self, head: Head, descent: Descent) -> Head:
+        batch, penalty, step = descent.batch, descent.penalty, descent.step
         n = len(batch.rows)
         residual = _residual(head(batch.rows), batch.label, head.task)
         gradient = batch.rows.T @ residual / n + batch.ridge[:, None] * head.weight
@@ -182,7 +156,7 @@ class PlainEngine:
             gradient = gradient + step.lam * self._consistency(head.weight, penalty, step)
         if penalty is not None and step.guard > 0:
             gradient = gradient + step.guard * (penalty.guard @ head.weight)
-        gradient = gradient / _side_by_side(curvature)[:, None]
+        gradient = gradient / descent.curvature[:, None]
         velocity = step.momentum * head.velocity - step.rate * gradient
         flat = CURVATURE[head.task]
         bias_velocity = step.momentum * head.bias_velocity - step.rate / flat * residual.mean(axis=0)
@@ -222,14 +196,14 @@ class PlainEngine:
     def chosen(self, choice: Choice) -> Head:
         return choice.head
 
-    def coolest(self, head: Head, batch: Batch, temperatures: Sequence[float]) -> int:
+    def best_temperature(self, head: Head, batch: Batch, temperatures: Sequence[float]) -> int:
         logits = head(batch.rows)
         losses = [log_loss(logits / t, batch.label, head.task) for t in temperatures]
         rising = [i for i, (a, b) in enumerate(pairwise(losses)) if b >= a]
         return rising[0] if rising else len(losses) - 1
 
-    def cooled(self, head: Head, batch: Batch, temperatures: Sequence[float]) -> Head:
-        temperature = temperatures[self.coolest(head, batch, temperatures)]
+    def with_best_temperature(self, head: Head, batch: Batch, temperatures: Sequence[float]) -> Head:
+        temperature = temperatures[self.best_temperature(head, batch, temperatures)]
         return replace(head, weight=head.weight / temperature, bias=head.bias / temperature)
 
     def logits(self, head: Head, encodings: Blocks) -> np.ndarray:

@@ -27,6 +27,7 @@ from secure_sccvfl.discovery.discovery import (
     interventional_check,
 )
 from secure_sccvfl.discovery.roles import PolicyCard, Roles
+from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.model.edits import Displacements, Validity, movement, validity
 from secure_sccvfl.model.encoders import Encoder, EncoderKind, fit_encoder
 from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator, shift_direction
@@ -156,16 +157,24 @@ class Hooks:
     keep: Callable[[State], None] = lambda state: None
 
 
+@dataclass(frozen=True)
+class Problem:
+    """What is to be learned, from the records that this process holds a part of."""
+
+    task: Task
+    outputs: int
+    train: Part
+    validation: Part
+
+
 class Trainer:
     """One run on one engine. Methods are its phases, in order; `state` is where it stands."""
 
     def __init__(
         self,
         engine: Engine,
-        train: Part,
-        validation: Part,
-        task: Task,
-        outputs: int,
+        statistics: Statistics,
+        problem: Problem,
         config: TrainConfig,
         seed: int,
         card: PolicyCard | None = None,
@@ -173,8 +182,9 @@ class Trainer:
         encoders: Mapping[int, Encoder] | None = None,
     ) -> None:
         """`encoders` were trained before, in `dp` mode; else they are fitted here, without labels."""
-        self.engine, self.train, self.validation = engine, train, validation
-        self.task, self.outputs, self.config, self.seed, self.card = task, outputs, config, seed, card
+        self.engine, self.config, self.seed, self.card = engine, config, seed, card
+        self.task, self.outputs = problem.task, problem.outputs
+        self.train, self.validation = train, validation = problem.train, problem.validation
         self.hooks = Hooks() if hooks is None else hooks
         self.encoders: Mapping[int, Encoder] = (
             {p.rank: fit_encoder(p.layout, p.units, config.encoder, seed) for p in train.parties}
@@ -184,17 +194,19 @@ class Trainer:
         counts = engine.publish(FEATURES.name, {str(p.rank): len(p.layout.blocks) for p in train.parties})
         features = int(sum(counts.values()))
         self.discovery = Discovery(
-            engine, train.parties, train.protected, features, config.discovery, seed, card, self.hooks.audit
+            statistics, train.parties, train.protected, features, config.discovery, seed, card, self.hooks.audit
         )
-        self.batch = self._bind(train)
-        self.check = self._bind(validation)
-        self.state = State(engine.head(self.batch, outputs, task))
-        self.flat = {
-            p.rank: CURVATURE[task] * self.encoders[p.rank](p.units).var(axis=0) + config.ridge for p in train.parties
-        }
+        self.encodings, self.check_encodings = self._encode(train), self._encode(validation)
+        self.batch = self._bind(self.encodings, train)
+        self.check = self._bind(self.check_encodings, validation)
+        self.state = State(engine.head(self.batch, self.outputs, self.task))
+        steep = CURVATURE[self.task]
+        self.flat = {rank: steep * block.var(axis=0) + config.ridge for rank, block in self.encodings.items()}
 
-    def _bind(self, part: Part) -> Any:
-        encodings = {p.rank: self.encoders[p.rank](p.units) for p in part.parties}
+    def _encode(self, part: Part) -> Blocks:
+        return {p.rank: self.encoders[p.rank](p.units) for p in part.parties}
+
+    def _bind(self, encodings: Blocks, part: Part) -> Any:
         ridge = {rank: np.full(block.shape[1], self.config.ridge) for rank, block in encodings.items()}
         return self.engine.bind(encodings, part.label, ridge, self.outputs)
 
@@ -211,14 +223,15 @@ class Trainer:
         if config.discovery.conditional and self.state.residual is None:
             self._go_on(residual=self.discovery.residual(self.validation.parties))
         rounds = config.refreshes + 1
-        step = Step(config.rate, config.momentum)  # one object: an engine prepares for it once
+        descent = None
         for refresh in range(self.state.refreshes, rounds):
             self.hooks.progress("discovery and warm-up", refresh, rounds)
             state = self.state
             sketches, finding = self.discovery.refresh(refresh, state.sketches, state.finding, state.residual)
             self._go_on(sketches=sketches, finding=finding)
-            count = config.warmup // rounds
-            head = self.engine.steps(self.state.head, self.batch, None, step, self.flat, count)
+            if descent is None:  # not before the first release: a run that the budget refuses has no use for it
+                descent = self.engine.prepare(self.batch, None, Step(config.rate, config.momentum), self.flat)
+            head = self.engine.steps(self.state.head, descent, config.warmup // rounds)
             self._go_on(head=head, refreshes=refresh + 1)
             self.hooks.keep(self.state)
 
@@ -274,13 +287,20 @@ class Trainer:
         """Consistency of train and validation, and each owner's curvature bound of it."""
         energy = {p.rank: np.zeros(self.encoders[p.rank].columns) for p in self.train.parties}
         joined = []
-        for number, part in enumerate((self.train, self.validation)):
+        parts = ((self.train, self.encodings), (self.validation, self.check_encodings))
+        for number, (part, encodings) in enumerate(parts):
             self.hooks.progress("counterfactuals", number, 2)
             edits = []
             for place, attribute in enumerate(part.protected):
                 draws = int(np.clip(EDITED_ROWS // part.rows, 2, self.config.generator.draws))
                 made = Displacements(
-                    part.parties, len(attribute.groups), generators[attribute.name], self.encoders, draws, self.seed
+                    part.parties,
+                    len(attribute.groups),
+                    generators[attribute.name],
+                    self.encoders,
+                    encodings,
+                    draws,
+                    self.seed,
                 )
                 edits.append(self.engine.edits(made, attribute.codes, place))
                 if part is self.train:
@@ -342,10 +362,13 @@ class Trainer:
     def _descend(self, penalty: Any, step: Step, bound: Blocks) -> None:
         """Steps at one lambda, as many as the settings say whatever the data are."""
         config = self.config
+        if self.state.taken == config.steps:  # a resumed run may have taken them all
+            return
+        descent = self.engine.prepare(self.batch, penalty, step, bound)
         while self.state.taken < config.steps:
             self.hooks.progress(f"training at lambda {step.lam:g}", self.state.taken, config.steps)
             count = min(config.keep_every, config.steps - self.state.taken)
-            head = self.engine.steps(self.state.head, self.batch, penalty, step, bound, count)
+            head = self.engine.steps(self.state.head, descent, count)
             self._go_on(head=head, taken=self.state.taken + count)
             self.hooks.keep(self.state)
 
@@ -403,16 +426,18 @@ def calibrated(engine: Engine, head: Any, batch: Any, task: Task, evaluation: Ev
     if task == "regression":
         return head, 1.0
     if evaluation == "exact":
-        return head, TEMPERATURES[engine.coolest(head, batch, TEMPERATURES)]
-    return engine.cooled(head, batch, TEMPERATURES), 1.0
+        return head, TEMPERATURES[engine.best_temperature(head, batch, TEMPERATURES)]
+    return engine.with_best_temperature(head, batch, TEMPERATURES), 1.0
 
 
 def train(
     engine: Engine,
+    statistics: Statistics,
     data: Dataset,
     split: Split,
     config: TrainConfig,
     seed: int,
+    *,
     card: PolicyCard | None = None,
     roles: Roles | None = None,
     parties: tuple[Party, ...] | None = None,
@@ -420,4 +445,5 @@ def train(
     """The whole method on one split, all parties in this process. `roles` fixes them for a comparison."""
     whole = make_parties(data) if parties is None else parties
     parts = [part_of(data, rows, whole) for rows in (split.train, split.validation)]
-    return Trainer(engine, parts[0], parts[1], data.task, data.outputs, config, seed, card).run(roles)
+    problem = Problem(data.task, data.outputs, parts[0], parts[1])
+    return Trainer(engine, statistics, problem, config, seed, card).run(roles)

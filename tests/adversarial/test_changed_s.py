@@ -16,10 +16,10 @@ from protocols.operations.noise import NoiseKind
 from secure_sccvfl.data.dataset import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.discovery import release_sketches
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.modes.options import RunOptions
-from secure_sccvfl.privacy.noise import Budget, GaussianNoise, NoNoise, noised_event
-from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.privacy.noise import GaussianNoise, NoiseLevel, NoNoise, SpendingPlan, noised_event
 from tests.discovery import Consortium
 
 CAP, DELTA, ROUNDS, FEATURES = 8.0, 1e-5, 5, 19
@@ -29,14 +29,14 @@ KINDS = pytest.mark.parametrize("kind", ["dealer+holder", "dealer", "all-parties
 def test_a_changed_s_moves_every_table_by_the_root_of_two_and_a_changed_record_no_further():
     data = load("german")
     parties, attribute = make_parties(data), data.protected[0]
-    before = release_sketches(PlainEngine(NoNoise()), parties, data.protected, "s", FEATURES)[0].tables
+    before = release_sketches(PlainStatistics(NoNoise()), parties, data.protected, "s", FEATURES)[0].tables
     moved = Sensitivity.of_counts(math.sqrt(FEATURES))
     rng = np.random.default_rng(0)
     for record in rng.integers(0, data.n, 5):
         changed = attribute.codes.copy()
         changed[record] = 1 - changed[record]
         other = release_sketches(
-            PlainEngine(NoNoise()),
+            PlainStatistics(NoNoise()),
             parties,
             [type(attribute)("s", attribute.holder, attribute.groups, changed)],
             "s",
@@ -99,9 +99,8 @@ def exact_delta(noise: np.ndarray, cells: int, epsilon: float, upwards: bool) ->
 def test_the_real_noise_keeps_a_changed_s_within_the_cap_and_one_copy_would_not():
     """Five sketches of German: 5 x 19 tables, two cells of each. No sampling: exact but for the grid."""
     multiplier = noise_multiplier(CAP, DELTA, ROUNDS)
-    event = noised_event(
-        "sketch", Sensitivity.of_counts(math.sqrt(FEATURES)), multiplier, "dealer+holder", 3, "records"
-    )
+    level = NoiseLevel(multiplier, "dealer+holder", 3)
+    event = noised_event("sketch", Sensitivity.of_counts(math.sqrt(FEATURES)), level, "records")
     assert event.sigma == pytest.approx(multiplier * math.sqrt(FEATURES)), "a copy is as large as it ever was"
     cells = 2 * FEATURES * ROUNDS
     assert exact_delta(masses(event.sigma, 2), cells, CAP, upwards=True) <= DELTA
@@ -112,8 +111,8 @@ def test_the_real_noise_keeps_a_changed_s_within_the_cap_and_one_copy_would_not(
 
 @KINDS
 def test_the_cap_holds_for_a_replaced_record_with_every_kind_of_noise(kind: NoiseKind):
-    budget = RunOptions(noise=kind).simulated_budget(3)
-    made = noised_event("s", Sensitivity.of_counts(math.sqrt(FEATURES)), budget.multiplier, kind, 3, "records")
+    level = RunOptions(noise=kind).simulated_budget(3).level
+    made = noised_event("s", Sensitivity.of_counts(math.sqrt(FEATURES)), level, "records")
     events = [made] * ROUNDS
     assert 7.999 < epsilon_of(events, DELTA) <= CAP
     left = {
@@ -125,7 +124,7 @@ def test_the_cap_holds_for_a_replaced_record_with_every_kind_of_noise(kind: Nois
 
 
 @KINDS
-def test_the_plaintext_engine_adds_as_much_noise_as_the_secret_one(kind: NoiseKind):
+def test_plaintext_statistics_add_as_much_noise_as_the_secret_ones(kind: NoiseKind):
     group, settings = Consortium(), {}
 
     def job(session, statistics, budget):
@@ -134,19 +133,19 @@ def test_the_plaintext_engine_adds_as_much_noise_as_the_secret_one(kind: NoiseKi
 
     (secret, *_) = group.run(job, noise=kind)
 
-    class Fixed(Budget):
+    class Fixed(SpendingPlan):
         @property
         def multiplier(self) -> float:
             return settings["multiplier"]
 
-    plain = PlainEngine(GaussianNoise(Fixed(noise=kind, parties=3), 0))
+    plain = PlainStatistics(GaussianNoise(Fixed(noise=kind, parties=3), 0))
     assert plain.deviation(group.sensitivity) == pytest.approx(secret)
 
 
 def test_noise_too_small_for_its_grid_counts_one_copy():
     """Two discrete copies below two steps are not one of the root of two times the deviation."""
     small, large = (
-        noised_event("s", Sensitivity.of_counts(1.0), multiplier, "dealer+holder", 3, "r")
+        noised_event("s", Sensitivity.of_counts(1.0), NoiseLevel(multiplier, "dealer+holder", 3), "r")
         for multiplier in (1.9, 2.1)
     )
     assert (small.copies, small.dealer_copies) == (1, 1) and small.sigma == pytest.approx(1.9 * math.sqrt(2))

@@ -26,7 +26,7 @@ from secure_sccvfl.modes.base import noise_multiplier_of
 from secure_sccvfl.modes.dp import DpConfig, Score, dp_config, dp_releases, train_dp
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger
-from secure_sccvfl.privacy.noise import noised_event
+from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
 from secure_sccvfl.run.checkpoints import Checkpoints
 from secure_sccvfl.training.trainer import Hooks
 from tests.chance import confirmed, fits_alone
@@ -38,8 +38,8 @@ from tests.unit.test_accounting import replay
 def planned_steps(config, multiplier):
     """All steps as one event."""
     moved = Sensitivity.of_any(weighted_sums.sensitivity(config.clip, PARTIES), 2.0**-weighted_sums.SUM_BITS)
-    kind, records = "dealer+holder", records_of(None).digest
-    made = noised_event("dp gradient", moved, multiplier, kind, PARTIES, records, sampling=config.sampling)
+    level, records = NoiseLevel(multiplier, "dealer+holder", PARTIES), records_of(None).digest
+    made = noised_event("dp gradient", moved, level, records, sampling=config.sampling)
     return replace(made, count=config.steps)
 
 
@@ -143,7 +143,7 @@ def run_dp(config, tmp_path, multiplier, epsilon=8.0, rows=None, name="a run", h
         kept = Checkpoints(tmp_path / f"{session.rank}", "ab" * 32)
         state = kept.resume(session, "binary") if resume else None
         told = None if hooks is None else hooks(session.rank, kept)
-        model = train_dp(session, part, LABEL_HOLDER, columns, config, charger, 0, told, state)
+        model = train_dp(session, part, LABEL_HOLDER, columns, config, charger, 0, hooks=told, state=state)
         return model, budget.spent, session.costs.get("dp step"), session.released
 
     return run_session(job, PARTIES, ReleasePlan(releases))

@@ -12,9 +12,10 @@ import numpy as np
 from secure_sccvfl.data.dataset import load
 from secure_sccvfl.data.party import Part, make_parties
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.privacy.noise import Budget, GaussianNoise
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.trainer import TrainConfig, Trainer, train
+from secure_sccvfl.training.trainer import Problem, TrainConfig, Trainer, train
 from tests.harness import LONG
 
 DATA = load("german")
@@ -35,14 +36,14 @@ class Meeting:
     """Runs one shared call per round, once every party has come with its part."""
 
     def __init__(self, parties):
-        self.engine = PlainEngine(GaussianNoise(Budget(), 0))
+        self.engine, self.statistics = PlainEngine(), PlainStatistics(GaussianNoise(SpendingPlan(), 0))
         self.barrier = threading.Barrier(parties, timeout=LONG)
         self.parts, self.result = {}, None
 
     def call(self, rank, part, joint):
         self.parts[rank] = part
         if self.barrier.wait() == 0:
-            self.result = joint(self.engine, [self.parts[r] for r in sorted(self.parts)])
+            self.result = joint([self.parts[r] for r in sorted(self.parts)])
         self.barrier.wait()
         result = self.result
         self.barrier.wait()
@@ -50,84 +51,94 @@ class Meeting:
 
 
 @dataclass
-class PartyEngine:
+class Side:
+    """One party's end of a meeting."""
+
     rank: int
     meeting: Meeting
 
     def _call(self, part, joint):
         return self.meeting.call(self.rank, part, joint)
 
+    def publish(self, name, values):
+        return self._call(values, lambda parts: self.meeting.engine.publish(name, merged(parts)))
+
+
+class PartyStatistics(Side):
     def group_sums(self, columns, groups, counts, name, sensitivity, widths=None):
-        def joint(engine, parts):
+        def joint(parts):
             codes = [held(v) for v in zip(*(p[1] for p in parts), strict=True)]
-            return engine.group_sums(merged([p[0] for p in parts]), codes, counts, name, sensitivity)
+            whole = merged([p[0] for p in parts])
+            return self.meeting.statistics.group_sums(whole, codes, counts, name, sensitivity)
 
         whole = self._call((columns, groups), joint)
         return tuple({k: v for k, v in part.items() if k in columns} for part in whole)
 
     def deviation(self, sensitivity):
-        return self.meeting.engine.deviation(sensitivity)
+        return self.meeting.statistics.deviation(sensitivity)
 
-    def publish(self, name, values):
-        return self._call(values, lambda engine, parts: engine.publish(name, merged(parts)))
+
+class PartyEngine(Side):
+    @property
+    def engine(self):
+        return self.meeting.engine
 
     def total(self, name, values):
-        return self._call(values, lambda engine, parts: tuple(np.sum(parts, axis=0)))
+        return self._call(values, lambda parts: tuple(np.sum(parts, axis=0)))
 
     def bind(self, encodings, label, ridge, outputs=1):
-        def joint(engine, parts):
-            return engine.bind(
-                merged([p[0] for p in parts]), held([p[1] for p in parts]), merged([p[2] for p in parts])
-            )
+        def joint(parts):
+            encoded, weights = (merged([p[k] for p in parts]) for k in (0, 2))
+            return self.engine.bind(encoded, held([p[1] for p in parts]), weights)
 
         return self._call((encodings, label, ridge), joint)
 
     def edits(self, deltas, groups, attribute=0):
         made = [list(draw) for draw in deltas]
 
-        def joint(engine, parts):
+        def joint(parts):
             draws = [
                 [merged(blocks) for blocks in zip(*by_party, strict=True)]
                 for by_party in zip(*(p[0] for p in parts), strict=True)
             ]
-            return engine.edits(draws, held([p[1] for p in parts]))
+            return self.engine.edits(draws, held([p[1] for p in parts]))
 
         return self._call((made, groups), joint)
 
     def join(self, edits, guards):
-        def joint(engine, parts):
-            return engine.join(edits, [merged(g) for g in zip(*parts, strict=True)])
-
-        return self._call(guards, joint)
-
-    def head(self, batch, outputs, task):
-        return self.meeting.engine.head(batch, outputs, task)
-
-    def steps(self, head, batch, penalty, step, curvature, count):
         return self._call(
-            curvature, lambda engine, parts: engine.steps(head, batch, penalty, step, merged(parts), count)
+            guards, lambda parts: self.engine.join(edits, [merged(g) for g in zip(*parts, strict=True)])
         )
 
+    def head(self, batch, outputs, task):
+        return self.engine.head(batch, outputs, task)
+
+    def prepare(self, batch, penalty, step, curvature):
+        return self._call(curvature, lambda parts: self.engine.prepare(batch, penalty, step, merged(parts)))
+
+    def steps(self, head, descent, count):
+        return self.engine.steps(head, descent, count)
+
     def check_range(self, head, batch):
-        self.meeting.engine.check_range(head, batch)
+        self.engine.check_range(head, batch)
 
     def measure(self, head, batch, penalty):
-        return self.meeting.engine.measure(head, batch, penalty)
+        return self.engine.measure(head, batch, penalty)
 
     def choose(self, choice, head, batch, penalty, target):
-        return self.meeting.engine.choose(choice, head, batch, penalty, target)
+        return self.engine.choose(choice, head, batch, penalty, target)
 
     def chosen(self, choice):
-        return self.meeting.engine.chosen(choice)
+        return self.engine.chosen(choice)
 
-    def coolest(self, head, batch, temperatures):
-        return self.meeting.engine.coolest(head, batch, temperatures)
+    def best_temperature(self, head, batch, temperatures):
+        return self.engine.best_temperature(head, batch, temperatures)
 
-    def cooled(self, head, batch, temperatures):
-        return self.meeting.engine.cooled(head, batch, temperatures)
+    def with_best_temperature(self, head, batch, temperatures):
+        return self.engine.with_best_temperature(head, batch, temperatures)
 
     def logits(self, head, encodings):
-        return self._call(encodings, lambda engine, parts: engine.logits(head, merged(parts)))
+        return self._call(encodings, lambda parts: self.engine.logits(head, merged(parts)))
 
 
 @dataclass(frozen=True)
@@ -149,15 +160,16 @@ def part_for(party, rows):
 def test_one_process_per_party_gives_the_model_of_the_plaintext_run():
     config = replace(TrainConfig(), refreshes=2, steps=40, lambdas=(4.0,))
     parties = make_parties(DATA)
-    plain = train(PlainEngine(GaussianNoise(Budget(), 0)), DATA, SPLIT, config, 0)
+    plain = train(PlainEngine(), PlainStatistics(GaussianNoise(SpendingPlan(), 0)), DATA, SPLIT, config, 0)
     expected = plain.logits([p.take(SPLIT.test) for p in parties])
     meeting, found, errors = Meeting(len(parties)), {}, []
 
     def run(party):
         try:
-            engine = PartyEngine(party.rank, meeting)
+            engine, statistics = PartyEngine(party.rank, meeting), PartyStatistics(party.rank, meeting)
             parts = [part_for(party, rows) for rows in (SPLIT.train, SPLIT.validation)]
-            model = Trainer(engine, *parts, DATA.task, DATA.outputs, config, 0).run()
+            problem = Problem(DATA.task, DATA.outputs, *parts)
+            model = Trainer(engine, statistics, problem, config, 0).run()
             found[party.rank] = (
                 model.roles.of,
                 model.logits([party.take(SPLIT.test)]),

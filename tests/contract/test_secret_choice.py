@@ -16,16 +16,16 @@ from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.modes.base import mode_plan
 from secure_sccvfl.modes.options import RunOptions
-from secure_sccvfl.privacy.noise import NoNoise
 from secure_sccvfl.run import checkpoints
 from secure_sccvfl.run.train import TrainJob
-from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.plain import Head, PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import train
-from tests.contract.test_secure_engine import Problem, releases
+from tests.contract.engines import Problem, releases
 from tests.contract.test_secure_run import PARTIES, head_of, run_jobs
 from tests.harness import Recorded, results, run_session
 
@@ -148,17 +148,17 @@ def chosen_by(engine, problem, make, target):
     for weight, bias in heads_of(problem):
         made = engine.choose(made, make(weight, bias), batch, penalty, target)
     kept = engine.chosen(made)
-    cooled = engine.cooled(kept, batch, (0.5, 1.0, 2.0, 4.0))
-    return engine.logits(kept, problem.x), engine.logits(cooled, problem.x)
+    tempered = engine.with_best_temperature(kept, batch, (0.5, 1.0, 2.0, 4.0))
+    return engine.logits(kept, problem.x), engine.logits(tempered, problem.x)
 
 
 @pytest.mark.parametrize("place", ["none", "first", "middle"])
 def test_both_engines_choose_the_head_that_the_rule_picks(place):
     """Targets lie between the gaps of the heads, far from each; logits agree within the rounding of the head."""
-    problem, engine = small_edits(), PlainEngine(NoNoise())
+    problem, engine = small_edits(), PlainEngine()
 
     def plain_head(weight, bias):
-        return plain.Head(weight, bias, 0 * weight, 0 * bias, "binary")
+        return Head(weight, bias, 0 * weight, 0 * bias, "binary")
 
     seen = of_engine(engine, problem)
     gaps = [engine.measure(plain_head(*made), *seen).relative_gap for made in heads_of(problem)]
@@ -174,7 +174,7 @@ def test_both_engines_choose_the_head_that_the_rule_picks(place):
     assert np.allclose(plain[0], rows @ weight + bias)
 
     def job(session):
-        secret = SecureEngine(session, None, 0, [PARTIES - 1])
+        secret = SecureEngine(session, 0, [PARTIES - 1])
 
         def secret_head(weight, bias):
             words = [shared(session, ring.encode(v, HEAD_BITS)) for v in (weight, bias)]
@@ -185,9 +185,9 @@ def test_both_engines_choose_the_head_that_the_rule_picks(place):
     declared = [release for name, release in releases(PARTIES).items() if name in ("columns", "predictions")]
     # Encodings of magnitude 1 are rounded to 2^-17, a logit is cut to 2^-16; over a temperature of at least .5.
     bound = (np.abs(weight).sum() + 4) * 2.0**-16
-    for kept, cooled in run_session(job, PARTIES, ReleasePlan(declared)):
+    for kept, tempered in run_session(job, PARTIES, ReleasePlan(declared)):
         assert np.abs(kept - plain[0]).max() < bound
-        assert np.abs(cooled - plain[1]).max() < 2 * bound
+        assert np.abs(tempered - plain[1]).max() < 2 * bound
 
 
 # whole runs: with this epsilon the noise is so small that gaps repeat to 1e-5, and .02 is far from all of them
@@ -205,8 +205,8 @@ OPTIONS = {
 class Following(PlainEngine):
     """Sees that each choice of the secure run is its own."""
 
-    def __init__(self, noise, found):
-        super().__init__(noise)
+    def __init__(self, found):
+        super().__init__()
         self.found = iter(found)
 
     def choose(self, known, head, batch, penalty, target):
@@ -265,11 +265,12 @@ def test_the_head_chosen_in_secret_is_that_of_the_plaintext_engine(noisy):
     assert found == [0, 0, 1, 1], "the third of the grid is the first to meet the rule"
     data, config = pooled("german", PARTIES), RunOptions.of(OPTIONS).train_config()
     split = make_split(data, "iid", 0)
-    model = train(Following(Recorded(tables, scale), found), data, split, config, 0)
+    statistics = PlainStatistics(Recorded(tables, scale))
+    model = train(Following(found), statistics, data, split, config, 0)
     assert model.lam is None and model.temperature == 1.0
     expected = model.logits(make_parties(data))
     assert np.abs(logits_in(folder) - expected).max() <= 0.02
-    exact = train(PlainEngine(Recorded(tables, scale)), data, split, replace(config, evaluation="exact"), 0)
+    exact = train(PlainEngine(), statistics, data, split, replace(config, evaluation="exact"), 0)
     assert exact.lam == 64.0
     assert np.allclose(exact.logits(make_parties(data)), expected, atol=1e-9), "the same rule in the clear"
 

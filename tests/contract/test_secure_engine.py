@@ -1,95 +1,23 @@
-"""The secret engine against the plaintext one: the same calls, with each party giving its own part."""
+"""The secret engine against the plaintext one on whole scripts and odd data; test_engine.py has what both promise."""
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.steps import head
-from secure_sccvfl.privacy.noise import NoNoise
 from secure_sccvfl.training.engine import Step
-from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.secure import SecureEngine
-from tests.harness import run_session
-
-N, GROUPS = 40, 3
-TEMPERATURES = (0.4, 0.7, 1.0, 1.6, 3.0)
+from tests.contract.engines import ROWS, TEMPERATURES, Problem, in_plaintext, in_secret
 
 
-def releases(parties):
-    everyone = tuple(range(parties))
-    shapes = {
-        "columns": (ANY,),
-        "range check": (1,),
-        "validation summary": (3,),
-        "temperature choice": (len(TEMPERATURES) - 1,),
-        "predictions": (ANY, ANY),
-    }
-    return {name: Release(name, everyone, shape, "test", times=50) for name, shape in shapes.items()}
+def both(problem, step, steps=6):
+    """What the script finds in plaintext, and at every party in secret."""
 
+    def script(engine, own):
+        return own.script(engine, step, steps)
 
-class Problem:
-    """One random problem for any number of parties; party 0 holds the label, the last one holds s."""
-
-    def __init__(self, widths, task="binary", outputs=1, rows=N, seed=0, size=1.0):
-        rng = np.random.default_rng(seed)
-        self.widths, self.task, self.outputs, self.rows = widths, task, outputs, rows
-
-        def blocks():
-            return {rank: rng.uniform(-size, size, (rows, width)) for rank, width in enumerate(widths)}
-
-        self.x, self.s = blocks(), rng.integers(0, GROUPS, rows)
-        self.y = rng.uniform(0, 1, rows) if task == "regression" else rng.integers(0, max(outputs, 2), rows)
-        self.deltas = [[blocks() for _ in range(GROUPS)] for _ in range(2)]
-        self.guard = {rank: rng.normal(size=width) for rank, width in enumerate(widths)}
-        self.ridge = {rank: rng.uniform(0.01, 0.1, width) for rank, width in enumerate(widths)}
-        self.curvature = {rank: rng.uniform(0.05, 1, width) for rank, width in enumerate(widths)}
-
-    def script(self, engine, step, steps=6):
-        """What a run does, on any engine."""
-        batch = engine.bind(self.x, self.y, self.ridge, self.outputs)
-        penalty = engine.join([engine.edits(self.deltas, self.s)], [self.guard])
-        trained = engine.head(batch, self.outputs, self.task)
-        warm = {k: 2 * v for k, v in self.curvature.items()}
-        trained = engine.steps(trained, batch, None, Step(0.1, 0.5), warm, 3)
-        engine.check_range(trained, batch)
-        first = engine.choose(None, trained, batch, penalty, target=0.02)
-        trained = engine.steps(trained, batch, penalty, step, self.curvature, steps)
-        engine.check_range(trained, batch)
-        kept = engine.chosen(engine.choose(first, trained, batch, penalty, target=0.02))
-        found = {
-            "measures": engine.measure(trained, batch, penalty),
-            "logits": engine.logits(trained, self.x),
-            "chosen": engine.logits(kept, self.x),
-        }
-        if self.task != "regression":
-            found["coolest"] = engine.coolest(trained, batch, TEMPERATURES)
-            found["cooled"] = engine.logits(engine.cooled(trained, batch, TEMPERATURES), self.x)
-        return found
-
-    def of(self, rank, parties):
-        """What one party passes: its own blocks; label and s at their holders."""
-        own = object.__new__(Problem)
-        own.__dict__.update(self.__dict__)
-        for name in ("x", "guard", "ridge", "curvature"):
-            setattr(own, name, {rank: getattr(self, name)[rank]})
-        own.deltas = [[{rank: blocks[rank]} for blocks in draw] for draw in self.deltas]
-        own.y = self.y if rank == 0 else None
-        own.s = self.s if rank == parties - 1 else None
-        return own
-
-
-def both(problem, step, parties=None, steps=6):
-    parties = parties or len(problem.widths)
-    declared = releases(parties)
-
-    def job(session):
-        engine = SecureEngine(session, None, 0, [parties - 1])
-        return problem.of(session.rank, parties).script(engine, step, steps)
-
-    secret = run_session(job, parties, ReleasePlan(declared.values()))
-    return problem.script(PlainEngine(NoNoise()), step, steps), secret
+    secret = in_secret(problem, script)
+    return in_plaintext(problem, script)[0], secret
 
 
 def compare(plain, secret, tolerance):
@@ -101,9 +29,9 @@ def compare(plain, secret, tolerance):
         assert np.abs(seen["logits"] - plain["logits"]).max() < tolerance
         if plain["measures"].spread > 1e-3:  # else the rule compares less than a unit of the shares
             assert np.abs(seen["chosen"] - plain["chosen"]).max() < tolerance
-        assert seen.get("coolest") == plain.get("coolest")
-        if "cooled" in plain:  # over a temperature of at least .4
-            assert np.abs(seen["cooled"] - plain["cooled"]).max() < tolerance / min(TEMPERATURES)
+        assert seen.get("temperature") == plain.get("temperature")
+        if "tempered" in plain:  # over a temperature of at least .4
+            assert np.abs(seen["tempered"] - plain["tempered"]).max() < tolerance / min(TEMPERATURES)
 
 
 @pytest.mark.parametrize("kind", ["squared", "l1"])
@@ -129,7 +57,7 @@ def test_parties_and_weights(widths, lam):
 
 @pytest.mark.parametrize("case", ["zero columns", "one class", "no edits", "one row in a band"])
 def test_odd_data(case):
-    rows = head.BAND_ROWS + 1 if case == "one row in a band" else N
+    rows = head.BAND_ROWS + 1 if case == "one row in a band" else ROWS
     problem = Problem((3, 2, 4), rows=rows)
     if case == "zero columns":
         problem.x = {k: v * (k == 1) for k, v in problem.x.items()}

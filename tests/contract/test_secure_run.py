@@ -10,6 +10,7 @@ from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Decision, PolicyCard, Roles
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.evaluation.harness import hand_out, make_verdicts
@@ -43,8 +44,8 @@ def run_jobs(make, folder, options):
 class Replayed(PlainEngine):
     """Takes the turns that the secure run opened, and sees that its own would have been those, or nearly equal."""
 
-    def __init__(self, noise, turns):
-        super().__init__(noise)
+    def __init__(self, turns):
+        super().__init__()
         self.turns = {name: iter(seen) for name, seen in turns.items()}
 
     def measure(self, head, batch, penalty):
@@ -53,9 +54,9 @@ class Replayed(PlainEngine):
             assert getattr(seen, name) == pytest.approx(getattr(own, name), abs=5e-3), name
         return seen
 
-    def coolest(self, head, batch, temperatures):
-        seen = next(self.turns["coolest"])
-        assert abs(seen - super().coolest(head, batch, temperatures)) <= 1
+    def best_temperature(self, head, batch, temperatures):
+        seen = next(self.turns["best_temperature"])
+        assert abs(seen - super().best_temperature(head, batch, temperatures)) <= 1
         return seen
 
 
@@ -71,7 +72,7 @@ def secure(tmp_path_factory):
         scales.add(self.deviation(sensitivity))
         return found
 
-    turns = {"measure": [], "coolest": []}
+    turns = {"measure": [], "best_temperature": []}
 
     def recorded(name):
         original = getattr(SecureEngine, name)
@@ -98,7 +99,8 @@ def plain(secure):
     data = pooled("german", PARTIES)
     split = make_split(data, "iid", 0)
     config = RunOptions().train_config()
-    return data, split, train(Replayed(Recorded(tables, scale), turns), data, split, config, 0)
+    statistics = PlainStatistics(Recorded(tables, scale))
+    return data, split, train(Replayed(turns), statistics, data, split, config, 0)
 
 
 def head_of(folder, data):

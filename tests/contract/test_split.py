@@ -75,7 +75,7 @@ class Problem:
 
     def job(self, releases, everyone):
         def run(session):
-            engine = SecureEngine(session, None, 0, [holder for holder, _ in self.layout.attributes])
+            engine = SecureEngine(session, 0, [holder for holder, _ in self.layout.attributes])
             label = engine._held(
                 self.target if session.rank == 0 else None, 0, self.target.shape, split.RESIDUAL_BITS
             )

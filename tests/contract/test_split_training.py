@@ -12,7 +12,7 @@ from secure_sccvfl.model.mlp import LocalTraining, make_mlp
 from secure_sccvfl.modes.split import Seen, SplitConfig, split_releases, train_split
 from secure_sccvfl.run.checkpoints import Checkpoints
 from secure_sccvfl.training.secure import SecureEngine
-from secure_sccvfl.training.trainer import Hooks
+from secure_sccvfl.training.trainer import Hooks, Problem
 from tests.gradient_modes import (
     EVERYONE,
     GROUP_HOLDERS,
@@ -31,7 +31,7 @@ def run_split(config, folder=None, stop=None, resume=False):
     ready, together = german(), threading.Barrier(PARTIES)
 
     def job(session):
-        engine = SecureEngine(session, None, LABEL_HOLDER, GROUP_HOLDERS)
+        engine = SecureEngine(session, LABEL_HOLDER, GROUP_HOLDERS)
         train, validation, test = parts(ready, session.rank)
         kept = None if folder is None else Checkpoints(folder / str(session.rank), "ab" * 32)
         state = kept.resume(session, "binary") if kept is not None and resume else None
@@ -45,10 +45,7 @@ def run_split(config, folder=None, stop=None, resume=False):
 
         model = train_split(
             engine,
-            train,
-            validation,
-            "binary",
-            1,
+            Problem("binary", 1, train, validation),
             ready.roles,
             generators_of(ready, session.rank),
             config,

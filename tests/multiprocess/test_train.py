@@ -24,10 +24,10 @@ from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics, ReleasedTables
 from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.modes.base import mode_plan
 from secure_sccvfl.modes.options import RunOptions
-from secure_sccvfl.privacy.noise import ReleasedTables
 from secure_sccvfl.report.verify import verify
 from secure_sccvfl.run.model_files import load_model, save_model
 from secure_sccvfl.training.plain import PlainEngine
@@ -245,9 +245,10 @@ def test_a_killed_party_stops_all_and_the_run_goes_on_from_the_checkpoint(tmp_pa
     data = pooled("german", 3)
     split, parties = make_split(data, "iid", 3), make_parties(data)
     models = [load_model(tmp_path / "run" / f"party-{p.rank}" / "model", p.layout) for p in parties]
-    engine = PlainEngine(ReleasedTables.of([m.sketches for m in models]))
+    statistics = PlainStatistics(ReleasedTables.of([m.sketches for m in models]))
     roles, config = Roles(report["roles"]), RunOptions.of(OPTIONS).train_config()
-    expected = train(engine, data, split, config, 3, roles=roles).logits([p.take(split.test) for p in parties])[:, 0]
+    model = train(PlainEngine(), statistics, data, split, config, 3, roles=roles)
+    expected = model.logits([p.take(split.test) for p in parties])[:, 0]
     found = logits_of(tmp_path / "run", split.test)
     assert np.abs(found - expected).max() <= 0.05  # a bit of early stopping may fall the other way
     assert not any(verify(tmp_path / "run").values()), "parties may have stopped a line apart, and still it fits"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from accounting.budget import Budget as Account
+from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
 from accounting.records import RecordSet
 from protocols.operations.noise import NoiseKind
@@ -14,11 +14,11 @@ from protocols.records.releases import ReleasePlan
 from secure_sccvfl.data.dataset import Protected, load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.discovery import DiscoveryConfig, decide, release_sketches, weigh
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.privacy.charging import Charger
-from secure_sccvfl.privacy.noise import Budget, GaussianNoise, NoNoise
+from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.privacy.releases import SKETCH, Facts
-from secure_sccvfl.training.plain import PlainEngine
 from tests.chance import confirmed
 from tests.harness import run_session
 
@@ -33,25 +33,25 @@ class Study:
         self.parties = make_parties(self.data)
         self.owners = [p.layout.names for p in self.parties]
         self.features = len(self.data.features)
-        self.truth = self.scores(PlainEngine(NoNoise()))
+        self.truth = self.scores(PlainStatistics(NoNoise()))
 
-    def sketches(self, engine, releases=1, protected=None):
+    def sketches(self, statistics, releases=1, protected=None):
         merged = ()
         for number in range(releases):
             protected = protected or self.data.protected
-            fresh = release_sketches(engine, self.parties, protected, f"sketch-{number}", self.features)
+            fresh = release_sketches(statistics, self.parties, protected, f"sketch-{number}", self.features)
             merged = tuple(a.merged(b) for a, b in zip(merged, fresh, strict=True)) if merged else fresh
         return merged
 
-    def scores(self, engine, releases=1):
-        return weigh(self.sketches(engine, releases), DiscoveryConfig(), 0, self.owners).scores
+    def scores(self, statistics, releases=1):
+        return weigh(self.sketches(statistics, releases), DiscoveryConfig(), 0, self.owners).scores
 
     def agreement(self, scores) -> float:
         return float(spearmanr(list(self.truth.values()), [scores[k] for k in self.truth])[0])
 
     def mean_agreement(self, epsilon: float, kind: NoiseKind = "dealer+holder", releases: int = 1) -> float:
-        budget = Budget(epsilon=epsilon, releases=releases, noise=kind)
-        found = [self.scores(PlainEngine(GaussianNoise(budget, seed)), releases) for seed in range(REPETITIONS)]
+        budget = SpendingPlan(epsilon=epsilon, releases=releases, noise=kind)
+        found = [self.scores(PlainStatistics(GaussianNoise(budget, seed)), releases) for seed in range(REPETITIONS)]
         return float(np.mean([self.agreement(scores) for scores in found]))
 
 
@@ -86,7 +86,7 @@ def test_five_refreshes_are_worth_one_release_of_the_whole_budget(german):
 def test_denoised_scores_are_better_than_those_of_the_tables_as_they_come(german):
     plain, better = [], []
     for seed in range(REPETITIONS):
-        sketches = german.sketches(PlainEngine(GaussianNoise(Budget(epsilon=2.0, releases=1), seed)))
+        sketches = german.sketches(PlainStatistics(GaussianNoise(SpendingPlan(epsilon=2.0, releases=1), seed)))
         for kept, denoise in ((plain, False), (better, True)):
             config = DiscoveryConfig(denoise=denoise)
             kept.append(german.agreement(weigh(sketches, config, 0, german.owners).scores))
@@ -100,7 +100,7 @@ def test_false_discoveries_on_shuffled_s_stay_at_the_level(german):
     for seed in range(runs):
         codes = np.random.default_rng(seed).permutation(german.data.protected[0].codes)
         fake = (Protected("s", german.data.parties[0].name, ("0", "1"), codes),)
-        sketches = german.sketches(PlainEngine(GaussianNoise(Budget(releases=1), seed)), protected=fake)
+        sketches = german.sketches(PlainStatistics(GaussianNoise(SpendingPlan(releases=1), seed)), protected=fake)
         finding = decide(weigh(sketches, config, seed, german.owners), config)
         # s is shuffled: whatever is found is false, so the share of false discoveries is 1 or 0.
         false.append(any(role != "N" for role in finding.roles.of.values()))
@@ -124,7 +124,7 @@ def test_the_real_protocol_gives_what_the_simulation_promises(german, kind: Nois
             self.codes = data.protected[0].codes if rank == holder else None
 
     def job(session):
-        budget, records = Account.in_memory(4.0, 1e-5), RecordSet(np.arange(data.n, dtype=np.uint64))
+        budget, records = Budget.in_memory(4.0, 1e-5), RecordSet(np.arange(data.n, dtype=np.uint64))
         name = session.agree_on_name()
         charger = Charger(session, budget, noise_multiplier(4.0, 1e-5, 1), name, records, kind)
         statistics = SecureStatistics(session, columns, [holder], data.n, charger)

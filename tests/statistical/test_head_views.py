@@ -24,7 +24,7 @@ from protocols.steps import weighted_sums
 from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.secure import SecureEngine
 from tests.chance import alike, uniform
-from tests.contract import test_secure_engine as sealed
+from tests.contract import engines as sealed
 from tests.contract import test_split as split
 from tests.harness import run_session
 
@@ -83,17 +83,17 @@ def training(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
     problem.y[:], problem.s[:] = world, world
 
     def job(session: Session) -> None:
-        engine = SecureEngine(session, None, 0, [2])
+        engine = SecureEngine(session, 0, [2])
         own = problem.of(session.rank, 3)
         batch = engine.bind(own.x, own.y, own.ridge)
         penalty = engine.join([engine.edits(own.deltas, own.s)], [own.guard])
-        trained, step = engine.head(batch, 1, "binary"), Step(0.05, 0.5, 0.7, "squared", 0.3)
-        chosen = None
+        trained, chosen = engine.head(batch, 1, "binary"), None
+        descent = engine.prepare(batch, penalty, Step(0.05, 0.5, 0.7, "squared", 0.3), own.curvature)
         for _ in range(4):
-            trained = engine.steps(trained, batch, penalty, step, own.curvature, 6)
+            trained = engine.steps(trained, descent, 6)
             engine.check_range(trained, batch)
             chosen = engine.choose(chosen, trained, batch, penalty, 0.02)
-        engine.cooled(engine.chosen(chosen), batch, (0.5, 1.0, 2.0))
+        engine.with_best_temperature(engine.chosen(chosen), batch, (0.5, 1.0, 2.0))
 
     return job, ReleasePlan(sealed.releases(3).values())
 

@@ -25,10 +25,10 @@ from accounting.records import RecordSet
 from secure_sccvfl.data.dataset import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.discovery import release_sketches
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.scores import table_score
 from secure_sccvfl.privacy import noise
-from secure_sccvfl.privacy.noise import noised_event
-from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
 from tests.contract.test_accountants import analytic_epsilon, replayed
 
 DELTA = 1e-5
@@ -208,15 +208,16 @@ def agreement(truth, make_noise):
     data = load("german")
     parties, names, found = make_parties(data), sorted(truth), []
     for seed in range(12):
-        noisy = release_sketches(PlainEngine(make_noise(seed)), parties, data.protected, "s", len(names))[0].tables
+        statistics = PlainStatistics(make_noise(seed))
+        noisy = release_sketches(statistics, parties, data.protected, "s", len(names))[0].tables
         found.append(spearmanr([table_score(truth[k]) for k in names], [table_score(noisy[k]) for k in names])[0])
     return float(np.mean(found))
 
 
 def test_the_papers_mechanism_finds_nothing_at_a_budget_where_ours_does():
     data = load("german")
-    truth = release_sketches(PlainEngine(noise.NoNoise()), make_parties(data), data.protected, "s", 19)[0].tables
-    budget = noise.Budget(releases=1)
+    truth = release_sketches(PlainStatistics(noise.NoNoise()), make_parties(data), data.protected, "s", 19)[0].tables
+    budget = noise.SpendingPlan(releases=1)
     assert agreement(truth, lambda seed: noise.GaussianNoise(budget, seed)) > 0.85
     for scale in (0.5, 1.0, 5.0):
         paper = agreement(truth, lambda seed, scale=scale: noise.GaussianNoise(budget, seed, "paper", scale))
@@ -224,7 +225,7 @@ def test_the_papers_mechanism_finds_nothing_at_a_budget_where_ours_does():
 
 
 def test_the_papers_mechanism_is_charged_for_what_it_draws():
-    made, joint = noise.GaussianNoise(noise.Budget(releases=1, noise="dealer"), 0, "paper", 0.5), COUNTED(2.0)
+    made, joint = noise.GaussianNoise(noise.SpendingPlan(releases=1, noise="dealer"), 0, "paper", 0.5), COUNTED(2.0)
     table = np.full((40, 50), 7.0)
     noisy = made.release({"a": table}, "sketch", joint)["a"]
     (event,) = made.account.events
@@ -239,7 +240,7 @@ def test_the_papers_mechanism_is_charged_for_what_it_draws():
 
 
 def test_the_plaintext_engine_pays_for_a_name_that_comes_twice():
-    made = noise.GaussianNoise(noise.Budget(releases=2), 0)
+    made = noise.GaussianNoise(noise.SpendingPlan(releases=2), 0)
     for _ in range(2):
         made.release({"a": np.zeros(2)}, "same", COUNTED(1.0))
     assert len(made.account.events) == 2
@@ -267,8 +268,9 @@ def test_a_ledger_replayed_by_dp_accounting_alone_costs_the_same(tmp_path):
     path = tmp_path / "ledger.jsonl"
     budget = Budget.open(path, 8, DELTA)
     multiplier = noise_multiplier(6, DELTA, 5)
+    level = NoiseLevel(multiplier, "dealer+holder", 3)
     for i in range(5):
-        sketch = noised_event(f"sketch-{i}", COUNTED(19**0.5), multiplier, "dealer+holder", 3, RECORDS.digest, i)
+        sketch = noised_event(f"sketch-{i}", COUNTED(19**0.5), level, RECORDS.digest, i)
         assert sketch.copies == 2 and sketch.sigma == pytest.approx(multiplier * 19**0.5), "as one copy was before"
         budget.charge(sketch, f"run/{i}", RECORDS)
     steps = Event("training", 1.0, 4.0, RECORDS.digest, count=30, sampling=0.05, added=0.5)

@@ -18,7 +18,7 @@ from accounting.plots import cost_plot, left_plot, running_plot
 from accounting.records import RecordSet
 from accounting.report import Notes, build_report, to_html, to_markdown
 from launch.privacy_report import main
-from secure_sccvfl.privacy.noise import noised_event
+from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
 
 CAP, DELTA = 8.0, 1e-5
 MULTIPLIER = noise_multiplier(CAP, DELTA, 5)
@@ -26,9 +26,8 @@ RECORDS, OTHERS = (RecordSet(np.arange(low, low + 8, dtype=np.uint64)) for low i
 
 
 def sketch(i, kind="dealer+holder", records=RECORDS):
-    return noised_event(
-        f"sketch-{i}", Sensitivity.of_counts(math.sqrt(19)), MULTIPLIER, kind, 3, records.digest, refresh=i
-    )
+    level = NoiseLevel(MULTIPLIER, kind, 3)
+    return noised_event(f"sketch-{i}", Sensitivity.of_counts(math.sqrt(19)), level, records.digest, refresh=i)
 
 
 def fill(path, releases=4):
@@ -199,9 +198,9 @@ def test_wrong_use_is_said_in_one_line(run, tmp_path, capsys):
 
 def test_sampled_steps_are_one_line_and_what_the_dealer_knows_is_said(tmp_path):
     budget = Budget.open(tmp_path / "ledger.jsonl", CAP, DELTA)
-    moved = Sensitivity.of_any(1.7, 2.0**-44)
+    moved, level = Sensitivity.of_any(1.7, 2.0**-44), NoiseLevel(2.4, "dealer+holder", 3)
     for i in range(6):
-        step = noised_event(f"dp gradient-{i}", moved, 2.4, "dealer+holder", 3, RECORDS.digest, i, 0.25)
+        step = noised_event(f"dp gradient-{i}", moved, level, RECORDS.digest, i, 0.25)
         budget.charge(step, f"run/{i}", RECORDS)
     budget.charge(replace(sketch(0), sigma=15.0), "run/sketch", RECORDS)
     report = build_report(budget.account, Notes("dealer+holder"))

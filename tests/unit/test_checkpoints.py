@@ -9,7 +9,7 @@ from protocols.config import ConfigError
 from protocols.steps.head import Weights
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.run.checkpoints import Checkpoints
-from secure_sccvfl.training.handles import Head
+from secure_sccvfl.training.handles import SharedHead
 from secure_sccvfl.training.trainer import State
 from tests.harness import run_session
 
@@ -18,7 +18,7 @@ FIRST, SECOND, THIRD = ("11" * 32, "22" * 32, "33" * 32)
 
 def state(share):
     words = np.full((2, 1), share, np.int64)
-    return State(Head(Weights(words, words[0], words, words[0]), np.ones(1), "regression"))
+    return State(SharedHead(Weights(words, words[0], words, words[0]), np.ones(1), "regression"))
 
 
 def resumed(folder, name):

@@ -13,10 +13,11 @@ from secure_sccvfl.data.features import DataError, Feature
 from secure_sccvfl.data.party import MOMENT_GRID, make_parties
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.discovery import Discovery, DiscoveryConfig, Moments, Sketch, release_moments
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.discovery.scores import denoised, table_score
 from secure_sccvfl.model.generators import GeneratorConfig, make_generator
-from secure_sccvfl.privacy.noise import Budget, GaussianNoise, NoNoise
+from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.run.model_files import HeldOut, PartyModel, load_model, save_model
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import TrainConfig, train
@@ -37,7 +38,7 @@ WITH_MOMENTS = replace(
 def discovery(noise, **settings):
     seen: list[tuple[str, dict]] = []
     made = Discovery(
-        PlainEngine(noise),
+        PlainStatistics(noise),
         PARTIES,
         DATA.protected,
         FEATURES,
@@ -54,7 +55,7 @@ def discovery(noise, **settings):
 def bad_columns(kind):
     rows = 20
     columns = {"a": np.eye(2)[np.arange(rows) % 2], "b": np.eye(3)[np.arange(rows) % 3]}
-    groups, noise = np.arange(rows) % 2, GaussianNoise(Budget(), 0)
+    groups, noise = np.arange(rows) % 2, GaussianNoise(SpendingPlan(), 0)
     if kind == "NaN":
         columns["a"][2, 0] = np.nan
     elif kind == "not a whole number":
@@ -72,7 +73,7 @@ def bad_columns(kind):
     elif kind == "s is not whole":
         groups = groups.astype(float)
     elif kind == "a delta above 1/n":
-        noise = GaussianNoise(Budget(delta=0.06), 0)
+        noise = GaussianNoise(SpendingPlan(delta=0.06), 0)
     return columns, groups, noise
 
 
@@ -93,11 +94,11 @@ def bad_columns(kind):
 def test_bad_input_is_refused_and_nothing_is_charged(kind):
     columns, groups, noise = bad_columns(kind)
     with pytest.raises(ValueError, match=r"record|NaN|whole|negative|delta|holder|group"):
-        PlainEngine(noise).group_sums(columns, [groups], [2], "sketch-0", np.sqrt(2))
+        PlainStatistics(noise).group_sums(columns, [groups], [2], "sketch-0", np.sqrt(2))
     assert not noise.charges and not noise.account.events
     if kind not in ("not a whole number", "a negative number"):
         with pytest.raises(ValueError, match=r"record|NaN|whole|delta|holder|group"):
-            PlainEngine(noise).residual_dependence(columns, [groups], [2], "residuals")
+            PlainStatistics(noise).residual_dependence(columns, [groups], [2], "residuals")
         assert not noise.account.events
 
 
@@ -119,7 +120,7 @@ def test_a_record_outside_the_public_range_never_reaches_a_bin(value):
 
 
 def test_a_first_sketch_without_budget_ends_the_run_and_a_later_one_leaves_the_masks():
-    noise = GaussianNoise(Budget(releases=2), 0)
+    noise = GaussianNoise(SpendingPlan(releases=2), 0)
     made, seen = discovery(noise)
     sketches, finding = made.refresh(0)
     sketches, finding = made.refresh(1, sketches, finding)
@@ -132,7 +133,7 @@ def test_a_first_sketch_without_budget_ends_the_run_and_a_later_one_leaves_the_m
 
 
 def test_a_decision_is_logged_with_the_numbers_it_rests_on():
-    made, seen = discovery(GaussianNoise(Budget(releases=1), 0), rule="fdr", simulations=50)
+    made, seen = discovery(GaussianNoise(SpendingPlan(releases=1), 0), rule="fdr", simulations=50)
     _, finding = made.refresh(0)
     (event, numbers) = seen[0]
     assert event == "roles" and numbers["roles"] == finding.roles.of
@@ -187,7 +188,7 @@ def test_moments_are_those_of_the_groups_and_within_the_stated_sensitivity():
         for block in party.moments(names).values():
             assert (np.linalg.norm(block, axis=1) <= MOMENT_GRID * np.sqrt(3)).all()
             assert (block == np.rint(block)).all()
-    (found,) = release_moments(PlainEngine(NoNoise()), PARTIES, DATA.protected, names)
+    (found,) = release_moments(PlainStatistics(NoNoise()), PARTIES, DATA.protected, names)
     codes = DATA.protected[0].codes
     party = next(p for p in PARTIES if names[0] in p.layout.names)
     u = party.units[:, party.layout.columns([names[0]])[0]]
@@ -217,9 +218,8 @@ def test_the_moments_generator_moves_group_means_by_what_was_released():
 
 
 def test_a_kept_model_edits_as_the_trained_one_did(tmp_path):
-    model = train(
-        PlainEngine(GaussianNoise(Budget(releases=3), 0)), DATA, make_split(DATA, "iid", 0), WITH_MOMENTS, 0
-    )
+    statistics = PlainStatistics(GaussianNoise(SpendingPlan(releases=3), 0))
+    model = train(PlainEngine(), statistics, DATA, make_split(DATA, "iid", 0), WITH_MOMENTS, 0)
     assert any(m.sums for m in model.moments)
     for party in PARTIES:
         shares = np.zeros((1, 1), np.int64)
@@ -238,11 +238,11 @@ def test_a_kept_model_edits_as_the_trained_one_did(tmp_path):
 
 def test_moments_are_a_release_of_their_own_and_refused_beyond_the_budget():
     split = make_split(DATA, "iid", 0)
-    noise = GaussianNoise(Budget(releases=3), 0)
-    train(PlainEngine(noise), DATA, split, WITH_MOMENTS, 0)
+    noise = GaussianNoise(SpendingPlan(releases=3), 0)
+    train(PlainEngine(), PlainStatistics(noise), DATA, split, WITH_MOMENTS, 0)
     assert [charge.name for charge in noise.charges] == ["sketch-0", "sketch-1", "moments"]
-    short = GaussianNoise(Budget(releases=2), 0)
-    train(PlainEngine(short), DATA, split, WITH_MOMENTS, 0)
+    short = GaussianNoise(SpendingPlan(releases=2), 0)
+    train(PlainEngine(), PlainStatistics(short), DATA, split, WITH_MOMENTS, 0)
     assert [charge.name for charge in short.charges] == ["sketch-0", "sketch-1"]
 
 

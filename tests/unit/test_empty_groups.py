@@ -20,6 +20,7 @@ from secure_sccvfl.data.party_data import own_part
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.discovery import DiscoveryConfig, Moments, Sketch, decide, independence_p, weigh
 from secure_sccvfl.discovery.inputs import check_groups
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.discovery.scores import denoised, table_scores
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
@@ -27,7 +28,7 @@ from secure_sccvfl.evaluation.judges import JUDGES, JudgeError, judge
 from secure_sccvfl.model.cvae import Cvae, CvaeConfig
 from secure_sccvfl.model.cvae_generator import pseudo_groups
 from secure_sccvfl.model.generators import GeneratorConfig, make_generator, shift_direction
-from secure_sccvfl.privacy.noise import Budget, GaussianNoise
+from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import TrainConfig, train
 from tests.discovery import Consortium
@@ -152,7 +153,7 @@ def test_a_whole_training_copes_with_an_empty_group(rule: str) -> None:
     config = TrainConfig(
         refreshes=1, warmup=4, steps=10, lambdas=(8.0,), discovery=DiscoveryConfig(rule=rule, simulations=20)
     )
-    model = train(PlainEngine(GaussianNoise(Budget(releases=2), 0)), bare, split, config, 0)
+    model = train(PlainEngine(), PlainStatistics(GaussianNoise(SpendingPlan(releases=2), 0)), bare, split, config, 0)
     finite(model.head.weight, model.lam, model.temperature, list(model.finding.scores.values()))
     finite(model.logits(tuple(p.take(split.test) for p in make_parties(bare))))
 

@@ -6,6 +6,7 @@ from dp_accounting import GaussianDpEvent
 from dp_accounting.rdp import RdpAccountant
 from scipy.stats import spearmanr
 
+from accounting.budget import BudgetError
 from accounting.events import Sensitivity
 from secure_sccvfl.data.dataset import Protected, load
 from secure_sccvfl.data.party import make_parties
@@ -21,10 +22,10 @@ from secure_sccvfl.discovery.discovery import (
     residual_scores,
     weigh,
 )
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Decision, PolicyCard, Roles
 from secure_sccvfl.discovery.scores import normalised_hsic, table_score, total_variation
-from secure_sccvfl.privacy.noise import Budget, BudgetError, GaussianNoise, NoNoise
-from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
 
 
 def test_scores_of_tables_whose_answer_is_known():
@@ -53,7 +54,7 @@ def german(rows=None):
 
 def test_the_sketch_equals_a_cross_table_when_there_is_no_noise():
     data, parties = german()
-    sketch = release_sketches(PlainEngine(NoNoise()), parties, data.protected, "s", FEATURES)[0]
+    sketch = release_sketches(PlainStatistics(NoNoise()), parties, data.protected, "s", FEATURES)[0]
     codes, values = data.protected[0].codes, data.parties[1].values[:, 3]
     for category in range(3):
         for group in range(2):
@@ -62,32 +63,30 @@ def test_the_sketch_equals_a_cross_table_when_there_is_no_noise():
 
 def test_five_refreshes_end_at_the_noise_of_one_release_of_the_whole_budget():
     data, parties = german()
-    noise = GaussianNoise(Budget(), 1)
-    engine = PlainEngine(noise)
-    merged = release_sketches(engine, parties, data.protected, "0", FEATURES)
+    noise = GaussianNoise(SpendingPlan(), 1)
+    statistics = PlainStatistics(noise)
+    merged = release_sketches(statistics, parties, data.protected, "0", FEATURES)
     for i in range(1, 5):
-        merged = tuple(
-            a.merged(b)
-            for a, b in zip(merged, release_sketches(engine, parties, data.protected, str(i), FEATURES), strict=True)
-        )
-    once = GaussianNoise(Budget(releases=1), 1).deviation(Sensitivity.of_counts(np.sqrt(19)))
+        fresh = release_sketches(statistics, parties, data.protected, str(i), FEATURES)
+        merged = tuple(a.merged(b) for a, b in zip(merged, fresh, strict=True))
+    once = GaussianNoise(SpendingPlan(releases=1), 1).deviation(Sensitivity.of_counts(np.sqrt(19)))
     assert merged[0].deviation == pytest.approx(once, rel=0.02) and merged[0].releases == 5
 
 
 def test_noisy_scores_keep_the_order_of_the_noise_free_ones():
     data, parties = german()
-    truth = release_sketches(PlainEngine(NoNoise()), parties, data.protected, "s", FEATURES)[0].tables
+    truth = release_sketches(PlainStatistics(NoNoise()), parties, data.protected, "s", FEATURES)[0].tables
     names = sorted(truth)
     agreement = []
     for seed in range(20):
-        noise = GaussianNoise(Budget(releases=1), seed)
-        noisy = release_sketches(PlainEngine(noise), parties, data.protected, "s", FEATURES)[0].tables
+        noise = GaussianNoise(SpendingPlan(releases=1), seed)
+        noisy = release_sketches(PlainStatistics(noise), parties, data.protected, "s", FEATURES)[0].tables
         agreement.append(spearmanr([table_score(truth[k]) for k in names], [table_score(noisy[k]) for k in names])[0])
     assert np.mean(agreement) > 0.85
 
 
 def test_the_budget_is_what_the_accountant_says_and_is_not_exceeded():
-    budget = Budget()
+    budget = SpendingPlan()
     accountant = RdpAccountant()
     accountant.compose(GaussianDpEvent(budget.multiplier), budget.releases)
     assert accountant.get_epsilon(budget.delta) == pytest.approx(8.0, abs=0.01)
@@ -101,9 +100,9 @@ def test_the_budget_is_what_the_accountant_says_and_is_not_exceeded():
 
 @pytest.mark.parametrize("factor", [1.0, 2 / 3, 3 / 2])
 def test_the_noise_has_the_scale_that_is_charged(factor):
-    noise = GaussianNoise(Budget(), 7)
+    noise = GaussianNoise(SpendingPlan(), 7)
     drawn = noise.release({"a": np.zeros(4000)}, "x", Sensitivity.of_counts(3.0))["a"]
-    expected = factor * 3.0 * noise.budget.multiplier * np.sqrt(2)
+    expected = factor * 3.0 * noise.plan.multiplier * np.sqrt(2)
     far = abs(drawn.std() / expected - 1) > 4 / np.sqrt(2 * 4000)
     assert far == (factor != 1.0)
 
@@ -113,7 +112,7 @@ def test_the_noise_has_the_scale_that_is_charged(factor):
 )
 def test_a_bad_budget_is_refused(bad):
     with pytest.raises(ValueError, match="must"):
-        Budget(**bad)
+        SpendingPlan(**bad)
 
 
 def test_false_discoveries_stay_at_the_level_when_s_is_shuffled():
@@ -122,8 +121,8 @@ def test_false_discoveries_stay_at_the_level_when_s_is_shuffled():
     for seed in range(12):
         shuffled = np.random.default_rng(seed).permutation(data.protected[0].codes)
         fake = (Protected("s", "employer", ("0", "1"), shuffled),)
-        noise = GaussianNoise(Budget(releases=1), seed)
-        sketches = release_sketches(PlainEngine(noise), parties, fake, "s", FEATURES)
+        noise = GaussianNoise(SpendingPlan(releases=1), seed)
+        sketches = release_sketches(PlainStatistics(noise), parties, fake, "s", FEATURES)
         finding = roles_of(sketches, DiscoveryConfig(rule="fdr", fdr=0.1, simulations=100), seed)
         found.append(any(r != "N" for r in finding.roles.of.values()))
     assert np.mean(found) <= 0.1 + 2 * np.sqrt(0.1 * 0.9 / 12)
@@ -131,7 +130,7 @@ def test_false_discoveries_stay_at_the_level_when_s_is_shuffled():
 
 def test_fdr_finds_what_is_there():
     data, parties = german()
-    sketches = release_sketches(PlainEngine(NoNoise()), parties, data.protected, "s", FEATURES)
+    sketches = release_sketches(PlainStatistics(NoNoise()), parties, data.protected, "s", FEATURES)
     finding = roles_of(sketches, DiscoveryConfig(rule="fdr", fdr=0.05, simulations=200), 0)
     assert {"housing", "personal_status_sex", "employment_since"} <= set(finding.roles.named("P"))
     assert finding.roles.of["foreign_worker"] == "N"
@@ -192,14 +191,14 @@ def test_conditional_hsic_ranks_what_s_explains_beyond_the_other_columns():
     others = [p.take(np.arange(0, data.n, 3)) for p in parties]
     rows = parties[0].residual_features(0, others[0].units)
     assert all(np.allclose((block**2).sum(axis=1), 1.0) for block in rows.values()), "the stated sensitivity"
-    scores = residual_scores(PlainEngine(NoNoise()), parties, others, data.protected, 0)
+    scores = residual_scores(PlainStatistics(NoNoise()), parties, others, data.protected, 0)
     shuffled = (
         Protected("s", "employer", ("0", "1"), np.random.default_rng(0).permutation(data.protected[0].codes)),
     )
-    null = residual_scores(PlainEngine(NoNoise()), parties, others, shuffled, 0)
+    null = residual_scores(PlainStatistics(NoNoise()), parties, others, shuffled, 0)
     assert scores["employment_since"] > 5 * np.median(list(null.values()))
     finding = roles_of(
-        release_sketches(PlainEngine(NoNoise()), parties, data.protected, "s", FEATURES),
+        release_sketches(PlainStatistics(NoNoise()), parties, data.protected, "s", FEATURES),
         DiscoveryConfig(),
         0,
         residual=scores,

@@ -9,10 +9,11 @@ from secure_sccvfl.data.dataset import Dataset, Label, PartyTable, Protected, lo
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.party import make_parties, part_of
 from secure_sccvfl.data.splits import Split, make_split
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Roles, shipped_card
 from secure_sccvfl.model.encoders import fit_encoder
 from secure_sccvfl.model.generators import GeneratorConfig, make_generator
-from secure_sccvfl.privacy.noise import Budget, GaussianNoise, NoNoise
+from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.training import trainer
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import TrainConfig, train
@@ -20,12 +21,12 @@ from secure_sccvfl.training.trainer import TrainConfig, train
 GERMAN = load("german")
 
 
-def fit(data, seed=0, config=None, split=None, **more):
+def fit(data, seed=0, config=None, split=None, charges=None, **more):
+    """`charges`: a list that takes what the run pays for."""
     config = TrainConfig() if config is None else config
     split = make_split(data, "iid", seed) if split is None else split
-    budget = Budget(releases=config.charged)
-    engine = PlainEngine(GaussianNoise(budget, seed))
-    return train(engine, data, split, config, seed, **more), split
+    noise = GaussianNoise(SpendingPlan(releases=config.charged), seed, charges=[] if charges is None else charges)
+    return train(PlainEngine(), PlainStatistics(noise), data, split, config, seed, **more), split
 
 
 def scores(model, data, rows):
@@ -151,7 +152,7 @@ ROLES = Roles({"moves": "M", "idle": "M", "other": "N"})
 def test_a_run_acts_on_the_interventional_check():
     """A mediator that no edit moves is trained and reported as N, with the reason; the others keep their roles."""
     data, split = idle_mediator()
-    model = train(PlainEngine(NoNoise()), data, split, EXACT, 0, roles=ROLES)
+    model = train(PlainEngine(), PlainStatistics(NoNoise()), data, split, EXACT, 0, roles=ROLES)
     assert model.roles.of == {"moves": "M", "idle": "N", "other": "N"}
     assert model.finding.log[-1] == "idle: M -> N, does not respond to a change of s"
     assert [model.generators["s"][rank].edited for rank in (0, 1)] == [{"moves"}, frozenset()]
@@ -165,16 +166,17 @@ def test_a_run_with_a_generator_that_edits_what_must_stay_is_stopped(monkeypatch
 
     monkeypatch.setattr(trainer, "make_generator", careless)
     with pytest.raises(RuntimeError, match=r"must stay fixed: \['other'\]"):
-        train(PlainEngine(NoNoise()), data, split, EXACT, 0, roles=ROLES)
+        train(PlainEngine(), PlainStatistics(NoNoise()), data, split, EXACT, 0, roles=ROLES)
 
 
 def test_the_budget_is_spent_by_the_refreshes_and_by_nothing_else():
-    model, _ = fit(GERMAN)
-    charges = model.engine.noise.charges
+    charges, more = [], []
+    fit(GERMAN, charges=charges)
     assert [c.name for c in charges] == [f"sketch-{i}" for i in range(5)]
     assert charges[-1].epsilon_after == pytest.approx(8.0, abs=0.02)
     conditional = replace(TrainConfig(), discovery=replace(TrainConfig().discovery, conditional=True))
-    assert fit(GERMAN, config=conditional)[0].engine.noise.charges[0].name == "residuals"
+    fit(GERMAN, config=conditional, charges=more)
+    assert more[0].name == "residuals"
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
@@ -214,11 +216,12 @@ def test_both_consistency_losses_shrink_the_gap(consistency):
 
 def test_several_protected_attributes_share_one_release_and_are_all_made_consistent():
     data = synthetic("binary", attributes=2)
-    model, _ = fit(data)
+    charges = []
+    model, _ = fit(data, charges=charges)
     assert {s.attribute for s in model.sketches} == {"s0", "s1"}
     assert set(model.generators) == {"s0", "s1"}
-    assert len(model.engine.noise.charges) == 5
-    assert model.engine.noise.charges[0].sensitivity == pytest.approx(np.sqrt(2 * len(data.features) * 2))
+    assert len(charges) == 5
+    assert charges[0].sensitivity == pytest.approx(np.sqrt(2 * len(data.features) * 2))
 
 
 def test_several_groups():

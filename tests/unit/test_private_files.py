@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from protocols.records.private import private
-from protocols.steps.head import Weights
+from protocols.steps.head import Tall, Weights
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.model.encoders import PlainEncoder
 from secure_sccvfl.model.generators import GeneratorConfig
@@ -17,7 +17,15 @@ from secure_sccvfl.modes.dp import DpSeen
 from secure_sccvfl.run import model_files
 from secure_sccvfl.run.model_files import PartyModel, save_model
 from secure_sccvfl.run.score import PredictJob
-from secure_sccvfl.training.handles import Batch, Choice, Edits, Head, Penalty
+from secure_sccvfl.training.engine import Step
+from secure_sccvfl.training.handles import (
+    SharedBatch,
+    SharedChoice,
+    SharedDescent,
+    SharedEdits,
+    SharedHead,
+    SharedPenalty,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -78,12 +86,14 @@ def test_handles_with_shares_show_nothing_when_printed():
     share = np.full((1, 1), 123456789, np.int64)
     weights = Weights(share, share[0], share, share[0])
     own = np.full((1, 1), 0.987654321)
+    rows = Tall((), 1)
     handles = [
         weights,
-        Head(weights, own[0], "binary"),
-        Batch(own, own[0], share),
-        Edits((share,), share),
-        Penalty((share,), share, (own[0],)),
-        Choice(share[0], Head(weights, own[0], "binary")),
+        SharedHead(weights, own[0], "binary", 1, share, share),
+        SharedBatch(own, own[0], share),
+        SharedEdits((share,), share),
+        SharedPenalty((share,), share, (own[0],)),
+        SharedChoice(share[0], SharedHead(weights, own[0], "binary")),
+        SharedDescent(1, SharedBatch(own, own[0], share), Step(0.1, 0.5), own[0], rows, rows, None, share[0]),
     ]
     assert not any(figure in repr(handle) for handle in handles for figure in ("123456789", "0.987"))

@@ -1,0 +1,96 @@
+"""The Statistics seam in plaintext: the reference for the secret side, with noise of the same scale and price."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from accounting.events import Sensitivity
+from secure_sccvfl.data.party import Held
+from secure_sccvfl.discovery.discovery import Sketch
+from secure_sccvfl.discovery.hsic import Grid, dependence
+from secure_sccvfl.discovery.inputs import check_columns, check_groups, indicators, row_bound
+from secure_sccvfl.privacy.noise import Noise
+
+
+class PlainStatistics:
+    """All parties in one process. Holds no data; noise and price come from the object it is given."""
+
+    def __init__(self, noise: Noise) -> None:
+        self.noise = noise
+
+    def group_sums(
+        self,
+        columns: Mapping[str, np.ndarray],
+        groups: Sequence[Held],
+        counts: Sequence[int],
+        name: str,
+        sensitivity: float,
+        widths: Mapping[str, int] | None = None,
+    ) -> tuple[dict[str, np.ndarray], ...]:
+        chosen = self._indicators(groups, counts)
+        check_columns(columns, len(chosen), row_bound(sensitivity, len(columns), len(counts)))
+        sums = {k: v.T @ chosen for k, v in columns.items()}
+        noisy = self.noise.release(sums, name, Sensitivity.of_counts(sensitivity))
+        cuts = pairwise(np.cumsum([0, *counts]))
+        return tuple({k: v[:, low:high] for k, v in noisy.items()} for low, high in cuts)
+
+    def residual_dependence(
+        self, columns: Mapping[str, np.ndarray], groups: Sequence[Held], counts: Sequence[int], name: str
+    ) -> tuple[dict[str, float], ...]:
+        chosen = self._indicators(groups, counts)
+        check_columns(columns, len(chosen), 1.0, whole=False)
+        grid = Grid(len(chosen))
+        cuts = list(pairwise(np.cumsum([0, *counts])))
+        exact = {
+            k: np.array([dependence(grid.features(v), chosen[:, low:high], grid) for low, high in cuts])
+            for k, v in columns.items()
+        }
+        width = max(v.shape[1] for v in columns.values())
+        sensitivity = Sensitivity.of_any(grid.joint_sensitivity(width, counts, len(columns)), grid.unit**2)
+        noisy = self.noise.release(exact, name, sensitivity)
+        return tuple({k: float(v[j]) for k, v in noisy.items()} for j in range(len(counts)))
+
+    def _indicators(self, groups: Sequence[Held], counts: Sequence[int]) -> np.ndarray:
+        """One-hot of all protected attributes, after the checks that come before any charge."""
+        rows = len(groups[0]) if groups and groups[0] is not None else 0
+        codes = [check_groups(values, count, rows) for values, count in zip(groups, counts, strict=True)]
+        self.noise.check(rows)
+        return indicators(codes, counts, slice(0, rows)).astype(float)
+
+    def deviation(self, sensitivity: float) -> float:
+        return self.noise.deviation(Sensitivity.of_counts(sensitivity))
+
+    def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
+        return dict(values)
+
+
+@dataclass(frozen=True)
+class ReleasedTables:
+    """Gives back what another run released, whatever it is asked: to compare engines on the same releases."""
+
+    tables: Mapping[str, np.ndarray]
+    scale: float
+
+    @classmethod
+    def of(cls, parts: Sequence[Sequence[Sketch]]) -> ReleasedTables:
+        """From the averaged sketches of every party; the scale is that of a single release."""
+        tables: dict[str, np.ndarray] = {}
+        for sketches in parts:
+            for name in sketches[0].tables:
+                tables[name] = np.hstack([sketch.tables[name] for sketch in sketches])
+        first = parts[0][0]
+        return cls(tables, first.deviation * math.sqrt(first.releases))
+
+    def check(self, rows: int) -> None:
+        """Nothing is charged."""
+
+    def deviation(self, sensitivity: Sensitivity) -> float:
+        return self.scale
+
+    def release(self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity) -> dict[str, np.ndarray]:
+        return {key: self.tables[key] for key in sums}

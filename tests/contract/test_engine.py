@@ -1,0 +1,233 @@
+"""The Engine contract: what the plaintext and the secret engine both promise, each within its own tolerance."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Step
+from tests.contract.engines import GROUPS, SIDES, TEMPERATURES, Problem
+
+WIDTHS = (3, 2, 4)
+WEIGHTED = Step(rate=0.1, momentum=0.5, lam=0.7, guard=0.3)
+
+
+@pytest.fixture(params=sorted(SIDES))
+def side(request):
+    return SIDES[request.param]
+
+
+def whole(blocks):
+    return np.concatenate([blocks[rank] for rank in sorted(blocks)], axis=-1)
+
+
+def selected(problem):
+    """The displacement of every record in the direction of its own group, for each draw."""
+    rows = np.arange(problem.rows)
+    return [np.stack([whole(blocks) for blocks in draw])[problem.s, rows] for draw in problem.deltas]
+
+
+def objective(problem, step, weight, bias):
+    """The stated objective of a step, for autograd."""
+    logits, label = torch.tensor(whole(problem.x)) @ weight + bias, torch.tensor(problem.y)
+    if problem.task == "binary":
+        loss = F.binary_cross_entropy_with_logits(logits[:, 0], label.double())
+    elif problem.task == "multiclass":
+        loss = F.cross_entropy(logits, label)
+    else:
+        loss = 0.5 * ((logits[:, 0] - label) ** 2).mean()
+    shifts = [torch.tensor(draw) @ weight for draw in selected(problem)]
+    if step.kind == "squared":
+        gap = sum(0.5 * (v**2).sum(dim=1).mean() for v in shifts) / len(shifts)
+    else:
+        sizes = [SIGN_WIDTH * torch.log(torch.cosh(v / SIGN_WIDTH)) for v in shifts]
+        gap = sum(v.sum(dim=1).mean() for v in sizes) / len(sizes)
+    guard, ridge = (torch.tensor(whole(blocks)) for blocks in (problem.guard, problem.ridge))
+    guarded = 0.5 * ((guard @ weight) ** 2).sum()
+    return loss + step.lam * gap + step.guard * guarded + 0.5 * (ridge[:, None] * weight**2).sum()
+
+
+@pytest.mark.parametrize(("task", "outputs"), [("binary", 1), ("multiclass", 3), ("regression", 1)])
+@pytest.mark.parametrize("kind", ["squared", "l1"])
+def test_steps_follow_the_gradient_of_the_stated_objective(side, task, outputs, kind):
+    problem, step = Problem(WIDTHS, task, outputs), Step(0.1, 0.5, 0.2, kind, 0.1)
+
+    def script(engine, own):
+        batch, penalty = own.inputs(engine)
+        return engine.logits(own.trained(engine, batch, penalty, step, 4), own.x)
+
+    weight = torch.zeros(sum(WIDTHS), outputs, dtype=torch.float64)
+    bias = torch.zeros(outputs, dtype=torch.float64)
+    velocity, bias_velocity = torch.zeros_like(weight), torch.zeros_like(bias)
+    curvature = torch.tensor(whole(problem.curvature))[:, None]
+    for _ in range(4):
+        w, b = weight.clone().requires_grad_(), bias.clone().requires_grad_()
+        slope, bias_slope = torch.autograd.grad(objective(problem, step, w, b), (w, b))
+        velocity = step.momentum * velocity - step.rate * slope / curvature
+        bias_velocity = step.momentum * bias_velocity - step.rate / CURVATURE[task] * bias_slope
+        weight, bias = weight + velocity, bias + bias_velocity
+    expected = (torch.tensor(whole(problem.x)) @ weight + bias).numpy()
+    assert expected.std() > 20 * side.tolerance, "there is something to compare"
+    for found in side.run(problem, script):
+        assert np.abs(found - expected).max() < side.tolerance
+
+
+def test_a_descent_may_be_taken_in_parts(side):
+    problem = Problem(WIDTHS)
+
+    def script(engine, own):
+        batch, penalty = own.inputs(engine)
+        descent = engine.prepare(batch, penalty, WEIGHTED, own.curvature)
+        start = engine.head(batch, 1, "binary")
+        parts = engine.steps(engine.steps(start, descent, 2), descent, 4)
+        once = engine.steps(start, descent, 6)
+        return [engine.logits(head, own.x) for head in (start, parts, once)]
+
+    for start, parts, once in side.run(problem, script):
+        assert np.abs(once).max() > 0.1
+        assert np.abs(parts - once).max() < side.tolerance
+        assert np.abs(start).max() < side.tolerance, "steps return a new head and leave the given one"
+
+
+def test_a_head_goes_on_in_another_descent(side):
+    """Heads are of the columns as they are, whatever curvature a descent scales by."""
+    problem = Problem(WIDTHS)
+
+    def script(engine, own):
+        batch, penalty = own.inputs(engine)
+        head = own.trained(engine, batch, None, Step(0.1, 0.5), 4)
+        before = engine.logits(head, own.x)
+        wide = {rank: 3 * block for rank, block in own.curvature.items()}
+        return before, engine.logits(engine.steps(head, engine.prepare(batch, penalty, WEIGHTED, wide), 0), own.x)
+
+    for before, after in side.run(problem, script):
+        assert np.abs(before).max() > 0.1
+        assert np.abs(after - before).max() < side.tolerance
+
+
+def test_a_descent_ends_where_the_next_one_is_prepared(side):
+    def script(engine, own):
+        batch, penalty = own.inputs(engine)
+        ended = engine.prepare(batch, None, WEIGHTED, own.curvature)
+        engine.prepare(batch, penalty, WEIGHTED, own.curvature)
+        engine.steps(engine.head(batch, 1, "binary"), ended, 1)
+
+    with pytest.raises(ExceptionGroup) as refused:
+        side.run(Problem(WIDTHS), script)
+    assert any("this descent has ended" in str(error) for error in refused.value.exceptions)
+
+
+def test_the_direction_is_selected_by_s_alone(side):
+    problem, other = Problem(WIDTHS), Problem(WIDTHS)
+    other.deltas = [
+        [{k: np.where((problem.s == g)[:, None], v, 9.0) for k, v in draw[g].items()} for g in range(GROUPS)]
+        for draw in problem.deltas
+    ]
+
+    def script(engine, own):
+        batch, penalty = own.inputs(engine)
+        return engine.measure(own.trained(engine, batch, None, Step(0.1, 0.0), 3), batch, penalty)
+
+    for a, b in zip(side.run(problem, script), side.run(other, script), strict=True):
+        assert a.gap_rms > 0.05
+        assert a.gap_rms == pytest.approx(b.gap_rms, abs=side.tolerance)
+
+
+def test_measures_are_what_they_are_called(side):
+    problem = Problem(WIDTHS)
+
+    def script(engine, own):
+        batch, penalty = own.inputs(engine)
+        head = own.trained(engine, batch, None, Step(0.5, 0.0), 2)
+        return engine.measure(head, batch, penalty), engine.measure(head, batch, None), engine.logits(head, own.x)
+
+    for seen, without, logits in side.run(problem, script):
+        units = np.hstack([whole(problem.x), np.ones((problem.rows, 1))])
+        weight = np.linalg.lstsq(units, logits, rcond=None)[0][:-1]
+        shifts = np.concatenate([draw @ weight for draw in selected(problem)])
+        loss = np.logaddexp(0, -(2 * problem.y - 1) * logits[:, 0]).mean()
+        assert seen.loss == pytest.approx(loss, abs=side.tolerance)
+        assert seen.spread == pytest.approx(logits.std(), abs=side.tolerance)
+        assert seen.gap_rms == pytest.approx(np.sqrt((shifts**2).mean()), abs=side.tolerance)
+        assert without.gap_rms == 0.0, "no edits, no gap"
+
+
+@pytest.mark.parametrize(("target", "place"), [(1.0, 0), (1e-4, 2)], ids=["the first", "the last if none"])
+def test_the_choice_is_the_first_head_that_meets_the_rule(side, target, place):
+    problem = Problem(WIDTHS)
+    problem.deltas = [[{k: 0.1 * v for k, v in b.items()} for b in draw] for draw in problem.deltas]
+
+    def script(engine, own):
+        batch, penalty = own.inputs(engine)
+        descent, head = engine.prepare(batch, penalty, WEIGHTED, own.curvature), engine.head(batch, 1, "binary")
+        choice, seen = None, []
+        for _ in range(3):
+            head = engine.steps(head, descent, 2)
+            choice = engine.choose(choice, head, batch, penalty, target)
+            seen.append(engine.logits(head, own.x))
+        return seen, engine.logits(engine.chosen(choice), own.x)
+
+    for seen, chosen in side.run(problem, script):
+        assert np.abs(seen[0] - seen[2]).max() > 20 * side.tolerance, "the heads differ"
+        assert np.abs(chosen - seen[place]).max() < side.tolerance
+
+
+def test_the_best_temperature_has_the_lowest_loss(side):
+    problem = Problem(WIDTHS)
+
+    def script(engine, own):
+        batch, _ = own.inputs(engine)
+        head = own.trained(engine, batch, None, Step(0.5, 0.9), 12)
+        tempered = engine.with_best_temperature(head, batch, TEMPERATURES)
+        found = engine.best_temperature(head, batch, TEMPERATURES)
+        return found, engine.logits(head, own.x)[:, 0], engine.logits(tempered, own.x)[:, 0]
+
+    for found, logits, tempered in side.run(problem, script):
+        losses = [np.logaddexp(0, -(2 * problem.y - 1) * logits / t).mean() for t in TEMPERATURES]
+        best = int(np.argmin(losses))
+        assert 0 < best < len(TEMPERATURES) - 1, "neither end of the grid"
+        assert found == best
+        assert np.abs(tempered - logits / TEMPERATURES[best]).max() < side.tolerance
+
+
+def test_the_order_of_rows_changes_nothing_but_order(side):
+    problem, other = Problem(WIDTHS), Problem(WIDTHS)
+    order = np.random.default_rng(1).permutation(problem.rows)
+    other.x = {k: v[order] for k, v in problem.x.items()}
+    other.deltas = [[{k: v[order] for k, v in b.items()} for b in draw] for draw in problem.deltas]
+    other.y, other.s = problem.y[order], problem.s[order]
+
+    def script(engine, own):
+        batch, penalty = own.inputs(engine)
+        return engine.logits(own.trained(engine, batch, penalty, WEIGHTED, 5), own.x)
+
+    for a, b in zip(side.run(problem, script), side.run(other, script), strict=True):
+        assert np.abs(a[order] - b).max() < side.tolerance
+
+
+def test_numbers_of_all_parties_are_published_and_summed(side):
+    def script(engine, own):
+        told = engine.publish("numbers of parties", {str(rank): rank + 0.5 for rank in own.x})
+        return told, engine.total("sums over parties", [sum(own.x), sum(2.0 + rank / 4 for rank in own.x)])
+
+    for told, sums in side.run(Problem(WIDTHS), script):
+        assert told == {"0": 0.5, "1": 1.5, "2": 2.5}
+        assert sums == pytest.approx((3.0, 6.75), abs=1e-4)
+
+
+@pytest.mark.parametrize("missing", ["the label", "s", "every draw"])
+def test_what_is_needed_is_asked_for(side, missing):
+    problem = Problem(WIDTHS)
+    problem.y = None if missing == "the label" else problem.y
+    problem.s = None if missing == "s" else problem.s
+    problem.deltas = [] if missing == "every draw" else problem.deltas
+    with pytest.raises(ExceptionGroup) as refused:
+        side.run(problem, lambda engine, own: own.inputs(engine) and None)
+    errors = [error for error in refused.value.exceptions if isinstance(error, ValueError)]
+    assert any(("no draw" if missing == "every draw" else "needs") in str(error) for error in errors)
+
+
+@pytest.mark.parametrize("bad", [{"rate": 0}, {"momentum": 1.0}, {"lam": -1}, {"kind": "x"}, {"guard": -1}])
+def test_a_bad_step_is_refused(bad):
+    with pytest.raises(ValueError, match=r"need|must|unknown"):
+        Step(**{"rate": 0.1, "momentum": 0.5, **bad})

@@ -1,0 +1,136 @@
+"""The Statistics contract: what both sides promise, without noise where sums are compared."""
+
+import numpy as np
+import pytest
+
+from accounting.budget import BudgetError
+from secure_sccvfl.data.features import DataError
+from secure_sccvfl.data.layout import one_hot
+from secure_sccvfl.discovery.hsic import Grid, dependence
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
+from tests.discovery import Consortium
+from tests.harness import in_threads
+
+
+class View:
+    """What one process holds of a consortium: columns of its parties, and s where it is the holder."""
+
+    def __init__(self, group, ranks):
+        self.bins = {k: v for rank in ranks for k, v in group.own(rank).items()}
+        self.kernel = {k: v for rank in ranks for k, v in group.own(rank, "kernel").items()}
+        held = [group.held(rank) for rank in ranks]
+        self.groups = [next((v for v in values if v is not None), None) for values in zip(*held, strict=True)]
+        self.counts, self.sensitivity = group.counts, group.sensitivity
+
+    def sums(self, statistics, number=0):
+        return statistics.group_sums(self.bins, self.groups, self.counts, f"sketch-{number}", self.sensitivity)
+
+
+def in_plaintext(group, script, noised=False):
+    noise = GaussianNoise(SpendingPlan(releases=1), 0) if noised else NoNoise()
+    return in_threads([lambda: script(PlainStatistics(noise), View(group, list(group.columns)))])
+
+
+def in_secret(group, script, noised=False):
+    """With noise: a cap that one release fits and a second one does not."""
+
+    def job(session, statistics, budget):
+        return script(statistics, View(group, [session.rank]))
+
+    return group.run(job, SecureStatistics, cap=1.7) if noised else group.run(job)
+
+
+@pytest.fixture(params=["plain", "secure"])
+def run(request):
+    return {"plain": in_plaintext, "secure": in_secret}[request.param]
+
+
+def together(found):
+    """What the processes found, by attribute: each feature at its owner alone."""
+    merged = []
+    for parts in zip(*found, strict=True):
+        names = [name for part in parts for name in part]
+        assert len(names) == len(set(names)), "a feature's result goes to one process"
+        merged.append({name: value for part in parts for name, value in part.items()})
+    return merged
+
+
+def test_group_sums_are_those_of_every_attribute_at_the_owner_of_the_feature(run):
+    group = Consortium()
+    found = together(run(group, lambda statistics, own: own.sums(statistics)))
+    for attribute, tables in enumerate(found):
+        assert set(tables) == set(group.bins)
+        for name, table in tables.items():
+            assert np.array_equal(table, group.table(name, attribute))
+
+
+def test_the_dependence_of_residuals_is_that_of_the_public_grid(run):
+    group = Consortium()
+
+    def script(statistics, own):
+        return statistics.residual_dependence(own.kernel, own.groups, own.counts, "residuals")
+
+    grid = Grid(group.rows)
+    chosen = [one_hot(codes, count) for codes, count in zip(group.codes, group.counts, strict=True)]
+    for attribute, scores in enumerate(together(run(group, script))):
+        assert set(scores) == set(group.kernel)
+        for name, score in scores.items():
+            exact = dependence(grid.features(group.kernel[name]), chosen[attribute], grid)
+            assert score == pytest.approx(exact, abs=1e-6)
+
+
+def test_scores_of_all_parties_are_published(run):
+    group = Consortium()
+    scores = {name: float(place) for place, name in enumerate(group.bins)}
+
+    def script(statistics, own):
+        return statistics.publish("scores", {name: scores[name] for name in own.bins})
+
+    assert all(told == scores for told in run(group, script))
+
+
+def test_the_deviation_grows_with_the_sensitivity_and_all_know_it(run):
+    def script(statistics, own):
+        return [statistics.deviation(factor * own.sensitivity) for factor in (10.0, 20.0)]
+
+    found = run(Consortium(), script, noised=True)
+    for once, twice in found:
+        assert once > 0 and twice == pytest.approx(2 * once)
+    assert found == found[:1] * len(found)
+
+
+@pytest.mark.parametrize("bad", ["a gap", "half a record", "less than nothing", "a long row", "an unknown group"])
+def test_bad_input_is_refused_before_anything_is_charged(run, bad):
+    """One release fits the cap: it does so after the refusal too."""
+    group = Consortium()
+
+    def script(statistics, own):
+        if "a" in own.bins:
+            cell = {"a gap": np.nan, "half a record": 0.5, "less than nothing": -1.0, "a long row": 2.0}.get(bad)
+            sound = own.bins["a"].copy()
+            if cell is not None:
+                own.bins["a"] = sound.copy()
+                own.bins["a"][0, 0] = cell
+        codes = own.groups[0]
+        if bad == "an unknown group" and codes is not None:
+            own.groups[0] = codes + 1
+        with pytest.raises(DataError):
+            own.sums(statistics)
+        if "a" in own.bins:
+            own.bins["a"] = sound
+        own.groups[0] = codes
+        return own.sums(statistics)
+
+    assert len(together(run(group, script, noised=True))) == len(group.counts)
+
+
+def test_a_release_beyond_the_cap_is_refused_at_every_process(run):
+    def script(statistics, own):
+        own.sums(statistics)
+        with pytest.raises(BudgetError):
+            own.sums(statistics, 1)
+        return True
+
+    assert all(run(Consortium(), script, noised=True))
