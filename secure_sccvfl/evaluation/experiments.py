@@ -24,7 +24,7 @@ from secure_sccvfl.attacks.attributes import attribute_inference
 from secure_sccvfl.attacks.labels import example_gradients, from_batch_gradient, from_example_gradients
 from secure_sccvfl.attacks.perturbation import RADII, subspace_pgd
 from secure_sccvfl.attacks.view import Rate, View, WhiteBox
-from secure_sccvfl.data.census import load_any
+from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.checks import examine
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.randomness import torch_seed
@@ -209,7 +209,7 @@ def _run(job: Job) -> dict[str, Any]:
     started = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        data = load_any(job.dataset)
+        data = load(job.dataset)
         report = examine(data)
     clock = time.perf_counter()
     ready = prepare(data, make_split(data, job.split, job.seed), job.seed)

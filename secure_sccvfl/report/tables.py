@@ -54,7 +54,7 @@ PAPER_COLUMNS: Mapping[str, Sequence[str]] = {
 @lru_cache(maxsize=1)
 def paper_figures() -> tuple[Row, ...]:
     """The paper's reported means, as data."""
-    text = (resources.files("secure_sccvfl") / "data_files" / "paper_figures.json").read_text("utf-8")
+    text = (resources.files(__package__) / "paper_figures.json").read_text("utf-8")
     return tuple(json.loads(text))
 
 

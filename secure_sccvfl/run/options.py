@@ -12,12 +12,12 @@ from accounting.calibration import check_target
 from protocols.config import ConfigError, misfit
 from protocols.operations.noise import NoiseKind
 from protocols.steps.sampling import nearest_sampling
+from secure_sccvfl.data.catalogue import forget, is_benchmark
 from secure_sccvfl.data.party_data import (
     PartyData,
     Scheme,
     benchmark_part,
     benchmark_scheme,
-    is_benchmark,
     own_part,
     own_scheme,
     pooled,
@@ -165,7 +165,9 @@ class RunOptions:
     def load(self, rank: int, parties: int) -> PartyData:
         """What this process holds of the data set."""
         if self.pooled:
-            return benchmark_part(pooled(self.dataset, parties), rank, self.split, self.seed)
+            part = benchmark_part(pooled(self.dataset, parties), rank, self.split, self.seed)
+            forget()  # a party goes on with its own columns alone
+            return part
         self.scheme(parties)
         return own_part(Path(self.dataset), rank, self.seed)
 

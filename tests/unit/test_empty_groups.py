@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from secure_sccvfl.data.dataset import DataWarning, load
+from secure_sccvfl.data.catalogue import load
+from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import own_part

@@ -8,7 +8,7 @@ from secure_sccvfl.attacks.attributes import attribute_inference, strongest
 from secure_sccvfl.attacks.labels import example_gradients, from_batch_gradient, from_example_gradients
 from secure_sccvfl.attacks.perturbation import RADII, perturb, subspace_pgd, two_class
 from secure_sccvfl.attacks.view import Rate, View, WhiteBox
-from secure_sccvfl.data.dataset import load
+from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.prepared import prepare

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_sccvfl.data.dataset import load
+from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import make_parties

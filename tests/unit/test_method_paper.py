@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from secure_sccvfl.data.dataset import load
+from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.judges import Verdict, judge
 from secure_sccvfl.evaluation.methods import METHODS
