@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from accounting.plain_text import plain
 from launch.console import OK, Parser, check_transcript, guarded, say, screen
 from secure_sccvfl.data.catalogue import dataset_help
+from secure_sccvfl.model.generators import GENERATORS
 
 if TYPE_CHECKING:
     from protocols.config import SessionConfig
@@ -68,7 +69,7 @@ def make_parser() -> argparse.ArgumentParser:
     method.add_argument("--rule", choices=("fractions", "fdr"), help="how scores become roles (default fractions)")
     method.add_argument("--conditional", action="store_true", help="score residuals too: one more release")
     method.add_argument("--encoder", choices=("plain", "random", "autoencoder"), help="default plain")
-    method.add_argument("--generator", choices=("quantile", "moments", "cvae"), help="default quantile")
+    method.add_argument("--generator", choices=GENERATORS.names, help="default quantile")
     method.add_argument("--consistency", choices=("squared", "l1"), help="default squared")
     method.add_argument("--lambdas", type=float, nargs="+", help="grid of the consistency weight, rising")
     method.add_argument("--warmup", type=int, help="steps before consistency (default 60)")

@@ -40,7 +40,8 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.randomness import stream, torch_seed
 from secure_sccvfl.discovery.roles import Roles
-from secure_sccvfl.model.generators import Generator, public_targets
+from secure_sccvfl.model.edits import public_targets
+from secure_sccvfl.model.generators import Generator
 from secure_sccvfl.model.mlp import LocalTraining, MlpEncoder, make_mlp
 from secure_sccvfl.modes.split_state import Seen, SplitState
 from secure_sccvfl.run.release_plan import range_check

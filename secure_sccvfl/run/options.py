@@ -26,7 +26,7 @@ from secure_sccvfl.data.splits import SplitKind
 from secure_sccvfl.discovery.discovery import DiscoveryConfig, Rule
 from secure_sccvfl.discovery.roles import PolicyCard, read_card, shipped_card
 from secure_sccvfl.model.encoders import EncoderKind
-from secure_sccvfl.model.generators import GeneratorConfig, GeneratorKind, Source
+from secure_sccvfl.model.generators import GeneratorConfig, Source
 from secure_sccvfl.privacy.noise import Budget
 from secure_sccvfl.training.engine import ConsistencyKind
 from secure_sccvfl.training.trainer import EvaluationKind, TrainConfig
@@ -62,7 +62,7 @@ class RunOptions:
     rule: Rule = "fractions"
     conditional: bool = False
     encoder: EncoderKind = "plain"
-    generator: GeneratorKind = "quantile"
+    generator: str = GeneratorConfig.kind
     source: Source = "tables"
     consistency: ConsistencyKind = "squared"
     lambdas: tuple[float, ...] = TrainConfig().lambdas

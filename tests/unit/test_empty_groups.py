@@ -27,7 +27,8 @@ from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.evaluation.judges import JUDGES, JudgeError, judge
 from secure_sccvfl.model.cvae import Cvae, CvaeConfig
 from secure_sccvfl.model.cvae_generator import pseudo_groups
-from secure_sccvfl.model.generators import GeneratorConfig, make_generator, shift_direction
+from secure_sccvfl.model.generators import GeneratorConfig, make_generator
+from secure_sccvfl.model.table_generator import shift_direction
 from secure_sccvfl.privacy.noise import Budget, GaussianNoise
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import TrainConfig, train
