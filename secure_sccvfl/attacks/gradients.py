@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from secure_sccvfl.attacks.labels import rate_of_residuals
 from secure_sccvfl.attacks.view import Rate
 from secure_sccvfl.modes.dp import DpSeen
+from secure_sccvfl.modes.gradient_modes import DP_FIELDS, SPLIT_FIELDS
 from secure_sccvfl.modes.split import Seen
 
 
@@ -35,3 +37,18 @@ def labels_from_dp(seen: Sequence[DpSeen], label: np.ndarray) -> Rate:
         solved = np.linalg.lstsq(factors, totals, rcond=1e-6)[0]
         found.append(rate_of_residuals("labels-dp", solved, label))
     return max(found, key=lambda rate: rate.rate)
+
+
+def labels_from_kept(folder: Path, label: np.ndarray) -> Rate | None:
+    """How many training labels a party reads off the gradients that it kept; None where it was shown none."""
+    path = folder / "gradients.npz"
+    if not path.exists():
+        return None
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    split = "gradient 0" in arrays
+    names = SPLIT_FIELDS if split else DP_FIELDS
+    steps = [[arrays[f"{name} {number}"] for name in names] for number in range(len(arrays) // len(names))]
+    if split:
+        return labels_from_split([Seen(*step) for step in steps], label)
+    return labels_from_dp([DpSeen(*step) for step in steps], label)

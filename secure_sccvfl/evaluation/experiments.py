@@ -20,10 +20,8 @@ import torch
 from scipy import stats
 from threadpoolctl import threadpool_limits
 
-from secure_sccvfl.attacks.attributes import attribute_inference
-from secure_sccvfl.attacks.labels import example_gradients, from_batch_gradient, from_example_gradients
-from secure_sccvfl.attacks.perturbation import RADII, subspace_pgd
-from secure_sccvfl.attacks.view import Rate, View, WhiteBox
+from secure_sccvfl.attacks.catalogue import ATTACKS
+from secure_sccvfl.attacks.view import RADII, View, WhiteBox
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.checks import examine
 from secure_sccvfl.data.dataset import DataWarning
@@ -33,7 +31,7 @@ from secure_sccvfl.evaluation.baselines import of_config
 from secure_sccvfl.evaluation.judges import JUDGES, Verdict, judge
 from secure_sccvfl.evaluation.methods import ABLATIONS, METHODS
 from secure_sccvfl.evaluation.metrics import Scored, edit_quality, evaluate, group_table, stability
-from secure_sccvfl.evaluation.networks import TrainedNetwork
+from secure_sccvfl.evaluation.networks import TrainedNetwork, returned_gradients
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, cycle_error, own_rows, prepare
 from secure_sccvfl.privacy.noise import Budget
 from secure_sccvfl.training.trainer import TrainConfig
@@ -105,44 +103,42 @@ def methods_of(experiment: Experiment) -> Mapping[str, Method]:
     return METHODS
 
 
-def attack_scores(ready: Prepared, fitted: Fitted, experiment: Experiment) -> list[Scored]:
-    """PGD and AIA on the held-out part; all radii and the fused view in `attacks` only."""
+def views_of(ready: Prepared, fitted: Fitted, brief: bool) -> dict[str, dict[str, Any]]:
+    """What adversaries may hold of a method: by what attacks take, then by name. `brief`: logits and one radius."""
     split, codes, units = ready.split, ready.data.protected[0].codes, ready.units
-    seed = torch_seed(ready.seed, "attack")
-    scored = []
-    target = WhiteBox("white box", fitted.white_box, units[split.test], ready.columns(ready.roles.named("M")))
-    if ready.data.task != "regression":
-        for radius in RADII if experiment == "attacks" else RADII[-1:]:
-            rate = subspace_pgd(target, radius).rate
-            scored.append(Scored(None, f"pgd_sr_{radius:.2f}", rate))
-            if radius == RADII[-1]:
-                scored.append(Scored(None, "pgd_sr", rate))
-    views = {"aia_logits": fitted.predict}
-    if experiment == "attacks" and fitted.fused is not None:
-        views["aia_z"] = fitted.fused
-    for name, show in views.items():
+    shown = {"logits": fitted.predict}
+    if not brief and fitted.fused is not None:
+        shown["z"] = fitted.fused
+    views: dict[str, dict[str, Any]] = {"view": {}}
+    for name, show in shown.items():
         seen, other = show(units[split.train]), show(units[split.test])
-        view = View(name, (seen, codes[split.train]), (other, codes[split.test]))
-        scored += [Scored(None, f"{name}_{r.attack}", r.rate) for r in attribute_inference(view, seed)]
-    scored.append(Scored(None, "aia_chance", 1 / len(np.unique(codes[split.test]))))
-    if experiment == "attacks" and ready.data.task == "binary" and isinstance(fitted.predict, TrainedNetwork):
-        rates = label_rates(ready, fitted.predict)
-        scored += [Scored(None, r.attack.replace("-", "_"), r.rate) for r in rates]
-        scored.append(Scored(None, "labels_chance", rates[0].chance))
-    return scored
+        views["view"][name] = View(name, (seen, codes[split.train]), (other, codes[split.test]))
+    if ready.data.task != "regression":
+        columns, radii = ready.columns(ready.roles.named("M")), RADII[-1:] if brief else RADII
+        views["white box"] = {"model": WhiteBox("white box", fitted.white_box, units[split.test], columns, radii)}
+    if not brief and ready.data.task == "binary" and isinstance(fitted.predict, TrainedNetwork):
+        rows, largest = split.train[:LABEL_ROWS], int(np.argmax(ready.widths))
+        label = ready.data.label.values[rows]
+        found = returned_gradients(fitted.predict, units[rows], label, largest, noise=1.0, seed=ready.seed)
+        views["gradients"] = {"largest party": found}
+    return views
 
 
-def label_rates(ready: Prepared, net: TrainedNetwork) -> list[Rate]:
-    """What each kind of returned gradient tells the largest party about the labels."""
-    rows = ready.split.train[:LABEL_ROWS]
-    units, label = ready.units[rows], ready.data.label.values[rows]
-    party = int(np.argmax(ready.widths))
-    exact = from_example_gradients(example_gradients(net, units, label, party), label)
-    return [
-        exact,
-        from_batch_gradient(net, units, label, party),
-        from_batch_gradient(net, units, label, party, noise=1.0, seed=ready.seed),
-    ]
+def attack_scores(ready: Prepared, fitted: Fitted, experiment: Experiment) -> list[Scored]:
+    """Every attack on every view that it takes; more views in `attacks` than in `main`."""
+    seed = torch_seed(ready.seed, "attack")
+    views = views_of(ready, fitted, brief=experiment != "attacks")
+    scored: dict[str, float] = {}
+    for _, attack in ATTACKS.items():
+        for name, view in views.get(attack.takes, {}).items():
+            rates = attack.run(view, seed)
+            for rate in rates:
+                scored[attack.metric.format(view=name, way=rate.attack.replace("-", "_"))] = rate.rate
+            if attack.takes == "white box":
+                scored[attack.main] = rates[-1].rate
+            if rates[0].chance > 0:
+                scored[f"{attack.stem}_chance"] = rates[0].chance
+    return [Scored(None, metric, value) for metric, value in scored.items()]
 
 
 def run_job(job: Job) -> dict[str, Any]:
@@ -251,7 +247,7 @@ def interval(values: np.ndarray, bounded: bool) -> tuple[float, float, float]:
     return mean, max(mean - half, 0.0), min(high, 1.0) if bounded else high
 
 
-RATES = ("acc", "fr", "positive_rate", "dp_gap", "eo_gap", "pgd", "aia", "labels")
+RATES = ("acc", "fr", "positive_rate", "dp_gap", "eo_gap", *(attack.stem for _, attack in ATTACKS.items()))
 
 
 def short_name(dataset: str) -> str:
@@ -288,8 +284,9 @@ def summarise(finished: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             }
         )
     best: dict[tuple[str, str, str, str], dict[str, Any]] = {}
+    strongest = [name for _, attack in ATTACKS.items() if attack.takes == "view" for name in attack.columns]
     for row in rows:
-        for view in ("aia_logits", "aia_z"):
+        for view in strongest:
             if row["metric"].startswith(view + "_"):
                 where = (row["dataset"], row["split"], row["method"], view)
                 if where not in best or row["mean"] > best[where]["mean"]:

@@ -140,15 +140,15 @@ class WholeRun:
 
     def _label_inference(self) -> list[dict[str, Any]]:
         """What gradients that were shown give away, party by party; empty in sealed mode."""
+        from secure_sccvfl.attacks.gradients import labels_from_kept
         from secure_sccvfl.data.party_data import pooled
         from secure_sccvfl.data.splits import make_split
-        from secure_sccvfl.modes.gradient_modes import label_inference
 
         if self.options.mode == "sealed" or not self.options.pooled:
             return []
         data = pooled(self.options.dataset, self.parties)
         label = data.label.values[make_split(data, self.options.split, self.options.seed).train]
-        found = [label_inference(self.folder / f"party-{rank}", label) for rank in range(self.parties)]
+        found = [labels_from_kept(self.folder / f"party-{rank}", label) for rank in range(self.parties)]
         return [{"party": rank, **asdict(rate)} for rank, rate in enumerate(found) if rate is not None]
 
     def _privacy_report(self) -> None:

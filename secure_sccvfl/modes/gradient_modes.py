@@ -19,13 +19,11 @@ from protocols.config import ConfigError
 from protocols.records.private import private
 from protocols.records.releases import ReleasePlan
 from protocols.steps.sampling import nearest_sampling
-from secure_sccvfl.attacks.gradients import labels_from_dp, labels_from_split
-from secure_sccvfl.attacks.view import Rate
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.party_data import Scheme
 from secure_sccvfl.model.encoders import Encoder, plain_encoding
-from secure_sccvfl.modes.dp import DpConfig, DpModel, DpSeen, dp_releases, train_dp
+from secure_sccvfl.modes.dp import DpConfig, DpModel, dp_releases, train_dp
 from secure_sccvfl.modes.split import Seen, SplitConfig, SplitModel, split_releases, train_split
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.run.options import RunOptions
@@ -167,18 +165,3 @@ def keep_gradients(folder: Path, made: SplitModel | DpModel) -> None:
         arrays |= {f"{name} {number}": value for name, value in fields.items()}
     with open(folder / "gradients.npz", "wb", opener=private) as file:
         np.savez(file, **arrays)
-
-
-def label_inference(folder: Path, label: np.ndarray) -> Rate | None:
-    """How many training labels a party reads off what it was shown; None where nothing was. For a harness."""
-    path = folder / "gradients.npz"
-    if not path.exists():
-        return None
-    with np.load(path) as file:
-        arrays = {name: file[name] for name in file.files}
-    split = "gradient 0" in arrays
-    names = SPLIT_FIELDS if split else DP_FIELDS
-    steps = [[arrays[f"{name} {number}"] for name in names] for number in range(len(arrays) // len(names))]
-    if split:
-        return labels_from_split([Seen(*step) for step in steps], label)
-    return labels_from_dp([DpSeen(*step) for step in steps], label)

@@ -9,6 +9,7 @@ from importlib import resources
 from typing import Any
 
 from accounting.plain_text import markdown as marked
+from secure_sccvfl.attacks.catalogue import ATTACKS, on_models_first
 
 Row = Mapping[str, Any]
 COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
@@ -21,29 +22,17 @@ COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
         ("own", "fr"),
         ("ot", "scg_norm"),
         ("cvae", "scg"),
-        (None, "pgd_sr"),
-        (None, "aia_logits"),
+        *((None, attack.main) for _, attack in on_models_first() if attack.main),
         (None, "positive_rate"),
         (None, "dp_gap"),
         (None, "eo_gap"),
         ("ot", "scg_p_only"),
         ("ot", "fr_p_only"),
     ),
-    "attacks": (
-        (None, "pgd_sr_0.02"),
-        (None, "pgd_sr_0.05"),
-        (None, "pgd_sr_0.10"),
-        (None, "pgd_sr_0.20"),
-        (None, "aia_logits"),
-        (None, "aia_z"),
-        (None, "labels_example"),
-        (None, "labels_batch"),
-        (None, "labels_batch_noise1"),
-        (None, "labels_chance"),
-    ),
+    "attacks": tuple((None, metric) for _, attack in on_models_first() for metric in attack.columns),
     "runtime": ((None, "seconds"), (None, "epochs_run"), (None, "best_epoch"), (None, "warmup")),
 }
-IN_PERCENT = ("fr", "pgd", "aia", "labels", "fr_p_only")
+IN_PERCENT = ("fr", *(attack.stem for _, attack in ATTACKS.items()))
 # The paper's figures that stand beside ours; it judges every method by the method's own generator.
 PAPER_COLUMNS: Mapping[str, Sequence[str]] = {
     "main": ("acc", "fr", "scg"),

@@ -11,6 +11,7 @@ from secure_sccvfl.data.registry import Registry, imported
 TABLES = {
     "secure_sccvfl.data.catalogue": "LOADERS",
     "secure_sccvfl.model.generators": "GENERATORS",
+    "secure_sccvfl.attacks.catalogue": "ATTACKS",
 }
 SLOW = ("torch", "ot", "pandas", "sklearn")
 
