@@ -12,8 +12,9 @@ import numpy as np
 from scipy import stats
 
 from accounting.plain_text import code
+from secure_sccvfl.evaluation.judges import FIRST, JUDGES
 
-METRICS = ("acc", "logloss", "fr_ot", "fr_cvae", "scg_ot", "dp_gap", "eo_gap")
+METRICS = ("acc", "logloss", *(f"fr_{judge}" for judge in JUDGES), f"scg_{FIRST}", "dp_gap", "eo_gap")
 
 
 def run_secure(dataset: str, split: str, seeds: Sequence[int], out: Path, command: str) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import hashlib
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -28,8 +28,8 @@ from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.data.splits import SplitKind, make_split
 from secure_sccvfl.evaluation.baselines import of_config
-from secure_sccvfl.evaluation.judges import JUDGES, Verdict, judge
-from secure_sccvfl.evaluation.methods import ABLATIONS, METHODS
+from secure_sccvfl.evaluation.judges import FIRST, JUDGES, OWN, EditedRecords, judge
+from secure_sccvfl.evaluation.methods import ABLATIONS, METHODS, Method
 from secure_sccvfl.evaluation.metrics import Scored, edit_quality, evaluate, group_table, stability
 from secure_sccvfl.evaluation.networks import TrainedNetwork, returned_gradients
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, cycle_error, own_rows, prepare
@@ -41,7 +41,6 @@ EXPERIMENTS: tuple[Experiment, ...] = ("main", "ablation", "attacks", "sensitivi
 ATTACKED = ("erm", "adv_nomask", "uniform_cf", "policy_blind", "server_consistency_repaired", "paper", "scc")
 LARGE = ("majority", "logreg", "drop_m", "drop_m_guard", "erm", "scc")
 LABEL_ROWS = 256
-Method = Callable[[Prepared], Fitted]
 
 
 @dataclass(frozen=True)
@@ -93,14 +92,14 @@ def _sweep() -> dict[str, Method]:
 def methods_of(experiment: Experiment) -> Mapping[str, Method]:
     """Which methods an experiment runs."""
     if experiment == "ablation":
-        return ABLATIONS
+        return dict(ABLATIONS.items())
     if experiment == "sensitivity":
         return _sweep()
     if experiment == "attacks":
-        return {name: METHODS[name] for name in ATTACKED}
+        return {name: METHODS.get(name) for name in ATTACKED}
     if experiment == "folktables":
-        return {name: METHODS[name] for name in LARGE}
-    return METHODS
+        return {name: METHODS.get(name) for name in LARGE}
+    return dict(METHODS.items())
 
 
 def views_of(ready: Prepared, fitted: Fitted, brief: bool) -> dict[str, dict[str, Any]]:
@@ -149,53 +148,53 @@ def run_job(job: Job) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Court:
+class FittedJudges:
     """What all methods of a seed are judged with: held-out rows, judges, and the first judge for other s."""
 
     units: np.ndarray
     label: np.ndarray
     codes: np.ndarray
-    verdicts: Mapping[str, Verdict]
-    proxies: Verdict | None
-    others: Mapping[str, Verdict]
+    edits: Mapping[str, EditedRecords]
+    proxies: EditedRecords | None
+    others: Mapping[str, EditedRecords]
 
     def score(self, ready: Prepared, fitted: Fitted) -> list[Scored]:
-        verdicts = dict(self.verdicts)
-        if fitted.own is not None and "own" in verdicts:
-            verdicts["own"] = replace(verdicts["own"], units=fitted.own(ready.split.test))
+        edits = dict(self.edits)
+        if fitted.own is not None and OWN in edits:
+            edits[OWN] = replace(edits[OWN], units=fitted.own(ready.split.test))
         task = ready.data.task
-        scored = evaluate(fitted.predict, self.units, self.label, self.codes, task, verdicts, self.proxies)
-        for name, verdict in self.others.items():
-            for s in stability(fitted.predict, self.units, verdict, task, verdict.judge):
+        scored = evaluate(fitted.predict, self.units, self.label, self.codes, task, edits, self.proxies)
+        for name, edited in self.others.items():
+            for s in stability(fitted.predict, self.units, edited, task, edited.judge):
                 scored.append(replace(s, metric=f"{s.metric}_{name}"))
         return scored
 
 
-def convene(ready: Prepared) -> Court:
+def fit_judges(ready: Prepared) -> FittedJudges:
     """Fit the judges of one seed on its held-out part."""
     data, split, seed = ready.data, ready.split, ready.seed
     held_out, used = data.take(split.test), data.ids[np.concatenate([split.train, split.validation])]
-    edited, proxies = ready.roles.named("M"), ready.roles.named("P")
-    verdicts: dict[str, Verdict] = {}
-    others: dict[str, Verdict] = {}
-    if edited:
-        verdicts.update({kind: judge(kind, held_out, used, edited, seed) for kind in JUDGES})
+    mediators, proxies = ready.roles.named("M"), ready.roles.named("P")
+    edits: dict[str, EditedRecords] = {}
+    others: dict[str, EditedRecords] = {}
+    if mediators:
+        edits.update({kind: judge(kind, held_out, used, mediators, seed) for kind in JUDGES})
         units, target = own_rows(ready)
-        verdicts["own"] = Verdict("own", np.arange(len(units)), units, np.ones(len(units)), target)
+        edits[OWN] = EditedRecords(OWN, np.arange(len(units)), units, np.ones(len(units)), target)
         for at, attribute in enumerate(data.protected[1:], start=1):
-            others[attribute.name] = judge("ot", held_out, used, edited, seed, at)
-    proxy = judge("ot", held_out, used, proxies, seed) if proxies else None
+            others[attribute.name] = judge(FIRST, held_out, used, mediators, seed, at)
+    proxy = judge(FIRST, held_out, used, proxies, seed) if proxies else None
     codes = held_out.protected[0].codes
-    return Court(ready.units[split.test], held_out.label.values, codes, verdicts, proxy, others)
+    return FittedJudges(ready.units[split.test], held_out.label.values, codes, edits, proxy, others)
 
 
-def _edit_scores(ready: Prepared, court: Court) -> list[dict[str, Any]]:
+def _edit_scores(ready: Prepared, judges: FittedJudges) -> list[dict[str, Any]]:
     rows, columns = ready.split.train, ready.columns(ready.roles.named("M"))
     known = ready.data.protected[0].codes[rows]
     scores = []
-    for name, verdict in court.verdicts.items():
-        quality = edit_quality(ready.units[rows], known, court.units, court.codes, verdict, columns)
-        if name == "own":
+    for name, edited in judges.edits.items():
+        quality = edit_quality(ready.units[rows], known, judges.units, judges.codes, edited, columns)
+        if name == OWN:
             quality["edit_cycle_error"] = cycle_error(ready)
         scores += [{"method": "(edits)", "judge": name, "metric": k, "value": v} for k, v in quality.items()]
     return scores
@@ -210,21 +209,21 @@ def _run(job: Job) -> dict[str, Any]:
     clock = time.perf_counter()
     ready = prepare(data, make_split(data, job.split, job.seed), job.seed)
     default_seconds = time.perf_counter() - clock
-    court = convene(ready)
-    scores = _edit_scores(ready, court)
+    judges = fit_judges(ready)
+    scores = _edit_scores(ready, judges)
     groups: dict[str, Any] = {}
     for name, method in methods_of(job.experiment).items():
         clock = time.perf_counter()
         fitted = method(ready)
         seconds = default_seconds if name == "scc" else time.perf_counter() - clock
-        scored = court.score(ready, fitted)
+        scored = judges.score(ready, fitted)
         if job.experiment in ("main", "attacks"):
             scored += attack_scores(ready, fitted, job.experiment)
         scored.append(Scored(None, "seconds", seconds))
         scored += [Scored(None, k, v) for k, v in (fitted.notes or {}).items()]
         scores += [{"method": name, **asdict(s)} for s in scored]
         if data.task != "regression":
-            groups[name] = group_table(fitted.predict(court.units), court.label, court.codes, data.task)
+            groups[name] = group_table(fitted.predict(judges.units), judges.label, judges.codes, data.task)
     return {
         "job": asdict(job),
         "data": {**asdict(report), "repeated": report.repeated},

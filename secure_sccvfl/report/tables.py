@@ -10,6 +10,7 @@ from typing import Any
 
 from accounting.plain_text import markdown as marked
 from secure_sccvfl.attacks.catalogue import ATTACKS, on_models_first
+from secure_sccvfl.evaluation.judges import FIRST, JUDGES, OWN
 
 Row = Mapping[str, Any]
 COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
@@ -17,17 +18,15 @@ COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
         (None, "acc"),
         (None, "logloss"),
         (None, "rmse"),
-        ("ot", "fr"),
-        ("cvae", "fr"),
-        ("own", "fr"),
-        ("ot", "scg_norm"),
-        ("cvae", "scg"),
+        *((judge, "fr") for judge in (*JUDGES, OWN)),
+        (FIRST, "scg_norm"),
+        *((judge, "scg") for judge in JUDGES.names[1:]),
         *((None, attack.main) for _, attack in on_models_first() if attack.main),
         (None, "positive_rate"),
         (None, "dp_gap"),
         (None, "eo_gap"),
-        ("ot", "scg_p_only"),
-        ("ot", "fr_p_only"),
+        (FIRST, "scg_p_only"),
+        (FIRST, "fr_p_only"),
     ),
     "attacks": tuple((None, metric) for _, attack in on_models_first() for metric in attack.columns),
     "runtime": ((None, "seconds"), (None, "epochs_run"), (None, "best_epoch"), (None, "warmup")),
@@ -95,7 +94,8 @@ def markdown(experiment: str, rows: Sequence[Row]) -> str:
             out.append(f"| {method} | " + " | ".join(cells) + " |")
         out += ["", *_edit_lines(here), *_majority_lines(index, methods), ""]
     out.append("Mean with 95 % t-interval over seeds. `[own]` is judged by the method's own generator and is a")
-    out.append("diagnostic only; `[ot]` and `[cvae]` are common judges fitted on held-out records. AIA is the")
+    common = " and ".join(f"`[{judge}]`" for judge in JUDGES)
+    out.append(f"diagnostic only; {common} are common judges fitted on held-out records. AIA is the")
     out.append("strongest attacker by its mean, balanced over groups: chance is 1 / groups.")
     return "\n".join(out) + "\n"
 
@@ -103,7 +103,7 @@ def markdown(experiment: str, rows: Sequence[Row]) -> str:
 def _edit_lines(rows: Sequence[Row]) -> list[str]:
     index = {(r["judge"], r["metric"]): r for r in rows if r["method"] == "(edits)"}
     lines = []
-    for judge in ("ot", "cvae", "own"):
+    for judge in (*JUDGES, OWN):
         if (judge, "edit_auc") in index:
             get = {m: index[(judge, m)]["mean"] for (j, m) in index if j == judge}
             ratio = get.get("edit_mmd_ratio", float("nan"))

@@ -211,7 +211,7 @@ def contrasts(attacks: ViewAttacks, ready: Prepared, progress: Callable[[str], N
         if name == "drop_m" and not ready.roles.named("M"):
             continue
         progress(f"baseline {name}")
-        fitted = METHODS[name](ready)
+        fitted = METHODS.get(name)(ready)
         attacks.add("aia", f"logits of {name}", codes[test], None, fitted.predict(ready.units[test]))
         attacks.rows += list(white_box_rows(f"white box of {name}", fitted.white_box, ready))
         if name == "paper":

@@ -79,7 +79,7 @@ def test_pgd_agrees_with_the_adversarial_robustness_toolbox(ready, method):
     from art.attacks.evasion import ProjectedGradientDescent
     from art.estimators.classification import PyTorchClassifier
 
-    fitted = METHODS[method](ready)
+    fitted = METHODS.get(method)(ready)
     units = ready.units[ready.split.test]
     columns = ready.columns(ready.roles.named("M"))
 
@@ -111,13 +111,13 @@ def test_pgd_agrees_with_the_adversarial_robustness_toolbox(ready, method):
 
 
 def test_the_white_box_of_a_sealed_model_is_that_model(ready):
-    fitted = METHODS["scc"](ready)
+    fitted = METHODS.get("scc")(ready)
     units = ready.units[ready.split.test]
     assert np.allclose(fitted.white_box(torch.tensor(units)).numpy(), fitted.predict(units), atol=1e-9)
 
 
 def test_gradients_returned_to_a_party_reveal_the_labels_unless_they_are_noised(ready):
-    net = METHODS["erm_network"](ready).predict
+    net = METHODS.get("erm_network")(ready).predict
     rows = ready.split.train[:200]
     units, label = ready.units[rows], GERMAN.label.values[rows]
     exact, summed, noised = label_inference(returned_gradients(net, units, label, 0, noise=1.0, seed=0), 0)
@@ -126,7 +126,7 @@ def test_gradients_returned_to_a_party_reveal_the_labels_unless_they_are_noised(
 
 
 def test_example_gradients_are_the_ones_that_autograd_gives(ready):
-    net = METHODS["erm_network"](ready).predict
+    net = METHODS.get("erm_network")(ready).predict
     rows = ready.split.train[:50]
     units, label = ready.units[rows], GERMAN.label.values[rows]
     h = net.net.fuse(net._scaled(units)).detach().requires_grad_()

@@ -12,6 +12,7 @@ TABLES = {
     "secure_sccvfl.data.catalogue": "LOADERS",
     "secure_sccvfl.model.generators": "GENERATORS",
     "secure_sccvfl.attacks.catalogue": "ATTACKS",
+    "secure_sccvfl.evaluation.judges": "JUDGES",
 }
 SLOW = ("torch", "ot", "pandas", "sklearn")
 
