@@ -111,7 +111,7 @@ def _told(error: BaseException) -> tuple[int, str]:
 
 def check_transcript(settings: Mapping[str, Any]) -> None:
     """All parties' shares side by side give every secret away: only where the data may be pooled anyway."""
-    from secure_sccvfl.data.party_data import is_benchmark
+    from secure_sccvfl.data.catalogue import is_benchmark
 
     if not settings.get("pooled", is_benchmark(str(settings.get("dataset", "german")))):
         raise ConfigError("--transcript writes shares to disk: for benchmark or --pooled data only")

@@ -25,7 +25,7 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from launch.console import OK, Parser, guarded
-from secure_sccvfl.data.census import load_any
+from secure_sccvfl.data.catalogue import dataset_help, load
 from secure_sccvfl.evaluation.experiments import EXPERIMENTS, Job, run_job, summarise
 from secure_sccvfl.report.plots import draw
 from secure_sccvfl.report.tables import markdown
@@ -118,11 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "experiment", choices=(*EXPERIMENTS, "discovery", "secure"), help="which table; secure: whole runs in secret"
     )
-    parser.add_argument(
-        "--dataset",
-        action="append",
-        help="german, heart, compas, mobility, acs12, a TOML path, acs-income:CSV",
-    )
+    parser.add_argument("--dataset", action="append", help=f"may be given twice; {dataset_help()}")
     parser.add_argument("--split", action="append", choices=("iid", "shift"), help="may be given twice; default iid")
     parser.add_argument("--seeds", type=int, default=10, help="how many (default 10)")
     parser.add_argument("--first-seed", type=int, default=0, help="the first of them (default 0)")
@@ -167,7 +163,7 @@ def run(options: argparse.Namespace) -> int:
         return run_secure_seeds(options)
     datasets = options.dataset or (["mobility"] if options.experiment == "folktables" else ["german"])
     for name in datasets:
-        load_any(name)  # a name or a file that is wrong is told before work is handed out
+        load(name)  # a name or a file that is wrong is told before work is handed out
     rows = reproduce(
         options.experiment,
         datasets,

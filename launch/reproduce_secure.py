@@ -12,20 +12,20 @@ import numpy as np
 from scipy import stats
 
 from accounting.plain_text import code
+from secure_sccvfl.evaluation.judges import FIRST, JUDGES
 
-METRICS = ("acc", "logloss", "fr_ot", "fr_cvae", "scg_ot", "dp_gap", "eo_gap")
+METRICS = ("acc", "logloss", *(f"fr_{judge}" for judge in JUDGES), f"scg_{FIRST}", "dp_gap", "eo_gap")
 
 
 def run_secure(dataset: str, split: str, seeds: Sequence[int], out: Path, command: str) -> list[dict[str, Any]]:
     """Each seed through real processes; finished seeds in OUT are kept."""
     from launch.console import OK, say
     from protocols.errors import ProtocolError
-    from secure_sccvfl.data.census import load_any
-    from secure_sccvfl.data.party_data import benchmark_scheme
+    from secure_sccvfl.data.catalogue import load
     from secure_sccvfl.local.whole_run import WholeRun, session_config
 
     out.mkdir(parents=True, exist_ok=True)
-    parties = len(benchmark_scheme(load_any(dataset)).parties)
+    parties = len(load(dataset).parties)
     for seed in seeds:
         kept = out / f"seed-{seed}.json"
         if kept.exists():

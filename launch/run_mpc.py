@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 from accounting.plain_text import plain
 from launch.console import OK, Parser, check_transcript, guarded, say, screen
+from secure_sccvfl.data.catalogue import dataset_help
+from secure_sccvfl.model.generators import GENERATORS
 
 if TYPE_CHECKING:
     from protocols.config import SessionConfig
@@ -41,7 +43,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("job", nargs="?", default="train", choices=jobs, help="what to do (default train)")
     parser.add_argument("--parties", type=int, help="number of parties (default 3, or as the data say)")
     data = parser.add_argument_group("data and privacy")
-    data.add_argument("--dataset", help="embedded name, or a TOML description of your own (default german)")
+    data.add_argument("--dataset", help=f"default german; {dataset_help()}")
     data.add_argument("--split", choices=("iid", "shift"), help="how benchmark data are split (default iid)")
     data.add_argument("--seed", type=int, help="of split, generators and encoders (default 0)")
     data.add_argument("--epsilon", type=float, help="cap of the privacy budget (default 8)")
@@ -67,7 +69,7 @@ def make_parser() -> argparse.ArgumentParser:
     method.add_argument("--rule", choices=("fractions", "fdr"), help="how scores become roles (default fractions)")
     method.add_argument("--conditional", action="store_true", help="score residuals too: one more release")
     method.add_argument("--encoder", choices=("plain", "random", "autoencoder"), help="default plain")
-    method.add_argument("--generator", choices=("quantile", "moments", "cvae"), help="default quantile")
+    method.add_argument("--generator", choices=GENERATORS.names, help="default quantile")
     method.add_argument("--consistency", choices=("squared", "l1"), help="default squared")
     method.add_argument("--lambdas", type=float, nargs="+", help="grid of the consistency weight, rising")
     method.add_argument("--warmup", type=int, help="steps before consistency (default 60)")
@@ -204,13 +206,10 @@ def _session_of(run: Path) -> SessionConfig:
 
 def _natural_parties(dataset: str) -> int:
     """As many parties as the description of the data names."""
-    from secure_sccvfl.data.census import load_any
-    from secure_sccvfl.data.dataset import EMBEDDED
+    from secure_sccvfl.data.catalogue import is_benchmark, load
     from secure_sccvfl.data.party_data import own_scheme
 
-    if dataset.endswith(".toml") and dataset not in EMBEDDED:
-        return len(own_scheme(Path(dataset)).parties)
-    return len(load_any(dataset).parties)
+    return len(load(dataset).parties if is_benchmark(dataset) else own_scheme(Path(dataset)).parties)
 
 
 def _first_result(folder: Path) -> dict[str, Any] | None:

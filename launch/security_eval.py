@@ -125,7 +125,7 @@ def _rest(options: argparse.Namespace, work: Path, views: Any, started: float) -
     audit = of_results(results, run.data, run.split)
     ready = evaluation.prepared(run)
     if run.options.mode == "sealed":
-        attacks.rows += list(evaluation.pgd_rows(report.OURS, run.white_box(), ready))
+        attacks.rows += list(evaluation.white_box_rows(report.OURS, run.white_box(), ready))
     evaluation.contrasts(attacks, ready, _say)
     found = views()
     found.join(attacks)

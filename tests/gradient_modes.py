@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from protocols.records.releases import ANY, Release
-from secure_sccvfl.data.dataset import load
+from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.party_data import benchmark_part
 from secure_sccvfl.data.splits import make_split

@@ -1,1 +1,4 @@
-"""Attacks. Each takes a View, what an adversary holds, and returns a rate with interval and chance level."""
+"""Attacks. Each takes what an adversary holds (view.py) and returns rates with interval and chance level.
+
+The table of them is catalogue.py.
+"""

@@ -43,8 +43,8 @@ def labels_from_dp(seen: Sequence[DpSeen], label: np.ndarray) -> Rate:
     return max(found, key=lambda rate: rate.rate)
 
 
-def label_inference(folder: Path, label: np.ndarray) -> Rate | None:
-    """How many training labels a party reads off what it was shown; None where nothing was. For a harness."""
+def labels_from_kept(folder: Path, label: np.ndarray) -> Rate | None:
+    """How many training labels a party reads off the gradients that it kept; None where it was shown none."""
     path = folder / GRADIENTS
     if not path.exists():
         return None

@@ -7,7 +7,6 @@ from torch.nn import functional as F
 
 from secure_sccvfl.attacks.view import Rate, WhiteBox
 
-RADII = (0.02, 0.05, 0.10, 0.20)
 STEPS = 20
 
 
@@ -40,4 +39,9 @@ def subspace_pgd(target: WhiteBox, radius: float, steps: int = STEPS) -> Rate:
         before = two_class(target.logits(torch.tensor(target.units, dtype=torch.float64))).argmax(dim=1)
         after = two_class(target.logits(moved)).argmax(dim=1)
     hits = int((before != after).sum())
-    return Rate.of_counts(f"pgd{radius:g}", target.holder, hits, len(target.units), 0.0)
+    return Rate.of_counts(f"{radius:.2f}", target.holder, hits, len(target.units), 0.0)
+
+
+def subspace_pgd_curve(target: WhiteBox, seed: int) -> list[Rate]:
+    """One rate for each radius. It starts from the records themselves, so the seed changes nothing."""
+    return [subspace_pgd(target, radius) for radius in target.radii]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 
 from secure_sccvfl.metrics.intervals import Z95, wilson
 
+RADII = (0.02, 0.05, 0.10, 0.20)
 TorchLogits = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -33,12 +34,29 @@ class View:
 
 @dataclass(frozen=True)
 class WhiteBox:
-    """A model that the adversary can differentiate, and records it may perturb in some columns."""
+    """A model that the adversary can differentiate, and records it may perturb in some columns, this far."""
 
     holder: str
     logits: TorchLogits
     units: np.ndarray
     columns: np.ndarray
+    radii: tuple[float, ...] = RADII
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """What a party gets back from a server that returns gradients, and the labels that they may give away.
+
+    `example`: the gradient of each record (n x d). `sums`: gradients of the party's parameters summed over all
+    records, by name. `jacobian`: the factors of a record's residual in such a sum (n x parameters); the party knows
+    them.
+    """
+
+    holder: str
+    example: np.ndarray
+    jacobian: np.ndarray
+    sums: Mapping[str, np.ndarray]
+    label: np.ndarray
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from secure_sccvfl.data.dataset import Dataset, Label, PartyTable, Protected, load
+from secure_sccvfl.data.dataset import Dataset, Label, PartyTable, Protected
 from secure_sccvfl.data.features import DataError, Feature
-from secure_sccvfl.data.synthetic import make_synthetic
 
 _OCCUPATION = (0, 440, 960, 1560, 2060, 2970, 3550, 4160, 4700, 5000, 6005, 7000, 7705, 9005, 9999)
 _BIRTHPLACE = (0, 60, 100, 200, 300, 400, 500, 600)
@@ -124,23 +123,27 @@ def from_pums(task: str, frame: pd.DataFrame) -> Dataset:
     return Dataset(task, "binary", frame.id.to_numpy(str), parties, label, (race,))
 
 
-def load_any(name: str) -> Dataset:
-    """Any data set by name: embedded, TOML path, `acs-task:csv path`, `acs-task@STATE-YEAR`, `synthetic:ROWS`."""
-    if name.startswith("synthetic:"):
-        rows = name.removeprefix("synthetic:")
-        if not rows.isdigit() or int(rows) < 100:
-            raise DataError(f"synthetic data need a number of at least 100 rows, not {rows!r}")
-        return make_synthetic(int(rows))
-    for task in TASKS:
-        if name.startswith(task + ":"):
-            path = Path(name.removeprefix(task + ":"))
-            if not path.exists():
-                raise DataError(f"no file {path}")
-            return from_pums(task, pd.read_csv(path))
-        if name.startswith(task + "@"):
-            state, _, year = name.removeprefix(task + "@").partition("-")
-            return from_pums(task, _fetch(state, year or "2018"))
-    return load(name)
+def read(name: str) -> Dataset:
+    """`acs-task:csv path`, or `acs-task@STATE-YEAR`."""
+    task, mark, place = _parts(name)
+    if mark == "@":
+        state, _, year = place.partition("-")
+        return from_pums(task, _fetch(state, year or "2018"))
+    if not Path(place).exists():
+        raise DataError(f"no file {place}")
+    return from_pums(task, pd.read_csv(place))
+
+
+def files(name: str) -> list[Path]:
+    """The csv, where one is named."""
+    _, mark, place = _parts(name)
+    return [Path(place)] if mark == ":" else []
+
+
+def _parts(name: str) -> tuple[str, str, str]:
+    """Task, mark and the rest of a name."""
+    task = next(task for task in TASKS if name.startswith(task))
+    return task, name[len(task)], name[len(task) + 1 :]
 
 
 def _fetch(state: str, year: str) -> pd.DataFrame:

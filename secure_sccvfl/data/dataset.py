@@ -1,4 +1,4 @@
-"""Data sets: the embedded ones and a user's own, described by the same TOML file.
+"""Data sets, and how one is read from its TOML description: the embedded ones and a user's own.
 
 A description names one CSV or parquet file per party, the id column, who holds the label and the
 protected attributes, and the public feature dictionary. Rows are aligned by id and sorted by it, so the
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +19,6 @@ from secure_sccvfl.data.features import Feature, check_disjoint
 from secure_sccvfl.data.files import DataError, named, read_description, read_table
 
 Task = Literal["binary", "multiclass", "regression"]
-EMBEDDED = ("german", "heart", "compas", "mobility", "acs12")
 
 
 class DataWarning(UserWarning):
@@ -256,14 +254,3 @@ def warn_constant(table: PartyTable) -> None:
     for feature, values in zip(table.features, table.values.T, strict=True):
         if len(np.unique(values[~np.isnan(values)])) < 2:
             warnings.warn(f"column {feature.name!r} is constant and carries nothing", DataWarning, stacklevel=3)
-
-
-def load(name_or_path: str) -> Dataset:
-    """An embedded data set by name, or any other by the path of its TOML file."""
-    if name_or_path in EMBEDDED:
-        with resources.as_file(resources.files("secure_sccvfl") / "data_files") as folder:
-            return load_toml(folder / f"{name_or_path}.toml")
-    path = Path(name_or_path)
-    if path.suffix == ".toml" and path.exists():
-        return load_toml(path)
-    raise DataError(f"no data set {name_or_path!r}: use one of {list(EMBEDDED)} or a path to a .toml file")

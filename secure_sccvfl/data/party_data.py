@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from secure_sccvfl.data.census import load_any
-from secure_sccvfl.data.dataset import EMBEDDED, Dataset, PartyTable, Reader, Task, warn_absent, warn_constant
+from secure_sccvfl.data.catalogue import load
+from secure_sccvfl.data.dataset import Dataset, PartyTable, Reader, Task, warn_absent, warn_constant
 from secure_sccvfl.data.features import DataError, Feature, check_disjoint
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Held, Part, Party
@@ -89,11 +89,6 @@ class PartyData:
         return Part((self.party.take(rows),), label, seen)
 
 
-def is_benchmark(dataset: str) -> bool:
-    """Whether a name stands for public data that a harness may pool."""
-    return dataset in EMBEDDED or not dataset.endswith(".toml")
-
-
 def regrouped(data: Dataset, parties: int) -> Dataset:
     """The same columns dealt out to another number of parties, in order; the first holds y, the last holds s.
 
@@ -117,7 +112,7 @@ def regrouped(data: Dataset, parties: int) -> Dataset:
 
 def pooled(dataset: str, parties: int) -> Dataset:
     """The whole of a benchmark data set, for a number of parties."""
-    return regrouped(load_any(dataset), parties)
+    return regrouped(load(dataset), parties)
 
 
 def benchmark_scheme(data: Dataset) -> Scheme:

@@ -9,12 +9,20 @@ from __future__ import annotations
 import numpy as np
 
 from secure_sccvfl.data.dataset import Dataset, Label, PartyTable, Protected
-from secure_sccvfl.data.features import Feature
+from secure_sccvfl.data.features import DataError, Feature
 from secure_sccvfl.data.randomness import stream
 
 FEATURES = 20
 EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 LETTERS = ("a", "b", "c", "d", "e")
+
+
+def read(name: str) -> Dataset:
+    """`synthetic:ROWS`."""
+    rows = name.removeprefix("synthetic:")
+    if not rows.isdigit() or int(rows) < 100:
+        raise DataError(f"synthetic data need a number of at least 100 rows, not {rows!r}")
+    return make_synthetic(int(rows))
 
 
 def make_synthetic(rows: int) -> Dataset:

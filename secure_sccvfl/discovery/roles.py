@@ -15,7 +15,6 @@ import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
@@ -219,8 +218,9 @@ def read_card(path: Path) -> PolicyCard:
 
 def shipped_card(dataset: str) -> PolicyCard:
     """The paper's example roles for German, Heart and COMPAS."""
-    with resources.as_file(resources.files("secure_sccvfl") / "data_files") as folder:
-        path = folder / f"{dataset}.policy.toml"
+    from secure_sccvfl.data.embedded import embedded_file  # slow to import, and few runs need it
+
+    with embedded_file(f"{dataset}.policy.toml") as path:
         if not path.exists():
             raise PolicyError(f"no card is shipped for {dataset!r}; name the file of one, or leave --card out")
         return read_card(path)

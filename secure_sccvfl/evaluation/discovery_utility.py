@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from secure_sccvfl.data.dataset import Dataset, load
+from secure_sccvfl.data.catalogue import load
+from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.discovery import DiscoveryConfig, Sketch, release_sketches, weigh

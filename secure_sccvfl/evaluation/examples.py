@@ -1,7 +1,7 @@
 """Single records before and after a counterfactual edit, with the secure model's decision for both.
 
 For public benchmark data alone: the harness, which sees the pooled records anyway, draws test records at
-random with the edit that the optimal-transport judge made (each takes the mediators of a real record of the
+random with the edit that the first judge made (each takes the mediators of a real record of the
 other group), and writes both versions to a file that a secure `predict` session scores. What is opened is the
 calibrated logit of these records, to the holder of the label. A consortium has no such file and no such page.
 """
@@ -20,7 +20,7 @@ from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Block, Layout
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.evaluation.judges import Verdict
+from secure_sccvfl.evaluation.judges import EditedRecords
 
 DRAWN = 24
 SHOWN = 4
@@ -52,13 +52,15 @@ def decoded(block: Block, units: np.ndarray) -> float:
     return float(feature.low + units[0] * (feature.high - feature.low))
 
 
-def draw(data: Dataset, test: np.ndarray, verdict: Verdict, edited: Sequence[str], seed: int) -> list[dict[str, Any]]:
+def draw(
+    data: Dataset, test: np.ndarray, judged: EditedRecords, edited: Sequence[str], seed: int
+) -> list[dict[str, Any]]:
     """Random test records that the judge changed, each with its likeliest edit, as cells before and after."""
     layout, first = Layout.of(data.features), data.protected[0]
     held_out = data.take(test)
     heaviest: dict[int, int] = {}
-    for copy in np.argsort(-verdict.weight, kind="stable"):
-        heaviest.setdefault(int(verdict.source[copy]), int(copy))
+    for copy in np.argsort(-judged.weight, kind="stable"):
+        heaviest.setdefault(int(judged.source[copy]), int(copy))
     found: list[dict[str, Any]] = []
     for row in stream(seed, "examples").permutation(sorted(heaviest)):
         copy = heaviest[int(row)]
@@ -66,10 +68,10 @@ def draw(data: Dataset, test: np.ndarray, verdict: Verdict, edited: Sequence[str
         new = old.copy()
         for place, block in enumerate(layout.blocks):
             if block.feature.name in edited:
-                new[place] = decoded(block, verdict.units[copy, block.columns])
+                new[place] = decoded(block, judged.units[copy, block.columns])
         before, after = cells(data.features, old), cells(data.features, new)
         if before != after and len(found) < DRAWN:
-            groups = [first.groups[int(code)] for code in (first.codes[test][row], verdict.target[copy])]
+            groups = [first.groups[int(code)] for code in (first.codes[test][row], judged.target[copy])]
             found.append({"id": str(held_out.ids[row]), "groups": groups, BEFORE: before, AFTER: after})
     return found
 

@@ -10,7 +10,7 @@ import hashlib
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -20,20 +20,18 @@ import torch
 from scipy import stats
 from threadpoolctl import threadpool_limits
 
-from secure_sccvfl.attacks.attributes import attribute_inference
-from secure_sccvfl.attacks.labels import example_gradients, from_batch_gradient, from_example_gradients
-from secure_sccvfl.attacks.perturbation import RADII, subspace_pgd
-from secure_sccvfl.attacks.view import Rate, View, WhiteBox
-from secure_sccvfl.data.census import load_any
+from secure_sccvfl.attacks.catalogue import ATTACKS
+from secure_sccvfl.attacks.view import RADII, View, WhiteBox
+from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.checks import examine
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.data.splits import SplitKind, make_split
 from secure_sccvfl.evaluation.baselines import of_config
-from secure_sccvfl.evaluation.judges import JUDGES, Verdict, judge
-from secure_sccvfl.evaluation.methods import ABLATIONS, METHODS
+from secure_sccvfl.evaluation.judges import FIRST, JUDGES, OWN, EditedRecords, judge
+from secure_sccvfl.evaluation.methods import ABLATIONS, METHODS, Method
 from secure_sccvfl.evaluation.metrics import Scored, edit_quality, evaluate, group_table, stability
-from secure_sccvfl.evaluation.networks import TrainedNetwork
+from secure_sccvfl.evaluation.networks import TrainedNetwork, returned_gradients
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, cycle_error, own_rows, prepare
 from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training.trainer import TrainConfig
@@ -43,7 +41,6 @@ EXPERIMENTS: tuple[Experiment, ...] = ("main", "ablation", "attacks", "sensitivi
 ATTACKED = ("erm", "adv_nomask", "uniform_cf", "policy_blind", "server_consistency_repaired", "paper", "scc")
 LARGE = ("majority", "logreg", "drop_m", "drop_m_guard", "erm", "scc")
 LABEL_ROWS = 256
-Method = Callable[[Prepared], Fitted]
 
 
 @dataclass(frozen=True)
@@ -95,54 +92,52 @@ def _sweep() -> dict[str, Method]:
 def methods_of(experiment: Experiment) -> Mapping[str, Method]:
     """Which methods an experiment runs."""
     if experiment == "ablation":
-        return ABLATIONS
+        return dict(ABLATIONS.items())
     if experiment == "sensitivity":
         return _sweep()
     if experiment == "attacks":
-        return {name: METHODS[name] for name in ATTACKED}
+        return {name: METHODS.get(name) for name in ATTACKED}
     if experiment == "folktables":
-        return {name: METHODS[name] for name in LARGE}
-    return METHODS
+        return {name: METHODS.get(name) for name in LARGE}
+    return dict(METHODS.items())
+
+
+def views_of(ready: Prepared, fitted: Fitted, brief: bool) -> dict[str, dict[str, Any]]:
+    """What adversaries may hold of a method: by what attacks take, then by name. `brief`: logits and one radius."""
+    split, codes, units = ready.split, ready.data.protected[0].codes, ready.units
+    shown = {"logits": fitted.predict}
+    if not brief and fitted.fused is not None:
+        shown["z"] = fitted.fused
+    views: dict[str, dict[str, Any]] = {"view": {}}
+    for name, show in shown.items():
+        seen, other = show(units[split.train]), show(units[split.test])
+        views["view"][name] = View(name, (seen, codes[split.train]), (other, codes[split.test]))
+    if ready.data.task != "regression":
+        columns, radii = ready.columns(ready.roles.named("M")), RADII[-1:] if brief else RADII
+        views["white box"] = {"model": WhiteBox("white box", fitted.white_box, units[split.test], columns, radii)}
+    if not brief and ready.data.task == "binary" and isinstance(fitted.predict, TrainedNetwork):
+        rows, largest = split.train[:LABEL_ROWS], int(np.argmax(ready.widths))
+        label = ready.data.label.values[rows]
+        found = returned_gradients(fitted.predict, units[rows], label, largest, noise=1.0, seed=ready.seed)
+        views["gradients"] = {"largest party": found}
+    return views
 
 
 def attack_scores(ready: Prepared, fitted: Fitted, experiment: Experiment) -> list[Scored]:
-    """PGD and AIA on the held-out part; all radii and the fused view in `attacks` only."""
-    split, codes, units = ready.split, ready.data.protected[0].codes, ready.units
+    """Every attack on every view that it takes; more views in `attacks` than in `main`."""
     seed = torch_seed(ready.seed, "attack")
-    scored = []
-    target = WhiteBox("white box", fitted.white_box, units[split.test], ready.columns(ready.roles.named("M")))
-    if ready.data.task != "regression":
-        for radius in RADII if experiment == "attacks" else RADII[-1:]:
-            rate = subspace_pgd(target, radius).rate
-            scored.append(Scored(None, f"pgd_sr_{radius:.2f}", rate))
-            if radius == RADII[-1]:
-                scored.append(Scored(None, "pgd_sr", rate))
-    views = {"aia_logits": fitted.predict}
-    if experiment == "attacks" and fitted.fused is not None:
-        views["aia_z"] = fitted.fused
-    for name, show in views.items():
-        seen, other = show(units[split.train]), show(units[split.test])
-        view = View(name, (seen, codes[split.train]), (other, codes[split.test]))
-        scored += [Scored(None, f"{name}_{r.attack}", r.rate) for r in attribute_inference(view, seed)]
-    scored.append(Scored(None, "aia_chance", 1 / len(np.unique(codes[split.test]))))
-    if experiment == "attacks" and ready.data.task == "binary" and isinstance(fitted.predict, TrainedNetwork):
-        rates = label_rates(ready, fitted.predict)
-        scored += [Scored(None, r.attack.replace("-", "_"), r.rate) for r in rates]
-        scored.append(Scored(None, "labels_chance", rates[0].chance))
-    return scored
-
-
-def label_rates(ready: Prepared, net: TrainedNetwork) -> list[Rate]:
-    """What each kind of returned gradient tells the largest party about the labels."""
-    rows = ready.split.train[:LABEL_ROWS]
-    units, label = ready.units[rows], ready.data.label.values[rows]
-    party = int(np.argmax(ready.widths))
-    exact = from_example_gradients(example_gradients(net, units, label, party), label)
-    return [
-        exact,
-        from_batch_gradient(net, units, label, party),
-        from_batch_gradient(net, units, label, party, noise=1.0, seed=ready.seed),
-    ]
+    views = views_of(ready, fitted, brief=experiment != "attacks")
+    scored: dict[str, float] = {}
+    for _, attack in ATTACKS.items():
+        for name, view in views.get(attack.takes, {}).items():
+            rates = attack.run(view, seed)
+            for rate in rates:
+                scored[attack.metric.format(view=name, way=rate.attack.replace("-", "_"))] = rate.rate
+            if attack.takes == "white box":
+                scored[attack.main] = rates[-1].rate
+            if rates[0].chance > 0:
+                scored[f"{attack.stem}_chance"] = rates[0].chance
+    return [Scored(None, metric, value) for metric, value in scored.items()]
 
 
 def run_job(job: Job) -> dict[str, Any]:
@@ -153,53 +148,53 @@ def run_job(job: Job) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Court:
+class FittedJudges:
     """What all methods of a seed are judged with: held-out rows, judges, and the first judge for other s."""
 
     units: np.ndarray
     label: np.ndarray
     codes: np.ndarray
-    verdicts: Mapping[str, Verdict]
-    proxies: Verdict | None
-    others: Mapping[str, Verdict]
+    edits: Mapping[str, EditedRecords]
+    proxies: EditedRecords | None
+    others: Mapping[str, EditedRecords]
 
     def score(self, ready: Prepared, fitted: Fitted) -> list[Scored]:
-        verdicts = dict(self.verdicts)
-        if fitted.own is not None and "own" in verdicts:
-            verdicts["own"] = replace(verdicts["own"], units=fitted.own(ready.split.test))
+        edits = dict(self.edits)
+        if fitted.own is not None and OWN in edits:
+            edits[OWN] = replace(edits[OWN], units=fitted.own(ready.split.test))
         task = ready.data.task
-        scored = evaluate(fitted.predict, self.units, self.label, self.codes, task, verdicts, self.proxies)
-        for name, verdict in self.others.items():
-            for s in stability(fitted.predict, self.units, verdict, task, verdict.judge):
+        scored = evaluate(fitted.predict, self.units, self.label, self.codes, task, edits, self.proxies)
+        for name, edited in self.others.items():
+            for s in stability(fitted.predict, self.units, edited, task, edited.judge):
                 scored.append(replace(s, metric=f"{s.metric}_{name}"))
         return scored
 
 
-def convene(ready: Prepared) -> Court:
+def fit_judges(ready: Prepared) -> FittedJudges:
     """Fit the judges of one seed on its held-out part."""
     data, split, seed = ready.data, ready.split, ready.seed
     held_out, used = data.take(split.test), data.ids[np.concatenate([split.train, split.validation])]
-    edited, proxies = ready.roles.named("M"), ready.roles.named("P")
-    verdicts: dict[str, Verdict] = {}
-    others: dict[str, Verdict] = {}
-    if edited:
-        verdicts.update({kind: judge(kind, held_out, used, edited, seed) for kind in JUDGES})
+    mediators, proxies = ready.roles.named("M"), ready.roles.named("P")
+    edits: dict[str, EditedRecords] = {}
+    others: dict[str, EditedRecords] = {}
+    if mediators:
+        edits.update({kind: judge(kind, held_out, used, mediators, seed) for kind in JUDGES})
         units, target = own_rows(ready)
-        verdicts["own"] = Verdict("own", np.arange(len(units)), units, np.ones(len(units)), target)
+        edits[OWN] = EditedRecords(OWN, np.arange(len(units)), units, np.ones(len(units)), target)
         for at, attribute in enumerate(data.protected[1:], start=1):
-            others[attribute.name] = judge("ot", held_out, used, edited, seed, at)
-    proxy = judge("ot", held_out, used, proxies, seed) if proxies else None
+            others[attribute.name] = judge(FIRST, held_out, used, mediators, seed, at)
+    proxy = judge(FIRST, held_out, used, proxies, seed) if proxies else None
     codes = held_out.protected[0].codes
-    return Court(ready.units[split.test], held_out.label.values, codes, verdicts, proxy, others)
+    return FittedJudges(ready.units[split.test], held_out.label.values, codes, edits, proxy, others)
 
 
-def _edit_scores(ready: Prepared, court: Court) -> list[dict[str, Any]]:
+def _edit_scores(ready: Prepared, judges: FittedJudges) -> list[dict[str, Any]]:
     rows, columns = ready.split.train, ready.columns(ready.roles.named("M"))
     known = ready.data.protected[0].codes[rows]
     scores = []
-    for name, verdict in court.verdicts.items():
-        quality = edit_quality(ready.units[rows], known, court.units, court.codes, verdict, columns)
-        if name == "own":
+    for name, edited in judges.edits.items():
+        quality = edit_quality(ready.units[rows], known, judges.units, judges.codes, edited, columns)
+        if name == OWN:
             quality["edit_cycle_error"] = cycle_error(ready)
         scores += [{"method": "(edits)", "judge": name, "metric": k, "value": v} for k, v in quality.items()]
     return scores
@@ -209,26 +204,26 @@ def _run(job: Job) -> dict[str, Any]:
     started = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        data = load_any(job.dataset)
+        data = load(job.dataset)
         report = examine(data)
     clock = time.perf_counter()
     ready = prepare(data, make_split(data, job.split, job.seed), job.seed)
     default_seconds = time.perf_counter() - clock
-    court = convene(ready)
-    scores = _edit_scores(ready, court)
+    judges = fit_judges(ready)
+    scores = _edit_scores(ready, judges)
     groups: dict[str, Any] = {}
     for name, method in methods_of(job.experiment).items():
         clock = time.perf_counter()
         fitted = method(ready)
         seconds = default_seconds if name == "scc" else time.perf_counter() - clock
-        scored = court.score(ready, fitted)
+        scored = judges.score(ready, fitted)
         if job.experiment in ("main", "attacks"):
             scored += attack_scores(ready, fitted, job.experiment)
         scored.append(Scored(None, "seconds", seconds))
         scored += [Scored(None, k, v) for k, v in (fitted.notes or {}).items()]
         scores += [{"method": name, **asdict(s)} for s in scored]
         if data.task != "regression":
-            groups[name] = group_table(fitted.predict(court.units), court.label, court.codes, data.task)
+            groups[name] = group_table(fitted.predict(judges.units), judges.label, judges.codes, data.task)
     return {
         "job": asdict(job),
         "data": {**asdict(report), "repeated": report.repeated},
@@ -251,7 +246,7 @@ def interval(values: np.ndarray, bounded: bool) -> tuple[float, float, float]:
     return mean, max(mean - half, 0.0), min(high, 1.0) if bounded else high
 
 
-RATES = ("acc", "fr", "positive_rate", "dp_gap", "eo_gap", "pgd", "aia", "labels")
+RATES = ("acc", "fr", "positive_rate", "dp_gap", "eo_gap", *(attack.stem for _, attack in ATTACKS.items()))
 
 
 def short_name(dataset: str) -> str:
@@ -288,8 +283,9 @@ def summarise(finished: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             }
         )
     best: dict[tuple[str, str, str, str], dict[str, Any]] = {}
+    strongest = [name for _, attack in ATTACKS.items() if attack.takes == "view" for name in attack.columns]
     for row in rows:
-        for view in ("aia_logits", "aia_z"):
+        for view in strongest:
             if row["metric"].startswith(view + "_"):
                 where = (row["dataset"], row["split"], row["method"], view)
                 if where not in best or row["mean"] > best[where]["mean"]:

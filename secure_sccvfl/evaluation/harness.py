@@ -18,7 +18,7 @@ from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.evaluation.baselines import drop_m, erm, logistic, majority, scc
-from secure_sccvfl.evaluation.judges import JUDGES, JudgeError, Verdict, judge
+from secure_sccvfl.evaluation.judges import JUDGES, EditedRecords, JudgeError, judge
 from secure_sccvfl.evaluation.metrics import evaluate
 from secure_sccvfl.evaluation.prepared import Prepared
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
@@ -28,7 +28,7 @@ from secure_sccvfl.training.trainer import TrainConfig, train
 BASELINES = {"majority": majority, "logistic": logistic, "drop_m": drop_m, "erm": erm, "plaintext_scc": scc}
 
 
-def make_verdicts(data: Dataset, split: Split, roles: Roles, seed: int) -> dict[str, Verdict]:
+def edited_records(data: Dataset, split: Split, roles: Roles, seed: int) -> dict[str, EditedRecords]:
     """Edited test records of every common judge; none when there is nothing to edit."""
     used = data.ids[np.concatenate([split.train, split.validation])]
     try:
@@ -37,21 +37,21 @@ def make_verdicts(data: Dataset, split: Split, roles: Roles, seed: int) -> dict[
         return {}
 
 
-def hand_out(data: Dataset, verdicts: dict[str, Verdict], folder: Path) -> None:
+def hand_out(data: Dataset, edits: dict[str, EditedRecords], folder: Path) -> None:
     """Write each party's columns of the edited records into its folder of a run."""
     parties = make_parties(data)
     cuts = np.cumsum([p.layout.width for p in parties])[:-1]
-    for kind, verdict in verdicts.items():
-        for party, units in zip(parties, np.split(verdict.units, cuts, axis=1), strict=True):
+    for kind, edited in edits.items():
+        for party, units in zip(parties, np.split(edited.units, cuts, axis=1), strict=True):
             path = folder / f"party-{party.rank}" / f"judge-{kind}.npz"
-            np.savez(path, units=units, source=verdict.source, weight=verdict.weight)
+            np.savez(path, units=units, source=edited.source, weight=edited.weight)
 
 
 def baselines(
     data: Dataset,
     split: Split,
     roles: Roles,
-    verdicts: dict[str, Verdict],
+    edits: dict[str, EditedRecords],
     config: TrainConfig,
     budget: SpendingPlan,
     seed: int,
@@ -72,7 +72,7 @@ def baselines(
             held_out.label.values,
             held_out.protected[0].codes,
             data.task,
-            verdicts,
+            edits,
         )
         found[name] = {s.metric if s.judge is None else f"{s.metric}_{s.judge}": s.value for s in scored}
     return found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
+from secure_sccvfl.data.registry import Registry
 from secure_sccvfl.evaluation.baselines import (
     cvae,
     drop_m,
@@ -29,31 +30,38 @@ from secure_sccvfl.evaluation.network_baselines import (
 )
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared
 
-METHODS: Mapping[str, Callable[[Prepared], Fitted]] = {
-    "majority": majority,
-    "logreg": logistic,
-    "drop_m": drop_m,
-    "drop_m_guard": drop_m_guard,
-    "erm": erm,
-    "erm_network": network_erm,
-    "adv_nomask": adv_nomask,
-    "uniform_cf": uniform_cf,
-    "policy_blind": policy_blind,
-    "server_consistency": server_consistency,
-    "server_consistency_repaired": server_consistency_repaired,
-    "paper": paper,
-    "scc_split": scc_split,
-    "scc": scc,
-}
-ABLATIONS: Mapping[str, Callable[[Prepared], Fitted]] = {
-    "scc": scc,
-    "no_masks": no_masks,
-    "no_generator": server_consistency_repaired,
-    "no_consistency": erm,
-    "no_guard": no_guard,
-    "moments": moments,
-    "cvae": cvae,
-    "l1": l1,
-    "drop_m": drop_m,
-    "drop_m_guard": drop_m_guard,
-}
+Method = Callable[[Prepared], Fitted]
+METHODS: Registry[Method] = Registry(
+    "method",
+    {
+        "majority": majority,
+        "logreg": logistic,
+        "drop_m": drop_m,
+        "drop_m_guard": drop_m_guard,
+        "erm": erm,
+        "erm_network": network_erm,
+        "adv_nomask": adv_nomask,
+        "uniform_cf": uniform_cf,
+        "policy_blind": policy_blind,
+        "server_consistency": server_consistency,
+        "server_consistency_repaired": server_consistency_repaired,
+        "paper": paper,
+        "scc_split": scc_split,
+        "scc": scc,
+    },
+)
+ABLATIONS: Registry[Method] = Registry(
+    "ablation",
+    {
+        "scc": scc,
+        "no_masks": no_masks,
+        "no_generator": server_consistency_repaired,
+        "no_consistency": erm,
+        "no_guard": no_guard,
+        "moments": moments,
+        "cvae": cvae,
+        "l1": l1,
+        "drop_m": drop_m,
+        "drop_m_guard": drop_m_guard,
+    },
+)

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.evaluation.judges import Verdict
+from secure_sccvfl.evaluation.judges import EditedRecords
 from secure_sccvfl.metrics.group_rates import DENOMINATORS, MIN_GROUP, gaps_of
 from secure_sccvfl.model.cvae import mmd
 from secure_sccvfl.training.plain import decisions, log_loss
@@ -78,16 +78,16 @@ def group_gaps(
     ]
 
 
-def stability(predict: Predictor, units: np.ndarray, verdict: Verdict, task: Task, name: str) -> list[Scored]:
+def stability(predict: Predictor, units: np.ndarray, edited: EditedRecords, task: Task, name: str) -> list[Scored]:
     """SCG (raw and per spread of the logit) and flip rate under edited records."""
     logits = predict(units)
-    before, after = logits[verdict.source], predict(verdict.units)
-    gap = float(np.average(np.abs(after - before).sum(axis=1), weights=verdict.weight))
+    before, after = logits[edited.source], predict(edited.units)
+    gap = float(np.average(np.abs(after - before).sum(axis=1), weights=edited.weight))
     spread = float(np.sqrt(logits.var(axis=0).sum()))
     scored = [Scored(name, "scg", gap), Scored(name, "scg_norm", gap / spread if spread > 1e-9 else 0.0)]
     if task != "regression":
         flipped = decisions(before, task) != decisions(after, task)
-        scored.append(Scored(name, "fr", float(np.average(flipped, weights=verdict.weight))))
+        scored.append(Scored(name, "fr", float(np.average(flipped, weights=edited.weight))))
     return scored
 
 
@@ -96,7 +96,7 @@ def edit_quality(
     reference_codes: np.ndarray,
     units: np.ndarray,
     codes: np.ndarray,
-    verdict: Verdict,
+    edited: EditedRecords,
     columns: np.ndarray,
 ) -> dict[str, float]:
     """Do edited mediators look like the target group? Gates: AUC >= .65, MMD ratio <= .7.
@@ -108,32 +108,30 @@ def edit_quality(
         return {}
     model = LogisticRegression(max_iter=2000, class_weight="balanced").fit(reference[:, columns], reference_codes)
     classes = list(model.classes_)
-    edited = model.predict_proba(verdict.units[:, columns])
-    plain = model.predict_proba(units[verdict.source][:, columns])
+    moved = model.predict_proba(edited.units[:, columns])
+    plain = model.predict_proba(units[edited.source][:, columns])
     aucs, base = [], []
-    for group in np.unique(verdict.target):
-        truth = verdict.target == group
+    for group in np.unique(edited.target):
+        truth = edited.target == group
         if group not in classes or truth.all():
             continue
         at = classes.index(group)
-        aucs.append(roc_auc_score(truth, edited[:, at], sample_weight=verdict.weight))
-        base.append(roc_auc_score(truth, plain[:, at], sample_weight=verdict.weight))
+        aucs.append(roc_auc_score(truth, moved[:, at], sample_weight=edited.weight))
+        base.append(roc_auc_score(truth, plain[:, at], sample_weight=edited.weight))
     ratios = []
-    for group in np.unique(verdict.target):
-        rows = np.flatnonzero(verdict.target == group)[:500]
+    for group in np.unique(edited.target):
+        rows = np.flatnonzero(edited.target == group)[:500]
         real = np.flatnonzero(codes == group)[:500]
         if len(rows) < 5 or len(real) < 5:
             continue
-        a, b, c = (
-            torch.tensor(v[:, columns]) for v in (verdict.units[rows], units[verdict.source[rows]], units[real])
-        )
+        a, b, c = (torch.tensor(v[:, columns]) for v in (edited.units[rows], units[edited.source[rows]], units[real]))
         ratios.append(float(mmd(a, c)) / max(float(mmd(b, c)), 1e-9))
-    change = np.abs(verdict.units - units[verdict.source])[:, columns].sum(axis=1)
+    change = np.abs(edited.units - units[edited.source])[:, columns].sum(axis=1)
     return {
         "edit_auc": float(np.mean(aucs)) if aucs else float("nan"),
         "edit_auc_unedited": float(np.mean(base)) if base else float("nan"),
         "edit_mmd_ratio": float(np.mean(ratios)) if ratios else float("nan"),
-        "edit_size": float(np.average(change, weights=verdict.weight)),
+        "edit_size": float(np.average(change, weights=edited.weight)),
     }
 
 
@@ -143,17 +141,17 @@ def evaluate(
     label: np.ndarray,
     codes: np.ndarray,
     task: Task,
-    verdicts: Mapping[str, Verdict],
-    proxies: Verdict | None = None,
+    edits: Mapping[str, EditedRecords],
+    proxies: EditedRecords | None = None,
 ) -> list[Scored]:
     """All columns of the results table for one predictor on the held-out part."""
     logits = predict(units)
     scored = utility(logits, label, task) + group_gaps(logits, label, codes, task)
-    for name, verdict in verdicts.items():
-        scored += stability(predict, units, verdict, task, name)
+    for name, edited in edits.items():
+        scored += stability(predict, units, edited, task, name)
     if proxies is not None:
-        only = {s.metric: s.value for s in stability(predict, units, proxies, task, "ot")}
-        scored.append(Scored("ot", "scg_p_only", only["scg"]))
+        only = {s.metric: s.value for s in stability(predict, units, proxies, task, proxies.judge)}
+        scored.append(Scored(proxies.judge, "scg_p_only", only["scg"]))
         if "fr" in only:
-            scored.append(Scored("ot", "fr_p_only", only["fr"]))
+            scored.append(Scored(proxies.judge, "fr_p_only", only["fr"]))
     return scored

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from secure_sccvfl.attacks.view import Gradients
 from secure_sccvfl.data.dataset import Task
 
 # Edited copies of these rows of the data set, for an epoch.
@@ -204,3 +205,49 @@ def _temperature(logits: torch.Tensor, label: torch.Tensor, task: Task) -> float
         return 1.0
     grid = np.geomspace(0.5, 3.0, 25)
     return float(min(grid, key=lambda t: float(_task_loss(logits / t, label, task))))
+
+
+def _block(net: SplitNetwork, party: int) -> torch.Tensor:
+    """The head's weights of one party's activations."""
+    width = net.head.in_features // len(net.widths)
+    return net.head.weight.detach()[0, party * width : (party + 1) * width]
+
+
+def _residual(net: TrainedNetwork, units: np.ndarray, label: np.ndarray) -> np.ndarray:
+    logits = net(units) * net.temperature
+    return np.asarray(1 / (1 + np.exp(-logits[:, 0])) - label)
+
+
+def example_gradients(net: TrainedNetwork, units: np.ndarray, label: np.ndarray, party: int) -> np.ndarray:
+    """What a party receives for each record: d loss / d h of its own block."""
+    return _residual(net, units, label)[:, None] * _block(net.net, party).double().numpy()[None, :]
+
+
+def batch_gradient(
+    net: TrainedNetwork, units: np.ndarray, label: np.ndarray, party: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The party's Jacobian, and the gradient of its encoder's parameters summed over these records.
+
+    The party is given the head's weights of its own block (worst case).
+    """
+    at = sum(net.net.widths[:party])
+    x = net._scaled(units)[:, at : at + net.net.widths[party]]
+    encoder, block = net.net.encoders[party], _block(net.net, party)
+    parameters: dict[str, torch.Tensor] = dict(encoder.named_parameters())
+
+    def value(weights: dict[str, torch.Tensor], row: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(encoder, weights, (row[None],))[0] @ block
+
+    grads = torch.func.vmap(torch.func.grad(value), in_dims=(None, 0), randomness="error")(parameters, x)
+    jacobian = torch.cat([g.flatten(1) for g in grads.values()], dim=1).detach().double().numpy()
+    return jacobian, jacobian.T @ _residual(net, units, label)
+
+
+def returned_gradients(
+    net: TrainedNetwork, units: np.ndarray, label: np.ndarray, party: int, noise: float, seed: int
+) -> Gradients:
+    """What a party gets back in each way that gradients are returned: by record, summed, and summed with noise."""
+    jacobian, total = batch_gradient(net, units, label, party)
+    noisy = total + np.random.default_rng(seed).normal(0, noise, total.shape)
+    sums = {"batch": total, f"batch-noise{noise:g}": noisy}
+    return Gradients("feature party", example_gradients(net, units, label, party), jacobian, sums, label)

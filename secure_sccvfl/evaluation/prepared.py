@@ -14,7 +14,8 @@ from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import PolicyCard, Roles
 from secure_sccvfl.evaluation.metrics import Predictor
-from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator, public_targets
+from secure_sccvfl.model.edits import public_targets
+from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.privacy.noise import GaussianNoise, SimulatedCharge, SpendingPlan
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import Model, TrainConfig, train

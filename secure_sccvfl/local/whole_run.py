@@ -125,22 +125,23 @@ class WholeRun:
         from secure_sccvfl.discovery.roles import Roles
         from secure_sccvfl.evaluation import harness
         from secure_sccvfl.evaluation.examples import draw
+        from secure_sccvfl.evaluation.judges import FIRST
 
         torch.set_num_threads(1)  # small networks: more threads are slower
         self.event({"step": "judges and baselines (plaintext harness)", "number": 0, "total": 1})
         options = self.options
         data = pooled(options.dataset, self.parties)
         split, roles = make_split(data, options.split, options.seed), Roles(trained["roles"])
-        verdicts = harness.make_verdicts(data, split, roles, options.seed)
-        harness.hand_out(data, verdicts, self.folder)
-        drawn = draw(data, split.test, verdicts["ot"], roles.named("M"), options.seed) if verdicts else []
+        edits = harness.edited_records(data, split, roles, options.seed)
+        harness.hand_out(data, edits, self.folder)
+        drawn = draw(data, split.test, edits[FIRST], roles.named("M"), options.seed) if edits else []
         budget = options.simulated_budget(self.parties)
         config, seed = replace(options.train_config(), evaluation="exact"), options.seed
-        return harness.baselines(data, split, roles, verdicts, config, budget, seed), drawn
+        return harness.baselines(data, split, roles, edits, config, budget, seed), drawn
 
     def _label_inference(self) -> list[dict[str, Any]]:
         """What gradients that were shown give away, party by party; empty in sealed mode."""
-        from secure_sccvfl.attacks.gradients import label_inference
+        from secure_sccvfl.attacks.gradients import labels_from_kept
         from secure_sccvfl.data.party_data import pooled
         from secure_sccvfl.data.splits import make_split
 
@@ -148,7 +149,7 @@ class WholeRun:
             return []
         data = pooled(self.options.dataset, self.parties)
         label = data.label.values[make_split(data, self.options.split, self.options.seed).train]
-        found = [label_inference(self.folder / f"party-{rank}", label) for rank in range(self.parties)]
+        found = [labels_from_kept(self.folder / f"party-{rank}", label) for rank in range(self.parties)]
         return [{"party": rank, **asdict(rate)} for rank, rate in enumerate(found) if rate is not None]
 
     def _privacy_report(self) -> None:
@@ -163,12 +164,14 @@ def show_report(report: dict[str, Any], folder: Path) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from secure_sccvfl.evaluation.judges import FIRST, JUDGES, OWN
+
     console = screen()
     head = f"{report['dataset']}, {report['parties']} parties, mode {report['mode']}, seed {report['seed']}"
     table = Table(title=head)
     metrics = [
         k
-        for k in ("acc", "rmse", "logloss", "fr_ot", "fr_cvae", "fr_own", "scg_ot", "dp_gap")
+        for k in ("acc", "rmse", "logloss", *(f"fr_{j}" for j in (*JUDGES, OWN)), f"scg_{FIRST}", "dp_gap")
         if k in report["metrics"]
     ]
     table.add_column("model")

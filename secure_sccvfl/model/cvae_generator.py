@@ -16,6 +16,7 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.randomness import stream, torch_seed
 from secure_sccvfl.discovery.scores import probabilities
 from secure_sccvfl.model.cvae import Cvae, CvaeConfig
+from secure_sccvfl.model.generators import GeneratorConfig, GeneratorKind, Material
 
 
 def pseudo_groups(
@@ -45,19 +46,16 @@ class CvaeGenerator:
         return self.model.edit(units, np.full(len(units), source), target, self.scale)
 
 
-def fit_cvae_generator(
-    layout: Layout,
-    units: np.ndarray,
-    tables: Mapping[str, np.ndarray],
-    edited: frozenset[str],
-    scale: float,
-    seed: int,
-) -> CvaeGenerator:
+def fit_cvae_generator(material: Material, config: GeneratorConfig, seed: int) -> CvaeGenerator:
     """Party step, local: train on the party's own rows and pseudo groups."""
-    if not edited:
-        return CvaeGenerator(None, scale)
+    if not material.edited:
+        return CvaeGenerator(None, config.scale)
+    layout, units, tables = material.layout, material.units, material.tables
     groups = next(iter(tables.values())).shape[1]
     codes = pseudo_groups(layout, units, tables, stream(seed, "pseudo", *layout.names))
-    names = tuple(n for n in layout.names if n in edited)
+    names = tuple(n for n in layout.names if n in material.edited)
     model = Cvae(layout, names, groups, CvaeConfig(epochs=120))
-    return CvaeGenerator(model.fit(units, codes, torch_seed(seed, "cvae", *layout.names)), scale)
+    return CvaeGenerator(model.fit(units, codes, torch_seed(seed, "cvae", *layout.names)), config.scale)
+
+
+KIND = GeneratorKind(fit_cvae_generator)

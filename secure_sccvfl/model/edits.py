@@ -8,9 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from secure_sccvfl.data.party import Blocks, Party
+from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.model.encoders import Encoder
-from secure_sccvfl.model.generators import Generator, public_targets
+from secure_sccvfl.model.generators import Generator
+
+
+def public_targets(rows: int, groups: int, seed: int, draw: int) -> np.ndarray:
+    """Target group for every row and hypothesised source (rows x groups), the same at every party."""
+    rng = stream(seed, "targets", draw)
+    step = rng.integers(1, groups, size=(rows, groups))
+    return (np.arange(groups)[None, :] + step) % groups
 
 
 class Displacements:

@@ -6,23 +6,34 @@ jobs of `run`. To add one, write its module and add a line to `MODES`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from importlib import import_module
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from secure_sccvfl.data.registry import Registry, imported
 
 if TYPE_CHECKING:
     from secure_sccvfl.modes.base import GradientMode
 
-MODES: Mapping[str, tuple[str, str]] = {
-    "sealed": ("secure_sccvfl.modes.sealed:Sealed", "trained in secret"),
-    "split": ("secure_sccvfl.modes.split:Split", "split learning: gradients are shown"),
-    "dp": ("secure_sccvfl.modes.dp:Dp", "trained in secret, encoders by noisy gradients"),
-}
-"""Where each mode is, and its words for people."""
+
+@dataclass(frozen=True)
+class ModeEntry:
+    """Where a mode is, and its words for people. Reading the words imports nothing."""
+
+    place: str
+    words: str
+
+
+MODES: Registry[ModeEntry] = Registry(
+    "mode",
+    {
+        "sealed": ModeEntry("secure_sccvfl.modes.sealed:Sealed", "trained in secret"),
+        "split": ModeEntry("secure_sccvfl.modes.split:Split", "split learning: gradients are shown"),
+        "dp": ModeEntry("secure_sccvfl.modes.dp:Dp", "trained in secret, encoders by noisy gradients"),
+    },
+)
 
 
 def gradient_mode(name: str) -> GradientMode:
     """The mode of this name."""
-    module, _, kind = MODES[name][0].partition(":")
-    made: GradientMode = getattr(import_module(module), kind)()
+    made: GradientMode = imported(MODES.get(name).place)()
     return made

@@ -13,12 +13,12 @@ from protocols.config import ConfigError, misfit
 from protocols.operations.noise import NoiseKind
 from protocols.session.runtime import Session
 from protocols.steps.sampling import nearest_sampling
+from secure_sccvfl.data.catalogue import forget, is_benchmark
 from secure_sccvfl.data.party_data import (
     PartyData,
     Scheme,
     benchmark_part,
     benchmark_scheme,
-    is_benchmark,
     own_part,
     own_scheme,
     pooled,
@@ -27,7 +27,7 @@ from secure_sccvfl.data.splits import SplitKind
 from secure_sccvfl.discovery.discovery import DiscoveryConfig, Rule
 from secure_sccvfl.discovery.roles import PolicyCard, read_card, shipped_card
 from secure_sccvfl.model.encoders import EncoderKind
-from secure_sccvfl.model.generators import GeneratorConfig, GeneratorKind, Source
+from secure_sccvfl.model.generators import GeneratorConfig, Source
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.privacy.ledgers import ledger_folder
 from secure_sccvfl.privacy.noise import SpendingPlan
@@ -63,7 +63,7 @@ class RunOptions:
     rule: Rule = "fractions"
     conditional: bool = False
     encoder: EncoderKind = "plain"
-    generator: GeneratorKind = "quantile"
+    generator: str = GeneratorConfig.kind
     source: Source = "tables"
     consistency: ConsistencyKind = "squared"
     lambdas: tuple[float, ...] = TrainConfig().lambdas
@@ -172,7 +172,9 @@ class RunOptions:
     def load(self, rank: int, parties: int) -> PartyData:
         """What this process holds of the data set."""
         if self.pooled:
-            return benchmark_part(pooled(self.dataset, parties), rank, self.split, self.seed)
+            part = benchmark_part(pooled(self.dataset, parties), rank, self.split, self.seed)
+            forget()  # a party goes on with its own columns alone
+            return part
         self.scheme(parties)
         return own_part(Path(self.dataset), rank, self.seed)
 

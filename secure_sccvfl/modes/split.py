@@ -42,7 +42,8 @@ from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.party_data import Scheme
 from secure_sccvfl.data.randomness import stream, torch_seed
 from secure_sccvfl.discovery.roles import Roles
-from secure_sccvfl.model.generators import Generator, public_targets
+from secure_sccvfl.model.edits import public_targets
+from secure_sccvfl.model.generators import Generator
 from secure_sccvfl.model.mlp import LocalTraining, MlpEncoder, make_mlp
 from secure_sccvfl.modes.base import Trained, Workplace, check_sampling, common_releases, facts_of
 from secure_sccvfl.modes.options import RunOptions

@@ -7,15 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from secure_sccvfl.attacks.catalogue import ATTACKS
 from secure_sccvfl.report.charts import Dot, Line, curves, forest, percent
 
 Row = Mapping[str, Any]
-ATTACKS = {
-    "aia": ("Guessing the protected attribute", "rounds of training the attacker"),
-    "label": ("Guessing the label", "rounds of training the attacker"),
-    "shares": ("Telling two secrets apart by their shares", "rounds of training the attacker"),
-    "pgd": ("Flipping decisions by moving mediators", "how far each may move, as a share of its range"),
-}
 VIEWS = (
     (r"label holder (\S+)", r"\1, which has the labels"),
     (r"party (\S+)", r"\1"),
@@ -60,8 +55,8 @@ def attack_panels(security: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """For each attack: every view at its strongest, and curves over strength for the views of this run."""
     rows = security["rows"] if security is not None else []
     panels = []
-    for attack in sorted({row["attack"] for row in rows}, key=[*ATTACKS].index):
-        title, below = ATTACKS[attack]
+    for attack in sorted({row["attack"] for row in rows}, key=ATTACKS.names.index):
+        title, below = ATTACKS.get(attack).title, ATTACKS.get(attack).strength
         series: dict[str, list[Row]] = {}
         for row in sorted((r for r in rows if r["attack"] == attack), key=_strength):
             series.setdefault(row["view"], []).append(row)
@@ -115,13 +110,13 @@ def attack_story(security: Mapping[str, Any] | None) -> list[str]:
             "right."
         )
     plain = [r for r in final if r["view"].startswith("plaintext server") and r["gain"] is not None]
-    for attack, what in (("aia", "protected attribute"), ("label", "label")):
-        best = max((r for r in plain if r["attack"] == attack), key=lambda r: r["rate"], default=None)
-        if best is not None:
+    for name, attack in ATTACKS.items():
+        best = max((r for r in plain if r["attack"] == name), key=lambda r: r["rate"], default=None)
+        if best is not None and attack.secret:
             luck = "always the most frequent one" if best["chance"] > 0.5 else "chance"
             told.append(
-                f"Without secrecy, the {what} would be guessed right at a rate of {percent(best['rate'])}, where "
-                f"{luck} gives {percent(best['chance'])}."
+                f"Without secrecy, the {attack.secret} would be guessed right at a rate of {percent(best['rate'])}, "
+                f"where {luck} gives {percent(best['chance'])}."
             )
     audit = security.get("dp_audit")
     if audit:
@@ -141,8 +136,8 @@ def check_words(check: str) -> str:
     if attack not in ATTACKS or found is None:
         return check
     if found[2] == " tells nothing":
-        return f"{ATTACKS[attack][0]}: no gain for {view_words(found[1])}"
-    return f"{ATTACKS[attack][0]}: {view_words(found[1])}{found[2] or ''}"
+        return f"{ATTACKS.get(attack).title}: no gain for {view_words(found[1])}"
+    return f"{ATTACKS.get(attack).title}: {view_words(found[1])}{found[2] or ''}"
 
 
 def missed(security: Mapping[str, Any] | None) -> list[str]:
@@ -156,8 +151,8 @@ def missed(security: Mapping[str, Any] | None) -> list[str]:
 
 
 def _curved(final: Sequence[Row], attack: str) -> list[Row]:
-    """Whose curves are drawn: all models for PGD, else this run's promised views and the worst without secrecy."""
-    if attack == "pgd":
+    """Whose curves are drawn: all attacked models, else this run's promised views and the worst without secrecy."""
+    if ATTACKS.get(attack).takes == "white box":
         return list(final)
     server = [r for r in final if r["view"].startswith("plaintext server")]
     others = [max(server, key=lambda r: r["rate"])] if server else []

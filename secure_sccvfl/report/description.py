@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
-from secure_sccvfl.data.census import load_any
-from secure_sccvfl.data.dataset import EMBEDDED
-from secure_sccvfl.data.files import read_description
+from secure_sccvfl.data.catalogue import loader_of
 from secure_sccvfl.modes.options import RunOptions
 
 
 def describe(options: RunOptions, parties: int) -> dict[str, Any]:
     """Label, protected attributes and columns with their words; nothing in it comes from a record."""
     scheme = options.scheme(parties)
-    spec = _spec(options.dataset)
+    spec = loader_of(options.dataset).words(options.dataset)
     label = spec["label"]
     return {
         "about": spec.get("about", ""),
@@ -49,14 +45,3 @@ def describe(options: RunOptions, parties: int) -> dict[str, Any]:
             for f in own
         },
     }
-
-
-def _spec(dataset: str) -> dict[str, Any]:
-    """The label and the protected attributes as their description has them."""
-    if dataset in EMBEDDED:
-        with resources.as_file(resources.files("secure_sccvfl") / "data_files") as folder:
-            return read_description(folder / f"{dataset}.toml")
-    if dataset.endswith(".toml"):
-        return read_description(Path(dataset))
-    data = load_any(dataset)
-    return {"label": {"meaning": data.label.meaning}, "protected": [{"meaning": a.meaning} for a in data.protected]}

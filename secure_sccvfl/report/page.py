@@ -52,6 +52,7 @@ def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any
         digest=hashlib.sha256(text.encode()).hexdigest(),
         head=sections.headline(report),
         panels=sections.metric_panels(report),
+        judges=sections.judge_words(report),
         table=sections.metric_table(report),
         groups=sections.told_of_groups(report),
         how_told=sections.told_with_noise(report),

@@ -12,11 +12,12 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 from accounting.plain_text import plain
+from secure_sccvfl.evaluation.judges import JUDGES, OWN
 from secure_sccvfl.report.tables import paper_value
 
 matplotlib.rcParams["text.parse_math"] = False  # a dollar in a name is a dollar
 Row = Mapping[str, Any]
-MARKS = {"ot": "o", "cvae": "s", "own": "x"}
+MARKS = {**{name: judge.mark[0] for name, judge in JUDGES.items()}, OWN: "x"}
 
 
 def trade_off(rows: Sequence[Row], experiment: str, path: Path) -> None:
@@ -39,7 +40,8 @@ def trade_off(rows: Sequence[Row], experiment: str, path: Path) -> None:
             axis.plot([], [], "o", color=colour, label=method)
         axis.set(xlabel="flip rate, %", ylabel="accuracy", title=plain(f"{dataset} {split}"))
         axis.legend(fontsize=6)
-    figure.suptitle("circle: OT judge, square: cVAE judge, cross: own generator, hollow: paper", fontsize=8)
+    told = [f"{judge.mark[1]}: {judge.title}" for _, judge in JUDGES.items()]
+    figure.suptitle(", ".join([*told, "cross: own generator", "hollow: paper"]), fontsize=8)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
     plt.close(figure)

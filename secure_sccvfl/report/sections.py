@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from secure_sccvfl.evaluation.judges import FIRST, JUDGES, OWN
 from secure_sccvfl.metrics.intervals import wilson
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.privacy.releases import kind_of
@@ -21,7 +22,9 @@ MODELS = {
     "logistic": "logistic regression",
     "majority": "always the most frequent",
 }
-JUDGES = {"ot": "first judge", "cvae": "second judge", "own": "the run's own generator"}
+COUNTED = ("first", "second", "third", "fourth", "fifth", "sixth")
+COMMON = {name: f"{place} judge" for name, place in zip(JUDGES, COUNTED, strict=False)}
+ALL_JUDGES = {**COMMON, OWN: "the run's own generator"}
 ROLES = {
     "P": ("proxy", "all but stands for the group; left as it is, and training keeps the model from leaning on it"),
     "M": ("mediator", "may follow from the group; moves with it in “what if” records, where decisions must stay"),
@@ -61,10 +64,18 @@ def dot(report: Report, model: str, metric: str, value: float) -> Dot:
 
 def flips(report: Report, source: Mapping[str, float]) -> tuple[str, float] | None:
     """The worst common judge, or the run's own generator where there is none."""
-    seen = {j: source[f"fr_{j}"] for j in ("ot", "cvae") if f"fr_{j}" in source}
-    if not seen and "fr_own" in source:
-        seen = {"own": source["fr_own"]}
+    seen = {j: source[f"fr_{j}"] for j in JUDGES if f"fr_{j}" in source}
+    if not seen and f"fr_{OWN}" in source:
+        seen = {OWN: source[f"fr_{OWN}"]}
     return max(seen.items(), key=lambda item: item[1]) if seen else None
+
+
+def judge_words(report: Report) -> str:
+    """How many common judges were asked, and where each takes edited values from; empty where none was asked."""
+    asked = [name for name in JUDGES if f"scg_{name}" in report["metrics"]]
+    told = ", ".join(f"the {COUNTED[k]} {JUDGES.get(name).about}" for k, name in enumerate(asked))
+    count = ("no", "one", "two", "three", "four", "five", "six")[len(asked)]
+    return f"{count} judge{'s' * (len(asked) != 1)} to say, which training never saw: {told}" if asked else ""
 
 
 def between(report: Report, metric: str) -> str:
@@ -140,7 +151,7 @@ def headline(report: Report) -> dict[str, Any]:
             "cost",
         )
     )
-    return {"title": title, "story": story, "figures": figures, "mode": MODES[report["mode"]][1]}
+    return {"title": title, "story": story, "figures": figures, "mode": MODES.get(report["mode"]).words}
 
 
 def size(count: float) -> str:
@@ -155,14 +166,14 @@ def metric_panels(report: Report) -> list[dict[str, str]]:
     panels = []
     share = report["data"]["label"]["labels"][-1:] or ["positive"]
     wanted = [("acc", "Right decisions", "further right is better")]
-    wanted += [(f"fr_{j}", f"Decisions that flip, {JUDGES[j]}", "0 is best") for j in ("ot", "cvae")]
-    if "fr_ot" not in report["metrics"]:
-        wanted.append(("fr_own", f"Decisions that flip, {JUDGES['own']}", "0 is best"))
+    wanted += [(f"fr_{j}", f"Decisions that flip, {COMMON[j]}", "0 is best") for j in JUDGES]
+    if f"fr_{FIRST}" not in report["metrics"]:
+        wanted.append((f"fr_{OWN}", f"Decisions that flip, {ALL_JUDGES[OWN]}", "0 is best"))
     wanted += [
         ("rmse", "Typical error", "root mean square, of the label's range; lower is better"),
         *(
-            (f"scg_{j}", f"Shift of the answer, {JUDGES[j]}", "0 is best")
-            for j in JUDGES
+            (f"scg_{j}", f"Shift of the answer, {words}", "0 is best")
+            for j, words in ALL_JUDGES.items()
             if "rmse" in report["metrics"]
         ),
         ("logloss", "Log loss", "how well the probabilities fit; lower is better"),
@@ -189,12 +200,8 @@ METRIC_WORDS = {
     "positive_rate": "share of “{positive}” decisions",
     "dp_gap": "gap of “{positive}” decisions between groups",
     "eo_gap": "gap of hits or false alarms between groups",
-    "fr_ot": "flips (first judge)",
-    "fr_cvae": "flips (second judge)",
-    "fr_own": "flips (own generator)",
-    "scg_ot": "shift of the score (first judge)",
-    "scg_cvae": "shift of the score (second judge)",
-    "scg_own": "shift of the score (own generator)",
+    **{f"fr_{j}": f"flips ({words})" for j, words in {**COMMON, OWN: "own generator"}.items()},
+    **{f"scg_{j}": f"shift of the score ({words})" for j, words in {**COMMON, OWN: "own generator"}.items()},
 }
 
 
@@ -248,7 +255,7 @@ def told_with_noise(report: Report) -> str:
         return "These figures are exact sums over the test records: they are not private."
     widest = [
         f"{METRIC_WORDS[name].partition(' of “')[0]} ± {percent(report['noise'][name])}"
-        for name in ("acc", *(f"fr_{j}" for j in JUDGES))
+        for name in ("acc", *(f"fr_{j}" for j in ALL_JUDGES))
         if name in report["noise"]
     ]
     return (

@@ -9,6 +9,8 @@ from importlib import resources
 from typing import Any
 
 from accounting.plain_text import markdown as marked
+from secure_sccvfl.attacks.catalogue import ATTACKS, on_models_first
+from secure_sccvfl.evaluation.judges import FIRST, JUDGES, OWN
 
 Row = Mapping[str, Any]
 COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
@@ -16,34 +18,20 @@ COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
         (None, "acc"),
         (None, "logloss"),
         (None, "rmse"),
-        ("ot", "fr"),
-        ("cvae", "fr"),
-        ("own", "fr"),
-        ("ot", "scg_norm"),
-        ("cvae", "scg"),
-        (None, "pgd_sr"),
-        (None, "aia_logits"),
+        *((judge, "fr") for judge in (*JUDGES, OWN)),
+        (FIRST, "scg_norm"),
+        *((judge, "scg") for judge in JUDGES.names[1:]),
+        *((None, attack.main) for _, attack in on_models_first() if attack.main),
         (None, "positive_rate"),
         (None, "dp_gap"),
         (None, "eo_gap"),
-        ("ot", "scg_p_only"),
-        ("ot", "fr_p_only"),
+        (FIRST, "scg_p_only"),
+        (FIRST, "fr_p_only"),
     ),
-    "attacks": (
-        (None, "pgd_sr_0.02"),
-        (None, "pgd_sr_0.05"),
-        (None, "pgd_sr_0.10"),
-        (None, "pgd_sr_0.20"),
-        (None, "aia_logits"),
-        (None, "aia_z"),
-        (None, "labels_example"),
-        (None, "labels_batch"),
-        (None, "labels_batch_noise1"),
-        (None, "labels_chance"),
-    ),
+    "attacks": tuple((None, metric) for _, attack in on_models_first() for metric in attack.columns),
     "runtime": ((None, "seconds"), (None, "epochs_run"), (None, "best_epoch"), (None, "warmup")),
 }
-IN_PERCENT = ("fr", "pgd", "aia", "labels", "fr_p_only")
+IN_PERCENT = ("fr", *(attack.stem for _, attack in ATTACKS.items()))
 # The paper's figures that stand beside ours; it judges every method by the method's own generator.
 PAPER_COLUMNS: Mapping[str, Sequence[str]] = {
     "main": ("acc", "fr", "scg"),
@@ -54,7 +42,7 @@ PAPER_COLUMNS: Mapping[str, Sequence[str]] = {
 @lru_cache(maxsize=1)
 def paper_figures() -> tuple[Row, ...]:
     """The paper's reported means, as data."""
-    text = (resources.files("secure_sccvfl") / "data_files" / "paper_figures.json").read_text("utf-8")
+    text = (resources.files(__package__) / "paper_figures.json").read_text("utf-8")
     return tuple(json.loads(text))
 
 
@@ -106,7 +94,8 @@ def markdown(experiment: str, rows: Sequence[Row]) -> str:
             out.append(f"| {method} | " + " | ".join(cells) + " |")
         out += ["", *_edit_lines(here), *_majority_lines(index, methods), ""]
     out.append("Mean with 95 % t-interval over seeds. `[own]` is judged by the method's own generator and is a")
-    out.append("diagnostic only; `[ot]` and `[cvae]` are common judges fitted on held-out records. AIA is the")
+    common = " and ".join(f"`[{judge}]`" for judge in JUDGES)
+    out.append(f"diagnostic only; {common} are common judges fitted on held-out records. AIA is the")
     out.append("strongest attacker by its mean, balanced over groups: chance is 1 / groups.")
     return "\n".join(out) + "\n"
 
@@ -114,7 +103,7 @@ def markdown(experiment: str, rows: Sequence[Row]) -> str:
 def _edit_lines(rows: Sequence[Row]) -> list[str]:
     index = {(r["judge"], r["metric"]): r for r in rows if r["method"] == "(edits)"}
     lines = []
-    for judge in ("ot", "cvae", "own"):
+    for judge in (*JUDGES, OWN):
         if (judge, "edit_auc") in index:
             get = {m: index[(judge, m)]["mean"] for (j, m) in index if j == judge}
             ratio = get.get("edit_mmd_ratio", float("nan"))

@@ -17,19 +17,19 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from scipy.stats import norm
 
 from secure_sccvfl.attacks.attributes import EPOCHS
-from secure_sccvfl.attacks.labels import example_gradients, from_example_gradients
-from secure_sccvfl.attacks.perturbation import RADII, subspace_pgd
+from secure_sccvfl.attacks.catalogue import ATTACKS
+from secure_sccvfl.attacks.labels import from_example_gradients
 from secure_sccvfl.attacks.view import Rate, WhiteBox
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.evaluation.methods import METHODS
-from secure_sccvfl.evaluation.networks import TrainedNetwork
+from secure_sccvfl.evaluation.networks import TrainedNetwork, example_gradients
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared
 from secure_sccvfl.privacy.noise import GaussianNoise
 from secure_sccvfl.security.finished_run import FinishedRun, Target
@@ -38,8 +38,7 @@ from secure_sccvfl.security.share_probe import columns, drawn, read_probe
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
 
-Attack = Literal["aia", "label", "pgd", "shares"]
-ATTACK: Mapping[Target, Attack] = {"s": "aia", "y": "label"}
+ATTACK: Mapping[Target, str] = {"s": "aia", "y": "label"}
 ERROR = 0.05
 BASELINES = ("erm", "logreg", "drop_m", "paper")
 SHOWN, NO_GAIN, LEAKS = "shown", "no gain", "leaks by design"
@@ -53,7 +52,7 @@ PROMISE: Mapping[str, str] = {"sealed": NO_GAIN, "split": LEAKS, "dp": SHOWN}
 class Row:
     """One attack on one view at one strength."""
 
-    attack: Attack
+    attack: str
     view: str
     strength: float | None
     rate: float
@@ -74,7 +73,7 @@ class Row:
 
 
 def compared(
-    attack: Attack, view: str, found: Inference, control: Inference | None, promise: str, related: float | None
+    attack: str, view: str, found: Inference, control: Inference | None, promise: str, related: float | None
 ) -> list[Row]:
     """Rows of one view: the chosen attacker against its control, and every attacker for the curve."""
     chance = 1 / len(np.unique(found.truth))
@@ -98,11 +97,11 @@ class ViewAttacks:
     def __init__(self, run: FinishedRun) -> None:
         self.run, self.seed = run, run.options.seed
         self.rows: list[Row] = []
-        self._kept: dict[tuple[Attack, str], tuple[Inference, Inference | None]] = {}
+        self._kept: dict[tuple[str, str], tuple[Inference, Inference | None]] = {}
 
     def add(
         self,
-        attack: Attack,
+        attack: str,
         view: str,
         truth: np.ndarray,
         own: np.ndarray | None,
@@ -219,9 +218,9 @@ def contrasts(attacks: ViewAttacks, ready: Prepared, progress: Callable[[str], N
         if name == "drop_m" and not ready.roles.named("M"):
             continue
         progress(f"baseline {name}")
-        fitted = METHODS[name](ready)
+        fitted = METHODS.get(name)(ready)
         attacks.add("aia", f"logits of {name}", codes[test], None, fitted.predict(ready.units[test]))
-        attacks.rows += list(pgd_rows(f"white box of {name}", fitted.white_box, ready))
+        attacks.rows += list(white_box_rows(f"white box of {name}", fitted.white_box, ready))
         if name == "paper":
             _paper(attacks, ready, fitted, train_rows)
 
@@ -240,11 +239,12 @@ def _paper(attacks: ViewAttacks, ready: Prepared, fitted: Fitted, rows: np.ndarr
         attacks.rows.append(replace(shown, gain=rate.rate - rate.chance, gain_low=low, gain_high=high))
 
 
-def pgd_rows(view: str, logits: Any, ready: Prepared) -> Iterator[Row]:
-    """Decisions flipped by moving mediators of test records inside a ball, for each radius."""
+def white_box_rows(view: str, logits: Any, ready: Prepared) -> Iterator[Row]:
+    """Every attack on a whole model: it may move mediators of test records inside a ball, of each radius."""
     if ready.data.task == "regression":
         return
     target = WhiteBox(view, logits, ready.units[ready.split.test], ready.columns(ready.roles.named("M")))
-    for radius in RADII:
-        rate = subspace_pgd(target, radius)
-        yield Row("pgd", view, radius, rate.rate, rate.low, rate.high, rate.chance)
+    for name, attack in ATTACKS.items():
+        if attack.takes == "white box":
+            for radius, rate in zip(target.radii, attack.run(target, ready.seed), strict=True):
+                yield Row(name, view, radius, rate.rate, rate.low, rate.high, rate.chance)

@@ -13,6 +13,7 @@ from matplotlib import pyplot as plt
 
 from accounting.plain_text import markdown as marked
 from accounting.plain_text import plain
+from secure_sccvfl.attacks.catalogue import ATTACKS, on_models_first
 from secure_sccvfl.report.tables import paper_figures
 from secure_sccvfl.security.dp_audit import Audit
 from secure_sccvfl.security.evaluation import ERROR, LEAKS, NO_GAIN, SHOWN, Row
@@ -22,11 +23,7 @@ matplotlib.rcParams["text.parse_math"] = False  # a dollar in a name is a dollar
 LOGITS_TARGET, PGD_TARGET = 0.55, 0.05
 RECEIVER = "receiver of predictions, logits alone"
 OURS = "white box of this run"
-ATTACKS = {
-    "aia": "s of a record (balanced; attribute inference)",
-    "label": "y of a record (balanced, but where chance is the majority rate)",
-    "shares": "which of two secrets was shared",
-}
+GUESSED = {name: attack.guessed for name, attack in ATTACKS.items() if attack.guessed}
 Data = Mapping[str, Any]
 
 
@@ -92,7 +89,7 @@ def markdown(report: Data) -> str:
         f"verdict are 95 % together ({report['family']['correction']}). A leak is called where such an interval of "
         "the gain lies above 0, or some column is related to the truth (p below .05 / 2F).",
     ]
-    for attack, meaning in ATTACKS.items():
+    for attack, meaning in GUESSED.items():
         rows = [r for r in report["rows"] if r["attack"] == attack and r["strength"] is None]
         if rows:
             lines += ["", f"## {meaning}", ""]
@@ -155,7 +152,7 @@ def _text(value: float | None) -> str:
 
 def draw_views(rows: Sequence[Data], path: Path) -> None:
     """One line per view: the attack's rate with its interval, its control, and chance. SVG or PNG by the name."""
-    kinds = [k for k in ATTACKS if any(r["attack"] == k for r in rows)]
+    kinds = [k for k in GUESSED if any(r["attack"] == k for r in rows)]
     chosen = {k: [r for r in rows if r["attack"] == k and r["strength"] is None] for k in kinds}
     heights = [len(chosen[k]) + 1 for k in kinds]
     figure, axes = plt.subplots(
@@ -169,7 +166,7 @@ def draw_views(rows: Sequence[Data], path: Path) -> None:
             axis.plot(100 * row["control"], at, "|", color="black", markersize=12)
         axis.set_yticks(range(len(chosen[kind])), [plain(r["view"]) for r in reversed(chosen[kind])], fontsize=8)
         axis.axvline(100 * chosen[kind][0]["chance"], color="grey", linestyle=":")
-        axis.set_title(ATTACKS[kind], fontsize=9, loc="left")
+        axis.set_title(GUESSED[kind], fontsize=9, loc="left")
         axis.set_ylim(-0.7, len(chosen[kind]) - 0.3)
     axes[-1, 0].set_xlabel("right guesses, %; bar: control (the same attacker without the view)")
     _save(figure, path)
@@ -177,9 +174,9 @@ def draw_views(rows: Sequence[Data], path: Path) -> None:
 
 def draw_curves(rows: Sequence[Data], path: Path) -> None:
     """Flipped decisions against the radius, and guesses against the attacker's epochs, with intervals."""
-    figure, axes = plt.subplots(1, 3, figsize=(14, 4.2))
-    panels = (("pgd", axes[0], "PGD radius"), ("aia", axes[1], "epochs, s"), ("label", axes[2], "epochs, y"))
-    for attack, axis, name in panels:
+    panels = [(name, attack) for name, attack in on_models_first() if attack.curve]
+    figure, axes = plt.subplots(1, len(panels), figsize=(14, 4.2))
+    for (attack, known), axis in zip(panels, axes, strict=True):
         curves: dict[str, list[tuple[float, float, float, float]]] = {}
         for row in rows:
             if row["attack"] == attack and row["strength"] is not None:
@@ -189,9 +186,9 @@ def draw_curves(rows: Sequence[Data], path: Path) -> None:
             x, rate, low, high = zip(*sorted(points), strict=True)
             (line,) = axis.plot(x, rate, marker="o", markersize=3, label=plain(view))
             axis.fill_between(x, low, high, color=line.get_color(), alpha=0.08)
-        if attack != "pgd" and curves:
+        if known.takes != "white box" and curves:
             axis.axhline(100 * next(r["chance"] for r in rows if r["attack"] == attack), color="grey", linestyle=":")
-        axis.set(xlabel=name, ylabel="success, %")
+        axis.set(xlabel=known.curve, ylabel="success, %")
         if curves:
             axis.legend(fontsize=5)
     _save(figure, path)

@@ -30,7 +30,8 @@ from secure_sccvfl.discovery.roles import PolicyCard, Roles
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.model.edits import Displacements, Validity, movement, validity
 from secure_sccvfl.model.encoders import Encoder, EncoderKind, fit_encoder
-from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator, shift_direction
+from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator
+from secure_sccvfl.model.table_generator import shift_direction
 from secure_sccvfl.privacy.releases import FEATURES, GUARD_LENGTH, MOVED_EDITED, MOVED_FIXED, VALIDITY
 from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, ConsistencyKind, Engine, Measures, Step
 

@@ -13,7 +13,7 @@ from accounting.accountant import epsilon_against_dealer, epsilon_of, epsilons
 from accounting.calibration import noise_multiplier
 from accounting.events import Sensitivity
 from protocols.operations.noise import NoiseKind
-from secure_sccvfl.data.dataset import load
+from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.discovery import release_sketches
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from secure_sccvfl.data.dataset import load
+from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import Part, make_parties
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics

@@ -13,7 +13,7 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Decision, PolicyCard, Roles
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.evaluation.harness import hand_out, make_verdicts
+from secure_sccvfl.evaluation.harness import edited_records, hand_out
 from secure_sccvfl.evaluation.metrics import evaluate
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.run.model_files import load_model
@@ -136,7 +136,7 @@ def test_logits_and_decisions_are_those_of_the_plaintext_engine(secure, plain):
 def test_the_secret_evaluation_gives_the_plaintext_metrics(secure, plain):
     folder, results, *_ = secure
     data, split, _ = plain
-    verdicts = make_verdicts(data, split, Roles(results[0]["roles"]), 0)
+    verdicts = edited_records(data, split, Roles(results[0]["roles"]), 0)
     hand_out(data, verdicts, folder)
     found = run_jobs(EvaluateJob, folder / "evaluation", {"seed": 0, "model": str(folder)})
     held_out = data.take(split.test)

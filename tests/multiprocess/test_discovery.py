@@ -17,7 +17,7 @@ from protocols.config import ConfigError, SessionConfig
 from protocols.errors import LedgerError, LocalError
 from protocols.records.chain import read_chain
 from protocols.session.runtime import Session
-from secure_sccvfl.data.dataset import load
+from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.local.processes import Ending, LocalSession
 from secure_sccvfl.run.audit_log import read_audit
 from secure_sccvfl.run.discover import DiscoveryJob

@@ -107,7 +107,7 @@ def test_a_run_with_a_secret_choice_says_so_and_can_be_verified(tmp_path):
 def test_new_records_are_scored_in_secret_for_one_receiver(run, tmp_path):
     data = pooled("german", 3)
     rows = make_split(data, "iid", 0).test[:40]
-    source = ROOT / "secure_sccvfl" / "data_files" / "german.csv"
+    source = ROOT / "secure_sccvfl" / "data" / "embedded" / "german.csv"
     with source.open() as file:
         table = {row["id"]: row for row in csv.DictReader(file)}
     with (tmp_path / "new.csv").open("w", newline="") as file:
@@ -134,7 +134,7 @@ def test_a_share_from_another_run_or_a_changed_one_is_refused(run, tmp_path):
     path = other / "party-1" / "model" / "model.json"
     facts = json.loads(path.read_text())
     path.write_text(json.dumps({**facts, "temperature": facts["temperature"] * 2}))
-    source = ROOT / "secure_sccvfl" / "data_files" / "german.csv"
+    source = ROOT / "secure_sccvfl" / "data" / "embedded" / "german.csv"
     ran = run_mpc("predict", "--model", other, "--records", source, cwd=tmp_path, code=2)
     assert "party 1: the model in party-1/model was changed after training" in ran.stderr
     model = load_model(run / "party-1" / "model", make_parties(pooled("german", 3))[1].layout)

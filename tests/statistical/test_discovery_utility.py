@@ -11,7 +11,8 @@ from accounting.calibration import noise_multiplier
 from accounting.records import RecordSet
 from protocols.operations.noise import NoiseKind
 from protocols.records.releases import ReleasePlan
-from secure_sccvfl.data.dataset import Protected, load
+from secure_sccvfl.data.catalogue import load
+from secure_sccvfl.data.dataset import Protected
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.discovery import DiscoveryConfig, decide, release_sketches, weigh
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics

@@ -22,7 +22,7 @@ from accounting.calibration import MOST_RELEASES, check_target, noise_multiplier
 from accounting.events import Event, Sensitivity
 from accounting.paper import claim, paper_event, proposition_1, scaled_sensitivity
 from accounting.records import RecordSet
-from secure_sccvfl.data.dataset import load
+from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.discovery import release_sketches
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics

@@ -15,7 +15,7 @@ from accounting.records import RecordSet
 from launch.privacy_report import main
 from protocols.config import ConfigError
 from protocols.records.releases import ReleasePlan
-from secure_sccvfl.data.dataset import load
+from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.modes.base import mode_plan, noise_multiplier_of

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from accounting.budget import BudgetError
-from secure_sccvfl.data.dataset import load
+from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.features import DataError, Feature
 from secure_sccvfl.data.party import MOMENT_GRID, make_parties
 from secure_sccvfl.data.splits import make_split

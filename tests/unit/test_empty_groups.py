@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from secure_sccvfl.data.dataset import DataWarning, load
+from secure_sccvfl.data.catalogue import load
+from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import own_part
@@ -27,7 +28,8 @@ from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.evaluation.judges import JUDGES, JudgeError, judge
 from secure_sccvfl.model.cvae import Cvae, CvaeConfig
 from secure_sccvfl.model.cvae_generator import pseudo_groups
-from secure_sccvfl.model.generators import GeneratorConfig, make_generator, shift_direction
+from secure_sccvfl.model.generators import GeneratorConfig, make_generator
+from secure_sccvfl.model.table_generator import shift_direction
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import TrainConfig, train

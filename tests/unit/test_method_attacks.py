@@ -5,12 +5,13 @@ import pytest
 import torch
 
 from secure_sccvfl.attacks.attributes import attribute_inference, strongest
-from secure_sccvfl.attacks.labels import example_gradients, from_batch_gradient, from_example_gradients
-from secure_sccvfl.attacks.perturbation import RADII, perturb, subspace_pgd, two_class
-from secure_sccvfl.attacks.view import Rate, View, WhiteBox
-from secure_sccvfl.data.dataset import load
+from secure_sccvfl.attacks.labels import label_inference
+from secure_sccvfl.attacks.perturbation import perturb, subspace_pgd, two_class
+from secure_sccvfl.attacks.view import RADII, Rate, View, WhiteBox
+from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.methods import METHODS
+from secure_sccvfl.evaluation.networks import example_gradients, returned_gradients
 from secure_sccvfl.evaluation.prepared import prepare
 
 GERMAN = load("german")
@@ -78,7 +79,7 @@ def test_pgd_agrees_with_the_adversarial_robustness_toolbox(ready, method):
     from art.attacks.evasion import ProjectedGradientDescent
     from art.estimators.classification import PyTorchClassifier
 
-    fitted = METHODS[method](ready)
+    fitted = METHODS.get(method)(ready)
     units = ready.units[ready.split.test]
     columns = ready.columns(ready.roles.named("M"))
 
@@ -110,24 +111,22 @@ def test_pgd_agrees_with_the_adversarial_robustness_toolbox(ready, method):
 
 
 def test_the_white_box_of_a_sealed_model_is_that_model(ready):
-    fitted = METHODS["scc"](ready)
+    fitted = METHODS.get("scc")(ready)
     units = ready.units[ready.split.test]
     assert np.allclose(fitted.white_box(torch.tensor(units)).numpy(), fitted.predict(units), atol=1e-9)
 
 
 def test_gradients_returned_to_a_party_reveal_the_labels_unless_they_are_noised(ready):
-    net = METHODS["erm_network"](ready).predict
+    net = METHODS.get("erm_network")(ready).predict
     rows = ready.split.train[:200]
     units, label = ready.units[rows], GERMAN.label.values[rows]
-    gradients = example_gradients(net, units, label, 0)
-    assert from_example_gradients(gradients, label).rate == 1.0
-    assert from_batch_gradient(net, units, label, 0).rate > 0.95
-    noised = from_batch_gradient(net, units, label, 0, noise=1.0)
-    assert noised.rate < noised.chance + 0.05
+    exact, summed, noised = label_inference(returned_gradients(net, units, label, 0, noise=1.0, seed=0), 0)
+    assert exact.rate == 1.0 and summed.rate > 0.95
+    assert noised.attack == "batch-noise1" and noised.rate < noised.chance + 0.05
 
 
 def test_example_gradients_are_the_ones_that_autograd_gives(ready):
-    net = METHODS["erm_network"](ready).predict
+    net = METHODS.get("erm_network")(ready).predict
     rows = ready.split.train[:50]
     units, label = ready.units[rows], GERMAN.label.values[rows]
     h = net.net.fuse(net._scaled(units)).detach().requires_grad_()

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_sccvfl.data.census import from_pums, load_any
+from secure_sccvfl.data.catalogue import EMBEDDED, load
+from secure_sccvfl.data.census import from_pums
 from secure_sccvfl.data.checks import examine, record_groups
-from secure_sccvfl.data.dataset import EMBEDDED, DataWarning, load, load_toml
+from secure_sccvfl.data.dataset import DataWarning, load_toml
 from secure_sccvfl.data.features import DataError, Feature
 from secure_sccvfl.data.party_data import public_split
 from secure_sccvfl.data.splits import make_split
@@ -83,7 +84,7 @@ def test_embedded_sets_load_with_the_rows_they_should_have(name):
 
 
 def test_own_data_from_a_toml_file_and_csvs(tmp_path):
-    data = load_any(str(write(tmp_path)))
+    data = load(str(write(tmp_path)))
     assert data.n == 60 and [p.name for p in data.parties] == ["bank", "office"]
     assert set(np.unique(data.parties[1].values)) == {0.0, 1.0, 2.0}
 
@@ -244,7 +245,7 @@ def test_a_pums_file_by_path_loads_as_the_published_task(tmp_path, task):
     frame = pums()
     frame.loc[3, "JWMNP"] = np.nan
     frame.to_csv(path, index=False)
-    data = load_any(f"{task}:{path}")
+    data = load(f"{task}:{path}")
     assert len(data.protected[0].groups) == 9
     kept = frame[frame.AGEP > 16] if task == "acs-income" else frame[(frame.AGEP > 18) & (frame.AGEP < 35)]
     assert data.n == len(kept)
@@ -260,7 +261,7 @@ def test_a_pums_file_without_the_columns_is_refused():
 
 
 def test_colorado_loads_by_path():
-    data = load_any(f"acs-income:{reference('acsincome_co2018.csv.gz')}")
+    data = load(f"acs-income:{reference('acsincome_co2018.csv.gz')}")
     assert data.n == 31306 and len(data.protected[0].groups) == 9
 
 

@@ -8,7 +8,8 @@ from scipy.stats import spearmanr
 
 from accounting.budget import BudgetError
 from accounting.events import Sensitivity
-from secure_sccvfl.data.dataset import Protected, load
+from secure_sccvfl.data.catalogue import load
+from secure_sccvfl.data.dataset import Protected
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.discovery import (
     DiscoveryConfig,

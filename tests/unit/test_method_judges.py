@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from secure_sccvfl.data.dataset import load
+from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.judges import JudgeError, Verdict, judge
+from secure_sccvfl.evaluation.judges import EditedRecords, JudgeError, judge
 from secure_sccvfl.evaluation.metrics import edit_quality, evaluate, group_gaps, group_table, stability
 
 GERMAN = load("german")
@@ -78,7 +78,7 @@ def test_the_judge_does_not_depend_on_the_order_of_the_parties():
 
 def test_stability_counts_flips_by_weight():
     units = np.array([[0.0], [1.0], [2.0]])
-    verdict = Verdict(
+    verdict = EditedRecords(
         "x", np.array([0, 1, 2]), np.array([[1.5], [1.0], [-1.0]]), np.array([2.0, 1.0, 1.0]), np.zeros(3)
     )
     scored = {s.metric: s.value for s in stability(lambda u: u - 0.5, units, verdict, "binary", "x")}

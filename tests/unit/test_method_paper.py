@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from secure_sccvfl.data.dataset import load
+from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.judges import Verdict, judge
+from secure_sccvfl.evaluation.judges import EditedRecords, judge
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.metrics import stability
 from secure_sccvfl.evaluation.networks import NetworkConfig
@@ -21,13 +21,13 @@ def runs():
     for seed in SEEDS:
         split = make_split(data, "iid", seed)
         ready = prepare(data, split, seed)
-        fitted = METHODS["paper"](ready)
+        fitted = METHODS.get("paper")(ready)
         held_out = data.take(split.test)
         used = data.ids[np.concatenate([split.train, split.validation])]
         common = judge("ot", held_out, used, ready.roles.named("M"), seed)
         edited = fitted.own(split.test)
         rows = np.arange(len(edited))
-        own = Verdict("own", rows, edited, np.ones(len(rows)), 1 - held_out.protected[0].codes)
+        own = EditedRecords("own", rows, edited, np.ones(len(rows)), 1 - held_out.protected[0].codes)
         units = ready.units[split.test]
         score = {
             name: {s.metric: s.value for s in stability(fitted.predict, units, v, "binary", name)}

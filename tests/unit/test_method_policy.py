@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from secure_sccvfl.data.dataset import load
+from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.discovery.roles import (
     Decision,
     PolicyCard,

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from secure_sccvfl.data.dataset import Dataset, Label, PartyTable, Protected, load
+from secure_sccvfl.data.catalogue import load
+from secure_sccvfl.data.dataset import Dataset, Label, PartyTable, Protected
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.party import make_parties, part_of
 from secure_sccvfl.data.splits import Split, make_split

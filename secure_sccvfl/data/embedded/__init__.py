@@ -1,0 +1,29 @@
+"""The embedded data sets: a TOML description and its tables each, and the policy cards that are shipped for some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from secure_sccvfl.data.dataset import Dataset, load_toml
+from secure_sccvfl.data.files import read_description
+
+
+@contextmanager
+def embedded_file(name: str) -> Iterator[Path]:
+    """The path of a file of this folder, with the others beside it; there may be no such file."""
+    with resources.as_file(resources.files(__package__)) as folder:
+        yield folder / name
+
+
+def read(name: str) -> Dataset:
+    with embedded_file(f"{name}.toml") as path:
+        return load_toml(path)
+
+
+def words(name: str) -> dict[str, Any]:
+    with embedded_file(f"{name}.toml") as path:
+        return read_description(path)

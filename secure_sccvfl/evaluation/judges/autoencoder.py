@@ -1,0 +1,17 @@
+"""The second judge, `cvae`: a conditional VAE with MMD, fitted on the held-out records with their true groups."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from secure_sccvfl.data.randomness import torch_seed
+from secure_sccvfl.evaluation.judges import Case, EditedRecords
+from secure_sccvfl.model.cvae import Cvae, CvaeConfig
+
+
+def edit(case: Case) -> EditedRecords:
+    model = Cvae(case.layout, case.edited, case.groups, CvaeConfig())
+    model.fit(case.units, case.codes, torch_seed(case.seed, "judge", "cvae"))
+    source = np.flatnonzero(case.target >= 0)
+    moved = model.edit(case.units[source], case.codes[source], case.target[source])
+    return EditedRecords("cvae", source, moved, np.ones(len(source)), case.target[source])

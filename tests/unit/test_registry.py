@@ -1,0 +1,53 @@
+"""Tables of what there is to choose from: whole when imported, slow parts imported when asked for."""
+
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+from secure_sccvfl.data.registry import Registry, imported
+
+TABLES = {
+    "secure_sccvfl.data.catalogue": "LOADERS",
+    "secure_sccvfl.model.generators": "GENERATORS",
+    "secure_sccvfl.attacks.catalogue": "ATTACKS",
+    "secure_sccvfl.evaluation.judges": "JUDGES",
+}
+SLOW = ("torch", "ot", "pandas", "sklearn")
+
+
+class Wrong(Exception):
+    pass
+
+
+SMALL: Registry[object] = Registry("shape", {"ring": 1, "path": "pathlib:Path"}, Wrong)
+
+
+def test_names_keep_their_order_and_stand_for_objects_or_for_places() -> None:
+    assert SMALL.names == tuple(SMALL) == ("ring", "path")
+    assert SMALL.get("ring") == 1 and SMALL.get("path") is imported("pathlib:Path")
+    assert dict(SMALL.items())["ring"] == 1 and len(SMALL) == 2 and "ring" in SMALL and "cube" not in SMALL
+
+
+def test_an_unknown_name_is_told_with_those_there_are() -> None:
+    with pytest.raises(Wrong, match=r"^no shape 'cube'; there is ring, path$"):
+        SMALL.get("cube")
+
+
+@pytest.mark.parametrize("module", TABLES)
+def test_a_table_is_imported_without_what_is_slow(module: str) -> None:
+    code = f"import sys, {module}; print(sorted(set({SLOW}) & set(sys.modules)))"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("module", "name"), TABLES.items())
+def test_every_entry_of_a_table_is_there_and_in_the_room_of_the_table(module: str, name: str) -> None:
+    """Places in text are imports too: they must not go to a higher room."""
+    table: Registry[object] = getattr(import_module(module), name)
+    room = ".".join(module.split(".")[:2])
+    for entry, found in table.items():
+        places = [v for v in (table.entries[entry], *vars(found).values()) if str(v).startswith("secure_sccvfl.")]
+        assert places and all(place.startswith(f"{room}.") for place in places)
+        assert all(import_module(place.partition(":")[0]) for place in places)
