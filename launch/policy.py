@@ -21,8 +21,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.console import OK, Parser, guarded, say
+from launch.arguments import Parser
 from protocols.config import ConfigError
+from secure_sccvfl.run.console import OK, guarded, say
 
 if TYPE_CHECKING:
     from secure_sccvfl.discovery.roles import PolicyCard

@@ -1,6 +1,6 @@
 """One process of stock CrypTen (gloo, no TLS, its own providers) for launch/bench.py.
 
-    python secure_sccvfl/benchmarks/stock.py --rank 0 --parties 3 --provider TTP --rendezvous FILE --out FILE
+    python -m secure_sccvfl.benchmarks.stock --rank 0 --parties 3 --provider TTP --rendezvous FILE --out FILE
 
 CrypTen is used exactly as it comes, in a process that never opens a session of ours.
 """
@@ -17,11 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from launch.console import Parser
-
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = Parser(__doc__, json=False)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rank", type=int, required=True, help="the provider's server has the last one")
     parser.add_argument("--parties", type=int, required=True, help="number of parties")
     parser.add_argument("--provider", choices=("TFP", "TTP"), required=True, help="CrypTen's tuple provider")

@@ -47,7 +47,7 @@ Method = Callable[[Prepared], Fitted]
 
 
 @dataclass(frozen=True)
-class Job:
+class SeedRun:
     """One seed of one experiment."""
 
     experiment: Experiment
@@ -145,11 +145,11 @@ def label_rates(ready: Prepared, net: TrainedNetwork) -> list[Rate]:
     ]
 
 
-def run_job(job: Job) -> dict[str, Any]:
+def run_seed(run: SeedRun) -> dict[str, Any]:
     """Everything about one seed, as plain data. One thread: seeds are what runs in parallel."""
     torch.set_num_threads(1)
     with threadpool_limits(1):
-        return _run(job)
+        return _run(run)
 
 
 @dataclass(frozen=True)
@@ -205,32 +205,32 @@ def _edit_scores(ready: Prepared, court: Court) -> list[dict[str, Any]]:
     return scores
 
 
-def _run(job: Job) -> dict[str, Any]:
+def _run(run: SeedRun) -> dict[str, Any]:
     started = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        data = load_any(job.dataset)
+        data = load_any(run.dataset)
         report = examine(data)
     clock = time.perf_counter()
-    ready = prepare(data, make_split(data, job.split, job.seed), job.seed)
+    ready = prepare(data, make_split(data, run.split, run.seed), run.seed)
     default_seconds = time.perf_counter() - clock
     court = convene(ready)
     scores = _edit_scores(ready, court)
     groups: dict[str, Any] = {}
-    for name, method in methods_of(job.experiment).items():
+    for name, method in methods_of(run.experiment).items():
         clock = time.perf_counter()
         fitted = method(ready)
         seconds = default_seconds if name == "scc" else time.perf_counter() - clock
         scored = court.score(ready, fitted)
-        if job.experiment in ("main", "attacks"):
-            scored += attack_scores(ready, fitted, job.experiment)
+        if run.experiment in ("main", "attacks"):
+            scored += attack_scores(ready, fitted, run.experiment)
         scored.append(Scored(None, "seconds", seconds))
         scored += [Scored(None, k, v) for k, v in (fitted.notes or {}).items()]
         scores += [{"method": name, **asdict(s)} for s in scored]
         if data.task != "regression":
             groups[name] = group_table(fitted.predict(court.units), court.label, court.codes, data.task)
     return {
-        "job": asdict(job),
+        "job": asdict(run),
         "data": {**asdict(report), "repeated": report.repeated},
         "roles": dict(ready.roles.of),
         "log": list(ready.model.finding.log),
