@@ -21,6 +21,9 @@ from secure_sccvfl.discovery.secure_statistics import Columns, SecureStatistics
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.run.jobs import Progress
 
+FEATURES, BINS = 20, 5
+PEER_ROWS = 60_000
+"""Where stock CrypTen does the same work."""
 HOLDER = 1
 MULTIPLIER = 4.0
 

@@ -6,13 +6,12 @@ import os
 import statistics
 from typing import Any
 
+from secure_sccvfl.benchmarks.discovery import BINS, FEATURES, PEER_ROWS
 from secure_sccvfl.benchmarks.results import table
 from secure_sccvfl.benchmarks.systems import PARTIES, Row, Tell, in_turn, run_ours, run_stock
 
-FEATURES, BINS = 20, 5
 ROWS = (1_000, 10_000, 100_000, 1_000_000)
 GROUPS = (2, 9)
-PEER_ROWS = 60_000
 
 
 def measure(repeats: int, blocks: int, tell: Tell) -> dict[str, Any]:

@@ -66,8 +66,7 @@ def time_tables(crypten: Any, communicator: Any, options: argparse.Namespace) ->
     """Every party shares its one-hot bins, the holder its groups; one product; all opened."""
     import torch
 
-    from secure_sccvfl.benchmarks.discovery import HOLDER, layout, synthetic
-    from secure_sccvfl.benchmarks.discovery_tables import BINS, FEATURES, PEER_ROWS
+    from secure_sccvfl.benchmarks.discovery import BINS, FEATURES, HOLDER, PEER_ROWS, layout, synthetic
     from secure_sccvfl.benchmarks.operations import time_repeats
 
     columns = layout(FEATURES, BINS, options.parties)
