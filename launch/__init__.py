@@ -1,1 +1,4 @@
-"""The programs. Each is a thin reader of arguments over secure_sccvfl and protocols."""
+"""The programs. Each parses its arguments, calls the library, and prints what it returns.
+
+Nothing imports from here but other programs and tests.
+"""

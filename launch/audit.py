@@ -15,8 +15,9 @@ import json
 import sys
 from pathlib import Path
 
-from launch.console import CHECK_FAILED, OK, Parser, guarded, say
+from launch.arguments import Parser
 from protocols.config import ConfigError
+from secure_sccvfl.run.console import CHECK_FAILED, OK, guarded, say
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -13,7 +13,8 @@ import json
 import sys
 from pathlib import Path
 
-from launch.console import OK, Parser, guarded
+from launch.arguments import Parser
+from secure_sccvfl.run.console import OK, guarded
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -21,8 +21,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.console import OK, Parser, guarded, say
+from launch.arguments import Parser
 from protocols.config import ConfigError
+from secure_sccvfl.run.console import OK, guarded, say
 
 if TYPE_CHECKING:
     from secure_sccvfl.discovery.roles import PolicyCard
@@ -45,9 +46,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    from secure_sccvfl.report.policy_card import card_markdown
+    from secure_sccvfl.report.policy_card import card_markdown, find_card
 
-    card = _read(options.card)
+    card = find_card(options.card)
     if options.what == "diff":
         return _diff(options, card)
     if options.what != "show":
@@ -65,8 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _changed(options: argparse.Namespace, card: PolicyCard) -> PolicyCard:
     """The card after an appeal or a review, written where it was read from."""
-    from secure_sccvfl.report.policy_card import mask_of, write_card
-    from secure_sccvfl.report.run_log import record
+    from secure_sccvfl.report.policy_card import keep_card
 
     place = Path(options.card)
     if not place.exists() or place.suffix == ".toml":
@@ -80,19 +80,16 @@ def _changed(options: argparse.Namespace, card: PolicyCard) -> PolicyCard:
         card = card.appealed(options.feature, today, options.who, options.text, options.wants)
     else:
         card = card.reviewed(today, options.who, options.text, options.appeal, options.role, options.due)
-    if place.is_dir():
-        files = write_card(place, card)
-        facts = {"card": card.events[-1]["number"], "version": card.version, "mask": mask_of(card)}
-        record(place, options.what, facts, files)
-    else:
-        place.write_text(json.dumps(card.to_json(), indent=1) + "\n", encoding="utf-8")
+    keep_card(place, card, options.what)
     return card
 
 
 def _diff(options: argparse.Namespace, card: PolicyCard) -> int:
+    from secure_sccvfl.report.policy_card import find_card
+
     if options.newer is None:
         raise ConfigError("diff needs two cards")
-    newer = _read(options.newer)
+    newer = find_card(options.newer)
     changed = card.diff(newer)
     if options.json:
         print(json.dumps({"from": card.version, "to": newer.version, "changed": changed}))
@@ -102,18 +99,6 @@ def _diff(options: argparse.Namespace, card: PolicyCard) -> int:
         reason = newer.decisions[name].reason if name in newer.decisions else "no longer on the card"
         say(f"  {name}: {old or 'none'} -> {new or 'none'}: {reason}")
     return OK
-
-
-def _read(name: str) -> PolicyCard:
-    from secure_sccvfl.discovery.roles import read_card, shipped_card
-    from secure_sccvfl.report.policy_card import CARD
-
-    path = Path(name)
-    if path.is_dir():
-        if not (path / CARD).exists():
-            raise ConfigError(f"{path} has no {CARD}: name a file, or the folder of a finished run")
-        return read_card(path / CARD)
-    return read_card(path) if path.suffix in (".json", ".toml") else shipped_card(name)
 
 
 if __name__ == "__main__":

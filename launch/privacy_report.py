@@ -15,16 +15,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from launch.console import CHECK_FAILED, OK, Parser, guarded, say
-from protocols.config import ConfigError
-
-if TYPE_CHECKING:
-    from accounting.ledger import Entry
-    from accounting.report import Notes
+from launch.arguments import Parser
+from secure_sccvfl.run.console import CHECK_FAILED, OK, guarded, say
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -37,72 +31,27 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    ledgers = [options.run] if options.run.is_file() else sorted(options.run.glob("party-*/ledger.jsonl"))
-    if not ledgers:
-        raise ConfigError(f"{options.run}: neither a ledger nor a folder with party-K/ledger.jsonl")
-    told = sorted(options.run.glob("evaluation/party-*/evaluation.jsonl"))
-    ending = _report(options, ledgers, "privacy_budget")
-    return ending or (_report(options, told, "evaluation_budget") if told else OK)
-
-
-def _report(options: argparse.Namespace, ledgers: list[Path], name: str) -> int:
-    """Read the parties' ledgers of one kind, which must agree; write and show what they say."""
-    from accounting.account import read_account
-    from accounting.ledger import FileSets, LedgerError
-    from accounting.report import build_report, to_markdown, write_report
+    from accounting.ledger import LedgerError
+    from accounting.report import to_markdown
+    from secure_sccvfl.report.privacy_report import write_budget_reports
 
     try:
-        entries, vouched = _agreed(ledgers)
-        account = read_account(entries, FileSets.beside(ledgers[0]))
+        for made in write_budget_reports(options.run, options.out):
+            if options.json:
+                print(json.dumps(made.report))
+            elif not options.quiet:
+                print(to_markdown(made.report))
+            if not made.vouched and made.report["ledgers"]["read"] == 1:
+                say("privacy_report: no .head beside the ledger, so lines cut off its end would not show", error=True)
+            for path in () if options.json or options.quiet else made.files:
+                say(f"wrote {path}")
+            if not made.sound:
+                say("privacy_report: the accountants disagree; trust none of the figures", error=True)
+                return CHECK_FAILED
     except LedgerError as error:
         say(f"privacy_report: {error}", error=True)
         return CHECK_FAILED
-    report = build_report(account, _notes(options.run / "report.json"))
-    report["ledgers"] = {"read": len(ledgers), "lines": len(entries), "head": entries[-1]["hash"]}
-    folder = options.out or (options.run if options.run.is_dir() else options.run.parent)
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = write_report(folder, report, name)
-    if options.json:
-        print(json.dumps(report))
-    elif not options.quiet:
-        print(to_markdown(report))
-    if not vouched and len(ledgers) == 1:
-        print("privacy_report: no .head beside the ledger, so lines cut off its end would not show", file=sys.stderr)
-    for path in () if options.json or options.quiet else paths:
-        say(f"wrote {path}")
-    if not report["accountants_agree"]:
-        print("privacy_report: the accountants disagree; trust none of the figures", file=sys.stderr)
-        return CHECK_FAILED
     return OK
-
-
-def _agreed(ledgers: list[Path]) -> tuple[list[Entry], bool]:
-    """The lines that all ledgers have, or LedgerError saying where two differ; and whether all have a head."""
-    from accounting.ledger import LedgerError, read_ledger
-
-    read = {path: read_ledger(path) for path in ledgers}
-    first, (entries, _) = next(iter(read.items()))
-    for path, (other, _) in read.items():
-        if other != entries:
-            same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(entries, other, strict=False)))
-            raise LedgerError(
-                f"{first.parent.name} ({len(entries)} lines) and {path.parent.name} ({len(other)} lines) differ from "
-                f"line {same + 1} on; a party missed a charge or its ledger was set back: trust the longer one"
-            )
-    return entries, all(vouched for _, vouched in read.values())
-
-
-def _notes(path: Path) -> Notes | None:
-    from accounting.report import Notes
-
-    if not path.is_file():
-        return None
-    try:
-        return Notes.from_dict(json.loads(path.read_text(encoding="utf-8")).get("privacy", {}))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise ConfigError(
-            f'{path}: its "privacy" part is not of the form noise, uncharged: [name, purpose]'
-        ) from None
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ import json
 import sys
 from pathlib import Path
 
-from launch.console import OK, Parser, guarded, say
+from launch.arguments import Parser
+from secure_sccvfl.run.console import OK, guarded, say
 
 
 def main(arguments: list[str] | None = None) -> int:

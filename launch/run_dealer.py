@@ -8,12 +8,12 @@ port (it dials the parties), and must not work together with any party.
 
 from __future__ import annotations
 
-import argparse
-import logging
 import sys
 from pathlib import Path
 
-from launch.console import OK, Parser, check_transcript, guarded, keep_freed_memory, start_logging
+from launch.arguments import Parser
+from secure_sccvfl.run.console import documented
+from secure_sccvfl.run.process import DealerProcess
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,23 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
         help="for a security evaluation: write all that the dealer sees and sends to a new folder",
     )
     options = parser.parse_args(arguments)
-    start_logging(options.debug)
-    keep_freed_memory()
-    return guarded("dealer", lambda: run(options), debug=options.debug)
-
-
-def run(options: argparse.Namespace) -> int:
-    from protocols.config import SessionConfig
-    from protocols.net.certificates import Credentials
-    from protocols.session.node import serve_as_dealer
-
-    config = SessionConfig.load(options.config)
-    if options.transcript is not None:
-        check_transcript(config.options)
-    credentials = Credentials.of(options.certs, "dealer") if options.certs is not None else None
-    made = serve_as_dealer(config, credentials, options.transcript)
-    logging.getLogger("dealer").info("done, %d tuples made", made)
-    return OK
+    process = DealerProcess(options.config, options.certs, options.transcript, options.debug)
+    return documented(process.run())
 
 
 if __name__ == "__main__":

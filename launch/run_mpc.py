@@ -21,15 +21,14 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from accounting.plain_text import plain
-from launch.console import OK, Parser, check_transcript, guarded, say, screen
+from launch.arguments import Parser
+from launch.screens import Progress, show_report, show_result
 from secure_sccvfl.data.catalogue import dataset_help
 from secure_sccvfl.model.generators import GENERATORS
-
-if TYPE_CHECKING:
-    from protocols.config import SessionConfig
+from secure_sccvfl.run.console import OK, guarded, say
+from secure_sccvfl.run.process import check_transcript
 
 _TRAINING = ("dataset", "split", "seed", "mode", "epsilon", "delta", "refreshes", "noise", "card", "ledger")
 _EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group")
@@ -109,7 +108,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     from protocols.config import ConfigError
-    from secure_sccvfl.local.whole_run import WholeRun, run_job, session_config, show_report
+    from secure_sccvfl.local.processes import run_job, session_config
+    from secure_sccvfl.local.whole_run import WholeRun
+    from secure_sccvfl.report.results import result_of
 
     if options.parties is not None and options.parties < 2:
         raise ConfigError(f"--parties must be at least 2, not {options.parties}")
@@ -120,14 +121,14 @@ def run(options: argparse.Namespace) -> int:
     if options.transcript:
         _check_transcript(options, settings)
     config = session_config(folder, job, parties, settings, transport=options.transport, deadline=options.deadline)
-    with _Progress(quiet=options.json) as progress:
+    with Progress(quiet=options.json) as progress:
         if job == "train":
             whole = WholeRun(folder, config, options.certs, progress.event, options.debug, options.transcript)
             ending = whole.train()
             result = whole.finish(harness=not options.no_harness) if ending.code == OK else None
         else:
             ending = run_job(config, folder, options.certs, progress.event, options.debug, options.transcript)
-            result = _first_result(folder)
+            result = result_of(folder, 0) if (folder / "party-0" / "result.json").exists() else None
     if options.json:
         print(json.dumps({"exit_codes": ending.exit_codes, "failures": ending.failures, "result": result}))
         return ending.code
@@ -135,7 +136,7 @@ def run(options: argparse.Namespace) -> int:
         if job == "train":
             show_report(result, folder)
         else:
-            _show(job, result, folder)
+            show_result(job, result, folder)
     if ending.code != OK:
         again = ""
         if job == "train" and any(folder.glob("party-*/checkpoints/*.npz")):
@@ -147,18 +148,19 @@ def run(options: argparse.Namespace) -> int:
 def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
     """The job, the number of parties, and what goes into the session file."""
     from protocols.config import ConfigError
+    from secure_sccvfl.local.whole_run import natural_parties, session_of
 
     if options.job == "selftest":
         seed = options.seed or 0
         return "selftest", options.parties or 3, {"seed": seed, "size": options.size, "repeat": options.repeat}
     if options.resume is not None:
         _check_resume(options)
-        known = _session_of(options.resume)
+        known = session_of(options.resume)
         return "train", len(known.parties), {**known.options, "resume": True}
     if options.job == "predict":
         if options.model is None or options.records is None:
             raise ConfigError("predict needs --model RUN and --records FILE")
-        known = _session_of(options.model)
+        known = session_of(options.model)
         settings = {k: v for k, v in known.options.items() if k in ("dataset", "split", "seed", "pooled")}
         settings |= {"model": str(options.model.resolve()), "records": str(options.records.resolve())}
         settings |= {"scores": options.scores}
@@ -170,7 +172,7 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
     for flag in ("conditional", "pooled"):
         if getattr(options, flag) and (options.job == "train" or flag == "conditional"):
             settings[flag] = True
-    return options.job, options.parties or _natural_parties(settings.get("dataset", "german")), settings
+    return options.job, options.parties or natural_parties(settings.get("dataset", "german")), settings
 
 
 def _check_resume(options: argparse.Namespace) -> None:
@@ -194,106 +196,9 @@ def _check_transcript(options: argparse.Namespace, settings: dict[str, Any]) -> 
         raise ConfigError("--transcript needs the tls transport and a new run")
 
 
-def _session_of(run: Path) -> SessionConfig:
-    """The session file of an earlier run."""
-    from protocols.config import ConfigError, SessionConfig
-
-    path = run / "session.toml"
-    if not path.exists():
-        raise ConfigError(f"{run} is not the folder of a run: it has no session.toml")
-    return SessionConfig.load(path)
-
-
-def _natural_parties(dataset: str) -> int:
-    """As many parties as the description of the data names."""
-    from secure_sccvfl.data.catalogue import is_benchmark, load
-    from secure_sccvfl.data.party_data import own_scheme
-
-    return len(load(dataset).parties if is_benchmark(dataset) else own_scheme(Path(dataset)).parties)
-
-
-def _first_result(folder: Path) -> dict[str, Any] | None:
-    path = folder / "party-0" / "result.json"
-    return dict(json.loads(path.read_text())) if path.exists() else None
-
-
 def _new_folder() -> Path:
     now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{now}-{os.getpid()}"
-
-
-class _Progress:
-    """A progress bar on a terminal, nothing elsewhere."""
-
-    def __init__(self, quiet: bool) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description:<28}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-        )
-        console = Console(stderr=True)
-        self._bar = Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
-        self._task = self._bar.add_task("starting the processes", total=None)
-
-    def __enter__(self) -> _Progress:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._bar.stop()
-
-    def event(self, event: dict[str, Any]) -> None:
-        if event.get("connected"):
-            self._bar.update(self._task, description="all processes connected")
-        elif "step" in event:
-            step, number, total = plain(event["step"]), event["number"], event["total"]
-            self._bar.update(self._task, description=step, completed=number, total=total)
-
-
-def _show(job: str, result: dict[str, Any], folder: Path) -> None:
-    """What a session other than training found."""
-    console = screen()
-    if job == "predict":
-        console.print(
-            f"{result['records']} records scored in secret; {result['receiver']} alone has the predictions: "
-            f"{next(iter(sorted(folder.glob('party-*/predictions.csv'))))}"
-        )
-    elif job == "discovery":
-        for name in sorted(result["scores"], key=lambda k: -result["scores"][k]):
-            console.print(f"{result['roles'][name]}  {result['scores'][name]:.3f}  {name}")
-        privacy = result["privacy"]
-        console.print(
-            f"epsilon {privacy['epsilon_rdp']:.2f} of {privacy['cap']:g} at delta {privacy['delta']:g}; {folder}"
-        )
-    else:
-        _show_selftest(console, result, folder)
-
-
-def _show_selftest(console: Any, result: dict[str, Any], folder: Path) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=f"self-test, {result['parties']} parties, seen from party 0")
-    for column in ("operation", "rounds", "kB sent", "kB dealer", "ms", "max error", "allowed", ""):
-        table.add_column(column, justify="left" if column in ("operation", "") else "right")
-    for row in result["rows"]:
-        table.add_row(
-            row["name"],
-            str(row["rounds"]),
-            f"{row['bytes'] / 1e3:.1f}",
-            f"{row['dealer_bytes'] / 1e3:.1f}",
-            f"{row['seconds'] * 1e3:.1f}",
-            f"{row['max_error']:.1e}",
-            f"{row['tolerance']:.1e}",
-            Text("ok", "green") if row["ok"] else Text("WRONG", "red"),
-        )
-    console.print(table)
-    refused = "refused" if result["undeclared_openings_refused"] else "NOT REFUSED"
-    console.print(f"undeclared openings: {refused}; result: {'all well' if result['ok'] else 'FAILED'}; {folder}")
 
 
 if __name__ == "__main__":

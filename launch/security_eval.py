@@ -17,30 +17,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import csv
 import json
-import multiprocessing
-import os
 import sys
-import tempfile
-import time
-import warnings
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from launch.console import CHECK_FAILED, OK, THREAD_VARIABLES, Parser, guarded, say
-
-if TYPE_CHECKING:
-    from secure_sccvfl.security.evaluation import ViewAttacks
-    from secure_sccvfl.security.finished_run import FinishedRun
+from launch.arguments import Parser
+from secure_sccvfl.run.console import CHECK_FAILED, OK, guarded, say
 
 _FRESH = ("dataset", "seed", "parties", "mode")
-_PRICED = (
-    *("dataset", "split", "seed", "epsilon", "delta", "refreshes"),
-    *("mode", "conditional", "generator", "source", "dp_steps", "dp_sampling"),
-)
-"""What the noise of a run follows from."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -74,12 +58,9 @@ def evaluate(options: argparse.Namespace) -> int:
             return made
     elif (options.run / "session.toml").exists() and not (options.run / "dealer" / "transcript").is_dir():
         raise ConfigError(f"{options.run} has no transcripts: make a run with --transcript, or give --fresh")
-    started = time.monotonic()
-    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        views = pool.submit(attack_views, options.run)
-        with tempfile.TemporaryDirectory(prefix="sccvfl-") as work:
-            report = _rest(options, Path(work), views.result, started)
+    from secure_sccvfl.local.security_evaluation import evaluate_run
+
+    report = evaluate_run(options.run, options.releases, _tell)
     if options.json:
         print(json.dumps(report))
     else:
@@ -87,101 +68,7 @@ def evaluate(options: argparse.Namespace) -> int:
     return OK if report["ok"] else CHECK_FAILED
 
 
-def attack_views(folder: Path) -> ViewAttacks:
-    """Attacks on what the run showed: in a process of its own, beside the sessions."""
-    import torch
-
-    from secure_sccvfl.security.evaluation import ViewAttacks
-    from secure_sccvfl.security.finished_run import FinishedRun
-
-    torch.set_num_threads(1)
-    attacks = ViewAttacks(FinishedRun.load(folder))
-    attacks.every_view(_say)
-    return attacks
-
-
-def _rest(options: argparse.Namespace, work: Path, views: Any, started: float) -> dict[str, Any]:
-    """Sessions that the evaluation needs, attacks on them and on the model, and the report."""
-    import torch
-
-    from secure_sccvfl.security import evaluation, report
-    from secure_sccvfl.security.dp_audit import of_results
-    from secure_sccvfl.security.finished_run import FinishedRun
-
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    run = FinishedRun.load(options.run)
-    attacks = evaluation.ViewAttacks(run)
-    _say("predictions of the test records")
-    test = run.split.test
-    evaluation.predictions(attacks, _predictions(run, work), test)
-    _say("shares of two secrets")
-    _session(run, work / "shares", "share-probe", {})
-    evaluation.shares(attacks, work / "shares")
-    _say("sketches with a canary's s kept and changed")
-    settings = {k: getattr(run.options, k) for k in _PRICED}
-    _session(run, work / "canary", "canary-audit", {**settings, "releases": options.releases})
-    results = [json.loads((work / "canary" / f"party-{p.rank}" / "result.json").read_text()) for p in run.parties]
-    audit = of_results(results, run.data, run.split)
-    ready = evaluation.prepared(run)
-    if run.options.mode == "sealed":
-        attacks.rows += list(evaluation.white_box_rows(report.OURS, run.white_box(), ready))
-    evaluation.contrasts(attacks, ready, _say)
-    found = views()
-    found.join(attacks)
-    found.decide()
-    made = report.assemble(run, found.rows, audit, time.monotonic() - started)
-    _write(options.run, made)
-    return made
-
-
-def _write(run: Path, made: dict[str, Any]) -> None:
-    """The report's files, the run's page with them, and a line in the run's log that they are part of it."""
-    from secure_sccvfl.report.page import write_page
-    from secure_sccvfl.report.run_log import LOG, record
-    from secure_sccvfl.security import report
-
-    names = ("security.json", "security.md", "security-views.svg", "security-curves.svg")
-    data, text, views, curves = (run / name for name in names)
-    data.write_text(json.dumps(made, indent=1) + "\n")
-    text.write_text(report.markdown(made))
-    report.draw_views(made["rows"], views)
-    report.draw_curves(made["rows"], curves)
-    page = write_page(run)
-    if (run / LOG).exists():
-        leaks = [f"{row['attack']}: {row['view']}" for row in made["rows"] if row["leak"]]
-        record(run, "leakage", {"ok": made["ok"], "leaks": leaks}, [data, text, views, curves, page])
-
-
-def _session(run: FinishedRun, folder: Path, job: str, options: dict[str, Any]) -> None:
-    """A session of real processes on this machine, with as many parties as the run had."""
-    from secure_sccvfl.local.whole_run import run_job, session_config
-
-    ending = run_job(session_config(folder, job, len(run.parties), options), folder, None, lambda event: None, False)
-    if ending.code != OK:
-        from protocols.errors import ProtocolError
-
-        raise ProtocolError("; ".join(ending.failures))
-
-
-def _predictions(run: FinishedRun, work: Path) -> Any:
-    """Logits of the test records as their receiver got them from a real session."""
-    import numpy as np
-
-    from secure_sccvfl.security.finished_run import write_records
-
-    records, folder = work / "records.csv", work / "predictions"
-    write_records(run.data, run.split.test, records)
-    settings = {k: getattr(run.options, k) for k in ("dataset", "split", "seed")}
-    settings |= {"model": str(run.folder.resolve()), "records": str(records.resolve()), "scores": True}
-    _session(run, folder, "predict", settings)
-    with (folder / f"party-{run.holder('y')}" / "predictions.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    found = {row["id"]: [float(v) for k, v in row.items() if k.startswith("logit ")] for row in rows}
-    return np.array([found[str(name)] for name in run.data.ids[run.split.test]])
-
-
-def _say(what: str) -> None:
+def _tell(what: str) -> None:
     if sys.stderr.isatty():
         say(what, error=True)
 

@@ -19,6 +19,8 @@ from typing import Any
 from protocols.errors import ProtocolError
 
 TRANSPORTS = ("tls", "gloo")
+DEALER = "dealer"
+"""What the others call it."""
 KINDS: dict[Any, tuple[str, tuple[type, ...]]] = {
     str: ("text in quotes", (str,)),
     bool: ("true or false", (bool,)),
@@ -83,7 +85,7 @@ class SessionConfig:
         return len(self.parties)
 
     def node_name(self, node: int) -> str:
-        return "dealer" if node == self.dealer else f"party {node}"
+        return DEALER if node == self.dealer else f"party {node}"
 
     def digest(self) -> bytes:
         """SHA-256 of every setting."""

@@ -16,6 +16,18 @@ class PeerError(ProtocolError):
         self.peer, self.step, self.reason = peer, step, reason
 
 
+class PeerLate(PeerError):
+    """A peer did not answer in time."""
+
+
+class PeerStopped(PeerError):
+    """A peer says that it stops, and why. `waited_for` names those whose answer it missed, if that is why."""
+
+    def __init__(self, peer: str, step: str, told: str, waited_for: str = "") -> None:
+        super().__init__(peer, step, f"stopped: {told}")
+        self.waited_for = waited_for
+
+
 class ConfigurationMismatch(PeerError):
     """Two processes would run different sessions or different code."""
 
@@ -58,3 +70,10 @@ def reason_for_peers(error: BaseException | None) -> str:
     """
     told = isinstance(error, ProtocolError) and not isinstance(error, LocalError)
     return str(error) if told else type(error).__name__
+
+
+def waited_for(error: BaseException | None) -> str:
+    """The names of those whose answer was missed, here or at the peer that stopped; empty if that is not why."""
+    if isinstance(error, PeerLate):
+        return error.peer
+    return error.waited_for if isinstance(error, PeerStopped) else ""

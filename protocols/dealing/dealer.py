@@ -29,9 +29,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from protocols.config import DEALER
 from protocols.dealing.randomness import Stream
 from protocols.dealing.tuples import Request, recipe, unbundle
-from protocols.errors import PeerError, ProtocolError
+from protocols.errors import PeerError, PeerStopped, ProtocolError
 from protocols.net.transport import Array, Transport
 
 _STREAM = "dealer tuples"
@@ -82,8 +83,8 @@ class Dealer:
             if told is None:
                 try:
                     told = self._told[rank] = self._transport.receive_message(rank, _ASKING, wait=wait)
-                except PeerError as error:
-                    if "dealer: did not answer" not in error.reason:
+                except PeerStopped as error:
+                    if DEALER not in error.waited_for.split(", "):
                         raise
                     # Another one stopped for want of an answer that this one held up.
                     raise PeerError(

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from protocols.config import SessionConfig, code_digest, split_address
-from protocols.errors import ConfigurationMismatch, PeerError, ProtocolError
+from protocols.errors import ConfigurationMismatch, PeerError, PeerLate, PeerStopped, ProtocolError
 from protocols.net.link import ABORT, DATA, GOODBYE, MESSAGE, NOTE_LIMIT, as_bytes
 from protocols.net.transport import Array, Meter, Spec, describe
 
@@ -139,11 +139,12 @@ class Gloo:
             self._wait(peer, "goodbye", work)
         self._group = self._store = None
 
-    def abort(self, reason: str) -> None:
+    def abort(self, reason: str, waited_for: str = "") -> None:
+        missed = waited_for.encode()[:NOTE_LIMIT]
         if self._group is not None:
             with contextlib.suppress(PeerError, RuntimeError):
                 for peer in self._peers:
-                    self._post(peer, "abort", ABORT, 0, reason.encode()[:NOTE_LIMIT])
+                    self._post(peer, "abort", ABORT, len(missed), missed + reason.encode()[:NOTE_LIMIT])
         self._group = self._store = None
 
     def _post(self, peer: int, step: str, kind: int, described: int, body: bytes) -> list[Any]:
@@ -177,7 +178,8 @@ class Gloo:
             self._receive(peer, step, body)
         text = body.numpy().tobytes()
         if came == ABORT:
-            raise PeerError(name, step, f"stopped: {text.decode(errors='replace')}")
+            missed, told = (part.decode(errors="replace") for part in (text[:described], text[described:]))
+            raise PeerStopped(name, step, told, missed)
         if came != kind:
             raise PeerError(name, step, f"sent a frame of kind {came} instead of {kind}")
         if description is not None and text[:described] != description:
@@ -200,5 +202,7 @@ class Gloo:
                 work.wait(timedelta(seconds=self.deadline))
             except RuntimeError as error:
                 late = "timed out" in str(error).lower() or "timeout" in str(error).lower()
-                reason = f"did not answer within {self.deadline:.0f} s" if late else "closed the connection"
-                raise PeerError(self._config.node_name(peer), step, reason) from None
+                name = self._config.node_name(peer)
+                if late:
+                    raise PeerLate(name, step, f"did not answer within {self.deadline:.0f} s") from None
+                raise PeerError(name, step, "closed the connection") from None

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from protocols.errors import PeerError, ProtocolError
+from protocols.errors import PeerError, PeerStopped, ProtocolError
 from protocols.net.transport import Array
 
 HEADER = struct.Struct(">BHQQ")
@@ -235,7 +235,8 @@ class Link:
     def _read_note(self) -> None:
         note = self._note.decode(errors="replace")
         printable = "".join(char if char.isprintable() else "?" for char in note)
-        raise self._fault(f"stopped: {printable}")
+        step = self.want.step if self.want else self._step
+        raise PeerStopped(self.name, step, printable, self._description.decode(errors="replace"))
 
     def _hold(self) -> None:
         if self.want is None:
@@ -260,11 +261,12 @@ class Link:
         with contextlib.suppress(OSError):
             self.sock.close()
 
-    def abort(self, reason: str) -> None:
+    def abort(self, reason: str, waited_for: str = "") -> None:
         """Tell the peer why this process stops, unless a frame is half written; then close."""
         if not self._half_sent and not self.said_goodbye:
             with contextlib.suppress(PeerError):
-                self.queue(Frame.of(ABORT, b"", [np.frombuffer(reason.encode()[:NOTE_LIMIT], dtype=np.uint8)]))
+                note = np.frombuffer(reason.encode()[:NOTE_LIMIT], dtype=np.uint8)
+                self.queue(Frame.of(ABORT, waited_for.encode()[:NOTE_LIMIT], [note]))
                 self.flush("abort")
         self.close()
 

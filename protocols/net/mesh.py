@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from protocols.config import SessionConfig
-from protocols.errors import PeerError
+from protocols.errors import PeerError, PeerLate
 from protocols.net.certificates import Credentials
 from protocols.net.link import DATA, GOODBYE, HEADER, MESSAGE, Frame, Link, Want
 from protocols.net.rendezvous import Rendezvous
@@ -118,9 +118,9 @@ class Mesh:
         for link in self._links.values():
             link.close()
 
-    def abort(self, reason: str) -> None:
+    def abort(self, reason: str, waited_for: str = "") -> None:
         for link in self._links.values():
-            link.abort(reason)
+            link.abort(reason, waited_for)
 
     def _expect(self, peer: int, want: Want) -> None:
         if self._links[peer].said_goodbye:
@@ -168,7 +168,7 @@ class Mesh:
             ready = poller.poll(left * 1000) if left > 0 else []
             if not ready and end - time.monotonic() <= 0:
                 late = [link.name for link in self._links.values() if open_work(link)]
-                raise PeerError(", ".join(late), step, f"did not answer within {seconds:.0f} s")
+                raise PeerLate(", ".join(late), step, f"did not answer within {seconds:.0f} s")
             for handle, event in ready:
                 link = by_handle[handle]
                 if link.sending and event & ~select.POLLIN:

@@ -121,6 +121,9 @@ class Transport(Protocol):
         """Say goodbye, wait for the others to do so, close."""
         ...
 
-    def abort(self, reason: str) -> None:
-        """Tell all peers why this process stops, as far as they can still be told, and close."""
+    def abort(self, reason: str, waited_for: str = "") -> None:
+        """Tell all peers why this process stops, as far as they can still be told, and close.
+
+        `waited_for` names those whose answer it missed, if that is why.
+        """
         ...

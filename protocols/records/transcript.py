@@ -114,8 +114,8 @@ class Recording:
         self._transport.finish()
         self._transcript.close()
 
-    def abort(self, reason: str) -> None:
-        self._transport.abort(reason)
+    def abort(self, reason: str, waited_for: str = "") -> None:
+        self._transport.abort(reason, waited_for)
         self._transcript.close()
 
 

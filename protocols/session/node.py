@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from protocols.config import ConfigError, SessionConfig
 from protocols.dealing.dealer import Dealer
 from protocols.dealing.party import agree_on_keys
-from protocols.errors import reason_for_peers
+from protocols.errors import reason_for_peers, waited_for
 from protocols.net.certificates import Credentials
 from protocols.net.mesh import Mesh
 from protocols.net.transport import Transport
@@ -75,6 +75,6 @@ def serve_as_dealer(config: SessionConfig, credentials: Credentials | None, tran
         transport.deadline = usual
         transport.finish()
     except BaseException as error:
-        transport.abort(reason_for_peers(error))
+        transport.abort(reason_for_peers(error), waited_for(error))
         raise
     return dealer.made

@@ -37,7 +37,15 @@ from protocols import ring
 from protocols.dealing.party import How, Party, agree_on_keys
 from protocols.dealing.randomness import fresh_key
 from protocols.dealing.tuples import Request
-from protocols.errors import LedgerError, PeerError, ProtocolError, RangeError, UndeclaredRelease, reason_for_peers
+from protocols.errors import (
+    LedgerError,
+    PeerError,
+    ProtocolError,
+    RangeError,
+    UndeclaredRelease,
+    reason_for_peers,
+    waited_for,
+)
 from protocols.net.transport import Array, Cost, Spec, Transport
 from protocols.operations import arithmetic, comparison, series
 from protocols.records.releases import Receipt, Release, ReleaseDesk, ReleasePlan
@@ -130,7 +138,7 @@ class Session:
             self._compare("release plan", self._plan.digest(), "plans other releases")
             self._party = Party(self._transport, agree_on_keys(self._transport, self._config))
         except BaseException as error:
-            self._transport.abort(reason_for_peers(error))
+            self._transport.abort(reason_for_peers(error), waited_for(error))
             raise
         self._token = _CURRENT.set(self)
         return self
@@ -143,7 +151,7 @@ class Session:
             _CURRENT.reset(self._token)
             self._token = None
         if error is not None or party is None:
-            self._transport.abort(reason_for_peers(error))
+            self._transport.abort(reason_for_peers(error), waited_for(error))
             return
         try:
             head = bytes.fromhex(self._desk.chain.head)
@@ -152,7 +160,7 @@ class Session:
             party.tuples.end()
             self._transport.finish()
         except BaseException as late:
-            self._transport.abort(reason_for_peers(late))
+            self._transport.abort(reason_for_peers(late), waited_for(late))
             raise
 
     @property

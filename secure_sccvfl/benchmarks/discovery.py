@@ -2,7 +2,7 @@
 
 A pass is everything that a first release takes: input checks, masks and product in chunks, the agreement on the
 budget, noise, opening. The inputs are public, so the result can be checked here. `synthetic` is shared with the
-runner of stock CrypTen in launch/, so that both do the same work.
+runner of stock CrypTen, so that both do the same work.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.releases import SKETCH, Columns, Facts
 from secure_sccvfl.run.jobs import Progress
 
+FEATURES, BINS = 20, 5
+PEER_ROWS = 60_000
+"""Where stock CrypTen does the same work."""
 HOLDER = 1
 MULTIPLIER = 4.0
 
@@ -50,7 +53,7 @@ def synthetic(columns: Columns, rows: int, groups: int) -> tuple[dict[str, np.nd
 class DiscoveryBenchmark:
     """Options: `rows`, `features`, `bins`, `groups`, `repeats`."""
 
-    def __init__(self, config: SessionConfig) -> None:
+    def __init__(self, config: SessionConfig, rank: int) -> None:
         sizes = {"rows": 1000, "features": 20, "bins": 5, "groups": 2, "repeats": 3, **config.options}
         if len(sizes) != 5 or min(sizes.values()) < 1:
             raise ConfigError(f"bad options for the discovery benchmark: {config.options}")

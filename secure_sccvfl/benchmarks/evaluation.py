@@ -8,7 +8,6 @@ shares of all parties, which lie on this machine.
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,34 +15,29 @@ from typing import Any
 
 import numpy as np
 
-from launch.console import OK
-from protocols.errors import ProtocolError
+from secure_sccvfl.benchmarks.results import table
+from secure_sccvfl.benchmarks.systems import PARTIES, Tell
+from secure_sccvfl.local.processes import run_job, session_config
+from secure_sccvfl.report.results import result_of
 
 EPSILON = 2.0
 LARGE_GROUP = 1000
-PARTIES = 3
 
 
-def measure(dataset: str, runs: int) -> list[dict[str, Any]]:
+def measure(dataset: str, runs: int, tell: Tell) -> list[dict[str, Any]]:
     """A row for each evaluation: errors of accuracy and of rates of large groups, and their stated noise."""
-    from secure_sccvfl.local.whole_run import run_job, session_config
-    from secure_sccvfl.report.results import result_of
-
     noisy = {"dataset": dataset, "evaluation": "noisy", "evaluation_epsilon": EPSILON, "evaluations": 1}
     rows = []
     with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as place:
         folder = Path(place) / "run"
 
         def session(job: str, where: Path, **more: Any) -> None:
-            config = session_config(where, job, PARTIES, {**noisy, **more}, deadline=120.0)
-            ending = run_job(config, where, None, lambda event: None, False)
-            if ending.code != OK:
-                raise ProtocolError("; ".join(ending.failures))
+            run_job(session_config(where, job, PARTIES, {**noisy, **more}, deadline=120.0), where).check()
 
         session("train", folder)
         exact, sizes = exact_figures(dataset, folder)
         for number in range(runs):
-            print(f"{dataset}: evaluation {number + 1} of {runs}", file=sys.stderr, flush=True)
+            tell(f"{dataset}: evaluation {number + 1} of {runs}")
             session("evaluate", folder / "evaluation", model=str(folder))
             rows.append(errors(result_of(folder / "evaluation", 0), exact, sizes))
             forget(folder)
@@ -108,28 +102,23 @@ def errors(told: Mapping[str, Any], exact: Mapping[str, Any], sizes: list[int]) 
 def markdown(dataset: str, rows: list[dict[str, Any]], command: str) -> str:
     """What was asked, and what was seen."""
     accuracy = np.array([row["acc"] for row in rows])
+    figures = [_line("accuracy", accuracy, 0.005)]
+    groups = np.array([row["large_groups"] for row in rows if row["large_groups"] is not None])
+    if len(groups):
+        figures.append(_line(f"worst rate of a group resting on {LARGE_GROUP} records or more", groups, 0.02))
+    covered = np.mean([row["acc"] <= row["acc_noise"] for row in rows])
     told = [
         f"Made by `{command}`. {len(rows)} noisy evaluations at epsilon {EPSILON:g} of one secure training on",
         f"{dataset}, {rows[0]['test_records']} test records; each sum carries noise of deviation "
         f"{rows[0]['deviation']:.2f}.",
         "",
-        "| figure | error, median | 95 % | largest | asked | runs within |",
-        "|---|---|---|---|---|---|",
-        _line("accuracy", accuracy, 0.005),
-    ]
-    groups = np.array([row["large_groups"] for row in rows if row["large_groups"] is not None])
-    if len(groups):
-        told.append(_line(f"worst rate of a group resting on {LARGE_GROUP} records or more", groups, 0.02))
-    covered = np.mean([row["acc"] <= row["acc_noise"] for row in rows])
-    told += [
+        *table(("figure", "error, median", "95 %", "largest", "asked", "runs within"), figures),
         "",
         f"The interval that the report states for the noise held the exact accuracy in {covered:.0%} of runs.",
     ]
     return "\n".join(told) + "\n"
 
 
-def _line(name: str, off: np.ndarray, limit: float) -> str:
-    return (
-        f"| {name} | {np.median(off):.4f} | {np.quantile(off, 0.95):.4f} | {off.max():.4f} "
-        f"| {limit:g} | {np.mean(off <= limit):.0%} |"
-    )
+def _line(name: str, off: np.ndarray, limit: float) -> tuple[str, ...]:
+    shown = (f"{value:.4f}" for value in (np.median(off), np.quantile(off, 0.95), off.max()))
+    return (name, *shown, f"{limit:g}", f"{np.mean(off <= limit):.0%}")

@@ -1,7 +1,7 @@
 """Micro-benchmarks of the secure operations, as a job, and what they should give in the clear.
 
-The inputs are public. `CASES` is shared with the runners of stock CrypTen and of plain torch in
-launch/, so that all systems do the same work.
+The inputs are public. `cases` is shared with the runners of stock CrypTen and of plain torch, so that all systems
+do the same work.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def time_repeats(
 class OperationsBenchmark:
     """Option: `repeats` of each operation. The dealer works ahead, as it does in training."""
 
-    def __init__(self, config: SessionConfig) -> None:
+    def __init__(self, config: SessionConfig, rank: int) -> None:
         self.repeats = int(config.options.get("repeats", 10))
         everyone = tuple(range(len(config.parties)))
         self.releases = {

@@ -118,7 +118,7 @@ def _layout() -> split.SplitLayout:
 class StepBenchmark:
     """Options: `mode` and `repeats`. Rank 0 holds the label, the last one s."""
 
-    def __init__(self, config: SessionConfig) -> None:
+    def __init__(self, config: SessionConfig, rank: int) -> None:
         mode = config.options.get("mode", "sealed")
         if mode not in ("sealed", "split"):
             raise ValueError(f"mode must be sealed or split, not {mode!r}")

@@ -2,56 +2,45 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
-import sys
-from typing import Any
 
-from launch.bench import PARTIES, in_turn, run_ours, run_stock
-from launch.console import OK
+from secure_sccvfl.benchmarks.results import table
+from secure_sccvfl.benchmarks.step import Mode, least_bytes, plain_rows
+from secure_sccvfl.benchmarks.systems import PARTIES, Row, Tell, in_turn, run_ours, run_stock
 
+TITLE = f"one training step, medians, {PARTIES} parties; `times ours` above 1: slower than ours"
 COLUMNS = ("job", "system", "ms", "times ours", "rounds", "kB to peers", "least", "kB dealer", "MB memory", "error")
 REFERENCE = {"sealed": "ours-sealed", "split": "ours-split"}
 STOCK_REPEATS = 3
 """Of a system whose step takes a second."""
 
 
-def run_steps(options: argparse.Namespace) -> int:
-    from secure_sccvfl.benchmarks.step import plain_rows
-
+def measure(repeats: int, blocks: int, tell: Tell) -> list[Row]:
+    """A row for each kind of step and system."""
     systems = {
-        "ours-sealed": lambda: ours("sealed", options.repeats),
-        "ours-split": lambda: ours("split", options.repeats),
+        "ours-sealed": lambda: _ours("sealed", repeats),
+        "ours-split": lambda: _ours("split", repeats),
         "crypten-tfp": lambda: run_stock("TFP", STOCK_REPEATS, "step"),
         "crypten-ttp": lambda: run_stock("TTP", STOCK_REPEATS, "step"),
-        "plain": lambda: [*plain_rows("sealed", options.repeats), *plain_rows("split", options.repeats)],
+        "plain": lambda: [*plain_rows("sealed", repeats), *plain_rows("split", repeats)],
     }
-    measured = in_turn(systems, options.blocks)
-    rows = [summary(job, system, blocks) for (job, system), blocks in measured.items()]
+    measured = in_turn(systems, blocks, tell)
+    rows = [_summary(job, system, found) for (job, system), found in measured.items()]
     rows.sort(key=lambda row: (row["job"], list(systems).index(row["system"])))
-    show(rows)
-    if options.json is not None:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        command = f"python launch/bench.py step --repeats {options.repeats} --blocks {options.blocks}"
-        text = json.dumps({"command": command, "parties": PARTIES, "rows": rows}, indent=1)
-        options.json.write_text(text + "\n")
-        options.json.with_suffix(".md").write_text(markdown(rows, command))
-    return OK
+    return rows
 
 
-def ours(mode: str, repeats: int) -> list[dict[str, Any]]:
+def _ours(mode: Mode, repeats: int) -> list[Row]:
     """One row: the slowest party's seconds, and the mean of what parties send and get from the dealer."""
-    (rows,) = zip(*run_ours("bench-step", {"mode": mode, "repeats": repeats}), strict=True)
+    (rows,) = zip(*run_ours("bench-step", {"mode": mode, "repeats": repeats})[0], strict=True)
     slowest = max(rows, key=lambda row: statistics.median(row["seconds"]))
     mean = {name: statistics.mean(row[name] for row in rows) for name in ("sent", "dealer")}
     return [{**slowest, **mean, "memory": max(row["memory"] for row in rows)}]
 
 
-def summary(job: str, system: str, blocks: list[dict[str, Any]]) -> dict[str, Any]:
+def _summary(job: str, system: str, blocks: list[Row]) -> Row:
     """Medians. What stock CrypTen sends is read from the loopback device, its provider included."""
-    from secure_sccvfl.benchmarks.step import least_bytes
 
     def middle(name: str) -> float | None:
         return statistics.median(block[name] for block in blocks) if name in blocks[0] else None
@@ -70,7 +59,7 @@ def summary(job: str, system: str, blocks: list[dict[str, Any]]) -> dict[str, An
     }
 
 
-def cells(rows: list[dict[str, Any]]) -> list[list[str]]:
+def cells(rows: list[Row]) -> list[list[str]]:
     """The rows as text, with the ratio to ours in the same mode."""
     seconds = {row["system"]: row["seconds"] for row in rows}
 
@@ -94,19 +83,8 @@ def cells(rows: list[dict[str, Any]]) -> list[list[str]]:
     ]
 
 
-def show(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"one training step, medians, {PARTIES} parties; `times ours` above 1: slower than ours")
-    for column in COLUMNS:
-        table.add_column(column, justify="left" if column in ("job", "system") else "right")
-    for line in cells(rows):
-        table.add_row(*line)
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
-
-
-def markdown(rows: list[dict[str, Any]], command: str) -> str:
+def markdown(rows: list[Row], command: str) -> str:
+    """What was measured, and one table."""
     lines = [
         f"Made by `{command}` on {os.cpu_count()} cores: 560 records with counterfactual rows, {PARTIES} parties",
         "x 64 columns, two classes, two groups. Ours with mutual TLS and a dealer, CrypTen over gloo without.",
@@ -119,8 +97,6 @@ def markdown(rows: list[dict[str, Any]], command: str) -> str:
         "  CrypTen's is read from the loopback device, provider included. `kB dealer`: from and to it, per party.",
         "- `error`: largest difference of a head weight from the same steps in the clear, at the end of a block.",
         "",
-        "| " + " | ".join(COLUMNS) + " |",
-        "|" + "---|" * len(COLUMNS),
+        *table(COLUMNS, cells(rows)),
     ]
-    lines += ["| " + " | ".join(line) + " |" for line in cells(rows)]
     return "\n".join(lines) + "\n"

@@ -1,6 +1,6 @@
 """One process of stock CrypTen (gloo, no TLS, its own providers) for launch/bench.py.
 
-    python secure_sccvfl/benchmarks/stock.py --rank 0 --parties 3 --provider TTP --rendezvous FILE --out FILE
+    python -m secure_sccvfl.benchmarks.stock --rank 0 --parties 3 --provider TTP --rendezvous FILE --out FILE
 
 CrypTen is used exactly as it comes, in a process that never opens a session of ours.
 """
@@ -17,11 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from launch.console import Parser
-
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = Parser(__doc__, json=False)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rank", type=int, required=True, help="the provider's server has the last one")
     parser.add_argument("--parties", type=int, required=True, help="number of parties")
     parser.add_argument("--provider", choices=("TFP", "TTP"), required=True, help="CrypTen's tuple provider")
@@ -68,8 +66,7 @@ def time_tables(crypten: Any, communicator: Any, options: argparse.Namespace) ->
     """Every party shares its one-hot bins, the holder its groups; one product; all opened."""
     import torch
 
-    from secure_sccvfl.benchmarks.discovery import HOLDER, layout, synthetic
-    from secure_sccvfl.benchmarks.discovery_tables import BINS, FEATURES, PEER_ROWS
+    from secure_sccvfl.benchmarks.discovery import BINS, FEATURES, HOLDER, PEER_ROWS, layout, synthetic
     from secure_sccvfl.benchmarks.operations import time_repeats
 
     columns = layout(FEATURES, BINS, options.parties)

@@ -7,36 +7,33 @@ same steps; it runs in this process with one thread. Memory is of the largest pr
 
 from __future__ import annotations
 
-import json
-import sys
+import os
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from launch.console import OK
+from secure_sccvfl.benchmarks.results import table
+from secure_sccvfl.benchmarks.systems import PARTIES, Tell
 from secure_sccvfl.local.memory import PeakMemory
+from secure_sccvfl.local.processes import LocalSession, session_config
+from secure_sccvfl.report.results import result_of
 
 SIZES = ("german", "synthetic:1000", "synthetic:10000", "synthetic:100000")
-PARTIES = (2, 3, 5)
+CONSORTIA = (2, 3, 5)
 ROUND_TRIP_MS = 20
 SECURE_PHASES = ("inputs", "discovery and warm-up", "counterfactuals", "training")
 
 
 def secure(dataset: str, parties: int, folder: Path, delay: float = 0.0) -> dict[str, Any]:
     """One secure training; what it took, as party 0 saw it. `delay`: seconds one way on every link."""
-    from protocols.errors import ProtocolError
-    from secure_sccvfl.local.processes import LocalSession
-    from secure_sccvfl.local.whole_run import session_config
-
     config = session_config(folder, "train", parties, {"dataset": dataset}, deadline=120.0)
     start = time.perf_counter()
     with LocalSession(config, folder, delay=delay) as session:
         memory = PeakMemory({child.name: child.process.pid for child in session.children})
         ending = session.wait()
-    if ending.code != OK:
-        raise ProtocolError("; ".join(ending.failures))
-    result = json.loads((folder / "party-0" / "result.json").read_text())
+    ending.check()
+    result = result_of(folder, 0)
     phases = {name: result["cost"][name] for name in SECURE_PHASES}
     return {
         "seconds": sum(phase["seconds"] for phase in phases.values()),
@@ -79,9 +76,9 @@ def plain(dataset: str, parties: int, folder: Path) -> dict[str, Any]:
     return {"seconds": seconds, "steps": warmup_steps(config) + sum(t.steps for t in model.trials)}
 
 
-def pair(dataset: str, parties: int) -> list[dict[str, Any]]:
+def pair(dataset: str, parties: int, tell: Tell) -> list[dict[str, Any]]:
     """Ours and plain on one job."""
-    print(f"{dataset}, {parties} parties", file=sys.stderr, flush=True)
+    tell(f"{dataset}, {parties} parties")
     with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as place:
         folder = Path(place) / "run"
         ours = secure(dataset, parties, folder)
@@ -91,9 +88,9 @@ def pair(dataset: str, parties: int) -> list[dict[str, Any]]:
     return [{**job, "system": "ours-sealed", **ours, "times_plain": ratio}, {**job, "system": "plain", **reference}]
 
 
-def delayed(dataset: str = "german", parties: int = 3) -> dict[str, Any]:
+def delayed(tell: Tell, dataset: str = "german", parties: int = PARTIES) -> dict[str, Any]:
     """The same between hosts that are far apart (`secure_sccvfl/local/slow_link.py`)."""
-    print(f"{dataset}, {parties} parties, {ROUND_TRIP_MS} ms round trip", file=sys.stderr, flush=True)
+    tell(f"{dataset}, {parties} parties, {ROUND_TRIP_MS} ms round trip")
     with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as place:
         ours = secure(dataset, parties, Path(place) / "run", ROUND_TRIP_MS / 2000)
     return {
@@ -105,23 +102,32 @@ def delayed(dataset: str = "german", parties: int = 3) -> dict[str, Any]:
     }
 
 
-def measure(sizes: tuple[str, ...] = SIZES) -> list[dict[str, Any]]:
-    rows = [row for dataset in sizes for row in pair(dataset, 3)]
-    for parties in PARTIES:
-        if parties != 3:
-            rows += pair("german", parties)
-    return [*rows, delayed()]
+def measure(tell: Tell, dataset: str | None = None) -> list[dict[str, Any]]:
+    """All sizes and numbers of parties, and a slow network; or one data set with three parties."""
+    if dataset is not None:
+        return pair(dataset, PARTIES, tell)
+    rows = [row for size in SIZES for row in pair(size, PARTIES, tell)]
+    for parties in CONSORTIA:
+        if parties != PARTIES:
+            rows += pair("german", parties, tell)
+    return [*rows, delayed(tell)]
 
 
-def markdown(rows: list[dict[str, Any]], command: str, cores: int) -> str:
+def markdown(rows: list[dict[str, Any]], command: str) -> str:
     """One table."""
-    lines = [
-        f"Made by `{command}` on {cores} cores. Seconds of training in secret (inputs, discovery with refreshes,",
-        "counterfactuals, training), without the start of processes; plain: the plaintext engine, same releases.",
-        "",
-        "| data | parties | steps | ours s | plain s | times plain | rounds | MB sent | party MB | dealer MB |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    head = (
+        "data",
+        "parties",
+        "steps",
+        "ours s",
+        "plain s",
+        "times plain",
+        "rounds",
+        "MB sent",
+        "party MB",
+        "dealer MB",
+    )
+    cells = []
     for row in rows:
         if row["system"] != "ours-sealed":
             continue
@@ -129,9 +135,18 @@ def markdown(rows: list[dict[str, Any]], command: str, cores: int) -> str:
         other = next((r for r in same if r["parties"] == row["parties"]), None)
         name = row["dataset"] + (f", {row['round_trip_ms']} ms round trip" if "round_trip_ms" in row else "")
         reference = f"{other['seconds']:.2f}" if other and "times_plain" in row else ""
-        lines.append(
-            f"| {name} | {row['parties']} | {row['steps']} | {row['seconds']:.2f} | {reference} "
-            f"| {row.get('times_plain', '')} | {row['rounds']} | {row['bytes'] / 1e6:.1f} | {row['party_mb']} "
-            f"| {row['dealer_mb']} |"
+        seconds, sent = f"{row['seconds']:.2f}", f"{row['bytes'] / 1e6:.1f}"
+        cells.append(
+            (
+                *(name, row["parties"], row["steps"], seconds, reference, row.get("times_plain", "")),
+                *(row["rounds"], sent, row["party_mb"], row["dealer_mb"]),
+            )
         )
+    lines = [
+        f"Made by `{command}` on {os.cpu_count() or 1} cores. Seconds of training in secret (inputs, discovery with "
+        "refreshes,",
+        "counterfactuals, training), without the start of processes; plain: the plaintext engine, same releases.",
+        "",
+        *table(head, cells),
+    ]
     return "\n".join(lines) + "\n"

@@ -44,7 +44,7 @@ LABEL_ROWS = 256
 
 
 @dataclass(frozen=True)
-class Job:
+class SeedRun:
     """One seed of one experiment."""
 
     experiment: Experiment
@@ -140,11 +140,11 @@ def attack_scores(ready: Prepared, fitted: Fitted, experiment: Experiment) -> li
     return [Scored(None, metric, value) for metric, value in scored.items()]
 
 
-def run_job(job: Job) -> dict[str, Any]:
+def run_seed(run: SeedRun) -> dict[str, Any]:
     """Everything about one seed, as plain data. One thread: seeds are what runs in parallel."""
     torch.set_num_threads(1)
     with threadpool_limits(1):
-        return _run(job)
+        return _run(run)
 
 
 @dataclass(frozen=True)
@@ -200,32 +200,32 @@ def _edit_scores(ready: Prepared, judges: FittedJudges) -> list[dict[str, Any]]:
     return scores
 
 
-def _run(job: Job) -> dict[str, Any]:
+def _run(run: SeedRun) -> dict[str, Any]:
     started = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        data = load(job.dataset)
+        data = load(run.dataset)
         report = examine(data)
     clock = time.perf_counter()
-    ready = prepare(data, make_split(data, job.split, job.seed), job.seed)
+    ready = prepare(data, make_split(data, run.split, run.seed), run.seed)
     default_seconds = time.perf_counter() - clock
     judges = fit_judges(ready)
     scores = _edit_scores(ready, judges)
     groups: dict[str, Any] = {}
-    for name, method in methods_of(job.experiment).items():
+    for name, method in methods_of(run.experiment).items():
         clock = time.perf_counter()
         fitted = method(ready)
         seconds = default_seconds if name == "scc" else time.perf_counter() - clock
         scored = judges.score(ready, fitted)
-        if job.experiment in ("main", "attacks"):
-            scored += attack_scores(ready, fitted, job.experiment)
+        if run.experiment in ("main", "attacks"):
+            scored += attack_scores(ready, fitted, run.experiment)
         scored.append(Scored(None, "seconds", seconds))
         scored += [Scored(None, k, v) for k, v in (fitted.notes or {}).items()]
         scores += [{"method": name, **asdict(s)} for s in scored]
         if data.task != "regression":
             groups[name] = group_table(fitted.predict(judges.units), judges.label, judges.codes, data.task)
     return {
-        "job": asdict(job),
+        "job": asdict(run),
         "data": {**asdict(report), "repeated": report.repeated},
         "roles": dict(ready.roles.of),
         "log": list(ready.model.finding.log),

@@ -21,6 +21,8 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import IO
 
+from secure_sccvfl.run.process import SessionProcess
+
 context = multiprocessing.get_context("forkserver")
 
 _DEATH_SIGNAL, _SET_NAME = 1, 15
@@ -29,36 +31,25 @@ _LONGEST_TEMPORARY = 70
 """Bytes of a folder in which Python's fork server can still name its socket: Linux allows 107 in all."""
 
 
-class Program:
-    """One of our programs in a process of its own; `poll` and `returncode` as of `subprocess.Popen`."""
+class ForkedProcess:
+    """A party or the dealer in a process of its own; `poll` and `returncode` as of `subprocess.Popen`."""
 
     def __init__(
         self,
-        name: str,
-        program: str,
-        arguments: list[str],
+        work: SessionProcess,
         log: Path,
         threads: dict[str, str],
         listener: socket.socket | None = None,
         *,
         follow: bool = False,
     ) -> None:
-        """Runs `launch.program`; standard error goes to `log`, and with `follow` standard output to `output`."""
+        """Standard error goes to `log`, and with `follow` standard output to `output`."""
         prepare(threads)
         reader, writer = socket.socketpair() if follow else (None, None)
         self.output: IO[str] | None = reader.makefile() if reader is not None else None
         self._process = context.Process(
             target=_run,
-            args=(
-                name,
-                program,
-                arguments,
-                log.resolve(),
-                os.getcwd(),
-                {**os.environ, **threads},
-                listener,
-                writer,
-            ),
+            args=(work, log.resolve(), os.getcwd(), {**os.environ, **threads}, listener, writer),
         )
         self._process.start()
         if reader is not None and writer is not None:
@@ -93,8 +84,7 @@ def prepare(threads: dict[str, str]) -> None:
     It imports from where this process does. Python alone would let it look in the working folder first, so that a
     file there would run in every party.
     """
-    places = os.pathsep.join(place or os.getcwd() for place in sys.path)
-    wanted = {**threads, "PYTHONSAFEPATH": "1", "PYTHONPATH": places}
+    wanted = {**threads, **same_imports()}
     before = {name: os.environ.pop(name, None) for name in wanted}
     os.environ.update(wanted)
     try:
@@ -106,6 +96,12 @@ def prepare(threads: dict[str, str]) -> None:
             del os.environ[name]
             if value is not None:
                 os.environ[name] = value
+
+
+def same_imports() -> dict[str, str]:
+    """What a new Python must be told to import from where this process does, and not from the working folder."""
+    places = os.pathsep.join(place or os.getcwd() for place in sys.path)
+    return {"PYTHONSAFEPATH": "1", "PYTHONPATH": places}
 
 
 @contextlib.contextmanager
@@ -121,9 +117,7 @@ def _short_temporary_folder() -> Iterator[None]:
 
 
 def _run(
-    name: str,
-    program: str,
-    arguments: list[str],
+    work: SessionProcess,
     log: Path,
     folder: str,
     environment: dict[str, str],
@@ -134,7 +128,7 @@ def _run(
     with contextlib.suppress(AttributeError, OSError):
         library = ctypes.CDLL(None)
         # What `top` shows: the command line is that of all of them.
-        library.prctl(_SET_NAME, name.encode(), 0, 0, 0)
+        library.prctl(_SET_NAME, work.name.encode(), 0, 0, 0)
         # Without the fork server nobody is told how this process ends, and the launcher takes it for gone.
         library.prctl(_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
     os.chdir(folder)
@@ -145,9 +139,4 @@ def _run(
         os.dup2((nowhere if output is None else output).fileno(), 1)
     if output is not None:
         output.close()
-    if listener is not None:
-        arguments = [*arguments, "--listen-fd", str(listener.detach())]
-    from launch import run_dealer, run_party
-
-    programs = {"run_party": run_party.main, "run_dealer": run_dealer.main}
-    sys.exit(programs[program](arguments))
+    sys.exit(work.run(listener))

@@ -8,8 +8,8 @@ from importlib import import_module
 # Ctrl-C goes to every process of a terminal: the launcher says so, in one line, and this process ends with it.
 usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
 for name in (
-    "launch.run_dealer",
-    "launch.run_party",
+    "protocols.session.node",
+    "secure_sccvfl.run.process",
     "secure_sccvfl.run.score",
     "secure_sccvfl.run.train",
     # these are imported late elsewhere, because they are slow

@@ -22,13 +22,17 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Any
 
-from launch.console import OK, THREAD_VARIABLES, WRONG_USE
 from protocols.config import SessionConfig
+from protocols.errors import ProtocolError
 from protocols.net.certificates import make_certificates
 from protocols.net.rendezvous import listen_anywhere
-from secure_sccvfl.local.forked import Program
+from secure_sccvfl.local.forked import ForkedProcess
 from secure_sccvfl.local.slow_link import SlowLink
 from secure_sccvfl.local.wiretap import Wiretap
+from secure_sccvfl.run.console import OK, PEER_STOPPED, STOPPED, WRONG_USE, documented
+from secure_sccvfl.run.process import THREAD_VARIABLES, DealerProcess, PartyProcess, SessionProcess
+
+Event = Callable[[dict[str, Any]], None]
 
 _GRACE = 5.0
 _SLOW_GRACE = 20.0  # while nobody has ended yet who says why, but only those who heard of it
@@ -39,12 +43,32 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @dataclass
 class Child:
     name: str
-    process: Program
+    process: ForkedProcess
     log: Path
 
     def last_line(self) -> str:
         lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         return lines[-1] if lines else "(no message)"
+
+    @property
+    def only_heard(self) -> bool:
+        """It stopped because a peer said that it stops: that one knows why."""
+        return self.process.returncode == PEER_STOPPED
+
+    @property
+    def failure(self) -> str:
+        """One line about its end."""
+        code = self.process.returncode
+        if code is not None and code < 0:
+            return f"{self.name}: ended by {signal.Signals(-code).name}"
+        line = self.last_line()
+        return line if line.startswith(self.name) else f"{self.name}: exit code {self.exit_code}: {line}"
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell would show it."""
+        code = self.process.returncode
+        return STOPPED if code is None else documented(code) if code >= 0 else 128 - code
 
 
 @dataclass(frozen=True)
@@ -57,6 +81,11 @@ class Ending:
     failures: list[str]
     exit_codes: dict[str, int]
 
+    def check(self) -> None:
+        """Raise if it did not end well; says all that failed, for sessions that leave no log behind."""
+        if self.code != OK:
+            raise ProtocolError("; ".join(self.failures))
+
 
 class LocalSession:
     """Dealer and parties of one session, as a context manager."""
@@ -66,7 +95,7 @@ class LocalSession:
         config: SessionConfig,
         folder: Path,
         certs: Path | None = None,
-        on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+        on_event: Event = lambda event: None,
         debug: bool = False,
         transcript: bool = False,
         delay: float = 0.0,
@@ -82,7 +111,7 @@ class LocalSession:
         self._keys: Path | None = None
         self._listeners: list[socket.socket] = []
         self._config, self._certs = config, certs
-        self._threads = str(max(1, (os.cpu_count() or 1) // (len(config.parties) + 1)))
+        self._threads = max(1, (os.cpu_count() or 1) // (len(config.parties) + 1))
 
     @staticmethod
     def addresses(parties: int) -> tuple[list[socket.socket], tuple[str, ...]]:
@@ -124,40 +153,32 @@ class LocalSession:
             self._keys = Path(tempfile.mkdtemp(prefix="sccvfl-"))
             certs = self._keys / "certs"
             make_certificates(certs, parties, days=1)
-        common = ["--config", str(session_file)]
-        if certs is not None:
-            common += ["--certs", str(certs)]
-        if self._debug:
-            common.append("--debug")
-        self._launch("dealer", "run_dealer", [*common, *self._recorded("dealer")])
+        self._launch(DealerProcess(session_file, certs, self._transcript_of("dealer"), self._debug))
         for rank in range(parties):
-            own = [
-                *common,
-                "--threads",
-                self._threads,
-                "--rank",
-                str(rank),
-                "--out",
-                str(self.folder / f"party-{rank}"),
-                *self._recorded(f"party-{rank}"),
-            ]
-            if rank == 0:
-                own.append("--progress")
-            listener = self._listeners[rank] if self._listeners else None
-            self._launch(f"party {rank}", "run_party", own, listener)
+            place = f"party-{rank}"
+            party = PartyProcess(
+                rank=rank,
+                config=session_file,
+                out=self.folder / place,
+                certs=certs,
+                threads=self._threads,
+                transcript=self._transcript_of(place),
+                progress=rank == 0,
+                debug=self._debug,
+            )
+            self._launch(party, self._listeners[rank] if self._listeners else None, follow=party.progress)
         self._close_listeners()
         threading.Thread(target=self._follow, args=(self.children[1].process.output,), daemon=True).start()
 
-    def _recorded(self, place: str) -> list[str]:
-        return ["--transcript", str(self.folder / place / "transcript")] if self._transcript else []
+    def _transcript_of(self, place: str) -> Path | None:
+        return self.folder / place / "transcript" if self._transcript else None
 
-    def _launch(self, name: str, program: str, arguments: list[str], listener: socket.socket | None = None) -> None:
-        log = self.folder / "logs" / f"{name.replace(' ', '-')}.log"
+    def _launch(self, work: SessionProcess, listener: socket.socket | None = None, *, follow: bool = False) -> None:
+        log = self.folder / "logs" / f"{work.name.replace(' ', '-')}.log"
         log.touch()
-        threads = dict.fromkeys(THREAD_VARIABLES, self._threads)
-        follow = "--progress" in arguments
-        process = Program(name, program, arguments, log, threads, listener, follow=follow)
-        self.children.append(Child(name, process, log))
+        threads = dict.fromkeys(THREAD_VARIABLES, str(self._threads))
+        process = ForkedProcess(work, log, threads, listener, follow=follow)
+        self.children.append(Child(work.name, process, log))
 
     def _follow(self, stream: IO[str] | None) -> None:
         with contextlib.suppress(ValueError):  # closed here, when a session is ended in the middle
@@ -179,7 +200,7 @@ class LocalSession:
             failed = [child for child in self.children if child.process.poll() not in (None, OK)]
             if failed and first is None:
                 first, limit = failed[0], time.monotonic() + _SLOW_GRACE
-            if not told and any(": stopped: " not in _failure(child) for child in failed):
+            if not told and any(not child.only_heard for child in failed):
                 told, limit = True, time.monotonic() + _GRACE
             if time.monotonic() > limit:
                 break
@@ -188,10 +209,10 @@ class LocalSession:
         failed = [child for child in self.children if child.process.returncode != OK]
         first = _to_blame(failed, first) if failed else None
         return Ending(
-            code=_exit_code(first.process.returncode) if first else OK,
-            cause=_failure(first) if first else "",
-            failures=[_failure(child) for child in failed],
-            exit_codes={child.name: _exit_code(child.process.returncode) for child in self.children},
+            code=first.exit_code if first else OK,
+            cause=first.failure if first else "",
+            failures=[child.failure for child in failed],
+            exit_codes={child.name: child.exit_code for child in self.children},
         )
 
     def _end_all(self) -> None:
@@ -232,23 +253,28 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _to_blame(failed: list[Child], first: Child | None) -> Child:
-    """Wrong input before all; else the first that failed, unless it only says that a peer had stopped."""
+    """Wrong input before all; else the first that failed, unless it only heard that a peer stops."""
     wrong = [child for child in failed if child.process.returncode == WRONG_USE]
-    if first is None or ": stopped: " in _failure(first):
-        own = [
-            child for child in failed if (child.process.returncode or 0) > 0 and ": stopped: " not in _failure(child)
-        ]
+    if first is None or first.only_heard:
+        own = [child for child in failed if (child.process.returncode or 0) > 0 and not child.only_heard]
         first = own[0] if own else first or failed[0]
     return wrong[0] if wrong else first
 
 
-def _exit_code(code: int | None) -> int:
-    return 1 if code is None else code if code >= 0 else 128 - code
+def session_config(folder: Path, job: str, parties: int, options: dict[str, Any], **settings: Any) -> SessionConfig:
+    """A session on this machine; real addresses are chosen when the processes start."""
+    placeholder = tuple(f"127.0.0.1:{rank + 1}" for rank in range(parties))
+    return SessionConfig(parties=placeholder, name=folder.name, job=job, options=options, **settings)
 
 
-def _failure(child: Child) -> str:
-    code = child.process.returncode
-    if code is not None and code < 0:
-        return f"{child.name}: ended by {signal.Signals(-code).name}"
-    line = child.last_line()
-    return line if line.startswith(child.name) else f"{child.name}: exit code {code}: {line}"
+def run_job(
+    config: SessionConfig,
+    folder: Path,
+    certs: Path | None = None,
+    on_event: Event = lambda event: None,
+    debug: bool = False,
+    transcript: bool = False,
+) -> Ending:
+    """A whole session in `folder`, to its end."""
+    with LocalSession(config, folder, certs, on_event, debug, transcript) as session:
+        return session.wait()

@@ -10,31 +10,15 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from launch.console import OK, screen
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import ProtocolError
-from secure_sccvfl.local.processes import Ending, LocalSession
+from secure_sccvfl.local.processes import Ending, Event, run_job
 from secure_sccvfl.modes.options import RunOptions
-
-Event = Callable[[dict[str, Any]], None]
-
-
-def session_config(folder: Path, job: str, parties: int, options: dict[str, Any], **settings: Any) -> SessionConfig:
-    """A session on this machine; real addresses are chosen when the processes start."""
-    placeholder = tuple(f"127.0.0.1:{rank + 1}" for rank in range(parties))
-    return SessionConfig(parties=placeholder, name=folder.name, job=job, options=options, **settings)
-
-
-def run_job(
-    config: SessionConfig, folder: Path, certs: Path | None, event: Event, debug: bool, transcript: bool = False
-) -> Ending:
-    with LocalSession(config, folder, certs, event, debug, transcript) as session:
-        return session.wait()
+from secure_sccvfl.run.console import OK
 
 
 class WholeRun:
@@ -44,9 +28,9 @@ class WholeRun:
         self,
         folder: Path,
         config: SessionConfig,
-        certs: Path | None,
-        event: Event,
-        debug: bool,
+        certs: Path | None = None,
+        event: Event = lambda event: None,
+        debug: bool = False,
         transcript: bool = False,
     ) -> None:
         self.folder, self.config, self.certs, self.event, self.debug = folder, config, certs, event, debug
@@ -153,54 +137,28 @@ class WholeRun:
         return [{"party": rank, **asdict(rate)} for rank, rate in enumerate(found) if rate is not None]
 
     def _privacy_report(self) -> None:
-        from launch import privacy_report
+        from accounting.ledger import LedgerError
+        from secure_sccvfl.report.privacy_report import write_budget_reports
 
-        if privacy_report.main([str(self.folder), "--quiet"]) != OK:
-            raise ConfigError("the parties' ledgers do not agree; see privacy_report")
+        try:
+            made = list(write_budget_reports(self.folder))
+        except LedgerError as error:
+            raise ConfigError(f"the parties' ledgers do not agree: {error}") from None
+        if not all(report.sound for report in made):
+            raise ConfigError("the accountants disagree; trust none of the figures of the privacy report")
 
 
-def show_report(report: dict[str, Any], folder: Path) -> None:
-    """The first screen: how good, how stable, at what cost, who learned what."""
-    from rich.table import Table
-    from rich.text import Text
+def natural_parties(dataset: str) -> int:
+    """As many parties as the description of the data names."""
+    from secure_sccvfl.data.catalogue import is_benchmark, load
+    from secure_sccvfl.data.party_data import own_scheme
 
-    from secure_sccvfl.evaluation.judges import FIRST, JUDGES, OWN
+    return len(load(dataset).parties if is_benchmark(dataset) else own_scheme(Path(dataset)).parties)
 
-    console = screen()
-    head = f"{report['dataset']}, {report['parties']} parties, mode {report['mode']}, seed {report['seed']}"
-    table = Table(title=head)
-    metrics = [
-        k
-        for k in ("acc", "rmse", "logloss", *(f"fr_{j}" for j in (*JUDGES, OWN)), f"scg_{FIRST}", "dp_gap")
-        if k in report["metrics"]
-    ]
-    table.add_column("model")
-    for name in metrics:
-        table.add_column(name, justify="right")
-    rows = {"secure run": report["metrics"], **report["baselines"]}
-    for name, row in rows.items():
-        table.add_row(name, *(f"{row[m]:.3f}" if m in row else "" for m in metrics))
-    console.print(table)
-    roles = report["roles"]
-    for role, what in (("M", "edited with s"), ("P", "proxies, guarded"), ("N", "held fixed")):
-        names = sorted(k for k, v in roles.items() if v == role)
-        console.print(f"{role} ({what}): {', '.join(names) or 'none'}")
-    privacy, total = report["privacy"], report["cost"]["total"]
-    console.print(
-        f"privacy of s: epsilon {privacy['epsilon_rdp']:.2f} (Rényi), {privacy['epsilon_pld']:.2f} (tight) of "
-        f"{privacy['cap']:g} at delta {privacy['delta']:g} for a record replaced; "
-        f"in secret: {total['seconds']:.1f} s, {total['rounds']} rounds, {total['bytes'] / 1e6:.1f} MB sent"
-    )
-    told = report["evaluation"]
-    if told.get("kind") == "noisy":
-        first, half = next(iter(report["noise"].items()))
-        console.print(
-            f"test records: figures carry noise ({first} ± {half:.3f}, 95 %); epsilon {told['epsilon_rdp']:.2f} of "
-            f"{told['cap']:g} at delta {told['delta']:g} is spent on them"
-        )
-    elif told:
-        console.print("test records: figures are exact, not private")
-    for warning in report["warnings"]:
-        console.print(Text("note:", "yellow"), warning)
-    console.print(f"the page: {folder / 'report.html'}; everything else is beside it")
-    console.print(f"seal, to be kept by every party: {report['seal']}")
+
+def session_of(run: Path) -> SessionConfig:
+    """The session file of an earlier run."""
+    path = run / "session.toml"
+    if not path.exists():
+        raise ConfigError(f"{run} is not the folder of a run: it has no session.toml")
+    return SessionConfig.load(path)

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from accounting.plain_text import markdown
-from secure_sccvfl.discovery.roles import REVIEW_DAYS, Decision, PolicyCard, Roles
+from protocols.config import ConfigError
+from secure_sccvfl.discovery.roles import REVIEW_DAYS, Decision, PolicyCard, Roles, read_card, shipped_card
+from secure_sccvfl.report.run_log import record
 
 CARD = "policy_card.json"
 WORDS = {
@@ -82,3 +84,22 @@ def write_card(folder: Path, card: PolicyCard) -> tuple[Path, ...]:
     paths[0].write_text(json.dumps(card.to_json(), indent=1) + "\n", encoding="utf-8")
     paths[1].write_text(card_markdown(card), encoding="utf-8")
     return paths
+
+
+def find_card(name: str) -> PolicyCard:
+    """A card by its file, by the folder of its run, or by the name of a data set for which one is shipped."""
+    path = Path(name)
+    if path.is_dir():
+        if not (path / CARD).exists():
+            raise ConfigError(f"{path} has no {CARD}: name a file, or the folder of a finished run")
+        return read_card(path / CARD)
+    return read_card(path) if path.suffix in (".json", ".toml") else shipped_card(name)
+
+
+def keep_card(place: Path, card: PolicyCard, event: str) -> None:
+    """Write a card that an event has changed to where it was; the log of a run gets a line about it."""
+    if not place.is_dir():
+        place.write_text(json.dumps(card.to_json(), indent=1) + "\n", encoding="utf-8")
+        return
+    facts = {"card": card.events[-1]["number"], "version": card.version, "mask": mask_of(card)}
+    record(place, event, facts, write_card(place, card))

@@ -17,7 +17,24 @@ Progress = Callable[[str, int, int], None]
 """Called with the name of the step that begins, its number, and how many there are."""
 
 
+JOBS = {
+    "bench-discovery": "benchmarks.discovery:DiscoveryBenchmark",
+    "bench-ops": "benchmarks.operations:OperationsBenchmark",
+    "bench-step": "benchmarks.step:StepBenchmark",
+    "canary-audit": "security.dp_audit:CanaryAudit",
+    "discovery": "run.discover:DiscoveryJob",
+    "evaluate": "run.score:EvaluateJob",
+    "predict": "run.score:PredictJob",
+    "selftest": "run.selftest:SelfTest",
+    "share-probe": "security.share_probe:ShareProbe",
+    "train": "run.train:TrainJob",
+}
+"""Module and class of each job, below `secure_sccvfl`: the one that a session names is imported, and no other."""
+
+
 class Job(Protocol):
+    """Made of the session's configuration and the rank of the process that runs it."""
+
     def plan(self) -> ReleasePlan:
         """Every value that this job will open."""
         ...
@@ -28,24 +45,9 @@ class Job(Protocol):
 
 
 def make_job(config: SessionConfig, rank: int) -> Job:
-    """The job that a session file names, as the process at `rank` runs it; it alone is imported."""
-    makers: dict[str, Callable[[], Job]] = {
-        "bench-discovery": lambda: _job("benchmarks.discovery", "DiscoveryBenchmark")(config),
-        "bench-ops": lambda: _job("benchmarks.operations", "OperationsBenchmark")(config),
-        "bench-step": lambda: _job("benchmarks.step", "StepBenchmark")(config),
-        "canary-audit": lambda: _job("security.dp_audit", "CanaryAudit")(config, rank),
-        "discovery": lambda: _job("run.discover", "DiscoveryJob")(config, rank),
-        "evaluate": lambda: _job("run.score", "EvaluateJob")(config, rank),
-        "predict": lambda: _job("run.score", "PredictJob")(config, rank),
-        "selftest": lambda: _job("run.selftest", "SelfTest")(config),
-        "share-probe": lambda: _job("security.share_probe", "ShareProbe")(config),
-        "train": lambda: _job("run.train", "TrainJob")(config, rank),
-    }
-    if config.job not in makers:
-        raise ConfigError(f"no such job: {config.job!r}; there is {', '.join(sorted(makers))}")
-    return makers[config.job]()
-
-
-def _job(module: str, name: str) -> Callable[..., Job]:
-    found: Callable[..., Job] = getattr(import_module(f"secure_sccvfl.{module}"), name)
-    return found
+    """The job that a session file names, as the process at `rank` runs it."""
+    if config.job not in JOBS:
+        raise ConfigError(f"no such job: {config.job!r}; there is {', '.join(JOBS)}")
+    module, _, name = JOBS[config.job].partition(":")
+    kind: Callable[[SessionConfig, int], Job] = getattr(import_module(f"secure_sccvfl.{module}"), name)
+    return kind(config, rank)

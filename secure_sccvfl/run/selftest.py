@@ -54,7 +54,7 @@ class Outcome:
 class SelfTest:
     """Options: `seed` of the public inputs, `size` of vectors, `repeat` for long runs."""
 
-    def __init__(self, config: SessionConfig) -> None:
+    def __init__(self, config: SessionConfig, rank: int) -> None:
         unknown = set(config.options) - {"seed", "size", "repeat"}
         if unknown:
             raise ConfigError(f"the self-test has no option {sorted(unknown)[0]!r}")

@@ -59,7 +59,7 @@ def columns(parts: list[dict[str, np.ndarray]]) -> np.ndarray:
 class ShareProbe:
     """Job "share-probe"."""
 
-    def __init__(self, config: SessionConfig) -> None:
+    def __init__(self, config: SessionConfig, rank: int) -> None:
         self.repetitions = int(config.options.get("repetitions", REPETITIONS))
 
     def plan(self) -> ReleasePlan:

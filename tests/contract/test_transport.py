@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocols.errors import ConfigurationMismatch, PeerError
+from protocols.errors import ConfigurationMismatch, PeerError, PeerLate, PeerStopped, waited_for
 from protocols.net.transport import Spec, Transport
 from protocols.session.node import connect
 from tests.harness import LONG, credentials, in_threads, local_config
@@ -36,7 +36,7 @@ def run(kind: str, work: Work, parties: int = 3, **settings: Any) -> list[Any]:
             transport.finish()
             return result
         except BaseException as error:
-            transport.abort(type(error).__name__)
+            transport.abort(type(error).__name__, waited_for(error))
             raise
 
     return in_threads([functools.partial(node, place) for place in range(parties + 1)])
@@ -161,6 +161,28 @@ def test_a_peer_that_stops_says_why(kind: str) -> None:
         run(kind, work)
     from_zero = [str(error) for error in caught.value.exceptions if "step: wait" in str(error)]
     assert from_zero and from_zero[0].startswith("party 1: ")
+
+
+def test_a_peer_that_waited_in_vain_says_for_whom() -> None:
+    heard: list[PeerStopped] = []
+    told = threading.Event()
+
+    def work(transport: Transport) -> None:
+        if transport.node == 1:
+            raise PeerLate("dealer", "tuple 3", "did not answer within 1 s")
+        if transport.node == 0:
+            try:
+                with pytest.raises(PeerStopped) as caught:
+                    transport.exchange("wait", {}, {1: [Spec("<i8", (1,))]})
+                heard.append(caught.value)
+            finally:
+                told.set()
+        told.wait(LONG)
+
+    with pytest.raises(ExceptionGroup):
+        run("tls", work)
+    assert [error.waited_for for error in heard] == ["dealer"]
+    assert waited_for(heard[0]) == "dealer", "those who hear it from this one are told the same"
 
 
 def test_counters(kind: str) -> None:

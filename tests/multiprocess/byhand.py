@@ -10,8 +10,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from launch.console import THREAD_VARIABLES
 from protocols.config import SessionConfig
+from secure_sccvfl.run.process import THREAD_VARIABLES
 from tests.harness import CERTIFICATES, CONNECT, DEADLINE, LONG, local_config
 
 ROOT = Path(__file__).resolve().parents[2]

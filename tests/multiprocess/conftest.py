@@ -19,6 +19,6 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _nursery() -> None:
+def _fork_server() -> None:
     """Started once, before a test looks at what a session leaves in the temporary folder."""
     prepare({})

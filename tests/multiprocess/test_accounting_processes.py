@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from accounting.accountant import epsilon_of
 from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
-from launch.console import THREAD_VARIABLES
+from secure_sccvfl.run.process import THREAD_VARIABLES
 from tests.harness import LONG
 from tests.multiprocess.ledger_worker import CAP, DELTA
 

@@ -13,8 +13,7 @@ import pytest
 from protocols.config import SessionConfig
 from protocols.net.rendezvous import dial
 from protocols.records.chain import read_chain
-from secure_sccvfl.local.processes import LocalSession
-from secure_sccvfl.local.whole_run import session_config
+from secure_sccvfl.local.processes import LocalSession, session_config
 from tests.harness import LONG
 from tests.multiprocess.byhand import ROOT, ByHand
 

@@ -34,7 +34,7 @@ def leaks(written: str, notes: str, config: SessionConfig) -> list[str]:
         else:
             forms = [value, hex(int(value) % 2**64)[2:]] if abs(int(value)) > 10**9 else []
         found += [f"{kind} {value[:6]}..." for form in forms if form in written]
-    inputs = SelfTest(config).values
+    inputs = SelfTest(config, 0).values
     for name, array in inputs.items():
         found += [name for item in array.reshape(-1) if abs(item) % 1 and f"{abs(item):.9f}"[:-1] in written]
     return found
@@ -70,7 +70,7 @@ def test_a_run_that_ends(session: ByHand, tmp_path: Path, crash: bool) -> None:
 def test_the_search_would_find_them(session: ByHand) -> None:
     session.close()
     key, share = "ab" * 32, "-5581113548439786623"
-    value = float(SelfTest(session.config).values["x"][3])
+    value = float(SelfTest(session.config, 0).values["x"][3])
     notes = f"key {key}\nshare {share}\n"
     for line in (f"key={key}", f"word {share}", f"{value:.12f}", repr(bytes.fromhex(key))):
         assert leaks(f"INFO {line}", notes, session.config), line

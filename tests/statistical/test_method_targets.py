@@ -3,7 +3,7 @@
 import pytest
 
 from secure_sccvfl.evaluation import experiments
-from secure_sccvfl.evaluation.experiments import Job, run_job, summarise
+from secure_sccvfl.evaluation.experiments import SeedRun, run_seed, summarise
 from secure_sccvfl.evaluation.methods import METHODS
 
 SEEDS = 10
@@ -13,7 +13,7 @@ SEEDS = 10
 def rows():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiments, "METHODS", {name: METHODS.get(name) for name in ("erm", "drop_m", "scc")})
-        done = [run_job(Job("main", "german", "iid", seed)) for seed in range(SEEDS)]
+        done = [run_seed(SeedRun("main", "german", "iid", seed)) for seed in range(SEEDS)]
     table = summarise(done)
     return {(r["method"], r["judge"], r["metric"]): r["mean"] for r in table}
 
@@ -48,7 +48,7 @@ def test_dropping_all_mediators_is_the_honest_yardstick(rows):
 def test_flip_rate_under_a_shift_of_the_protected_attribute():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiments, "METHODS", {name: METHODS.get(name) for name in ("erm", "scc")})
-        done = [run_job(Job("main", "german", "shift", seed)) for seed in range(SEEDS)]
+        done = [run_seed(SeedRun("main", "german", "shift", seed)) for seed in range(SEEDS)]
     table = {(r["method"], r["judge"], r["metric"]): r["mean"] for r in summarise(done)}
     assert max(table["scc", "ot", "fr"], table["scc", "cvae", "fr"]) <= 0.02
 
@@ -58,6 +58,6 @@ def test_flip_rate_under_a_shift_of_the_protected_attribute():
 def test_no_number_above_what_unique_rows_can_give(dataset):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiments, "METHODS", {name: METHODS.get(name) for name in ("logreg", "erm", "scc")})
-        done = [run_job(Job("main", dataset, "iid", seed)) for seed in range(3)]
+        done = [run_seed(SeedRun("main", dataset, "iid", seed)) for seed in range(3)]
     best = max(r["mean"] for r in summarise(done) if r["metric"] == "acc")
     assert best < (0.88 if dataset == "heart" else 0.90)

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from protocols.config import SessionConfig
+from protocols.dealing.dealer import Dealer
+from protocols.errors import PeerError, PeerStopped
 from secure_sccvfl.local import processes
 from secure_sccvfl.local.processes import Child, LocalSession
+from secure_sccvfl.run.console import PEER_STOPPED
 
 
 def child(folder: Path, name: str, seconds: float, line: str, code: int) -> Child:
@@ -24,8 +27,47 @@ def test_one_that_is_slow_to_stop_still_says_why(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(processes, "_GRACE", 0.1)
     session = LocalSession(SessionConfig(parties=("a:1", "b:2")), tmp_path)
     session.children = [
-        child(tmp_path, "dealer", 0.0, "dealer: party 0: stopped: LocalError", 1),
+        child(tmp_path, "dealer", 0.0, "dealer: party 0: stopped: LocalError", PEER_STOPPED),
         child(tmp_path, "party 0", 1.5, "party 0: refused by the ledger", 1),
     ]
     ending = session.wait()
     assert ending.cause == "party 0: refused by the ledger" and ending.code == 1
+    assert ending.exit_codes == {"dealer": 1, "party 0": 1}, "people see the documented codes alone"
+
+
+def test_words_do_not_decide_who_is_to_blame(tmp_path: Path) -> None:
+    """A name of the user's own data may read like the line of one that only heard of it."""
+    session = LocalSession(SessionConfig(parties=("a:1", "b:2")), tmp_path)
+    session.children = [
+        child(tmp_path, "dealer", 0.5, "dealer: party 0: closed the connection", 1),
+        child(tmp_path, "party 0", 0.0, "party 0: no column 'engine: stopped: hot'", 1),
+    ]
+    assert session.wait().cause == "party 0: no column 'engine: stopped: hot'"
+
+
+class Stopping:
+    """A transport on which party 1 stops while the dealer waits for party 0."""
+
+    parties = 2
+
+    def __init__(self, told: str, waited_for: str) -> None:
+        self.error = PeerStopped("party 1", "request for tuples", told, waited_for)
+
+    def receive_message(self, peer: int, step: str, *, wait: float | None = None) -> bytes:
+        raise self.error
+
+
+def dealer_says(told: str, waited_for: str) -> str:
+    dealer = Dealer(Stopping(told, waited_for), {0: bytes(32), 1: bytes(32)}, idle=1.0)
+    with pytest.raises(PeerError) as caught:
+        dealer.serve()
+    return str(caught.value)
+
+
+def test_the_dealer_names_the_party_that_held_it_up() -> None:
+    assert dealer_says("x", "party 0, dealer").startswith("party 0: did not ask for what others wait for; party 1")
+
+
+@pytest.mark.parametrize("waited_for", ["", "party 0"])
+def test_the_dealer_goes_by_the_reason_and_not_by_its_words(waited_for: str) -> None:
+    assert dealer_says("dealer: did not answer", waited_for).startswith("party 1: stopped: dealer: did not answer")

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from launch.reproduce import reproduce
 from protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.evaluation import experiments
 from secure_sccvfl.evaluation.experiments import short_name
 from secure_sccvfl.evaluation.methods import METHODS
+from secure_sccvfl.local.seeds import reproduce
 from secure_sccvfl.security.dp_audit import CanaryAudit
 
 LABELS = {

@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from launch import reproduce as program
-from launch.reproduce import main, reproduce
+from launch.reproduce import main
 from secure_sccvfl.evaluation import experiments
-from secure_sccvfl.evaluation.experiments import EXPERIMENTS, Job, interval, methods_of, summarise
+from secure_sccvfl.evaluation.experiments import EXPERIMENTS, SeedRun, interval, methods_of, summarise
 from secure_sccvfl.evaluation.methods import METHODS
+from secure_sccvfl.local import seeds
+from secure_sccvfl.local.seeds import reproduce
 from secure_sccvfl.report.tables import markdown, paper_figures
 
 FAST = {name: METHODS.get(name) for name in ("majority", "logreg", "erm", "scc")}
@@ -51,16 +52,16 @@ def test_results_are_data_and_finished_seeds_are_kept(fast, tmp_path, monkeypatc
     assert (tmp_path / "trade_off.png").stat().st_size > 0
     assert "| scc |" in capsys.readouterr().out
     ran = []
-    real = program.run_job
-    monkeypatch.setattr(program, "run_job", lambda job: ran.append(job) or real(job))
+    real = seeds.run_seed
+    monkeypatch.setattr(seeds, "run_seed", lambda seed: ran.append(seed) or real(seed))
     reproduce("main", ["heart"], ["iid"], range(3), 1, tmp_path, "local")
-    assert [job.seed for job in ran] == [2], "only the new seed is run"
+    assert [run.seed for run in ran] == [2], "only the new seed is run"
 
 
 def test_a_torn_write_is_not_taken_for_a_result(fast, tmp_path):
-    job = Job("main", "heart", "iid", 0)
+    torn = SeedRun("main", "heart", "iid", 0)
     (tmp_path / "seeds").mkdir()
-    (tmp_path / "seeds" / f"{job.key}.part").write_text("{")
+    (tmp_path / "seeds" / f"{torn.key}.part").write_text("{")
     assert reproduce("main", ["heart"], ["iid"], range(1), 1, tmp_path, "local")
 
 
@@ -133,4 +134,4 @@ def test_intervals():
 @pytest.mark.parametrize("bad", [("nope", "iid"), ("main", "nope")])
 def test_a_bad_job_is_refused(bad):
     with pytest.raises(ValueError, match="unknown"):
-        Job(bad[0], "german", bad[1], 0)
+        SeedRun(bad[0], "german", bad[1], 0)

@@ -23,11 +23,12 @@ from accounting.events import Event
 from accounting.plain_text import code, markdown, plain
 from accounting.records import RecordSet
 from accounting.report import Notes, build_report, to_markdown
-from launch import console as programs
+from launch.screens import show_report
+from protocols.config import ConfigError
 from secure_sccvfl.discovery.roles import Decision, PolicyCard
-from secure_sccvfl.local.whole_run import show_report
 from secure_sccvfl.report.policy_card import card_markdown
 from secure_sccvfl.report.tables import markdown as result_tables
+from secure_sccvfl.run import console
 from secure_sccvfl.security.report import _line, _pgd_table
 
 HOSTILE = (
@@ -148,13 +149,13 @@ def test_the_terminal_shows_names_and_obeys_none(
 ) -> None:
     """Every piece of text goes through `render_str` of the screen; a colour of our own is a `Text`."""
     show_report(report_of(name), tmp_path)
-    programs.say(name)
-    programs.say(name, error=True)
+    console.say(name)
+    console.say(name, error=True)
 
     def stop() -> int:
-        raise programs.ConfigError(name)
+        raise ConfigError(name)
 
-    assert programs.guarded("program", stop) == programs.WRONG_USE
+    assert console.guarded("program", stop) == console.WRONG_USE
     out, err = capsys.readouterr()
     assert plain(name) in out and plain(name) in err
     for text in (out, err):
@@ -165,7 +166,7 @@ def test_the_terminal_shows_names_and_obeys_none(
 def test_a_table_and_a_bare_string_are_not_markup(capsys: pytest.CaptureFixture[str]) -> None:
     table = Table("x[/red]", title="[/red]")
     table.add_row("[red]x[/red][/red]")
-    shown = programs.screen()
+    shown = console.screen()
     assert isinstance(shown, Console)
     shown.print(table)
     shown.print("x[/red] :smile:", "\x1b[31m")
@@ -176,7 +177,7 @@ def test_a_table_and_a_bare_string_are_not_markup(capsys: pytest.CaptureFixture[
 def test_a_log_line_is_one_line() -> None:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(programs._Line("%(levelname)s %(message)s"))
+    handler.setFormatter(console._Line("%(levelname)s %(message)s"))
     record = logging.LogRecord("party", logging.INFO, "", 0, "column %s", ("\x1b[2J\nINFO forged",), None)
     handler.emit(record)
     assert stream.getvalue() == "INFO column \\x1b[2J INFO forged\n"

@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from protocols.dealing.gaussian import discrete_gaussian
 from protocols.dealing.randomness import fresh_key
-from secure_sccvfl.local.forked import Program, context, prepare
+from secure_sccvfl.local.forked import ForkedProcess, context, prepare
+from secure_sccvfl.run.process import DealerProcess, PartyProcess
 from tests.harness import CERTIFICATES, LONG, local_config
 from tests.multiprocess.byhand import ROOT
 
@@ -24,11 +25,12 @@ STARTER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
-from launch.nursery import Program
+from secure_sccvfl.local.forked import ForkedProcess
+from secure_sccvfl.run.process import PartyProcess
 if __name__ == "__main__":
-    program = Program("party 0", "run_party", ["--rank", "0"], Path("log"), {{}})
-    program.wait({long})
-    sys.exit(program.returncode)
+    party = ForkedProcess(PartyProcess(0, Path("absent.toml"), Path("out")), Path("log"), {{}})
+    party.wait({long})
+    sys.exit(party.returncode)
 """
 
 
@@ -41,7 +43,7 @@ def until(happened: Callable[[], bool], what: str) -> None:
 
 @pytest.fixture
 def starter(tmp_path: Path) -> Path:
-    """A program that starts a party which lacks its arguments: exit code 2."""
+    """A program that starts a party which lacks its session file: exit code 2."""
     path = tmp_path / "starter.py"
     path.write_text(STARTER.format(root=str(ROOT), long=LONG))
     return path
@@ -75,17 +77,18 @@ def test_forked_processes_draw_different_randomness() -> None:
         assert len({drawn[name] for drawn in seen}) == len(seen), name
 
 
-def test_a_program_that_fails_says_so_in_its_log(tmp_path: Path) -> None:
-    program = Program("party 0", "run_party", ["--rank", "0"], tmp_path / "log", {})
-    program.wait(LONG)
-    assert program.returncode == 2
-    assert "--config" in (tmp_path / "log").read_text()
+def test_a_process_that_fails_says_so_in_its_log(tmp_path: Path) -> None:
+    party = ForkedProcess(PartyProcess(0, tmp_path / "absent.toml", tmp_path / "out"), tmp_path / "log", {})
+    party.wait(LONG)
+    assert party.returncode == 2
+    (line,) = (tmp_path / "log").read_text().splitlines()
+    assert line.startswith("party 0: cannot read the session file")
 
 
 def test_nothing_is_imported_from_the_working_folder(tmp_path: Path, starter: Path) -> None:
     """A folder with data, where someone left a module with the name of one that parties import."""
     folder = tmp_path / "data"
-    for name in ("launch", "torch"):
+    for name in ("launch", "protocols", "secure_sccvfl", "torch"):
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").write_text("open('was imported', 'w')")
     ended = subprocess.run([sys.executable, str(starter)], cwd=folder, timeout=LONG)
@@ -114,15 +117,14 @@ def test_no_process_outlives_the_fork_server(tmp_path: Path) -> None:
     """Nobody would be told when it ends: the launcher takes it for gone at once."""
     config, listeners = local_config(2)
     (tmp_path / "session.toml").write_text(config.to_toml())
-    arguments = ["--config", str(tmp_path / "session.toml"), "--certs", str(CERTIFICATES)]
-    program = Program("dealer", "run_dealer", arguments, tmp_path / "log", {})
+    dealer = ForkedProcess(DealerProcess(tmp_path / "session.toml", CERTIFICATES), tmp_path / "log", {})
     try:
         listeners[0].settimeout(LONG)
         with listeners[0].accept()[0]:  # it calls, and waits for an answer
             os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)  # type: ignore[attr-defined]
-            until(lambda: program.poll() is not None, "the launcher was not told")
-            assert program.returncode != 0
-            until(lambda: not is_there(program.pid), "it lives on")
+            until(lambda: dealer.poll() is not None, "the launcher was not told")
+            assert dealer.returncode != 0
+            until(lambda: not is_there(dealer.pid), "it lives on")
     finally:
         for listener in listeners:
             listener.close()

@@ -1,10 +1,10 @@
-"""`reproduce.py secure`: whole secure runs over seeds, with their baselines, as one table."""
+"""Whole secure runs over seeds, with their baselines, as one table."""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +12,32 @@ import numpy as np
 from scipy import stats
 
 from accounting.plain_text import code
+from protocols.errors import ProtocolError
+from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.evaluation.judges import FIRST, JUDGES
+from secure_sccvfl.local.processes import session_config
+from secure_sccvfl.local.whole_run import WholeRun
+from secure_sccvfl.run.console import OK
 
 METRICS = ("acc", "logloss", *(f"fr_{judge}" for judge in JUDGES), f"scg_{FIRST}", "dp_gap", "eo_gap")
 
 
-def run_secure(dataset: str, split: str, seeds: Sequence[int], out: Path, command: str) -> list[dict[str, Any]]:
-    """Each seed through real processes; finished seeds in OUT are kept."""
-    from launch.console import OK, say
-    from protocols.errors import ProtocolError
-    from secure_sccvfl.data.catalogue import load
-    from secure_sccvfl.local.whole_run import WholeRun, session_config
-
+def run_secure_seeds(
+    dataset: str, split: str, seeds: Sequence[int], out: Path, command: str, tell: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """Each seed through real processes; finished seeds in OUT are kept. Writes results.json and results.md."""
     out.mkdir(parents=True, exist_ok=True)
     parties = len(load(dataset).parties)
     for seed in seeds:
         kept = out / f"seed-{seed}.json"
         if kept.exists():
             continue
-        say(f"{dataset}, seed {seed}", error=True)
+        tell(f"{dataset}, seed {seed}")
         with tempfile.TemporaryDirectory(prefix="sccvfl-") as place:
             folder = Path(place) / "run"
             options = {"dataset": dataset, "split": split, "seed": seed}
             config = session_config(folder, "train", parties, options, deadline=60.0)
-            whole = WholeRun(folder, config, None, lambda event: None, False)
+            whole = WholeRun(folder, config)
             ending = whole.train()
             if ending.code != OK:
                 raise ProtocolError(ending.cause)

@@ -1,4 +1,4 @@
-"""What the programs share: one-line errors, exit codes, who may see a traceback, and what reaches the terminal.
+"""How a process speaks to people: one-line errors, exit codes, the log, and what reaches the terminal.
 
 Names in descriptions, ledgers and runs come from outside. Whatever may hold one is printed by `say`, a `screen` or
 the log, and none of them lets a name move the cursor or be taken for markup.
@@ -6,22 +6,18 @@ the log, and none of them lets a name move the cursor or be taken for markup.
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import ctypes
-import difflib
 import errno
 import logging
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from accounting.plain_text import plain
 from protocols.config import ConfigError
-from protocols.errors import InputError, ProtocolError
+from protocols.errors import InputError, PeerStopped, ProtocolError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,38 +27,12 @@ EXIT_CODES = (
     "exit codes: 0 done; 1 the session was stopped (the line says by whom and where); "
     "2 wrong use or configuration; 3 a check failed; 130 interrupted"
 )
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-
-
-class Parser(argparse.ArgumentParser):
-    """Help that teaches (the module's own text), `--json` and `--debug` everywhere, and one-line errors."""
-
-    def __init__(self, about: str | None, *, json: bool = True) -> None:
-        super().__init__(
-            description=about,
-            epilog=EXIT_CODES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        if json:
-            self.add_argument("--json", action="store_true", help="print the result as JSON")
-        self.add_argument("--debug", action="store_true", help="tracebacks and debug messages")
-
-    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """An option that is misspelt is named as such, before its value is taken for something else."""
-        for word in sys.argv[1:] if args is None else args:
-            name = word.partition("=")[0]
-            if name.startswith("--") and name not in self._option_string_actions:
-                close = difflib.get_close_matches(name, self._option_string_actions, 1)
-                self.error(f"no option {name}" + (f"; did you mean {close[0]}?" if close else ""))
-        return super().parse_args(args, namespace)
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(WRONG_USE, f"{self.prog}: {message}; --help shows examples\n")
+PEER_STOPPED = 4
+"""Stopped because a peer said that it stops. Processes tell it to their launcher; people see STOPPED."""
 
 
 def guarded(name: str, work: Callable[[], int], *, debug: bool = False) -> int:
-    """Run a program; what goes wrong becomes one line on standard error and an exit code."""
+    """Run what a process is for; what goes wrong becomes one line on standard error and an exit code."""
     try:
         return work()
     except BaseException as error:
@@ -71,6 +41,11 @@ def guarded(name: str, work: Callable[[], int], *, debug: bool = False) -> int:
             traceback.print_exc()
     say(f"{name}: {line}", error=True)
     return code
+
+
+def documented(code: int) -> int:
+    """The exit code that people see."""
+    return STOPPED if code == PEER_STOPPED else code
 
 
 def say(line: str, *, error: bool = False) -> None:
@@ -94,6 +69,8 @@ def _told(error: BaseException) -> tuple[int, str]:
     """Exit code and line of what went wrong; SystemExit and the like go on."""
     if isinstance(error, (ConfigError, InputError)):
         return WRONG_USE, str(error)
+    if isinstance(error, PeerStopped):
+        return PEER_STOPPED, str(error)
     if isinstance(error, ProtocolError):
         return STOPPED, str(error)
     if isinstance(error, KeyboardInterrupt):
@@ -107,22 +84,6 @@ def _told(error: BaseException) -> tuple[int, str]:
     # The text of an unforeseen error may hold data; its type and place do not.
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return STOPPED, f"unexpected {type(error).__name__} in {os.path.basename(frame.filename)}:{frame.lineno}"
-
-
-def check_transcript(settings: Mapping[str, Any]) -> None:
-    """All parties' shares side by side give every secret away: only where the data may be pooled anyway."""
-    from secure_sccvfl.data.catalogue import is_benchmark
-
-    if not settings.get("pooled", is_benchmark(str(settings.get("dataset", "german")))):
-        raise ConfigError("--transcript writes shares to disk: for benchmark or --pooled data only")
-
-
-def keep_freed_memory() -> None:
-    """Ask glibc to reuse large blocks instead of returning them: arrays come and go in every round."""
-    with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None)
-        libc.mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD
-        libc.mallopt(-1, 1 << 30)  # M_TRIM_THRESHOLD
 
 
 def start_logging(debug: bool) -> None:

@@ -1,0 +1,38 @@
+"""The parser of arguments that all programs share."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from secure_sccvfl.run.console import EXIT_CODES, WRONG_USE
+
+
+class Parser(argparse.ArgumentParser):
+    """Help that teaches (the module's own text), `--json` and `--debug` everywhere, and one-line errors."""
+
+    def __init__(self, about: str | None, *, json: bool = True) -> None:
+        super().__init__(
+            description=about,
+            epilog=EXIT_CODES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        if json:
+            self.add_argument("--json", action="store_true", help="print the result as JSON")
+        self.add_argument("--debug", action="store_true", help="tracebacks and debug messages")
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """An option that is misspelt is named as such, before its value is taken for something else."""
+        for word in sys.argv[1:] if args is None else args:
+            name = word.partition("=")[0]
+            if name.startswith("--") and name not in self._option_string_actions:
+                close = difflib.get_close_matches(name, self._option_string_actions, 1)
+                self.error(f"no option {name}" + (f"; did you mean {close[0]}?" if close else ""))
+        return super().parse_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(WRONG_USE, f"{self.prog}: {message}; --help shows examples\n")

@@ -1,0 +1,131 @@
+"""What `run_mpc.py` shows on the terminal: a progress bar, and the first screen of a result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from accounting.plain_text import plain
+from secure_sccvfl.run.console import screen
+
+
+class Progress:
+    """A progress bar on a terminal, nothing elsewhere."""
+
+    def __init__(self, quiet: bool) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn
+        from rich.progress import Progress as Bar
+
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description:<28}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+        )
+        console = Console(stderr=True)
+        self._bar = Bar(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
+        self._task = self._bar.add_task("starting the processes", total=None)
+
+    def __enter__(self) -> Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.stop()
+
+    def event(self, event: dict[str, Any]) -> None:
+        if event.get("connected"):
+            self._bar.update(self._task, description="all processes connected")
+        elif "step" in event:
+            step, number, total = plain(event["step"]), event["number"], event["total"]
+            self._bar.update(self._task, description=step, completed=number, total=total)
+
+
+def show_report(report: dict[str, Any], folder: Path) -> None:
+    """The first screen: how good, how stable, at what cost, who learned what."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from secure_sccvfl.evaluation.judges import FIRST, JUDGES, OWN
+
+    console = screen()
+    head = f"{report['dataset']}, {report['parties']} parties, mode {report['mode']}, seed {report['seed']}"
+    table = Table(title=head)
+    metrics = [
+        k
+        for k in ("acc", "rmse", "logloss", *(f"fr_{j}" for j in (*JUDGES, OWN)), f"scg_{FIRST}", "dp_gap")
+        if k in report["metrics"]
+    ]
+    table.add_column("model")
+    for name in metrics:
+        table.add_column(name, justify="right")
+    rows = {"secure run": report["metrics"], **report["baselines"]}
+    for name, row in rows.items():
+        table.add_row(name, *(f"{row[m]:.3f}" if m in row else "" for m in metrics))
+    console.print(table)
+    roles = report["roles"]
+    for role, what in (("M", "edited with s"), ("P", "proxies, guarded"), ("N", "held fixed")):
+        names = sorted(k for k, v in roles.items() if v == role)
+        console.print(f"{role} ({what}): {', '.join(names) or 'none'}")
+    privacy, total = report["privacy"], report["cost"]["total"]
+    console.print(
+        f"privacy of s: epsilon {privacy['epsilon_rdp']:.2f} (Rényi), {privacy['epsilon_pld']:.2f} (tight) of "
+        f"{privacy['cap']:g} at delta {privacy['delta']:g} for a record replaced; "
+        f"in secret: {total['seconds']:.1f} s, {total['rounds']} rounds, {total['bytes'] / 1e6:.1f} MB sent"
+    )
+    told = report["evaluation"]
+    if told.get("kind") == "noisy":
+        first, half = next(iter(report["noise"].items()))
+        console.print(
+            f"test records: figures carry noise ({first} ± {half:.3f}, 95 %); epsilon {told['epsilon_rdp']:.2f} of "
+            f"{told['cap']:g} at delta {told['delta']:g} is spent on them"
+        )
+    elif told:
+        console.print("test records: figures are exact, not private")
+    for warning in report["warnings"]:
+        console.print(Text("note:", "yellow"), warning)
+    console.print(f"the page: {folder / 'report.html'}; everything else is beside it")
+    console.print(f"seal, to be kept by every party: {report['seal']}")
+
+
+def show_result(job: str, result: dict[str, Any], folder: Path) -> None:
+    """What a session other than training found."""
+    console = screen()
+    if job == "predict":
+        console.print(
+            f"{result['records']} records scored in secret; {result['receiver']} alone has the predictions: "
+            f"{next(iter(sorted(folder.glob('party-*/predictions.csv'))))}"
+        )
+    elif job == "discovery":
+        for name in sorted(result["scores"], key=lambda k: -result["scores"][k]):
+            console.print(f"{result['roles'][name]}  {result['scores'][name]:.3f}  {name}")
+        privacy = result["privacy"]
+        console.print(
+            f"epsilon {privacy['epsilon_rdp']:.2f} of {privacy['cap']:g} at delta {privacy['delta']:g}; {folder}"
+        )
+    else:
+        _show_selftest(console, result, folder)
+
+
+def _show_selftest(console: Any, result: dict[str, Any], folder: Path) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=f"self-test, {result['parties']} parties, seen from party 0")
+    for column in ("operation", "rounds", "kB sent", "kB dealer", "ms", "max error", "allowed", ""):
+        table.add_column(column, justify="left" if column in ("operation", "") else "right")
+    for row in result["rows"]:
+        table.add_row(
+            row["name"],
+            str(row["rounds"]),
+            f"{row['bytes'] / 1e3:.1f}",
+            f"{row['dealer_bytes'] / 1e3:.1f}",
+            f"{row['seconds'] * 1e3:.1f}",
+            f"{row['max_error']:.1e}",
+            f"{row['tolerance']:.1e}",
+            Text("ok", "green") if row["ok"] else Text("WRONG", "red"),
+        )
+    console.print(table)
+    refused = "refused" if result["undeclared_openings_refused"] else "NOT REFUSED"
+    console.print(f"undeclared openings: {refused}; result: {'all well' if result['ok'] else 'FAILED'}; {folder}")

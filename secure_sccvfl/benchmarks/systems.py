@@ -1,0 +1,78 @@
+"""The systems that are measured, one at a time on one machine: ours in sessions of its own, and stock CrypTen.
+
+Both are real processes. `in_turn` runs them several times each, so that a busy moment of the machine hits all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from protocols.errors import ProtocolError
+from secure_sccvfl.local.forked import same_imports
+from secure_sccvfl.local.memory import PeakMemory
+from secure_sccvfl.local.processes import LocalSession, session_config
+from secure_sccvfl.report.results import result_of
+
+PARTIES = 3
+STOCK_SECONDS = 600
+Row = dict[str, Any]
+Tell = Callable[[str], None]
+"""Hears what is being measured."""
+
+
+def in_turn(
+    systems: Mapping[str, Callable[[], list[Row]]], blocks: int, tell: Tell
+) -> dict[tuple[str, str], list[Row]]:
+    """Run the systems one after the other, several times; rows by job and system."""
+    measured: dict[tuple[str, str], list[Row]] = {}
+    for block in range(blocks):
+        for system, measure in systems.items():
+            tell(f"block {block + 1} of {blocks}: {system}")
+            for row in measure():
+                measured.setdefault((row["job"], system), []).append(row)
+    return measured
+
+
+def run_ours(job: str, settings: dict[str, Any]) -> tuple[list[list[Row]], dict[str, int]]:
+    """The rows of every party, and the largest memory of each process in kB."""
+    with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as place:
+        folder = Path(place) / "run"
+        with LocalSession(session_config(folder, job, PARTIES, settings), folder) as session:
+            memory = PeakMemory({child.name: child.process.pid for child in session.children})
+            ending = session.wait()
+        ending.check()
+        return [result_of(folder, rank)["rows"] for rank in range(PARTIES)], memory.peaks
+
+
+def run_stock(provider: str, repeats: int, what: str) -> list[Row]:
+    """The rows of party 0 of stock CrypTen, each of its processes a Python of its own (`benchmarks/stock.py`)."""
+    with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as folder:
+        out = Path(folder) / "rows.json"
+        common = ["--parties", str(PARTIES), "--provider", provider, "--rendezvous", f"{folder}/meet", "--what", what]
+        common += ["--repeats", str(repeats), "--out", str(out)]
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-m", "secure_sccvfl.benchmarks.stock", "--rank", str(rank), *common],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, **same_imports()},
+            )
+            for rank in range(PARTIES + (provider == "TTP"))
+        ]
+        try:
+            codes = [process.wait(timeout=STOCK_SECONDS) for process in processes]
+        finally:
+            for process in processes:
+                if process.poll() is None:
+                    process.kill()
+        if any(codes) or not out.exists():
+            raise ProtocolError(f"stock CrypTen with {provider} failed, exit codes {codes}")
+        rows: list[Row] = json.loads(out.read_text())
+        return rows

@@ -1,0 +1,123 @@
+"""The security evaluation of a finished run: sessions that it needs on this machine, all attacks, its report.
+
+Attacks on what the run showed take long and run in a process of their own, beside the sessions: the receiver's
+predictions, shares of two secrets, and sketches with a canary.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import multiprocessing
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+
+from secure_sccvfl.local.processes import run_job, session_config
+from secure_sccvfl.report.page import write_page
+from secure_sccvfl.report.run_log import LOG, record
+from secure_sccvfl.run.process import THREAD_VARIABLES
+from secure_sccvfl.security import evaluation, report
+from secure_sccvfl.security.dp_audit import of_results
+from secure_sccvfl.security.evaluation import ViewAttacks
+from secure_sccvfl.security.finished_run import FinishedRun, write_records
+
+Tell = Callable[[str], None]
+"""Hears what is being done. A function of a module: another process calls it too."""
+
+_PRICED = (
+    *("dataset", "split", "seed", "epsilon", "delta", "refreshes"),
+    *("mode", "conditional", "generator", "source", "dp_steps", "dp_sampling"),
+)
+"""What the noise of a run follows from."""
+
+
+def evaluate_run(folder: Path, releases: int, tell: Tell) -> dict[str, Any]:
+    """Attack a run made with transcripts; writes the report's files into its folder and returns the report.
+
+    `releases`: sketches for the audit of each data set.
+    """
+    started = time.monotonic()
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        views = pool.submit(attack_views, folder, tell)
+        with tempfile.TemporaryDirectory(prefix="sccvfl-") as work, threadpool_limits(1):
+            run, attacks, audit = _attack_the_rest(folder, Path(work), releases, tell)
+        found = views.result()
+    found.join(attacks)
+    found.decide()
+    made = report.assemble(run, found.rows, audit, time.monotonic() - started)
+    _write(folder, made)
+    return made
+
+
+def attack_views(folder: Path, tell: Tell) -> ViewAttacks:
+    """Attacks on what the run showed: in a process of its own, beside the sessions."""
+    torch.set_num_threads(1)
+    attacks = ViewAttacks(FinishedRun.load(folder))
+    attacks.every_view(tell)
+    return attacks
+
+
+def _attack_the_rest(folder: Path, work: Path, releases: int, tell: Tell) -> tuple[FinishedRun, ViewAttacks, Any]:
+    """Sessions that the evaluation needs, and attacks on them and on the model."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    run = FinishedRun.load(folder)
+    attacks = ViewAttacks(run)
+    tell("predictions of the test records")
+    evaluation.predictions(attacks, _predictions(run, work), run.split.test)
+    tell("shares of two secrets")
+    _session(run, work / "shares", "share-probe", {})
+    evaluation.shares(attacks, work / "shares")
+    tell("sketches with a canary's s kept and changed")
+    settings = {k: getattr(run.options, k) for k in _PRICED}
+    _session(run, work / "canary", "canary-audit", {**settings, "releases": releases})
+    results = [json.loads((work / "canary" / f"party-{p.rank}" / "result.json").read_text()) for p in run.parties]
+    audit = of_results(results, run.data, run.split)
+    ready = evaluation.prepared(run)
+    if run.options.mode == "sealed":
+        attacks.rows += list(evaluation.white_box_rows(report.OURS, run.white_box(), ready))
+    evaluation.contrasts(attacks, ready, tell)
+    return run, attacks, audit
+
+
+def _session(run: FinishedRun, folder: Path, job: str, options: dict[str, Any]) -> None:
+    """A session of real processes on this machine, with as many parties as the run had."""
+    run_job(session_config(folder, job, len(run.parties), options), folder).check()
+
+
+def _predictions(run: FinishedRun, work: Path) -> np.ndarray:
+    """Logits of the test records as their receiver got them from a real session."""
+    records, folder = work / "records.csv", work / "predictions"
+    write_records(run.data, run.split.test, records)
+    settings = {k: getattr(run.options, k) for k in ("dataset", "split", "seed")}
+    settings |= {"model": str(run.folder.resolve()), "records": str(records.resolve()), "scores": True}
+    _session(run, folder, "predict", settings)
+    with (folder / f"party-{run.holder('y')}" / "predictions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    found = {row["id"]: [float(v) for k, v in row.items() if k.startswith("logit ")] for row in rows}
+    return np.array([found[str(name)] for name in run.data.ids[run.split.test]])
+
+
+def _write(run: Path, made: dict[str, Any]) -> None:
+    """The report's files, the run's page with them, and a line in the run's log that they are part of it."""
+    names = ("security.json", "security.md", "security-views.svg", "security-curves.svg")
+    data, text, views, curves = (run / name for name in names)
+    data.write_text(json.dumps(made, indent=1) + "\n")
+    text.write_text(report.markdown(made))
+    report.draw_views(made["rows"], views)
+    report.draw_curves(made["rows"], curves)
+    page = write_page(run)
+    if (run / LOG).exists():
+        leaks = [f"{row['attack']}: {row['view']}" for row in made["rows"] if row["leak"]]
+        record(run, "leakage", {"ok": made["ok"], "leaks": leaks}, [data, text, views, curves, page])

@@ -1,0 +1,99 @@
+"""An experiment over seeds, on the plaintext engine: in processes of this machine, or on a Ray cluster.
+
+Finished seeds are kept, so an experiment that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+from protocols.config import ConfigError
+from secure_sccvfl.evaluation.experiments import SeedRun, run_seed, summarise
+from secure_sccvfl.report.plots import draw
+from secure_sccvfl.report.tables import markdown
+
+Finished = Iterator[tuple[SeedRun, dict[str, Any]]]
+
+
+def _on_this_machine(seeds: Sequence[SeedRun], workers: int) -> Finished:
+    if workers == 1:
+        for seed in seeds:
+            yield seed, run_seed(seed)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        waiting = {pool.submit(run_seed, seed): seed for seed in seeds}
+        for done in as_completed(waiting):
+            yield waiting[done], done.result()
+
+
+def _on_ray(seeds: Sequence[SeedRun], workers: int) -> Finished:
+    """On a Ray cluster (RAY_ADDRESS), or on a local one with this many workers."""
+    try:
+        import ray
+    except ImportError:
+        raise ConfigError("--engine ray needs the extra: pip install 'secure-sccvfl[ray]'") from None
+    started = not ray.is_initialized()
+    if started:
+        address = os.environ.get("RAY_ADDRESS")
+        extra: dict[str, Any] = {} if address else {"num_cpus": workers, "include_dashboard": False}
+        ray.init(address=address, log_to_driver=False, **extra)
+    try:
+        remote = ray.remote(num_cpus=1)(run_seed)
+        waiting = {remote.remote(seed): seed for seed in seeds}
+        while waiting:
+            ready, _ = ray.wait(list(waiting), num_returns=1)
+            yield waiting.pop(ready[0]), ray.get(ready[0])
+    finally:
+        if started:
+            ray.shutdown()
+
+
+ENGINES: dict[str, Callable[[Sequence[SeedRun], int], Finished]] = {"local": _on_this_machine, "ray": _on_ray}
+
+
+def reproduce(
+    experiment: str,
+    datasets: Sequence[str],
+    splits: Sequence[str],
+    seeds: range,
+    workers: int,
+    out: Path,
+    engine: str,
+    progress: Callable[[int, int], None] = lambda finished, total: None,
+) -> list[dict[str, Any]]:
+    """Run what is missing, then write results.json, results.md and plots over all seeds asked for."""
+    kept = out / "seeds"
+    kept.mkdir(parents=True, exist_ok=True)
+    asked = [
+        SeedRun(experiment, dataset, split, seed)  # type: ignore[arg-type]
+        for dataset in datasets
+        for split in splits
+        for seed in seeds
+    ]
+    missing = [one for one in asked if not (kept / f"{one.key}.json").exists()]
+    done = len(asked) - len(missing)
+    progress(done, len(asked))
+    for number, (one, result) in enumerate(ENGINES[engine](missing, workers), start=done + 1):
+        _store(kept, one, result)
+        progress(number, len(asked))
+    rows = summarise([json.loads((kept / f"{one.key}.json").read_text("utf-8")) for one in asked])
+    text = json.dumps({"experiment": experiment, "rows": rows}, indent=1)
+    (out / "results.json").write_text(text + "\n", encoding="utf-8")
+    (out / "results.md").write_text(markdown(experiment, rows), encoding="utf-8")
+    draw(experiment, rows, out)
+    return rows
+
+
+def _store(folder: Path, seed: SeedRun, result: dict[str, Any]) -> None:
+    """Write a finished seed whole or not at all."""
+    path = folder / f"{seed.key}.json"
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(result), encoding="utf-8")
+    os.replace(part, path)
