@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import tempfile
+import types
 from collections.abc import Iterator
 from multiprocessing import forkserver
 from pathlib import Path
@@ -60,7 +61,8 @@ class Program:
                 writer,
             ),
         )
-        self._process.start()
+        with _without_the_script():
+            self._process.start()
         if reader is not None and writer is not None:
             reader.close()  # `output` keeps it
             writer.close()
@@ -106,6 +108,17 @@ def prepare(threads: dict[str, str]) -> None:
             del os.environ[name]
             if value is not None:
                 os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _without_the_script() -> Iterator[None]:
+    """Python would run the script that started us once more in the new process, and with it what starts a session."""
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 @contextlib.contextmanager
