@@ -183,7 +183,7 @@ def to_frames(data: Dataset, id: str = "id", label: str = "y") -> dict[str, pd.D
     for table in data.parties:
         frame = pd.DataFrame({id: data.ids})
         for feature, values in zip(table.features, table.values.T, strict=True):
-            frame[feature.name] = _named(values, feature.categories) if feature.kind == "category" else values
+            frame[feature.name] = _named(values, feature.categories) if feature.kind == "category" else _short(values)
         if table.name == data.label.holder:
             frame[label] = _named(data.label.values, data.label.classes) if data.label.classes else data.label.values
         for attribute in data.protected:
@@ -195,6 +195,11 @@ def to_frames(data: Dataset, id: str = "id", label: str = "y") -> dict[str, pd.D
 
 def _named(codes: np.ndarray, names: Sequence[str]) -> list[str | None]:
     return [None if math.isnan(code) else names[int(code)] for code in codes]
+
+
+def _short(values: np.ndarray) -> np.ndarray:
+    """Whole numbers without a decimal point."""
+    return values.astype(np.int64) if (np.mod(values, 1) == 0).all() else values
 
 
 def describe_dataset(data: Dataset, files: Mapping[str, str], id: str = "id", label: str = "y") -> str:
