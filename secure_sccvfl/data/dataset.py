@@ -148,7 +148,7 @@ def warn_absent(codes: np.ndarray, groups: tuple[str, ...], name: str) -> None:
         )
 
 
-class _Files:
+class Tables:
     """Tables by file name, each read once, indexed by id."""
 
     def __init__(self, folder: Path, id_column: str) -> None:
@@ -180,17 +180,22 @@ def _same_ids(reference: pd.Index, other: pd.Index, who: str) -> None:
 class Reader:
     """Reads what single parties hold, file by file, and checks that ids match among what was read."""
 
-    def __init__(self, path: Path) -> None:
-        self.spec = read_description(path)
-        self.files = _Files(path.parent, self.spec["id"])
+    def __init__(self, spec: dict[str, Any], tables: Tables) -> None:
+        self.spec, self.tables = spec, tables
         self.features = {
             name: tuple(Feature.of(row) for row in party["features"]) for name, party in self.spec["parties"].items()
         }
         self.ids: pd.Index | None = None
 
+    @classmethod
+    def of(cls, path: Path) -> Reader:
+        """For the files beside a description."""
+        spec = read_description(path)
+        return cls(spec, Tables(path.parent, spec["id"]))
+
     def table(self, name: str) -> PartyTable:
         features = self.features[name]
-        frame = self.files.get(self.spec["parties"][name]["file"], [f.name for f in features], name)
+        frame = self.tables.get(self.spec["parties"][name]["file"], [f.name for f in features], name)
         self._same_ids(frame.index, name)
         return PartyTable(name, features, np.column_stack([f.read(frame[f.name]) for f in features]))
 
@@ -216,7 +221,7 @@ class Reader:
 
     def _column(self, entry: dict[str, Any], what: str) -> pd.Series:
         file = entry.get("file", self.spec["parties"][entry["party"]]["file"])
-        frame = self.files.get(file, [entry["column"]], what)
+        frame = self.tables.get(file, [entry["column"]], what)
         self._same_ids(frame.index, what)
         if entry["column"] in {f.name for features in self.features.values() for f in features}:
             raise DataError(f"{what}: column {entry['column']!r} is also listed as a feature")
@@ -234,11 +239,15 @@ class Reader:
 
 def load_toml(path: Path) -> Dataset:
     """Read a whole data set from its description; relative files are looked for beside it."""
-    reader = Reader(path)
+    return read_whole(Reader.of(path), path.name)
+
+
+def read_whole(reader: Reader, name: str) -> Dataset:
+    """All that a reader can read; `name` stands for the description in messages."""
     spec = reader.spec
-    tables = tuple(reader.table(name) for name in spec["parties"])
+    tables = tuple(reader.table(party) for party in spec["parties"])
     if not tables:
-        raise DataError(f"{path.name}: no party")
+        raise DataError(f"{name}: no party")
     label = reader.label()
     protected = tuple(reader.protected(entry) for entry in spec["protected"])
     for attribute in protected:

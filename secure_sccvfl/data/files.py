@@ -28,7 +28,12 @@ def read_description(path: Path) -> dict[str, Any]:
         raise DataError(f"{path.name} is not saved as UTF-8; save it so") from None
     except tomllib.TOMLDecodeError as error:
         raise DataError(f"{path.name} is not a valid TOML file: {error}") from None
-    file = path.name
+    check_description(spec, path.name)
+    return spec
+
+
+def check_description(spec: Mapping[str, Any], file: str) -> None:
+    """DataError unless every entry of a description, which `file` names in messages, has its shape."""
     check_entries(file, spec, {"name": str, "task": str, "id": str, "label": dict, "protected": list}, {})
     check_entries(file, spec, {"parties": dict}, {})
     if "/" in spec["name"] or "\\" in spec["name"]:
@@ -41,7 +46,6 @@ def read_description(path: Path) -> dict[str, Any]:
             raise DataError(f"{file}: party {name!r} has no feature")
     _check_label(file, spec)
     _check_protected(file, spec)
-    return spec
 
 
 def _check_label(file: str, spec: Mapping[str, Any]) -> None:
@@ -78,7 +82,12 @@ def _is_party(spec: Mapping[str, Any], entry: Mapping[str, Any], what: str) -> N
 def read_table(path: Path, id_column: str, owner: str) -> pd.DataFrame:
     """A table as text, one record a row, with an id each and none twice."""
     table = _parquet(path) if path.suffix == ".parquet" else _csv(path)
-    name = path.name
+    check_table(table, id_column, owner, path.name)
+    return table
+
+
+def check_table(table: pd.DataFrame, id_column: str, owner: str, name: str) -> None:
+    """DataError unless every record of a table of text has an id, and none twice."""
     if id_column not in table:
         hint = "; save it with commas between the columns" if ";" in str(table.columns[0]) else ""
         raise DataError(f"{owner}: {name!r} has no id column {id_column!r}; it has {named(table)}{hint}")
@@ -89,7 +98,6 @@ def read_table(path: Path, id_column: str, owner: str) -> pd.DataFrame:
         raise DataError(f"{owner}: a record in {name!r} has no id")
     if ids.duplicated().any():
         raise DataError(f"{owner}: id {ids[ids.duplicated()].iloc[0]!r} occurs twice in {name!r}")
-    return table
 
 
 def _csv(path: Path) -> pd.DataFrame:

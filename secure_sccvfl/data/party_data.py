@@ -143,12 +143,12 @@ def benchmark_part(data: Dataset, rank: int, split: SplitKind, seed: int) -> Par
 
 def own_scheme(path: Path) -> Scheme:
     """The public part of a description; no data file is read."""
-    return _scheme(Reader(path))
+    return _scheme(Reader.of(path))
 
 
 def own_part(path: Path, rank: int, seed: int) -> PartyData:
     """What one party reads by itself: its own files, and the public description."""
-    reader = Reader(path)
+    reader = Reader.of(path)
     scheme = _scheme(reader)
     if rank >= len(scheme.parties):
         raise DataError(f"{path.name} has {len(scheme.parties)} parties, so there is no party {rank}")

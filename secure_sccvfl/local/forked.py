@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import tempfile
+import types
 from collections.abc import Iterator
 from multiprocessing import forkserver
 from pathlib import Path
@@ -51,7 +52,8 @@ class ForkedProcess:
             target=_run,
             args=(work, log.resolve(), os.getcwd(), {**os.environ, **threads}, listener, writer),
         )
-        self._process.start()
+        with _without_the_script():
+            self._process.start()
         if reader is not None and writer is not None:
             reader.close()  # `output` keeps it
             writer.close()
@@ -102,6 +104,17 @@ def same_imports() -> dict[str, str]:
     """What a new Python must be told to import from where this process does, and not from the working folder."""
     places = os.pathsep.join(place or os.getcwd() for place in sys.path)
     return {"PYTHONSAFEPATH": "1", "PYTHONPATH": places}
+
+
+@contextlib.contextmanager
+def _without_the_script() -> Iterator[None]:
+    """Python would run the script that started us once more in the new process, and with it what starts a session."""
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import csv
 import json
 import multiprocessing
 import os
+import sys
 import tempfile
 import time
 import warnings
@@ -121,3 +122,11 @@ def _write(run: Path, made: dict[str, Any]) -> None:
     if (run / LOG).exists():
         leaks = [f"{row['attack']}: {row['view']}" for row in made["rows"] if row["leak"]]
         record(run, "leakage", {"ok": made["ok"], "leaks": leaks}, [data, text, views, curves, page])
+
+
+def unheard(line: str) -> None:
+    """For callers that want no progress."""
+
+
+if __name__ == "__main__":
+    evaluate_run(Path(sys.argv[1]), int(sys.argv[2]), unheard)

@@ -1,0 +1,232 @@
+"""Data in, models out, in this process: `load`, `train`, `discover`, `evaluate`. Runs in secret are in `runs`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from protocols.config import ConfigError
+from secure_sccvfl.data.catalogue import is_benchmark
+from secure_sccvfl.data.catalogue import load as load_dataset
+from secure_sccvfl.data.dataset import Dataset, DataWarning
+from secure_sccvfl.data.features import DataError
+from secure_sccvfl.data.files import read_description
+from secure_sccvfl.data.party import part_of
+from secure_sccvfl.data.splits import SplitKind, make_split
+from secure_sccvfl.discovery.discovery import Discovery, Finding, Sketch
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.evaluation.prepared import prepare
+from secure_sccvfl.frames import Entry, Holder, read_frames, to_frames, write_files
+from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.privacy.noise import GaussianNoise
+from secure_sccvfl.trained import Discovered, TrainedModel, one_thread
+
+if TYPE_CHECKING:
+    from secure_sccvfl.runs import Run
+
+_PRIVACY = ("refreshes", "noise")
+_DISCOVERY = (*_PRIVACY, "rule", "conditional")
+_METHOD = (*_DISCOVERY, "encoder", "generator", "source", "consistency", "lambdas", "warmup", "steps")
+
+
+@dataclass(frozen=True, repr=False)
+class Data:
+    """Records of all parties, and what a run in secret would read them from.
+
+    source: a name or a path, or None for DataFrames that were given here. read_off: what of the public dictionary
+    was read off the records, which is all right only for data that may be pooled.
+    """
+
+    dataset: Dataset
+    source: str | None
+    id: str = "id"
+    label: str = "y"
+    read_off: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        parties = ", ".join(f"{p.name} ({len(p.features)} columns)" for p in self.dataset.parties)
+        return f"<Data {self.dataset.name}: {self.dataset.n} records, {self.dataset.task}; {parties}>"
+
+    def __len__(self) -> int:
+        return self.dataset.n
+
+    @property
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """What each party would bring: its columns, and the label or s where it is the holder.
+
+        >>> list(load("heart").frames["payer"].columns)
+        ['id', 'fbs', 'restecg', 'thal']
+        """
+        return to_frames(self.dataset, self.id, self.label)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """All features side by side with the id: what `predict` takes."""
+        features = {f.name for f in self.dataset.features}
+        parts = [table.set_index(self.id) for table in self.frames.values()]
+        joined = pd.concat([part[[c for c in part if c in features]] for part in parts], axis=1)
+        return joined.reset_index()
+
+    def write(self, folder: str | Path) -> Path:
+        """One CSV file per party and a description beside them; returns the path of the description."""
+        return write_files(self.dataset, Path(folder), self.id, self.label)
+
+
+def load(
+    name: str | Path | None = None,
+    *,
+    frames: Mapping[str, pd.DataFrame] | None = None,
+    label: Holder | None = None,
+    protected: Holder | Sequence[Holder] | None = None,
+    features: Mapping[str, Entry] | None = None,
+    id: str = "id",
+    task: str | None = None,
+) -> Data:
+    """A data set by name, from the description of files, or from one DataFrame per party.
+
+    `name`: german, heart, compas, mobility or acs12; the path of a TOML description; or `acs-income:PATH.csv`.
+
+    `frames`: party -> DataFrame. Rows are aligned by the column `id`, or by an index of that name. `label` and
+    `protected` say who holds them: `(party, column)`, or `(party, column, values)`. Several protected attributes are
+    a list. `features` is the public dictionary: column -> `{"kind": "number", "low": 0, "high": 50000}` or
+    `{"kind": "category", "categories": ["a", "b"], "missing": True}`. Columns that it does not name are left out.
+    `name` may give the data a name.
+
+    Without `features`, all other columns are features, and their ranges and categories are read off the records; so
+    are classes and groups that are not given. Such a dictionary tells about the records. It is for data that may be
+    pooled, and `run_local` refuses it for any other.
+
+    >>> load("german")
+    <Data german: 1000 records, binary; bank (7 columns), employer (6 columns), bureau (6 columns)>
+    >>> bank = pd.DataFrame({"id": range(60), "amount": range(60), "late": [0, 1, 1] * 20})
+    >>> employer = pd.DataFrame({"id": range(60), "job": ["a", "b", "c"] * 20, "over_40": ["no", "yes"] * 30})
+    >>> load(
+    ...     frames={"bank": bank, "employer": employer},
+    ...     label=("bank", "late", [0, 1]),
+    ...     protected=("employer", "over_40", ["no", "yes"]),
+    ...     features={
+    ...         "amount": {"kind": "number", "low": 0, "high": 100},
+    ...         "job": {"kind": "category", "categories": ["a", "b", "c"]},
+    ...     },
+    ... )
+    <Data frames: 60 records, binary; bank (1 columns), employer (1 columns)>
+    """
+    if frames is None:
+        if name is None or any(given is not None for given in (label, protected, features, task)):
+            raise DataError("name a data set, or give frames with label and protected")
+        return _load_named(str(name))
+    if label is None or protected is None:
+        raise DataError("frames need label=(party, column) and protected=(party, column)")
+    made, read_off = read_frames(frames, label, protected, features, id, task, str(name or "frames"))
+    column = label["column"] if isinstance(label, Mapping) else label[1]
+    return Data(made, None, id, column, read_off)
+
+
+def _load_named(name: str) -> Data:
+    """A name of the catalogue or a path; a path is kept in full, so that it holds in every folder."""
+    if is_benchmark(name):
+        return Data(load_dataset(name), name)
+    path = Path(name).resolve()
+    data, spec = load_dataset(str(path)), read_description(path)
+    return Data(data, str(path), spec["id"], spec["label"]["column"])
+
+
+def as_data(data: Data | Dataset | str | Path) -> Data:
+    """What the functions of this package take for data."""
+    if isinstance(data, Data):
+        return data
+    return Data(data, None) if isinstance(data, Dataset) else load(data)
+
+
+def train(
+    data: Data | Dataset | str | Path,
+    epsilon: float = 8.0,
+    seed: int = 0,
+    *,
+    delta: float = 1e-5,
+    split: SplitKind = "iid",
+    card: str | Path = "",
+    **settings: Any,
+) -> TrainedModel:
+    """Train on the plaintext engine: the method of a run in secret, with all columns in this process.
+
+    The records are split by `seed` into training, validation and test part. Statistics of s get noise for `epsilon`
+    from a seeded generator, so a result can be made again; it shows what noise costs, and protects nothing. `card`: a
+    policy card that fixes roles, or "shipped". Further settings, as for `run_local`: refreshes, noise, rule,
+    conditional, encoder, generator, source, consistency, lambdas, warmup, steps.
+
+    >>> model = train("heart", lambdas=(8.0,))
+    >>> model.roles["thal"]
+    'P'
+    >>> model.predict(load("heart").frame).tolist()[:4]
+    ['1', '1', '1', '0']
+    """
+    data = as_data(data)
+    options = _options(data, _METHOD, settings, epsilon=epsilon, delta=delta, seed=seed, card=str(card))
+    parties = len(data.dataset.parties)
+    with one_thread(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        rows = make_split(data.dataset, split, seed)
+        ready = prepare(
+            data.dataset, rows, seed, options.train_config(), options.simulated_budget(parties), options.policy()
+        )
+    return TrainedModel(ready, data.id)
+
+
+def evaluate(model: TrainedModel | Run) -> pd.DataFrame:
+    """Figures of the test part with intervals, and the majority's beside them: see `TrainedModel.evaluate`."""
+    return model.evaluate() if isinstance(model, TrainedModel) else model.metrics
+
+
+def discover(
+    data: Data | Dataset | str | Path, epsilon: float = 4.0, seed: int = 0, *, delta: float = 1e-5, **settings: Any
+) -> Discovered:
+    """Simulate private discovery: which columns depend on s, by noisy tables of all records.
+
+    Further settings: refreshes, noise, rule, conditional. The noise is seeded: a simulation protects nothing.
+
+    >>> discover("heart", epsilon=8).scores["score"].head(3).to_dict()
+    {'thal': 0.6796, 'ca': 0.2039, 'chol': 0.2007}
+    """
+    data = as_data(data)
+    options = _options(data, _DISCOVERY, settings, epsilon=epsilon, delta=delta, seed=seed)
+    whole, config = data.dataset, options.train_config().discovery
+    noise = GaussianNoise(options.simulated_budget(len(whole.parties)), seed)
+    rows = np.arange(whole.n)
+    with one_thread():
+        residual = None
+        if config.conditional:
+            parts = make_split(whole, "iid", seed)
+            rows = np.sort(np.concatenate([parts.train, parts.test]))
+        part = part_of(whole, rows)
+        discovery = Discovery(
+            PlainStatistics(noise), part.parties, part.protected, len(whole.features), config, seed, options.policy()
+        )
+        if config.conditional:
+            residual = discovery.residual(part_of(whole, parts.validation).parties)
+        sketches: tuple[Sketch, ...] = ()
+        finding: Finding | None = None
+        for number in range(options.refreshes + 1):
+            sketches, finding = discovery.refresh(number, sketches, finding, residual)
+    if finding is None:
+        raise ConfigError(f"refreshes must be at least 0, not {options.refreshes}")
+    owner = {f.name: table.name for table in whole.parties for f in table.features}
+    lines = [
+        {"feature": name, "party": owner[name], "score": round(value, 4), "role": finding.roles.of[name]}
+        for name, value in sorted(finding.scores.items(), key=lambda item: -item[1])
+    ]
+    return Discovered(pd.DataFrame(lines).set_index("feature"), noise.charges[-1].epsilon_after)
+
+
+def _options(data: Data, known: Sequence[str], settings: Mapping[str, Any], **given: Any) -> RunOptions:
+    """Settings as a run in secret has them, checked in the same place."""
+    if unknown := sorted(set(settings) - set(known)):
+        raise ConfigError(f"no setting {unknown[0]!r}; there is {', '.join(sorted((*known, *given)))}")
+    options = RunOptions.of({**settings, **given, "pooled": True})
+    return replace(options, dataset=data.dataset.name)

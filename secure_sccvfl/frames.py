@@ -1,0 +1,258 @@
+"""DataFrames to a data set and back: what a notebook holds, in the form that every other room takes.
+
+A data set made here means the same as one read from files: both go through the same reader and the same checks.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from protocols.records.private import private
+from secure_sccvfl.data.dataset import Dataset, Reader, Tables, read_whole
+from secure_sccvfl.data.features import DataError, Feature
+from secure_sccvfl.data.files import check_description, check_table
+
+Entry = Mapping[str, Any]
+Holder = tuple[str, str] | tuple[str, str, Sequence[Any]] | Entry
+"""Who holds the label or s: (party, column), (party, column, values), or an entry as in a description."""
+
+FEW_VALUES = 10
+"""A column of numbers with no more different values than this is read as a category."""
+MOST_CATEGORIES = 50
+MOST_CLASSES = 20
+SOURCE = "frames"
+"""What messages call a description that was made here."""
+
+
+def read_frames(
+    frames: Mapping[str, pd.DataFrame],
+    label: Holder,
+    protected: Holder | Sequence[Holder],
+    features: Mapping[str, Entry] | None = None,
+    id: str = "id",
+    task: str | None = None,
+    name: str = "frames",
+) -> tuple[Dataset, tuple[str, ...]]:
+    """One table per party, aligned by id, as a data set; and the columns whose values were read off."""
+    tables = Tables(Path(), id)
+    for party, frame in frames.items():
+        text = as_text(frame, id)
+        check_table(text, id, party, party)
+        tables.tables[party] = text.set_index(id).sort_index()
+    read_off: list[str] = []
+    target = _label_entry(tables, label, task, read_off)
+    attributes = [protected] if isinstance(protected, Mapping) or isinstance(protected[0], str) else list(protected)
+    groups = [_entry(tables, attribute, "groups", read_off) for attribute in attributes]  # type: ignore[arg-type]
+    taken = {entry["column"] for entry in (target, *groups)}
+    if features is not None:
+        _check_known(frames, features)
+    parties = {
+        party: {"file": party, "features": _dictionary(frame, features, {id, *taken}, read_off)}
+        for party, frame in frames.items()
+    }
+    kind = task or _task_of(target)
+    spec = {"name": name, "task": kind, "id": id, "label": target, "protected": groups, "parties": parties}
+    check_description(spec, SOURCE)
+    return read_whole(Reader(spec, tables), SOURCE), tuple(read_off)
+
+
+def as_text(frame: pd.DataFrame, id: str) -> pd.DataFrame:
+    """Cells as a CSV file would have them; an index named as the id column becomes that column."""
+    if id not in frame and frame.index.name == id:
+        frame = frame.reset_index()
+    text = frame.astype("string")
+    return text.set_axis([str(column) for column in frame.columns], axis=1)
+
+
+def infer_feature(name: str, column: pd.Series) -> dict[str, Any]:
+    """A dictionary entry from the values that occur.
+
+    A range or a list of categories that was read off the records tells about them: use this only for data that may
+    be pooled. A number is cut at its quintiles.
+
+    >>> infer_feature("job", pd.Series(["clerk", "nurse", None]))
+    {'name': 'job', 'kind': 'category', 'categories': ['clerk', 'nurse'], 'missing': True}
+    >>> infer_feature("age", pd.Series(range(20, 71)))["edges"]
+    [20.0, 30.0, 40.0, 50.0, 60.0, 70.0]
+    """
+    known = column.dropna()
+    gaps = {"missing": True} if len(known) < len(column) else {}
+    numeric = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+    if numeric and known.nunique() > FEW_VALUES:
+        values = known.to_numpy(dtype=float)
+        if not np.isfinite(values).all():
+            raise DataError(f"{name}: a value is infinite")
+        edges = np.unique(np.quantile(values, np.linspace(0, 1, 6)))
+        return {"name": name, "kind": "number", "edges": [float(v) for v in edges], **gaps}
+    categories = values_of(known)
+    if len(categories) > MOST_CATEGORIES:
+        raise DataError(f"{name}: {len(categories)} different values; is it free text? Drop it, or declare it")
+    return {"name": name, "kind": "category", "categories": categories, **gaps}
+
+
+def values_of(column: pd.Series) -> list[str]:
+    """The values that occur, as text; numbers in their order."""
+    text = column.dropna().astype("string").str.strip().str.removesuffix(".0").unique().tolist()
+    number = pd.to_numeric(pd.Series(text, dtype="string"), errors="coerce")
+    order = number if len(text) and not number.isna().any() else text
+    return [value for _, value in sorted(zip(order, text, strict=True))]
+
+
+def _entry(tables: Tables, holder: Holder, values: str, read_off: list[str]) -> dict[str, Any]:
+    """Party, column and values of the label or of s; values that are not given are those that occur."""
+    if not isinstance(holder, Mapping) and len(holder) not in (2, 3):
+        raise DataError(f"name the holder as (party, column) or (party, column, values), not {holder!r}")
+    entry = (
+        dict(holder) if isinstance(holder, Mapping) else dict(zip(("party", "column", values), holder, strict=False))
+    )
+    if values in entry:
+        entry[values] = [str(value) for value in entry[values]]
+    elif "low" not in entry:
+        column = _column(tables, entry)
+        entry[values] = values_of(column)
+        read_off.append(entry["column"])
+    return entry
+
+
+def _label_entry(tables: Tables, label: Holder, task: str | None, read_off: list[str]) -> dict[str, Any]:
+    entry = _entry(tables, label, "classes", read_off)
+    found = entry["classes"] if entry["column"] in read_off else []
+    if found and (task == "regression" or (task is None and len(found) > MOST_CLASSES)):
+        del entry["classes"]
+        numbers = pd.to_numeric(_column(tables, entry), errors="coerce")
+        if numbers.isna().any():
+            raise DataError(f"label {entry['column']!r}: {len(found)} different values, and not all are numbers")
+        entry |= {"low": float(numbers.min()), "high": float(numbers.max())}
+    return entry
+
+
+def _column(tables: Tables, entry: Entry) -> pd.Series:
+    party, column = entry.get("party"), entry.get("column")
+    if party not in tables.tables:
+        raise DataError(f"{party!r} holds {column!r} but has no frame; there is {', '.join(tables.tables)}")
+    if column not in tables.tables[party]:
+        raise DataError(f"the frame of {party!r} has no column {column!r}")
+    return tables.tables[party][column]
+
+
+def _task_of(label: Entry) -> str:
+    if "low" in label:
+        return "regression"
+    return "binary" if len(label["classes"]) == 2 else "multiclass"
+
+
+def _check_known(frames: Mapping[str, pd.DataFrame], features: Mapping[str, Entry]) -> None:
+    for name in features:
+        if not any(name in frame for frame in frames.values()):
+            raise DataError(f"feature {name!r} is in the dictionary but in no frame")
+
+
+def _dictionary(
+    frame: pd.DataFrame, features: Mapping[str, Entry] | None, taken: set[str], read_off: list[str]
+) -> list[dict[str, Any]]:
+    """Entries of one party: as declared, or of all its columns as they occur."""
+    columns = [str(column) for column in frame.columns if str(column) not in taken]
+    if features is not None:
+        return [{"name": name, **features[name]} for name in columns if name in features]
+    read_off += columns
+    return [infer_feature(name, frame[name]) for name in columns]
+
+
+def read_records(parties: Sequence[Sequence[Feature]], frame: pd.DataFrame) -> list[np.ndarray]:
+    """Cells of new records, party by party; a column that is missing, or a value out of range, is a DataError."""
+    for features in parties:
+        for feature in features:
+            if feature.name not in frame:
+                raise DataError(f"the frame has no column {feature.name!r}")
+    return [np.column_stack([feature.read(frame[feature.name]) for feature in features]) for features in parties]
+
+
+def to_frames(data: Dataset, id: str = "id", label: str = "y") -> dict[str, pd.DataFrame]:
+    """One table per party, as it would bring it: its features, and the label or s where it is the holder.
+
+    The label of a regression is a share of its public range.
+    """
+    frames = {}
+    for table in data.parties:
+        frame = pd.DataFrame({id: data.ids})
+        for feature, values in zip(table.features, table.values.T, strict=True):
+            frame[feature.name] = _named(values, feature.categories) if feature.kind == "category" else _short(values)
+        if table.name == data.label.holder:
+            frame[label] = _named(data.label.values, data.label.classes) if data.label.classes else data.label.values
+        for attribute in data.protected:
+            if attribute.holder == table.name:
+                frame[attribute.name] = _named(attribute.codes, attribute.groups)
+        frames[table.name] = frame
+    return frames
+
+
+def _named(codes: np.ndarray, names: Sequence[str]) -> list[str | None]:
+    return [None if math.isnan(code) else names[int(code)] for code in codes]
+
+
+def _short(values: np.ndarray) -> np.ndarray:
+    """Whole numbers without a decimal point."""
+    return values.astype(np.int64) if (np.mod(values, 1) == 0).all() else values
+
+
+def describe_dataset(data: Dataset, files: Mapping[str, str], id: str = "id", label: str = "y") -> str:
+    """The description of a data set as TOML, for tables of these files."""
+    head = {"name": data.name, "task": data.task, "id": id}
+    target: dict[str, Any] = {"party": data.label.holder, "column": label, "meaning": data.label.meaning}
+    target |= {"classes": list(data.label.classes)} if data.label.classes else {"low": 0.0, "high": 1.0}
+    lines = [f"{key} = {_toml(value)}" for key, value in head.items()]
+    lines += ["", f"label = {_toml(target)}", "protected = ["]
+    for attribute in data.protected:
+        entry = {"party": attribute.holder, "column": attribute.name, "groups": list(attribute.groups)}
+        lines.append(f"  {_toml({**entry, 'meaning': attribute.meaning})},")
+    lines.append("]")
+    for table in data.parties:
+        lines += ["", f"[parties.{_toml(table.name)}]", f"file = {_toml(files[table.name])}", "features = ["]
+        lines += [f"  {_toml(_feature_entry(feature))}," for feature in table.features]
+        lines.append("]")
+    return "\n".join(lines) + "\n"
+
+
+def _feature_entry(feature: Feature) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": feature.name, "kind": feature.kind}
+    if feature.kind == "category":
+        entry["categories"] = list(feature.categories)
+    else:
+        entry |= {"low": feature.low, "high": feature.high}
+    lists = {"edges": list(feature.edges), "labels": list(feature.labels)}
+    words = {"missing": feature.missing, "meaning": feature.meaning, "unit": feature.unit}
+    return entry | {key: value for key, value in (lists | words).items() if value}
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML has it on one line."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_toml(key)} = {_toml(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value)
+
+
+def write_files(data: Dataset, folder: Path, id: str = "id", label: str = "y") -> Path:
+    """One CSV file per party and the description beside them; nobody but their owner may read them.
+
+    Returns the path of the description.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    names = {table.name: f"party-{rank}.csv" for rank, table in enumerate(data.parties)}
+    for party, frame in to_frames(data, id, label).items():
+        with open(folder / names[party], "w", newline="", encoding="utf-8", opener=private) as file:
+            frame.to_csv(file, index=False)
+    path = folder / "data.toml"
+    with open(path, "w", encoding="utf-8", opener=private) as file:
+        file.write(describe_dataset(data, names, id, label))
+    return path

@@ -1,0 +1,240 @@
+"""What `train` and `discover` return: a model of the plaintext engine, and the scores of a simulated discovery.
+
+All columns are in this process. For data that may be pooled, and to try settings out before a run in secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy.special import expit, softmax
+from threadpoolctl import threadpool_limits
+
+from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.evaluation.baselines import majority, model_predictor
+from secure_sccvfl.evaluation.harness import make_verdicts
+from secure_sccvfl.evaluation.judges import Verdict
+from secure_sccvfl.evaluation.metrics import Predictor, group_table
+from secure_sccvfl.evaluation.metrics import evaluate as score
+from secure_sccvfl.evaluation.prepared import Prepared, own_rows
+from secure_sccvfl.frames import read_records
+from secure_sccvfl.metrics.group_rates import DENOMINATORS, MIN_GROUP
+from secure_sccvfl.metrics.intervals import Z95, wilson
+from secure_sccvfl.training.plain import decisions, log_loss
+
+ROLE_WORDS = {"M": "edited with s", "P": "proxies, guarded", "N": "held fixed"}
+SHOWN = ("acc", "rmse", "logloss", "fr_ot", "fr_cvae", "fr_own", "positive_rate", "dp_gap", "eo_gap")
+GAPS = {"dp_gap": ("positive_rate",), "eo_gap": ("tpr", "fpr")}
+"""Which rates of groups a gap is the widest difference of."""
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Small matrices: more threads are slower, and change the last digits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def probabilities(logits: np.ndarray, task: Task) -> np.ndarray:
+    """Probability of every class (records x classes)."""
+    if task == "binary":
+        positive = expit(logits[:, 0])
+        return np.column_stack([1.0 - positive, positive])
+    return np.asarray(softmax(logits, axis=1))
+
+
+@dataclass(frozen=True)
+class Discovered:
+    """Which columns depend on s, by noisy statistics, and what these cost.
+
+    `scores`: a line per column, with its party, score and role, the highest score first. `epsilon`: what was spent.
+    """
+
+    scores: pd.DataFrame
+    epsilon: float
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The role of every column: M (edited with s), P (a proxy) or N (held fixed)."""
+        return dict(self.scores["role"])
+
+
+@dataclass(frozen=True, repr=False)
+class TrainedModel:
+    """A model of the plaintext engine on one split of one data set."""
+
+    ready: Prepared
+    id: str = "id"
+
+    def __repr__(self) -> str:
+        rows = len(self.ready.split.train)
+        return f"<TrainedModel of {self.ready.data.name}: {rows} training records, lambda {self.ready.model.lam:g}>"
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The role of every column: M (edited with s), P (a proxy) or N (held fixed)."""
+        return dict(sorted(self.ready.roles.of.items()))
+
+    @property
+    def trials(self) -> pd.DataFrame:
+        """Every lambda that was tried: loss, spread of the logit and gap under edits, on validation records.
+
+        The last one is the model's: the first whose gap is at most 2 % of the spread.
+        """
+        rows = [
+            {"lambda": trial.lam, "loss": seen.loss, "spread": seen.spread, "gap": seen.relative_gap}
+            for trial in self.ready.model.trials
+            if (seen := trial.validation) is not None
+        ]
+        return pd.DataFrame(rows).set_index("lambda").round(4)
+
+    @property
+    def epsilon(self) -> float:
+        """What the statistics of s have spent, as the Rényi accountant counts it."""
+        return self.ready.charges[-1].epsilon_after
+
+    def logits(self, frame: pd.DataFrame) -> np.ndarray:
+        """Calibrated logits (records x outputs) of records in one frame that holds the columns of all parties."""
+        tables = read_records([party.features for party in self.ready.data.parties], frame)
+        parties = [
+            replace(party, units=party.layout.encode(values))
+            for party, values in zip(self.ready.parties, tables, strict=True)
+        ]
+        return self.ready.model.logits(parties)
+
+    def predict(self, frame: pd.DataFrame) -> pd.Series:
+        """The class of each record, or for a regression the share of the label's public range."""
+        logits, label = self.logits(frame), self.ready.data.label
+        if not label.classes:
+            return pd.Series(logits[:, 0], self._index(frame), name="prediction")
+        chosen = decisions(logits, self.ready.data.task).astype(int)
+        return pd.Series(np.array(label.classes)[chosen], self._index(frame), name="decision")
+
+    def predict_proba(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Calibrated probability of each class for each record."""
+        label = self.ready.data.label
+        if not label.classes:
+            raise ValueError("a regression has no probabilities; use predict")
+        found = probabilities(self.logits(frame), self.ready.data.task)
+        return pd.DataFrame(found, self._index(frame), list(label.classes))
+
+    def _index(self, frame: pd.DataFrame) -> pd.Index:
+        return pd.Index(frame[self.id]) if self.id in frame else frame.index
+
+    def evaluate(self) -> pd.DataFrame:
+        """Figures of the test part, each with its 95 % interval, and those of always giving the most frequent answer.
+
+        acc and logloss (rmse for a regression). fr_ot, fr_cvae: share of decisions that flip when a record is edited
+        to another group, by two judges that training never saw; fr_own: by the run's own generator. dp_gap, eo_gap:
+        widest difference between groups in the share of positive decisions, and in true or false positive rates;
+        their intervals are those of the two groups that differ most.
+        """
+        return self._figures.copy()
+
+    @cached_property
+    def _figures(self) -> pd.DataFrame:
+        with one_thread():
+            verdicts = self._verdicts()
+            own = model_predictor(self.ready.model, self.ready.parties)
+            found = self._scores(own, verdicts)
+            simple = self._scores(majority(self.ready).predict, verdicts)
+            intervals = self._intervals(own, found, verdicts)
+        rows = {
+            name: (found[name], *intervals[name], simple.get(name, math.nan)) for name in SHOWN if name in intervals
+        }
+        return pd.DataFrame.from_dict(rows, orient="index", columns=["value", "low", "high", "majority"]).round(4)
+
+    def _verdicts(self) -> dict[str, Verdict]:
+        """Edited test records of the judges, and of the run's own generator."""
+        ready = self.ready
+        verdicts = make_verdicts(ready.data, ready.split, ready.roles, ready.seed)
+        if ready.roles.named("M"):
+            units, target = own_rows(ready)
+            verdicts["own"] = Verdict("own", np.arange(len(units)), units, np.ones(len(units)), target)
+        return verdicts
+
+    def _scores(self, predict: Predictor, verdicts: Mapping[str, Verdict]) -> dict[str, float]:
+        ready, held_out = self.ready, self.ready.data.take(self.ready.split.test)
+        units, codes = ready.units[ready.split.test], held_out.protected[0].codes
+        scored = score(predict, units, held_out.label.values, codes, held_out.task, verdicts)
+        return {s.metric if s.judge is None else f"{s.metric}_{s.judge}": s.value for s in scored}
+
+    def _intervals(
+        self, predict: Predictor, found: Mapping[str, float], verdicts: Mapping[str, Verdict]
+    ) -> dict[str, tuple[float, float]]:
+        """What so few test records leave open about each figure."""
+        task, test = self.ready.data.task, self.ready.split.test
+        label, codes = self.ready.data.label.values[test], self.ready.data.protected[0].codes[test]
+        logits = predict(self.ready.units[test])
+        losses = np.array([log_loss(logits[[row]], label[[row]], task) for row in range(len(test))])
+        if task == "regression":
+            return {"rmse": tuple(math.sqrt(bound) for bound in mean_interval(losses))}  # type: ignore[dict-item]
+        out = {name: wilson(found[name], len(test)) for name in ("acc", "positive_rate") if name in found}
+        out["logloss"] = mean_interval(losses)
+        for name, verdict in verdicts.items():
+            out[f"fr_{name}"] = wilson(found[f"fr_{name}"], len(np.unique(verdict.source)))
+        if task == "binary":
+            groups = group_table(logits, label, codes, task)
+            out |= {name: gap_interval(groups, rates) for name, rates in GAPS.items() if name in found}
+        return out
+
+    def report(self) -> str:
+        """Data, roles, privacy and figures of the model, as Markdown."""
+        ready, figures = self.ready, self.evaluate()
+        split, budget = ready.split, ready.budget
+        lines = [
+            f"# {ready.data.name}, plaintext engine, seed {ready.seed}",
+            "",
+            f"{len(split.train)} training, {len(split.validation)} validation and {len(split.test)} test records of "
+            f"{len(ready.data.parties)} parties ({', '.join(p.name for p in ready.data.parties)}).",
+            "",
+        ]
+        for role, words in ROLE_WORDS.items():
+            lines.append(f"- {role} ({words}): {', '.join(ready.roles.named(role)) or 'none'}")  # type: ignore[arg-type]
+        lines += [
+            "",
+            f"Lambda {ready.model.lam:g}, temperature {ready.model.temperature:.2f}. Statistics of s: epsilon "
+            f"{self.epsilon:.2f} of {budget.epsilon:g} at delta {budget.delta:g}, {len(ready.charges)} releases. The "
+            "noise is seeded: this is a simulation, and protects nothing.",
+            "",
+            "| figure | value | 95 % interval | majority |",
+            "|---|---|---|---|",
+        ]
+        for name, row in figures.iterrows():
+            lines.append(f"| {name} | {row.value:.3f} | {row.low:.3f} to {row.high:.3f} | {row.majority:.3f} |")
+        return "\n".join(lines) + "\n"
+
+
+def mean_interval(values: np.ndarray) -> tuple[float, float]:
+    """95 % interval of a mean that cannot be negative.
+
+    >>> mean_interval(np.array([1.0, 1.0, 1.0]))
+    (1.0, 1.0)
+    """
+    mean, half = float(values.mean()), Z95 * float(values.std(ddof=1)) / math.sqrt(len(values))
+    return max(mean - half, 0.0), mean + half
+
+
+def gap_interval(groups: list[dict[str, float]], rates: tuple[str, ...]) -> tuple[float, float]:
+    """Newcombe's 95 % interval of the difference between the two groups that differ most."""
+    widest = (-1.0, 0.0, 0.0)
+    for rate in rates:
+        known = [(row[rate], int(row[DENOMINATORS[rate]])) for row in groups if row[DENOMINATORS[rate]] >= MIN_GROUP]
+        if len(known) > 1:
+            (low, few), (high, many) = min(known), max(known)
+            (a, b), (c, d) = wilson(low, few), wilson(high, many)
+            gap = high - low
+            widest = max(widest, (gap, gap - math.hypot(high - c, b - low), gap + math.hypot(d - high, low - a)))
+    return max(widest[1], 0.0), min(widest[2], 1.0)
