@@ -3,28 +3,43 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+LOCKS  := $(addprefix locks/,requirements.txt torch.txt torch-cpu.txt)
+# Every package has its version and its hashes in locks/, with all that it needs: nothing is left to resolve.
+LOCKED := install --quiet --require-hashes --no-deps
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+# uv is quicker, if it is there; `make env UV=` does without.
+UV     ?= $(shell command -v uv)
+COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+          --no-annotate --custom-compile-command 'make lock'
 # Three workers keep two cores busy: tests of real sessions often wait.
 WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help env run test test-slow test-chance mutants lint bench clean
+.PHONY: help env lock run test test-slow test-chance mutants lint bench clean
 
 help:           ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 env: $(READY)   ## make the environment in .venv
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml $(LOCKS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "making $(VENV) (once; a few minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) --constraint constraints.txt torch==2.13.0
-	@$(PIP) --constraint constraints.txt --editable '.[test]'
-	@$(PIP) --no-deps crypten==0.4.1
+	@$(PIP) $(LOCKED) --requirement locks/torch-cpu.txt 2>/dev/null || \
+	  { echo "no CPU build of torch here: taking the registry's (on Linux with gigabytes of CUDA, which is not used)"; \
+	    $(PIP) $(LOCKED) --requirement locks/torch.txt; }
+	@$(if $(UV),$(UV) pip $(LOCKED) --python $(BIN)/python --requirement locks/requirements.txt ||) \
+	  $(PIP) $(LOCKED) --requirement locks/requirements.txt
+	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
+
+lock:           ## choose the versions in locks/ anew, with uv (locks/torch-cpu.txt is kept by hand)
+	$(COMPILE) pyproject.toml --extra test --no-emit-package torch --output-file locks/requirements.txt
+	grep -o 'torch==[0-9.]*' pyproject.toml | \
+	  $(COMPILE) --no-config - --constraint locks/requirements.txt --output-file locks/torch.txt
 
 run: $(READY)   ## run three parties and the dealer on this machine
 	$(BIN)/python launch/run_mpc.py --parties 3

@@ -1,0 +1,158 @@
+"""The commands and code of the documentation: fenced blocks, indented and inline commands, examples of `--help`."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.multiprocess.byhand import ROOT
+
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "results/README.md"]
+SHELLS = ("sh", "bash", "shell", "console")
+FIRST_WORDS = ("python", "python3", "sccvfl", "make", "pip", "uv", "pytest", "git", "cat", "cd", ".", "source", "$")
+"""What the first line of a block without a language begins with, if it is a block of commands."""
+_INLINE = re.compile(r"`([^`]+)`")
+_COMMAND = re.compile(r"(python3?|sccvfl|make|pip|uv|pytest|\.)\s+\S")
+_OURS = re.compile(r"\blaunch/\w+\.py|^\s*sccvfl\s|^\s*make\s", re.MULTILINE)
+_REMARK = re.compile(r"\s{2,}(?!--|\\|[|>&]).*$")
+"""What an example of a help text is for: after two spaces, and no option."""
+
+
+class Unclear(ValueError):
+    """A piece of documentation that is neither a known kind of command nor plainly something else."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One command: its words up to a pipe or redirection, what follows them, and a here-document if it has one."""
+
+    text: str
+    words: tuple[str, ...]
+    rest: str = ""
+    document: str = ""
+
+    @property
+    def elided(self) -> bool:
+        """A command that leaves something out, such as `policy appeal RUN ...`."""
+        return any(word.endswith(("...", "…")) for word in self.words)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block; its place names the file and line for messages."""
+
+    place: str
+    language: str
+    text: str
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """The fenced blocks of a page."""
+    opened: tuple[int, str, str] | None = None
+    lines: list[str] = []
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        fence = re.match(r"\s*(`{3,}|~{3,})\s*(\S*)", line)
+        if opened is None and fence:
+            opened, lines = (number, fence[1], fence[2].lower()), []
+        elif opened is not None and line.strip() == opened[1]:
+            yield Block(f"{page.relative_to(ROOT)}:{opened[0]}", opened[2], "\n".join(lines) + "\n")
+            opened = None
+        elif opened is not None:
+            lines.append(line)
+    if opened is not None:
+        raise Unclear(f"{page}: the block of line {opened[0]} has no end")
+
+
+def is_shell(block: Block) -> bool:
+    """Does it hold commands? A block without a language is judged by its first word."""
+    if block.language in SHELLS:
+        return True
+    first = next((line.split()[0] for line in block.text.splitlines() if line.split()), "")
+    if not block.language and first in FIRST_WORDS:
+        return True
+    if block.language in ("", "text") and _OURS.search(block.text):
+        raise Unclear(f"{block.place}: a block with commands does not begin with one; give it the language sh")
+    return False
+
+
+def statements(block: Block) -> list[Statement]:
+    """The commands of a block, in order; after a `$` prompt, lines without one are output."""
+    lines = block.text.splitlines()
+    if any(line.startswith("$ ") for line in lines):
+        lines = [line[2:] for line in lines if line.startswith("$ ")]
+    return list(_statements(lines))
+
+
+def _statements(lines: Iterable[str]) -> Iterator[Statement]:
+    waiting = iter(lines)
+    for line in waiting:
+        while line.endswith("\\"):
+            line = line[:-1] + next(waiting, "")
+        document = ""
+        if here := re.search(r"<<-?\s*['\"]?(\w+)", line):
+            for inner in waiting:
+                if inner.strip() == here[1]:
+                    break
+                document += inner + "\n"
+            else:
+                raise Unclear(f"the here-document of {line!r} has no end")
+            document += here[1] + "\n"
+        yield from _split(line, document)
+
+
+def _split(line: str, document: str = "") -> Iterator[Statement]:
+    """The commands of one line: `a && b` are two; words end at a pipe, a redirection or a comment."""
+    reader = shlex.shlex(line, posix=True, punctuation_chars=True)
+    reader.whitespace_split = True
+    words: list[str] = []
+    rest: list[str] = []
+    for token in [*reader, ";"]:
+        if token in (";", "&&"):
+            if words:
+                yield Statement(line.strip(), tuple(words), " ".join(rest), document)
+            words, rest = [], []
+        elif rest or set(token) <= set("|<>&"):
+            rest.append(token if set(token) <= set("|<>&") else shlex.quote(token))
+        elif words or not re.fullmatch(r"\w+=\S*", token):  # NAME=value before a command is no word of it
+            words.append(token)
+
+
+def single_commands() -> dict[str, Statement]:
+    """Every command outside of fenced blocks, by its words: of help texts, indented, and in running text."""
+    found: dict[str, Statement] = {}
+    for text in [*_help_examples(), *_in_pages()]:
+        for statement in _split(text):
+            found.setdefault(shlex.join(statement.words), statement)
+    return found
+
+
+def programs() -> list[Path]:
+    """The files in launch/ that are programs."""
+    return [path for path in sorted((ROOT / "launch").glob("*.py")) if "\ndef main(" in path.read_text()]
+
+
+def _help_examples() -> Iterator[str]:
+    for path in programs():
+        about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")), clean=False) or ""
+        for line in about.splitlines():
+            if line.startswith("    ") or line.startswith(("python ", "sccvfl ")):
+                yield _REMARK.sub("", line.strip())
+
+
+def _in_pages() -> Iterator[str]:
+    for page in PAGES:
+        text = re.sub(r"(?ms)^\s*(```|~~~).*?^\s*\1\s*$", "", page.read_text(encoding="utf-8"))
+        lines = iter(text.splitlines())
+        for line in lines:
+            if line.startswith("    ") and _COMMAND.match(line.strip()):
+                while line.endswith("\\"):
+                    line = line[:-1] + next(lines, "")
+                yield _REMARK.sub("", re.sub(r"\s+(?=--)", " ", line.strip()))
+        for paragraph in re.split(r"\n\s*\n", text):
+            for inline in _INLINE.findall(paragraph):
+                if _COMMAND.match(inline):
+                    yield " ".join(inline.split())

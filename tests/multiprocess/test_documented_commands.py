@@ -1,0 +1,444 @@
+"""Every command of README.md, SECURITY.md, docs/ and `--help` runs as it is written.
+
+The files that a command names are made first, under the names that it uses: a finished run, records, a session file,
+certificates, a description of data. Trainings get few steps. What a test cannot do in seconds, or at all, is in
+`PARSED` and `NOT_RUN` with the reason; there, the program's own parser must accept every argument.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import random
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from launch import cli, console, policy
+from launch.console import THREAD_VARIABLES
+from protocols.config import SessionConfig
+from secure_sccvfl.data.dataset import EMBEDDED
+from secure_sccvfl.data.party_data import own_scheme
+from secure_sccvfl.report.run_log import HEAD, LOG, read_log
+from tests.harness import CERTIFICATES, CONNECT, LONG, credentials, in_threads, local_config
+from tests.multiprocess.byhand import ROOT, SHORT, run_mpc
+from tests.multiprocess.documented import (
+    PAGES,
+    Block,
+    Statement,
+    Unclear,
+    blocks,
+    is_shell,
+    programs,
+    single_commands,
+    statements,
+)
+
+PARSED = {
+    "bench": "measures for minutes, and writes over results/",
+    "reproduce": "trains for many seeds",
+    "security_eval": "attacks for a minute or more: run by test_long_commands",
+}
+"""Programs whose arguments are parsed only."""
+NOT_RUN = {
+    "git": "needs a network",
+    "cd": "goes to where the test is already",
+    ".": "changes the shell of the reader",
+    "source": "changes the shell of the reader",
+    "pip": "changes the environment",
+    "uv": "changes the environment",
+}
+"""Commands that are not ours, and whose arguments nothing here can check."""
+RUN_BY_SHELL = ("cat", "cp", "echo", "ls", "mkdir")
+MODULES = {
+    "pytest": "the suite does not run itself",
+    "ruff": "`make lint` runs it",
+    "mypy": "`make lint` runs it",
+    "tests.mutants.run": "takes hours",
+}
+"""What may follow `python -m`; it must exist, as must the files that it is given."""
+FEW = {"refreshes": 1, "warmup": 20, "steps": 30, "lambdas": [8.0, 16.0]}
+"""SHORT for a session file."""
+NODES = ("run_party", "run_dealer")
+SUPPLIED = {"tags": np.arange(560, dtype=np.uint64)}
+"""What the reader of a Python block is expected to have."""
+
+SHELL_BLOCKS = [block for page in PAGES for block in blocks(page) if is_shell(block)]
+PYTHON_BLOCKS = [block for page in PAGES for block in blocks(page) if block.language in ("python", "py")]
+TOML_BLOCKS = [block for page in PAGES for block in blocks(page) if block.language == "toml"]
+SINGLE = single_commands()
+
+
+def place_of(block: Block) -> str:
+    return block.place
+
+
+class _Parsed(BaseException):
+    """Carries the arguments out of a program before it does anything."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+
+
+def program_of(words: Sequence[str]) -> tuple[str, list[str]] | None:
+    """The module in launch/ that a command starts, and its arguments; None for other commands."""
+    if words[0] == "sccvfl":
+        return "cli", list(words[1:])
+    script = re.fullmatch(r"python3? launch/(\w+)\.py", " ".join(words[:2]))
+    return (script[1], list(words[2:])) if script and ROOT / words[1] in programs() else None
+
+
+def options_of(words: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> tuple[str, argparse.Namespace]:
+    """What the program's own parser makes of a command, and the module whose parser it was."""
+    found = program_of(words)
+    assert found is not None, words
+    name, arguments = found
+    if name == "cli" and arguments and arguments[0] in cli.COMMANDS:
+        name = cli.COMMANDS[arguments[0]][0]
+    parse = console.Parser.parse_args
+
+    def stop(self: console.Parser, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+        raise _Parsed(parse(self, args, namespace))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(console.Parser, "parse_args", stop)
+        patch.setattr(sys, "argv", ["program"])
+        try:
+            code = import_module(f"launch.{found[0]}").main(arguments)
+        except _Parsed as parsed:
+            return name, parsed.options
+        except SystemExit as error:
+            code = error.code
+    raise AssertionError(f"{shlex.join(words)}: not parsed, ended with {code}")
+
+
+def meaning(name: str, options: argparse.Namespace) -> str:
+    """The same for commands that do the same: `sccvfl report RUN` and `python launch/report.py runs/2026-01-01`."""
+    given = {k: str(v) for k, v in vars(options).items() if k not in ("out", "json", "debug")}
+    for key in ("run", "model", "resume", "card", "config", "certs", "seal", "rank"):
+        if given.get(key, "None") not in ("None", *EMBEDDED):
+            given[key] = Path(given[key]).suffix or "given"
+    return f"{name} {sorted(given.items())}"
+
+
+class Desk:
+    """A folder in which documented commands run, with what they name."""
+
+    def __init__(self, place: Path, finished: Path, monkeypatch: pytest.MonkeyPatch, done: set[str]) -> None:
+        self.place, self.finished, self._patch, self._done = place, finished, monkeypatch, done
+        (place / "launch").symlink_to(ROOT / "launch")
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        self.environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+
+    def follow(self, script: Sequence[Statement], long: bool = False) -> None:
+        """Run these in order; parties and the dealer of a session run side by side."""
+        session: list[tuple[str, list[str], argparse.Namespace]] = []
+        for statement in script:
+            if not self._is_of_program(statement):
+                continue
+            words = list(statement.words)
+            name, options = options_of(words, self._patch)
+            if name in PARSED and not (long and name == "security_eval"):
+                continue
+            self._furnish(options)
+            if name in NODES:
+                session.append((name, words, options))
+            elif self._is_new(name, options):
+                self._run(self._adapted(words, name, options), statement.rest)
+        new = [self._is_new(name, options) for name, _, options in session]
+        if any(new) or (session and any(statement.document for statement in script)):
+            self._run_session([(words, options) for _, words, options in session])
+
+    def _is_of_program(self, statement: Statement) -> bool:
+        """Is one of our programs left to run? All other known commands are dealt with here; unknown ones raise."""
+        words = statement.words
+        if statement.elided:
+            whole = [word for word in words if not word.endswith(("...", "…"))]
+            assert program_of(whole) is not None, f"no such program: {statement.text}"
+            assert whole[0] != "sccvfl" or len(whole) == 1 or whole[1] in cli.COMMANDS, statement.text
+            return False
+        if program_of(words) is not None:
+            if "--help" in words:
+                self._run(words)
+            return "--help" not in words
+        if words[0] == "make":
+            targets = [word for word in words[1:] if "=" not in word]
+            assert targets, f"{statement.text}: names no target"
+            subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, check=True, capture_output=True)
+        elif words[0] in RUN_BY_SHELL:
+            self._shell(f"{shlex.join(words)} {statement.rest}\n{statement.document}")
+        elif words[:2] == ("python", "-m") and len(words) > 2 and words[2] in MODULES:
+            assert find_spec(words[2]) is not None
+            for word in words[3:]:
+                assert "/" not in word or (ROOT / word.partition("::")[0]).exists(), f"{statement.text}: no {word}"
+        elif words[0] not in NOT_RUN:
+            raise Unclear(f"what is to be done with {statement.text!r}?")
+        return False
+
+    def _is_new(self, name: str, options: argparse.Namespace) -> bool:
+        """Did nothing with the same meaning run before?"""
+        said = meaning(name, options)
+        new = said not in self._done
+        self._done.add(said)
+        return new
+
+    def _furnish(self, options: argparse.Namespace) -> None:
+        """Make every file and folder that a command expects to be there."""
+        told = vars(options)
+        for key in ("run", "model", "resume", "card", "newer"):
+            value = told.get(key)
+            if value is None or told.get("fresh") or str(value) in (*EMBEDDED, "shipped"):
+                continue
+            path = self.place / value
+            if not path.exists():
+                self._finished_run(path)
+            if key == "resume":
+                for name in (LOG, HEAD):
+                    (path / name).unlink()
+            if told.get("appeal"):
+                objection = ["--feature", "housing", "--who", "an applicant", "--text", "no choice"]
+                assert policy.main(["appeal", str(path), *objection]) == 0
+        if (records := told.get("records")) is not None:
+            shutil.copy(self.finished / "examples" / "records.csv", self.place / records)
+        if str(dataset := told.get("dataset")).endswith(".toml"):
+            write_described(self.place / str(dataset))
+
+    def _finished_run(self, path: Path) -> None:
+        """A finished run, its policy card or one of its ledgers, as the name says."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".json":
+            shutil.copy(self.finished / "policy_card.json", path)
+        elif path.suffix == ".jsonl":
+            ledgers = self.finished / "party-0"
+            for part in ledgers.glob("ledger.jsonl*"):
+                shutil.copy(part, path.with_name(part.name.replace("ledger.jsonl", path.name)))
+            shutil.copytree(ledgers / "sets", path.parent / "sets")
+        else:
+            shutil.copytree(self.finished, path)
+
+    def _adapted(self, words: list[str], name: str, options: argparse.Namespace) -> list[str]:
+        """The command with a true seal, and with few steps if it trains."""
+        if getattr(options, "seal", None):
+            seal = read_log(self.place / options.run)[-1]["hash"]
+            words = [seal if word == options.seal else word for word in words]
+        if name == "run_mpc" and options.job == "train" and options.resume is None:
+            words = [*words, *SHORT]
+        if name == "run_mpc" and options.job == "train":
+            words = [*words, "--no-harness"]
+        return words
+
+    def _run(self, words: Sequence[str], rest: str = "") -> None:
+        self._shell(f"{shlex.join(words)} {rest}")
+
+    def _shell(self, text: str) -> None:
+        ran = subprocess.run(
+            ["bash", "-ec", text], cwd=self.place, env=self.environment, capture_output=True, text=True, timeout=LONG
+        )
+        assert ran.returncode == 0, f"{text}\nended with {ran.returncode}\n{ran.stdout[-1500:]}\n{ran.stderr[-3000:]}"
+
+    def _run_session(self, given: list[tuple[list[str], argparse.Namespace]]) -> None:
+        """Each process in a folder of its own, as on its own host; those that were not named are added."""
+        file, certs = given[0][1].config, given[0][1].certs
+        config, listeners = self._session_file(self.place / file)
+        if not (self.place / certs).exists():
+            shutil.copytree(CERTIFICATES, self.place / certs)
+        nodes = {getattr(options, "rank", config.dealer): words for words, options in given}
+        common = ["--config", str(file), "--certs", str(certs)]
+        for rank in range(config.dealer):
+            nodes.setdefault(rank, ["sccvfl", "party", "--rank", str(rank), *common, "--out", "out"])
+        nodes.setdefault(config.dealer, ["sccvfl", "dealer", *common])
+        running = []
+        for node, words in nodes.items():
+            host = self.place / "hosts" / str(node)
+            shutil.copytree(self.place, host, symlinks=True, ignore=shutil.ignore_patterns("hosts"))
+            handles = [listeners[node].fileno()] if node < config.dealer else []
+            command = [*words, *(text for handle in handles for text in ("--listen-fd", str(handle)))]
+            environment = {**self.environment, **dict.fromkeys(THREAD_VARIABLES, "1")}
+            process = subprocess.Popen(
+                command, cwd=host, env=environment, pass_fds=handles, stderr=subprocess.PIPE, text=True
+            )
+            running.append((command, process))
+        for listener in listeners:
+            listener.close()
+        try:
+            endings = [(command, process.communicate(timeout=LONG)[1], process) for command, process in running]
+        finally:
+            for _, process in running:
+                process.kill()
+        for command, errors, process in endings:
+            assert process.returncode == 0, f"{shlex.join(command)}\n{errors[-3000:]}"
+
+    def _session_file(self, path: Path) -> tuple[SessionConfig, list[Any]]:
+        """The session file as documented but on free local ports and with few steps; a self-test if there is none."""
+        if not path.exists():
+            path.write_text('parties = ["a.example:1", "b.example:1", "c.example:1"]\n[options]\nsize = 20\n')
+        known = SessionConfig.load(path)
+        local, listeners = local_config(len(known.parties))
+        options = dict(known.options)
+        if known.job == "train":
+            options |= FEW
+        if str(options.get("dataset")).endswith(".toml"):
+            write_described(path.parent / options["dataset"])
+        config = replace(known, parties=local.parties, connect=CONNECT, options=options)
+        path.write_text(config.to_toml())
+        return config, listeners
+
+
+def described() -> str | None:
+    """The first description of somebody's own data in the documentation."""
+    return next((block.text for block in TOML_BLOCKS if "features" in block.text and "[parties." in block.text), None)
+
+
+def write_described(path: Path) -> None:
+    """The documented description of data under this name, with files of random records that fit it."""
+    text = described()
+    assert text is not None, "commands name a description of data, and no toml block of the documentation has one"
+    path.write_text(text)
+    told, draw = tomllib.loads(text), random.Random(0)
+    columns: dict[str, list[tuple[str, Callable[[], object]]]] = {name: [] for name in told["parties"]}
+
+    def one_of(values: list[str]) -> Callable[[], object]:
+        return lambda: draw.choice(values)
+
+    def between(low: float, high: float) -> Callable[[], object]:
+        return lambda: round(draw.uniform(low, high), 2)
+
+    label = told["label"]
+    named = one_of(label["classes"]) if "classes" in label else between(label["low"], label["high"])
+    columns[label["party"]].append((label["column"], named))
+    for attribute in told["protected"]:
+        columns[attribute["party"]].append((attribute["column"], one_of(attribute["groups"])))
+    for name, party in told["parties"].items():
+        for feature in party["features"]:
+            numeric = feature["kind"] == "number"
+            values = between(feature["low"], feature["high"]) if numeric else one_of(feature["categories"])
+            columns[name].append((feature["name"], values))
+    for name, party in told["parties"].items():
+        with (path.parent / party["file"]).open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow([told["id"], *(column for column, _ in columns[name])])
+            writer.writerows([f"r{row}", *(value() for _, value in columns[name])] for row in range(400))
+
+
+@pytest.fixture(scope="module")
+def done() -> set[str]:
+    """What ran already, by its meaning: at first the command that made the finished run."""
+    with pytest.MonkeyPatch.context() as patch:
+        return {meaning(*options_of(["sccvfl", "run", "--parties", "3"], patch))}
+
+
+@pytest.fixture
+def desk(tmp_path: Path, whole_run: Path, monkeypatch: pytest.MonkeyPatch, done: set[str]) -> Desk:
+    return Desk(tmp_path, whole_run, monkeypatch, done)
+
+
+@pytest.mark.parametrize("block", SHELL_BLOCKS, ids=place_of)
+def test_blocks_of_commands(desk: Desk, block: Block) -> None:
+    desk.follow(statements(block))
+
+
+@pytest.mark.parametrize("command", SINGLE, ids=str)
+def test_single_commands(desk: Desk, command: str) -> None:
+    """Examples of `--help`, indented commands, and those in running text."""
+    desk.follow([SINGLE[command]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command", [text for text in SINGLE if re.match(r"\S+ (launch/security_eval\.py|attack) ", text)]
+)
+def test_long_commands(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, done: set[str], command: str
+) -> None:
+    """The attacks, on a run with transcripts."""
+    place = tmp_path_factory.mktemp("long")
+    run_mpc("--out", "finished", "--transcript", "--no-harness", *SHORT, cwd=place)
+    (place / "desk").mkdir()
+    Desk(place / "desk", place / "finished", monkeypatch, done).follow([SINGLE[command]], long=True)
+
+
+@pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=place_of)
+def test_python_blocks(desk: Desk, monkeypatch: pytest.MonkeyPatch, block: Block) -> None:
+    """A block that opens a session runs at three parties, with a dealer; every other one runs once."""
+    code = compile(block.text, block.place, "exec")
+    monkeypatch.chdir(desk.place)
+    for named in re.findall(r"[\"'](runs/[^\"']+)[\"']", block.text):
+        if not (desk.place / named).exists():
+            shutil.copytree(desk.finished, desk.place / named)
+    if described() is not None:
+        for named in re.findall(r"[\"']([\w-]+\.toml)[\"']", block.text):
+            write_described(desk.place / named)
+    if "open_session(" not in block.text:
+        exec(code, dict(SUPPLIED))
+        return
+    from protocols.session.node import serve_as_dealer
+
+    config, listeners = local_config(3)
+    for listener in listeners:
+        listener.close()
+
+    def party(rank: int) -> None:
+        names = {"config": config, "rank": rank, "credentials": credentials(rank, 3)}
+        values = np.linspace(-2, 2, 1000) if rank == 0 else None
+        exec(code, {**SUPPLIED, **names, "values": values})
+
+    parties = [lambda rank=rank: party(rank) for rank in range(3)]
+    in_threads([*parties, lambda: serve_as_dealer(config, credentials(3, 3))])
+
+
+@pytest.mark.parametrize("block", TOML_BLOCKS, ids=place_of)
+def test_toml_blocks(tmp_path: Path, block: Block) -> None:
+    """A description of data or a session file; nothing else is documented in TOML."""
+    told = tomllib.loads(block.text)
+    (tmp_path / "file.toml").write_text(block.text)
+    if isinstance(told.get("parties"), list):
+        SessionConfig.load(tmp_path / "file.toml")
+    else:
+        assert told["parties"] and own_scheme(tmp_path / "file.toml").parties
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("dance --now", Unclear),
+        ("python launch/gone.py", Unclear),
+        ("python launch/audit.py verify RUN --sael 1", AssertionError),
+        ("python launch/reproduce.py main --seeds ten --out out", AssertionError),
+        ("python launch/policy.py diff RUN", AssertionError),
+        ("sccvfl dance", AssertionError),
+        ("sccvfl dance ...", AssertionError),
+        ("make dance", subprocess.CalledProcessError),
+        ("python -m pytest tests/gone/", AssertionError),
+    ],
+)
+def test_a_wrong_command_is_found(desk: Desk, text: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        desk.follow(statements(Block("here", "sh", text + "\n")))
+
+
+def test_a_block_that_cannot_be_read_is_found() -> None:
+    assert not is_shell(Block("here", "", "all well\n"))
+    with pytest.raises(Unclear, match="give it the language sh"):
+        is_shell(Block("here", "", "pyhton launch/audit.py verify RUN\n"))
+    with pytest.raises(Unclear, match="no end"):
+        statements(Block("here", "sh", "cat > file <<END\ntext\n"))
+
+
+def test_every_program_has_an_example() -> None:
+    """And what is parsed only is a program."""
+    named = {found[0] for text in SINGLE if (found := program_of(shlex.split(text))) is not None}
+    assert {path.stem for path in programs()} <= named
+    assert set(PARSED) <= named

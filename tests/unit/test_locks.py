@@ -1,0 +1,55 @@
+"""The lock files fit pyproject.toml and each other, and pin every package to its hashes."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCKS = ("requirements.txt", "torch.txt", "torch-cpu.txt")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def locked(name: str) -> dict[str, tuple[str, int]]:
+    """Version and number of hashes of each package of a lock file."""
+    text = re.sub(r"(?m)^#.*$", "", (ROOT / "locks" / name).read_text()).replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line.strip()]
+    found = [(re.match(r"([\w.-]+)==([^\s;]+)", line), line.count("--hash=sha256:")) for line in lines]
+    assert all(pin is not None for pin, _ in found), f"{name} has a line without a version"
+    return {canonicalize_name(pin[1]): (pin[2], hashes) for pin, hashes in found if pin is not None}
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_package_has_hashes_and_no_address(name: str) -> None:
+    assert locked(name) and all(hashes for _, hashes in locked(name).values())
+    assert "://" not in (ROOT / "locks" / name).read_text()
+
+
+def test_what_the_project_asks_for_is_locked() -> None:
+    """pyproject.toml changed and `make lock` did not run, if this fails."""
+    project = PROJECT["project"]
+    versions = {**locked("torch.txt"), **locked("requirements.txt")}
+    told = [text for known in PROJECT["tool"]["uv"]["dependency-metadata"] for text in known["requires-dist"]]
+    for text in [*project["dependencies"], *project["optional-dependencies"]["test"], *told]:
+        wanted = Requirement(text)
+        version, _ = versions[canonicalize_name(wanted.name)]
+        assert wanted.specifier.contains(version), f"{text} is locked to {version}"
+
+
+def test_torch_is_one_version_and_cuda_comes_with_the_other_build_only() -> None:
+    cpu, registry, rest = locked("torch-cpu.txt"), locked("torch.txt"), locked("requirements.txt")
+    version = registry["torch"][0]
+    assert f"torch=={version}" in PROJECT["project"]["dependencies"] and cpu["torch"][0] == f"{version}+cpu"
+    assert [
+        known["version"] for known in PROJECT["tool"]["uv"]["dependency-metadata"] if known["name"] == "torch"
+    ] == [version]
+    assert list(cpu) == ["torch"] and "torch" not in rest
+    assert not [name for name in rest if name.startswith(("nvidia", "cuda", "triton"))]
+    assert {name: registry[name][0] for name in registry.keys() & rest} == {
+        name: rest[name][0] for name in registry.keys() & rest
+    }
