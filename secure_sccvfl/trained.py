@@ -19,8 +19,8 @@ from threadpoolctl import threadpool_limits
 
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.evaluation.baselines import majority, model_predictor
-from secure_sccvfl.evaluation.harness import make_verdicts
-from secure_sccvfl.evaluation.judges import Verdict
+from secure_sccvfl.evaluation.harness import edited_records
+from secure_sccvfl.evaluation.judges import EditedRecords
 from secure_sccvfl.evaluation.metrics import Predictor, group_table
 from secure_sccvfl.evaluation.metrics import evaluate as score
 from secure_sccvfl.evaluation.prepared import Prepared, own_rows
@@ -146,33 +146,33 @@ class TrainedModel:
     @cached_property
     def _figures(self) -> pd.DataFrame:
         with one_thread():
-            verdicts = self._verdicts()
+            edits = self._edited()
             own = model_predictor(self.ready.model, self.ready.parties)
-            found = self._scores(own, verdicts)
-            simple = self._scores(majority(self.ready).predict, verdicts)
-            intervals = self._intervals(own, found, verdicts)
+            found = self._scores(own, edits)
+            simple = self._scores(majority(self.ready).predict, edits)
+            intervals = self._intervals(own, found, edits)
         rows = {
             name: (found[name], *intervals[name], simple.get(name, math.nan)) for name in SHOWN if name in intervals
         }
         return pd.DataFrame.from_dict(rows, orient="index", columns=["value", "low", "high", "majority"]).round(4)
 
-    def _verdicts(self) -> dict[str, Verdict]:
+    def _edited(self) -> dict[str, EditedRecords]:
         """Edited test records of the judges, and of the run's own generator."""
         ready = self.ready
-        verdicts = make_verdicts(ready.data, ready.split, ready.roles, ready.seed)
+        edits = edited_records(ready.data, ready.split, ready.roles, ready.seed)
         if ready.roles.named("M"):
             units, target = own_rows(ready)
-            verdicts["own"] = Verdict("own", np.arange(len(units)), units, np.ones(len(units)), target)
-        return verdicts
+            edits["own"] = EditedRecords("own", np.arange(len(units)), units, np.ones(len(units)), target)
+        return edits
 
-    def _scores(self, predict: Predictor, verdicts: Mapping[str, Verdict]) -> dict[str, float]:
+    def _scores(self, predict: Predictor, edits: Mapping[str, EditedRecords]) -> dict[str, float]:
         ready, held_out = self.ready, self.ready.data.take(self.ready.split.test)
         units, codes = ready.units[ready.split.test], held_out.protected[0].codes
-        scored = score(predict, units, held_out.label.values, codes, held_out.task, verdicts)
+        scored = score(predict, units, held_out.label.values, codes, held_out.task, edits)
         return {s.metric if s.judge is None else f"{s.metric}_{s.judge}": s.value for s in scored}
 
     def _intervals(
-        self, predict: Predictor, found: Mapping[str, float], verdicts: Mapping[str, Verdict]
+        self, predict: Predictor, found: Mapping[str, float], edits: Mapping[str, EditedRecords]
     ) -> dict[str, tuple[float, float]]:
         """What so few test records leave open about each figure."""
         task, test = self.ready.data.task, self.ready.split.test
@@ -183,8 +183,8 @@ class TrainedModel:
             return {"rmse": tuple(math.sqrt(bound) for bound in mean_interval(losses))}  # type: ignore[dict-item]
         out = {name: wilson(found[name], len(test)) for name in ("acc", "positive_rate") if name in found}
         out["logloss"] = mean_interval(losses)
-        for name, verdict in verdicts.items():
-            out[f"fr_{name}"] = wilson(found[f"fr_{name}"], len(np.unique(verdict.source)))
+        for name, edited in edits.items():
+            out[f"fr_{name}"] = wilson(found[f"fr_{name}"], len(np.unique(edited.source)))
         if task == "binary":
             groups = group_table(logits, label, codes, task)
             out |= {name: gap_interval(groups, rates) for name, rates in GAPS.items() if name in found}

@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from launch.console import THREAD_VARIABLES
 
 from launch import cli, console, policy
-from launch.console import THREAD_VARIABLES
 from protocols.config import SessionConfig
 from secure_sccvfl.data.dataset import EMBEDDED
 from secure_sccvfl.data.party_data import own_scheme
