@@ -10,6 +10,7 @@ from protocols.steps import split
 from protocols.steps.head import Weights
 from secure_sccvfl.modes.split import probes, residual_of
 from secure_sccvfl.training.secure import SecureEngine
+from secure_sccvfl.training.sharing import share_held
 from tests.harness import run_session
 
 ROWS, STEPS = 24, 4
@@ -76,9 +77,8 @@ class Problem:
     def job(self, releases, everyone):
         def run(session):
             engine = SecureEngine(session, 0, [holder for holder, _ in self.layout.attributes])
-            label = engine._held(
-                self.target if session.rank == 0 else None, 0, self.target.shape, split.RESIDUAL_BITS
-            )
+            target = self.target if session.rank == 0 else None
+            label = share_held(session, target, 0, self.target.shape, split.RESIDUAL_BITS)
             first = session.rank == 0
             weight = ring.encode(self.start, split.SPLIT_HEAD_BITS) * first
             zero, bias = np.zeros_like(weight), np.zeros(self.layout.outputs, np.int64)
