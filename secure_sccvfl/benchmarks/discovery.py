@@ -17,6 +17,7 @@ from protocols.config import ConfigError, SessionConfig
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.benchmarks.operations import time_repeats
+from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.releases import SKETCH, Columns, Facts
@@ -46,7 +47,7 @@ def synthetic(columns: Columns, rows: int, groups: int) -> tuple[dict[str, np.nd
             rng = np.random.default_rng([1, int(name[1:])])
             drawn = rng.integers(0, bins, rows, dtype=np.uint8)
             drawn[rng.random(rows) < 0.1] = 0
-            blocks[name] = np.eye(bins, dtype=np.uint8)[drawn]
+            blocks[name] = one_hot(drawn, bins, np.uint8)
     return blocks, codes
 
 
@@ -85,7 +86,7 @@ class DiscoveryBenchmark:
             release, session.communicator.barrier, range(self.repeats + 1), lambda: session.total_cost.rounds
         )
         noise = SecureStatistics(session, self.columns, [HOLDER], self.rows, charger).deviation(sensitivity)
-        indicators = np.eye(self.groups)[codes]
+        indicators = one_hot(codes, self.groups)
         error = max(float(np.abs(table - own[k].T @ indicators).max()) for k, table in found.items())
         row = {
             "job": f"{self.rows} x {self.features * self.bins} by {self.groups}",

@@ -38,7 +38,7 @@ from protocols.steps.split import (
     split_step,
 )
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.data.party import Part
+from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party_data import Scheme
 from secure_sccvfl.data.randomness import stream, torch_seed
 from secure_sccvfl.discovery.roles import Roles
@@ -49,8 +49,9 @@ from secure_sccvfl.modes.base import Trained, Workplace, check_sampling, common_
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.modes.split_state import Seen, SplitState
 from secure_sccvfl.privacy.releases import EDITING_PARTIES, GRADIENT, RANGE_CHECK, Facts, plan_of
-from secure_sccvfl.training.handles import SharedBatch, SharedHead
+from secure_sccvfl.training.handles import SharedHead
 from secure_sccvfl.training.secure import SecureEngine
+from secure_sccvfl.training.sharing import share_label
 from secure_sccvfl.training.trainer import Hooks, Model, Problem, State, Trainer, calibrated
 
 Generators = Mapping[str, Mapping[int, Generator]]
@@ -129,7 +130,8 @@ class SplitTrainer:
         encoder = make_mlp(self.party.units, config.hidden, torch_seed(seed, "split", self.rank))
         self.local = LocalTraining(encoder, config.encoder_rate, config.decay)
         self.encoders = {self.rank: encoder}
-        self.label: Words = self._bind(self.train).label
+        shape = (self.train.rows, self.outputs)
+        self.label: Words = share_label(self.session, self.train.label, engine.label_holder, shape, RESIDUAL_BITS)
         edits = any(roles.of[name] == "M" for name in self.party.layout.names)
         told = self.engine.publish(EDITING_PARTIES.name, {str(self.rank): float(edits)})
         self.editing = tuple(rank for rank in range(self.session.parties) if told[str(rank)])
@@ -215,7 +217,7 @@ class SplitTrainer:
     def _own(self, layout: SplitLayout, rows: np.ndarray, number: int) -> Own:
         """Party step, local: activations of these rows and how the edits of this step's draw move them."""
         activations = self.local.activations(self.party.units[rows])
-        deltas, one_hot = None, {}
+        deltas, groups = None, {}
         if layout.directions:
             if self.rank in layout.editing:
                 edited = self._edits_of(number % self.config.draws)
@@ -223,8 +225,8 @@ class SplitTrainer:
                 deltas = encode_activations(np.stack(moved, axis=1))
             for place, attribute in enumerate(self.train.protected):
                 if self.engine.group_holders[place] == self.rank and attribute.codes is not None:
-                    one_hot[place] = np.eye(len(attribute.groups), dtype=np.int64)[attribute.codes[rows]]
-        return Own(encode_activations(activations), deltas, one_hot)
+                    groups[place] = one_hot(attribute.codes[rows], len(attribute.groups), np.int64)
+        return Own(encode_activations(activations), deltas, groups)
 
     def _edits_of(self, draw: int) -> list[np.ndarray]:
         """Edited units of all training rows for every hypothesised group, made once per draw."""
@@ -255,11 +257,6 @@ class SplitTrainer:
             epoch += 1
 
     # inputs and result
-
-    def _bind(self, part: Part) -> SharedBatch:
-        (party,) = part.parties
-        encodings, ridge = self.local.encoder(party.units), np.zeros(self.config.hidden)
-        return self.engine.bind({self.rank: encodings}, part.label, {self.rank: ridge}, self.outputs)
 
     def _initial(self) -> Weights:
         """A small public start: with a zero head no encoder would learn."""

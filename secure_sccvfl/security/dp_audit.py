@@ -32,6 +32,7 @@ from protocols.config import ConfigError, SessionConfig
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.data.dataset import Dataset
+from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import Held, make_parties
 from secure_sccvfl.data.party_data import Known, PartyData
 from secure_sccvfl.data.splits import Split
@@ -188,7 +189,7 @@ def of_results(results: list[dict[str, Any]], data: Dataset, split: Split, confi
     signs, known = [], []
     for attribute in data.protected:
         codes, groups = attribute.codes[split.train], len(attribute.groups)
-        signs.append(np.eye(groups)[changed(codes[0], groups)] - np.eye(groups)[codes[0]])
+        signs.append(one_hot(changed(codes[0], groups), groups) - one_hot(codes[0], groups))
         known.append(np.bincount(codes, alike, groups))
     sign, moved = np.concatenate(signs), 2 * len(bins) * len(signs)
     sums = {w: np.sum([np.array(r["cells"][w]) for r in results], axis=0) for w in WORLDS}
