@@ -63,7 +63,7 @@ def test_a_run_tells_its_figures_and_its_price(own: scc.Run) -> None:
 def test_what_frames_have_spent_is_remembered(own: scc.Run, tmp_path: Path) -> None:
     path = own.folder.parent / "a-data" / "data.toml"
     ledger = str(own.folder.parent / "sccvfl-ledgers")
-    with pytest.raises(ProtocolError, match="logs are in"):
+    with pytest.raises(ProtocolError, match="refused by the ledger"):
         scc.run_local(path, folder=tmp_path / "again", ledger=ledger, **SHORT)
 
 
