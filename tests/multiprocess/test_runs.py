@@ -1,0 +1,115 @@
+"""`run_local` and `Run` with real processes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import secure_sccvfl as scc
+from protocols.errors import ProtocolError
+from secure_sccvfl.security.finished_run import FinishedRun
+from tests.harness import LONG
+
+SHORT = {"refreshes": 1, "warmup": 20, "steps": 30, "lambdas": [8.0]}
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> scc.Run:
+    """A run on DataFrames with a declared dictionary."""
+    heart = scc.load("heart")
+    features = {
+        "thalach": {"kind": "number", "low": 60, "high": 220},
+        "chol": {"kind": "number", "low": 100, "high": 600},
+        "age": {"kind": "number", "low": 25, "high": 80},
+        "cp": {"kind": "category", "categories": ["asymptomatic", "atypical ang", "non-anginal", "typical ang"]},
+        "fbs": {"kind": "category", "categories": ["0", "1"]},
+    }
+    label, protected = ("hospital", "y", ["0", "1"]), ("clinic", "s", ["0", "1"])
+    data = scc.load("own heart", frames=heart.frames, label=label, protected=protected, features=features)
+    steps: list[str] = []
+    place = tmp_path_factory.mktemp("own") / "runs" / "a"
+    run = scc.run_local(data, folder=place, progress=lambda step, number, total: steps.append(step), **SHORT)
+    assert "counterfactuals" in steps
+    return run
+
+
+def test_frames_are_private_files_beside_the_run(own: scc.Run) -> None:
+    runs = own.folder.parent
+    assert {path.name for path in runs.iterdir()} == {"a", "a-data", "sccvfl-ledgers"}
+    files = sorted((runs / "a-data").iterdir())
+    assert [path.name for path in files] == ["data.toml", "party-0.csv", "party-1.csv", "party-2.csv"]
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in files)
+    assert all(path.name not in (own.folder / "audit.jsonl").read_text() for path in files)
+
+
+def test_a_run_tells_its_figures_and_its_price(own: scc.Run) -> None:
+    assert {"acc", "fr_own", "positive_rate"} <= set(own.metrics.index) and own.baselines.empty
+    assert ((own.metrics.low <= own.metrics.value) & (own.metrics.value <= own.metrics.high)).all()
+    assert scc.evaluate(own).equals(own.metrics)
+    told = own.privacy()
+    assert told["training"]["epsilon_rdp"] <= 8 and told["evaluation"]["epsilon_rdp"] <= 4
+    assert own.page.exists() and own.report["dataset"] == "own heart" and "own heart" in repr(own)
+    assert "files" in own.verify()
+
+
+def test_what_frames_have_spent_is_remembered(own: scc.Run, tmp_path: Path) -> None:
+    path = own.folder.parent / "a-data" / "data.toml"
+    ledger = str(own.folder.parent / "sccvfl-ledgers")
+    with pytest.raises(ProtocolError, match="refused by the ledger"):
+        scc.run_local(path, folder=tmp_path / "again", ledger=ledger, **SHORT)
+
+
+def test_a_changed_run_is_not_trusted(own: scc.Run, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(own.folder, copy)
+    text = (copy / "report.json").read_text()
+    (copy / "report.json").write_text(text.replace('"seed": 0', '"seed": 1'))
+    with pytest.raises(ProtocolError, match=r"cannot be trusted: .*report\.json"):
+        scc.Run.open(copy).verify()
+    with pytest.raises(ProtocolError, match="another seal"):
+        own.verify(seal="0" * 12)
+
+
+def test_predictions_in_secret_are_those_of_the_joined_model(whole_run: Path) -> None:
+    """The shares of all parties, put together by the harness, give the same probabilities."""
+    run, finished = scc.Run.open(whole_run), FinishedRun.load(whole_run)
+    frame = scc.load("german").frame.sample(12, random_state=4)
+    rows = frame.index.to_numpy()
+    units = np.hstack([party.units[rows] for party in finished.parties])
+    logits = finished.white_box()(torch.tensor(units)).numpy()[:, 0]
+    chances = run.predict_proba(frame)
+    assert list(chances.index) == list(frame["id"]) and list(chances.columns) == ["0", "1"]
+    assert np.abs(chances["1"].to_numpy() - 1 / (1 + np.exp(-logits))).max() < 1e-3
+    numbered = run.predict(frame.drop(columns="id"))
+    assert list(numbered.index) == list(frame.index)
+    assert (numbered.to_numpy() == np.where(logits > 0, "1", "0")).all()
+    assert {"majority", "erm"} <= set(run.baselines.columns) and "majority" in run.metrics
+    assert "files" in run.verify()
+
+
+def test_attacks_are_made_once_and_say_why_they_fail(own: scc.Run, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(own.folder, copy)
+    (copy / "dealer" / "transcript").mkdir(parents=True)
+    run = scc.Run.open(copy)
+    with pytest.raises(ProtocolError, match="an evaluation needs a training run on benchmark"):
+        run.attack()
+    (copy / "security.json").write_text(json.dumps({"ok": True}))
+    assert run.attack() == {"ok": True}
+
+
+def test_a_script_is_not_run_again_by_the_processes_that_it_starts(tmp_path: Path) -> None:
+    """Without a guard (`if __name__ == "__main__"`), as people write them."""
+    lines = ["import secure_sccvfl as scc", "print('once')", "scc.run_local('heart', 2, 'a', harness=False, **SHORT)"]
+    (tmp_path / "script.py").write_text("\n".join([lines[0], f"SHORT = {SHORT}", *lines[1:]]))
+    ran = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=LONG)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert ran.stdout == "once\n" and (tmp_path / "a" / "report.html").exists()
