@@ -189,7 +189,7 @@ def of_results(results: list[dict[str, Any]], data: Dataset, split: Split, confi
     signs, known = [], []
     for attribute in data.protected:
         codes, groups = attribute.codes[split.train], len(attribute.groups)
-        signs.append(one_hot(changed(codes[0], groups), groups) - one_hot(codes[0], groups))
+        signs.append(one_hot(np.array([changed(codes[0], groups)]), groups)[0] - one_hot(codes[:1], groups)[0])
         known.append(np.bincount(codes, alike, groups))
     sign, moved = np.concatenate(signs), 2 * len(bins) * len(signs)
     sums = {w: np.sum([np.array(r["cells"][w]) for r in results], axis=0) for w in WORLDS}
