@@ -29,11 +29,12 @@ class MomentsGenerator(TableGenerator):
 
     def summary(self, block: Block, draw: int) -> np.ndarray:
         """Shares of the categories, or mean and deviation of a number."""
+        if block.one_hot:
+            return self.redrawn(block, draw)
         moments = self.material.moments
         if moments is not None and block.feature.name in moments.sums:
             return self._released(block.feature.name, moments, draw)
-        shares = self.redrawn(block, draw)
-        return shares if block.one_hot else np.stack([_of_table(block, v) for v in shares.T], axis=1)
+        return np.stack([_of_table(block, v) for v in self.redrawn(block, draw).T], axis=1)
 
     def _released(self, name: str, moments: Moments, draw: int) -> np.ndarray:
         """Mean and deviation of a number from its noisy sums, redrawn within the known noise."""
