@@ -35,7 +35,7 @@ class ConfigError(ProtocolError, ValueError):
     """A setting is missing or cannot work."""
 
 
-def misfit(value: object, kind: Any) -> str | None:
+def wrong_kind(value: object, kind: Any) -> str | None:
     """What a value of a TOML file should have been, or None if it is that; true is no number."""
     wanted, types = KINDS[kind]
     fits = isinstance(value, types) and (kind is bool or not isinstance(value, bool))
@@ -116,7 +116,7 @@ class SessionConfig:
             raise ConfigError(f"{path}: 'parties' must list one host:port for each party")
         kinds = {"name": str, "transport": str, "job": str, "frame_limit": int, "options": dict}
         for key, value in data.items():
-            if key != "parties" and (odd := misfit(value, kinds.get(key, float))) is not None:
+            if key != "parties" and (odd := wrong_kind(value, kinds.get(key, float))) is not None:
                 raise ConfigError(f"{path}: {key} {odd}")
         data["parties"] = tuple(data["parties"])
         return cls(**data)

@@ -69,7 +69,7 @@ class _Fitted:
     temperature: float
 
     def logits(self, table: pd.DataFrame) -> np.ndarray:
-        encodings = [self.encoders[p.rank](p.units) for p in self.columns.parties(table)]
+        encodings = [self.encoders[p.rank](p.inputs) for p in self.columns.parties(table)]
         return np.asarray(self.head(np.hstack(encodings)) / self.temperature)
 
 
@@ -178,13 +178,13 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
     def _plain(self, columns: _Columns, parts: list[Part], config: TrainConfig) -> _Fitted:
         """The head without consistency, in as many steps as one lambda has."""
         engine = PlainEngine()
-        encoders = {p.rank: fit_encoder(p.layout, p.units, config.encoder, 0) for p in parts[0].parties}
+        encoders = {p.rank: fit_encoder(p.layout, p.inputs, config.encoder, 0) for p in parts[0].parties}
         batches = []
         for part in parts:
-            encodings = {p.rank: encoders[p.rank](p.units) for p in part.parties}
+            encodings = {p.rank: encoders[p.rank](p.inputs) for p in part.parties}
             ridge = {rank: np.full(block.shape[1], config.ridge) for rank, block in encodings.items()}
             batches.append(engine.bind(encodings, part.label, ridge, self._outputs))
-        seen = {p.rank: encoders[p.rank](p.units) for p in parts[0].parties}
+        seen = {p.rank: encoders[p.rank](p.inputs) for p in parts[0].parties}
         bound = {rank: CURVATURE[self._task] * block.var(axis=0) + config.ridge for rank, block in seen.items()}
         head = engine.head(batches[0], self._outputs, self._task)
         count = config.warmup + config.steps

@@ -24,7 +24,7 @@ from secure_sccvfl.api import Data, as_data
 from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.features import DataError
-from secure_sccvfl.data.party_data import own_scheme
+from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.local.processes import run_job, session_config
 from secure_sccvfl.local.whole_run import WholeRun
 from secure_sccvfl.modes.options import RunOptions
@@ -147,7 +147,7 @@ class Run:
     def _predicted(self, frame: pd.DataFrame, scores: bool) -> pd.DataFrame:
         session = SessionConfig.load(self.folder / "session.toml")
         settings = {k: v for k, v in session.options.items() if k in ("dataset", "split", "seed", "pooled")}
-        key = RunOptions.of(settings).scheme(len(session.parties)).id_column
+        key = RunOptions.of(settings).schema(len(session.parties)).id_column
         numbered = key not in frame
         records = frame.assign(**{key: np.arange(len(frame))}) if numbered else frame
         with tempfile.TemporaryDirectory(prefix="sccvfl-") as work:
@@ -204,7 +204,7 @@ def _dataset(data: Data | Dataset | str | Path, place: Path, options: dict[str, 
     """What the processes read, and how many parties it has. No record of files is read here."""
     if isinstance(data, (str, Path)) and not is_benchmark(str(data)):
         path = Path(data).resolve()
-        return str(path), len(own_scheme(path).parties)
+        return str(path), len(own_schema(path).parties)
     known = as_data(data)
     count = len(known.dataset.parties)
     if known.source is not None:

@@ -109,7 +109,7 @@ class TrainedModel:
         """Calibrated logits (records x outputs) of records in one frame that holds the columns of all parties."""
         tables = read_records([party.features for party in self.ready.data.parties], frame)
         parties = [
-            replace(party, units=party.layout.encode(values))
+            replace(party, inputs=party.layout.encode(values))
             for party, values in zip(self.ready.parties, tables, strict=True)
         ]
         return self.ready.model.logits(parties)
@@ -161,14 +161,14 @@ class TrainedModel:
         ready = self.ready
         edits = edited_records(ready.data, ready.split, ready.roles, ready.seed)
         if ready.roles.named("M"):
-            units, target = own_rows(ready)
-            edits["own"] = EditedRecords("own", np.arange(len(units)), units, np.ones(len(units)), target)
+            inputs, target = own_rows(ready)
+            edits["own"] = EditedRecords("own", np.arange(len(inputs)), inputs, np.ones(len(inputs)), target)
         return edits
 
     def _scores(self, predict: Predictor, edits: Mapping[str, EditedRecords]) -> dict[str, float]:
         ready, held_out = self.ready, self.ready.data.take(self.ready.split.test)
-        units, codes = ready.units[ready.split.test], held_out.protected[0].codes
-        scored = score(predict, units, held_out.label.values, codes, held_out.task, edits)
+        inputs, codes = ready.inputs[ready.split.test], held_out.protected[0].codes
+        scored = score(predict, inputs, held_out.label.values, codes, held_out.task, edits)
         return {s.metric if s.judge is None else f"{s.metric}_{s.judge}": s.value for s in scored}
 
     def _intervals(
@@ -177,7 +177,7 @@ class TrainedModel:
         """What so few test records leave open about each figure."""
         task, test = self.ready.data.task, self.ready.split.test
         label, codes = self.ready.data.label.values[test], self.ready.data.protected[0].codes[test]
-        logits = predict(self.ready.units[test])
+        logits = predict(self.ready.inputs[test])
         losses = np.array([log_loss(logits[[row]], label[[row]], task) for row in range(len(test))])
         if task == "regression":
             return {"rmse": tuple(math.sqrt(bound) for bound in mean_interval(losses))}  # type: ignore[dict-item]

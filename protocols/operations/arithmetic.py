@@ -221,7 +221,7 @@ def truncate(party: Party, x: Words, bits: int) -> Words:
     return divide(party, x, 1 << bits)
 
 
-def refraction(party: Party, x: Words, bits: int, wanted: int) -> Words:
+def rescale(party: Party, x: Words, bits: int, wanted: int) -> Words:
     """The same values with another fraction: exact and free to a longer one, a round to a shorter."""
     if bits > wanted:
         return truncate(party, x, bits - wanted)

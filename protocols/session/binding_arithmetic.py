@@ -109,7 +109,7 @@ def is_real(x: Any) -> bool:
 
 def usual_words(tensor: Any) -> Any:
     """The share with the usual fraction; a wide one costs a round of truncation."""
-    return arithmetic.refraction(_current().party, words(tensor), bits(tensor), FRACTION_BITS)
+    return arithmetic.rescale(_current().party, words(tensor), bits(tensor), FRACTION_BITS)
 
 
 def fitted(value: Any, precision: int) -> torch.Tensor:
@@ -119,7 +119,7 @@ def fitted(value: Any, precision: int) -> torch.Tensor:
     if precision == bits(value):
         share: torch.Tensor = value.share
         return share
-    return torch.from_numpy(np.asarray(arithmetic.refraction(_current().party, words(value), bits(value), precision)))
+    return torch.from_numpy(np.asarray(arithmetic.rescale(_current().party, words(value), bits(value), precision)))
 
 
 def shared(value: Any, precision: int) -> Any:

@@ -310,7 +310,7 @@ class Session:
     def mask_shared(self, value: Any) -> arithmetic.Masked:
         """A shared matrix under a mask that is opened once, for many products."""
         with self._transport.meter.scope("mask"):
-            words = arithmetic.refraction(self.party, added_words(value), bits_of(value), FRACTION_BITS)
+            words = arithmetic.rescale(self.party, added_words(value), bits_of(value), FRACTION_BITS)
             return arithmetic.mask_shared(self.party, words)
 
     def forget(self, block: arithmetic.Masked) -> None:
@@ -320,7 +320,7 @@ class Session:
     def masked_matmul(self, block: arithmetic.Masked, value: Any, *, transposed: bool = False) -> Any:
         """block @ value, or its transpose @ value; two rounds with truncation."""
         with self._transport.meter.scope("masked matmul"):
-            usual = arithmetic.refraction(self.party, added_words(value), bits_of(value), FRACTION_BITS)
+            usual = arithmetic.rescale(self.party, added_words(value), bits_of(value), FRACTION_BITS)
             words = arithmetic.masked_matmul(self.party, block, usual, transposed=transposed)
             return self.wrap(arithmetic.truncate(self.party, words, FRACTION_BITS), FRACTION_BITS)
 
@@ -388,7 +388,7 @@ class Session:
 
     def _bounded(self, name: series.Name, value: Any, bound: float | None, usual: float) -> Any:
         with self._transport.meter.scope(name):
-            words = arithmetic.refraction(self.party, added_words(value), bits_of(value), FRACTION_BITS)
+            words = arithmetic.rescale(self.party, added_words(value), bits_of(value), FRACTION_BITS)
             if bound is None:
                 words, bound = words_of(self.clamp(self.wrap(words, FRACTION_BITS), usual)), usual
             return self.wrap(series.evaluate(self.party, name, words, bound), WIDE_BITS)

@@ -44,14 +44,14 @@ HEAD_BITS = 24
 LOGIT_BITS = FRACTION_BITS + HEAD_BITS
 RESIDUAL_BITS = 28
 LOGIT_BOUND = 22.0
-"""Beyond it the one-round sigmoid is wrong; whoever trains must look (see `rooms`)."""
+"""Beyond it the one-round sigmoid is wrong; whoever trains must look (see `headroom`)."""
 BAND_ROWS = 1 << 11
 COLUMN_LIMIT = 2.0**6
 """Largest magnitude of an encoding."""
 
 
 @dataclass(frozen=True)
-class Tall:
+class BandedMatrix:
     """A matrix in bands of rows, each of masked blocks side by side."""
 
     bands: tuple[tuple[Masked, ...], ...]
@@ -61,11 +61,11 @@ class Tall:
     def rows(self) -> int:
         return sum(band[0].shape[0] for band in self.bands)
 
-    def and_below(self, other: Tall) -> Tall:
+    def stacked(self, other: BandedMatrix) -> BandedMatrix:
         """The same with the rows of another below."""
         if other.columns != self.columns:
             raise ProtocolError(f"{other.columns} columns do not go below {self.columns}")
-        return Tall((*self.bands, *other.bands), self.columns)
+        return BandedMatrix((*self.bands, *other.bands), self.columns)
 
     def numbers(self) -> Iterator[int]:
         """The masks that the dealer keeps for it."""
@@ -75,7 +75,7 @@ class Tall:
         return tuple((band[0].shape[0], tuple((b.counter, b.shape[1]) for b in band)) for band in self.bands)
 
 
-def mask_columns(party: Party, own: Words, widths: Sequence[int]) -> Tall:
+def mask_columns(party: Party, own: Words, widths: Sequence[int]) -> BandedMatrix:
     """Every party puts its own columns under its masks; `own` has widths[rank] columns."""
     limit = int(COLUMN_LIMIT * 2**FRACTION_BITS)
     if own.size and int(np.abs(own).max()) > limit:
@@ -90,15 +90,15 @@ def mask_columns(party: Party, own: Words, widths: Sequence[int]) -> Tall:
                 if width
             )
         )
-    return Tall(tuple(bands), sum(widths))
+    return BandedMatrix(tuple(bands), sum(widths))
 
 
-def mask_square(party: Party, shares: Words) -> Tall:
+def mask_square(party: Party, shares: Words) -> BandedMatrix:
     """A shared matrix as one band."""
-    return Tall(((mask_shared(party, shares),),), shares.shape[1])
+    return BandedMatrix(((mask_shared(party, shares),),), shares.shape[1])
 
 
-def product(party: Party, tall: Tall, vector: Words) -> Words:
+def product(party: Party, tall: BandedMatrix, vector: Words) -> Words:
     """Shares of X @ vector, not truncated; one round."""
     pair = party.take("band_matmul", tall.layout(), tall.columns, vector.shape, False)
     b, c = pair["b"], pair["c"]
@@ -115,7 +115,7 @@ def product(party: Party, tall: Tall, vector: Words) -> Words:
     return c
 
 
-def transposed_products(party: Party, tall: Tall, rows: Words) -> Words:
+def transposed_products(party: Party, tall: BandedMatrix, rows: Words) -> Words:
     """Shares of X_i^T @ rows_i for every band i (bands x columns x outputs), not truncated; one round."""
     pair = party.take("band_matmul", tall.layout(), tall.columns, rows.shape, True)
     b, c = pair["b"], pair["c"]
@@ -205,7 +205,7 @@ def descend(party: Party, weights: Weights, gradients: Words, pull: Words, resid
     return Weights(weights.weight + velocity, weights.bias + bias_velocity, velocity, bias_velocity)
 
 
-def rooms(party: Party, logits: Words, bits: int, bound: float = LOGIT_BOUND) -> Words:
+def headroom(party: Party, logits: Words, bits: int, bound: float = LOGIT_BOUND) -> Words:
     """Shares of bound + u and bound - u: both positive while the logit u is inside the range."""
     flat = logits.reshape(-1)
     room = np.concatenate([flat, -flat])

@@ -17,7 +17,7 @@ def two_class(logits: torch.Tensor) -> torch.Tensor:
 
 def perturb(target: WhiteBox, radius: float, steps: int = STEPS) -> torch.Tensor:
     """Perturbed records after signed-gradient steps of radius / 5, starting from the records themselves."""
-    x = torch.tensor(target.units, dtype=torch.float64)
+    x = torch.tensor(target.inputs, dtype=torch.float64)
     mask = torch.zeros(x.shape[1], dtype=torch.float64)
     mask[torch.as_tensor(target.columns, dtype=torch.long)] = 1.0
     with torch.no_grad():
@@ -36,10 +36,10 @@ def subspace_pgd(target: WhiteBox, radius: float, steps: int = STEPS) -> Rate:
     """Share of records whose decision changes; no perturbation changes none, so chance is 0."""
     moved = perturb(target, radius, steps)
     with torch.no_grad():
-        before = two_class(target.logits(torch.tensor(target.units, dtype=torch.float64))).argmax(dim=1)
+        before = two_class(target.logits(torch.tensor(target.inputs, dtype=torch.float64))).argmax(dim=1)
         after = two_class(target.logits(moved)).argmax(dim=1)
     hits = int((before != after).sum())
-    return Rate.of_counts(f"{radius:.2f}", target.holder, hits, len(target.units), 0.0)
+    return Rate.of_counts(f"{radius:.2f}", target.holder, hits, len(target.inputs), 0.0)
 
 
 def subspace_pgd_curve(target: WhiteBox, seed: int) -> list[Rate]:

@@ -38,7 +38,7 @@ class WhiteBox:
 
     holder: str
     logits: TorchLogits
-    units: np.ndarray
+    inputs: np.ndarray
     columns: np.ndarray
     radii: tuple[float, ...] = RADII
 

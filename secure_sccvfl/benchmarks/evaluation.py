@@ -68,7 +68,7 @@ def exact_figures(dataset: str, folder: Path) -> tuple[dict[str, Any], list[int]
     test = make_split(data, "iid", 0).test
     parties = [party.take(test) for party in make_parties(data)]
     models = [load_model(folder / f"party-{p.rank}" / "model", p.layout) for p in parties]
-    encoded = np.hstack([m.encoder(p.units) for m, p in zip(models, parties, strict=True)])
+    encoded = np.hstack([m.encoder(p.inputs) for m, p in zip(models, parties, strict=True)])
     weight = decode(np.sum([m.weight for m in models], axis=0), HEAD_BITS)
     logits = np.add(encoded @ weight, decode(np.sum([m.bias for m in models], axis=0), HEAD_BITS))
     label, codes = data.label.values[test], data.protected[0].codes[test]

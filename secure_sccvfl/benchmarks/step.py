@@ -169,8 +169,8 @@ class StepBenchmark:
         for _ in range(self.repeats + 1):
             head = engine.steps(head, descent, TOGETHER)
             yield np.zeros(0)
-        units = np.vstack([np.eye(COLUMNS)[:, own], np.zeros((1, WIDTH))])
-        logits = engine.logits(head, {rank: units})
+        probes_of_head = np.vstack([np.eye(COLUMNS)[:, own], np.zeros((1, WIDTH))])
+        logits = engine.logits(head, {rank: probes_of_head})
         yield logits[:-1] - logits[-1:]
 
     def _split(self, engine: SecureEngine) -> Iterator[np.ndarray]:

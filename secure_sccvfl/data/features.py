@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from protocols.config import misfit
+from protocols.config import wrong_kind
 from protocols.errors import InputError
 
 Kind = Literal["number", "category", "code"]
@@ -37,7 +37,7 @@ def check_entries(where: str, table: object, wanted: Mapping[str, Any], optional
             if key in wanted:
                 raise DataError(f"{where}: no {key!r}")
             continue
-        if (odd := misfit(table[key], kind)) is not None:
+        if (odd := wrong_kind(table[key], kind)) is not None:
             raise DataError(f"{where}: {key} {odd}")
 
 
@@ -140,7 +140,7 @@ class Feature:
         fields = dict(row)
         if "edges" in fields:
             edges = fields["edges"]
-            if not isinstance(edges, list) or len(edges) < 2 or any(misfit(v, float) for v in edges):
+            if not isinstance(edges, list) or len(edges) < 2 or any(wrong_kind(v, float) for v in edges):
                 raise DataError(
                     f"{row.get('name')}: edges must be public numbers, agreed before any record is read, "
                     f"not {fields['edges']!r}"

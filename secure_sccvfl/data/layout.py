@@ -82,15 +82,15 @@ class Layout:
                 out[:, block.start + 1] = gap
         return out
 
-    def bin_one_hot(self, block: Block, units: np.ndarray) -> np.ndarray:
+    def bin_one_hot(self, block: Block, inputs: np.ndarray) -> np.ndarray:
         """Public bins (n x bins) of one feature, read back from input space."""
         feature = block.feature
         if block.one_hot:
-            return units[:, block.columns]
+            return inputs[:, block.columns]
         cuts = unit_cuts(feature)
-        inner = np.searchsorted(cuts[1:-1], units[:, block.start], side="right")
+        inner = np.searchsorted(cuts[1:-1], inputs[:, block.start], side="right")
         if feature.missing:
-            inner = np.where(units[:, block.start + 1] > 0.5, feature.bins - 1, inner)
+            inner = np.where(inputs[:, block.start + 1] > 0.5, feature.bins - 1, inner)
         return one_hot(inner, feature.bins)
 
 

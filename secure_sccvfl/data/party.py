@@ -17,7 +17,7 @@ MOMENTS = 3
 MOMENT_GRID = 1024
 Blocks = Mapping[int, np.ndarray]
 """Columns by the rank of the party that holds them."""
-Held = np.ndarray | None
+AtHolder = np.ndarray | None
 """Values of one holder; None at every other process."""
 
 
@@ -28,14 +28,14 @@ class Party:
     rank: int
     name: str
     layout: Layout
-    units: np.ndarray
+    inputs: np.ndarray
 
     def take(self, rows: np.ndarray) -> Party:
-        return Party(self.rank, self.name, self.layout, self.units[rows])
+        return Party(self.rank, self.name, self.layout, self.inputs[rows])
 
     def bins(self) -> dict[str, np.ndarray]:
         """Party step, local: one-hot public bins of each feature. Each row of a block has norm 1."""
-        return {b.feature.name: self.layout.bin_one_hot(b, self.units) for b in self.layout.blocks}
+        return {b.feature.name: self.layout.bin_one_hot(b, self.inputs) for b in self.layout.blocks}
 
     def moments(self, names: Collection[str]) -> dict[str, np.ndarray]:
         """Party step, local: per record count, u and u^2 of numbers (u in 0..1 by the public range).
@@ -45,8 +45,8 @@ class Party:
         out = {}
         for block in self.layout.blocks:
             if block.feature.name in names and not block.one_hot:
-                u = self.units[:, block.start]
-                known = self.units[:, block.start + 1] < 0.5 if block.width > 1 else np.ones(len(u), bool)
+                u = self.inputs[:, block.start]
+                known = self.inputs[:, block.start + 1] < 0.5 if block.width > 1 else np.ones(len(u), bool)
                 out[block.feature.name] = known[:, None] * np.rint(MOMENT_GRID * np.stack([u**0, u, u**2], axis=1))
         return out
 
@@ -61,7 +61,7 @@ class Party:
         for block in self.layout.blocks:
             others, target = self._regression(block, fit)
             weights = np.linalg.solve(others.T @ others + np.eye(others.shape[1]), others.T @ target)
-            rest, own = self._regression(block, self.units)
+            rest, own = self._regression(block, self.inputs)
             residual = own - rest @ weights
             rng = stream(seed, "kernel", block.feature.name)
             angle = residual @ rng.normal(0, 3.0, (1, KERNEL_FEATURES // 2))
@@ -69,11 +69,11 @@ class Party:
         return out
 
     @staticmethod
-    def _regression(block: Block, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _regression(block: Block, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The other columns with a constant, and one number for the feature."""
-        own = units[:, block.columns]
+        own = inputs[:, block.columns]
         own = own[:, :1] if not block.one_hot else own @ np.arange(block.width)[:, None] / block.width
-        rest = np.delete(units, np.arange(block.start, block.stop), axis=1)
+        rest = np.delete(inputs, np.arange(block.start, block.stop), axis=1)
         return np.hstack([np.ones((len(rest), 1)), rest]), own
 
 
@@ -96,7 +96,7 @@ class Attribute(Protocol):
     def groups(self) -> tuple[str, ...]: ...
 
     @property
-    def codes(self) -> Held: ...
+    def codes(self) -> AtHolder: ...
 
 
 @dataclass(frozen=True)
@@ -104,12 +104,12 @@ class Part:
     """One part of the split as this process holds it: its parties; label and s where it is the holder."""
 
     parties: tuple[Party, ...]
-    label: Held
+    label: AtHolder
     protected: tuple[Attribute, ...]
 
     @property
     def rows(self) -> int:
-        return len(self.parties[0].units)
+        return len(self.parties[0].inputs)
 
 
 def part_of(data: Dataset, rows: np.ndarray, parties: tuple[Party, ...] | None = None) -> Part:

@@ -18,22 +18,22 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Dataset, PartyTable, Reader, Task, warn_absent, warn_constant
 from secure_sccvfl.data.features import DataError, Feature, check_disjoint
 from secure_sccvfl.data.layout import Layout
-from secure_sccvfl.data.party import Held, Part, Party
+from secure_sccvfl.data.party import AtHolder, Part, Party
 from secure_sccvfl.data.splits import TEST_SHARE, VALIDATION_SHARE, Split, SplitKind, make_split
 
 
 @dataclass(frozen=True)
-class Known:
+class PartyAttribute:
     """What everyone knows of a protected attribute; codes where it is held."""
 
     name: str
     groups: tuple[str, ...]
     holder: int
-    codes: Held
+    codes: AtHolder
 
 
 @dataclass(frozen=True)
-class Scheme:
+class Schema:
     """The public description of a data set."""
 
     name: str
@@ -42,7 +42,7 @@ class Scheme:
     features: tuple[tuple[Feature, ...], ...]
     parties: tuple[str, ...]
     label_holder: int
-    protected: tuple[Known, ...]
+    protected: tuple[PartyAttribute, ...]
     id_column: str = "id"
 
     @property
@@ -73,12 +73,12 @@ class Scheme:
 class PartyData:
     """One party's records, aligned with the others' by their order."""
 
-    scheme: Scheme
+    schema: Schema
     rank: int
     ids: np.ndarray
     party: Party
-    label: Held
-    protected: tuple[Known, ...]
+    label: AtHolder
+    protected: tuple[PartyAttribute, ...]
     split: Split
 
     def part(self, rows: np.ndarray) -> Part:
@@ -115,62 +115,62 @@ def pooled(dataset: str, parties: int) -> Dataset:
     return regrouped(load(dataset), parties)
 
 
-def benchmark_scheme(data: Dataset) -> Scheme:
+def benchmark_schema(data: Dataset) -> Schema:
     """The public part of pooled data."""
     names = [table.name for table in data.parties]
-    return Scheme(
+    return Schema(
         data.name,
         data.task,
         data.label.classes,
         tuple(table.features for table in data.parties),
         tuple(names),
         names.index(data.label.holder),
-        tuple(Known(a.name, a.groups, names.index(a.holder), None) for a in data.protected),
+        tuple(PartyAttribute(a.name, a.groups, names.index(a.holder), None) for a in data.protected),
     )
 
 
 def benchmark_part(data: Dataset, rank: int, split: SplitKind, seed: int) -> PartyData:
     """What the harness hands to one party."""
-    scheme = benchmark_scheme(data)
+    schema = benchmark_schema(data)
     known = tuple(
         replace(a, codes=full.codes if a.holder == rank else None)
-        for a, full in zip(scheme.protected, data.protected, strict=True)
+        for a, full in zip(schema.protected, data.protected, strict=True)
     )
-    label = data.label.values if scheme.label_holder == rank else None
+    label = data.label.values if schema.label_holder == rank else None
     rows = make_split(data, split, seed)
-    return PartyData(scheme, rank, data.ids, _party(rank, data.parties[rank]), label, known, rows)
+    return PartyData(schema, rank, data.ids, _party(rank, data.parties[rank]), label, known, rows)
 
 
-def own_scheme(path: Path) -> Scheme:
+def own_schema(path: Path) -> Schema:
     """The public part of a description; no data file is read."""
-    return _scheme(Reader.of(path))
+    return _schema(Reader.of(path))
 
 
 def own_part(path: Path, rank: int, seed: int) -> PartyData:
     """What one party reads by itself: its own files, and the public description."""
     reader = Reader.of(path)
-    scheme = _scheme(reader)
-    if rank >= len(scheme.parties):
-        raise DataError(f"{path.name} has {len(scheme.parties)} parties, so there is no party {rank}")
-    table = reader.table(scheme.parties[rank])
+    schema = _schema(reader)
+    if rank >= len(schema.parties):
+        raise DataError(f"{path.name} has {len(schema.parties)} parties, so there is no party {rank}")
+    table = reader.table(schema.parties[rank])
     warn_constant(table)
-    label = reader.label().values if scheme.label_holder == rank else None
+    label = reader.label().values if schema.label_holder == rank else None
     known = tuple(
         replace(a, codes=reader.protected(entry).codes if a.holder == rank else None)
-        for a, entry in zip(scheme.protected, reader.spec["protected"], strict=True)
+        for a, entry in zip(schema.protected, reader.spec["protected"], strict=True)
     )
     ids = reader.known_ids
     split = public_split(ids, seed)
     for attribute in known:
         if attribute.codes is not None:
             warn_absent(attribute.codes[split.train], attribute.groups, attribute.name)
-    return PartyData(scheme, rank, ids, _party(rank, table), label, known, split)
+    return PartyData(schema, rank, ids, _party(rank, table), label, known, split)
 
 
-def _scheme(reader: Reader) -> Scheme:
+def _schema(reader: Reader) -> Schema:
     names, spec = list(reader.spec["parties"]), reader.spec
     check_disjoint(reader.features)
-    return Scheme(
+    return Schema(
         spec["name"],
         spec["task"],
         reader.classes,
@@ -178,7 +178,7 @@ def _scheme(reader: Reader) -> Scheme:
         tuple(names),
         names.index(spec["label"]["party"]),
         tuple(
-            Known(e["column"], tuple(str(g) for g in e["groups"]), names.index(e["party"]), None)
+            PartyAttribute(e["column"], tuple(str(g) for g in e["groups"]), names.index(e["party"]), None)
             for e in spec["protected"]
         ),
         spec["id"],

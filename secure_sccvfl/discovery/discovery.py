@@ -169,7 +169,7 @@ def residual_scores(
     """
     columns: dict[str, np.ndarray] = {}
     for party, other in zip(parties, others, strict=True):
-        columns.update(party.residual_features(seed, other.units))
+        columns.update(party.residual_features(seed, other.inputs))
     counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
     found = statistics.residual_dependence(columns, codes, counts, RESIDUALS.charged_as())
     return {k: max(0.0, *(part[k] for part in found)) for k in columns}

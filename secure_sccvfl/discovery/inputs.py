@@ -8,7 +8,7 @@ import numpy as np
 
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import one_hot
-from secure_sccvfl.data.party import Held
+from secure_sccvfl.data.party import AtHolder
 
 
 def row_bound(sensitivity: float, features: int, attributes: int) -> float:
@@ -39,7 +39,7 @@ def check_columns(columns: Mapping[str, np.ndarray], rows: int, bound: float, wh
             )
 
 
-def check_groups(codes: Held, count: int, rows: int) -> np.ndarray:
+def check_groups(codes: AtHolder, count: int, rows: int) -> np.ndarray:
     """Group codes of a protected attribute where it is held: one per record, of the public groups.
 
     A group may have no record. A refusal is told to all, so it rests on what is malformed, not on what s is.

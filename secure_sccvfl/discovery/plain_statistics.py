@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from accounting.events import Sensitivity
-from secure_sccvfl.data.party import Held
+from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.discovery.discovery import Sketch
 from secure_sccvfl.discovery.hsic import Grid, dependence
 from secure_sccvfl.discovery.inputs import check_columns, check_groups, indicators, row_bound
@@ -26,7 +26,7 @@ class PlainStatistics:
     def group_sums(
         self,
         columns: Mapping[str, np.ndarray],
-        groups: Sequence[Held],
+        groups: Sequence[AtHolder],
         counts: Sequence[int],
         name: str,
         sensitivity: float,
@@ -40,7 +40,7 @@ class PlainStatistics:
         return tuple({k: v[:, low:high] for k, v in noisy.items()} for low, high in cuts)
 
     def residual_dependence(
-        self, columns: Mapping[str, np.ndarray], groups: Sequence[Held], counts: Sequence[int], name: str
+        self, columns: Mapping[str, np.ndarray], groups: Sequence[AtHolder], counts: Sequence[int], name: str
     ) -> tuple[dict[str, float], ...]:
         chosen = self._indicators(groups, counts)
         check_columns(columns, len(chosen), 1.0, whole=False)
@@ -55,7 +55,7 @@ class PlainStatistics:
         noisy = self.noise.release(exact, name, sensitivity)
         return tuple({k: float(v[j]) for k, v in noisy.items()} for j in range(len(counts)))
 
-    def _indicators(self, groups: Sequence[Held], counts: Sequence[int]) -> np.ndarray:
+    def _indicators(self, groups: Sequence[AtHolder], counts: Sequence[int]) -> np.ndarray:
         """One-hot of all protected attributes, after the checks that come before any charge."""
         rows = len(groups[0]) if groups and groups[0] is not None else 0
         codes = [check_groups(values, count, rows) for values, count in zip(groups, counts, strict=True)]

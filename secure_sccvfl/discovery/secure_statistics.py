@@ -28,7 +28,7 @@ from protocols.ring import Words
 from protocols.session.runtime import Session
 from protocols.steps import statistics
 from secure_sccvfl.data.features import DataError
-from secure_sccvfl.data.party import Held
+from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.discovery.hsic import Grid
 from secure_sccvfl.discovery.inputs import check_columns, check_groups, indicators, row_bound
 from secure_sccvfl.privacy.charging import Charger
@@ -60,7 +60,7 @@ class SecureStatistics:
     def group_sums(
         self,
         columns: Mapping[str, np.ndarray],
-        groups: Sequence[Held],
+        groups: Sequence[AtHolder],
         counts: Sequence[int],
         name: str,
         sensitivity: float,
@@ -92,7 +92,7 @@ class SecureStatistics:
         )
 
     def residual_dependence(
-        self, columns: Mapping[str, np.ndarray], groups: Sequence[Held], counts: Sequence[int], name: str
+        self, columns: Mapping[str, np.ndarray], groups: Sequence[AtHolder], counts: Sequence[int], name: str
     ) -> tuple[dict[str, float], ...]:
         """Noisy HSIC of each feature's kernel features with each attribute; see `secure_sccvfl.discovery.hsic`."""
         grid = Grid(self._rows)
@@ -146,7 +146,7 @@ class SecureStatistics:
         name: str,
         layout: Columns,
         own: Mapping[str, np.ndarray],
-        groups: Sequence[Held],
+        groups: Sequence[AtHolder],
         counts: Sequence[int],
         wide: bool,
         check: Callable[[], None],

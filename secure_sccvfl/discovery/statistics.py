@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from secure_sccvfl.data.party import Held
+from secure_sccvfl.data.party import AtHolder
 
 
 class Statistics(Protocol):
@@ -16,7 +16,7 @@ class Statistics(Protocol):
     def group_sums(
         self,
         columns: Mapping[str, np.ndarray],
-        groups: Sequence[Held],
+        groups: Sequence[AtHolder],
         counts: Sequence[int],
         name: str,
         sensitivity: float,
@@ -33,7 +33,7 @@ class Statistics(Protocol):
         ...
 
     def residual_dependence(
-        self, columns: Mapping[str, np.ndarray], groups: Sequence[Held], counts: Sequence[int], name: str
+        self, columns: Mapping[str, np.ndarray], groups: Sequence[AtHolder], counts: Sequence[int], name: str
     ) -> tuple[dict[str, float], ...]:
         """Noisy HSIC of each feature's kernel features (rows of norm at most 1) with each attribute.
 

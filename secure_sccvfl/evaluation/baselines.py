@@ -26,9 +26,9 @@ def model_predictor(model: Model, parties: tuple[Party, ...]) -> Predictor:
     """The sealed model as a function of all parties' input space; the harness splits it by party."""
     cuts = np.cumsum([p.layout.width for p in parties])[:-1]
 
-    def predict(units: np.ndarray) -> np.ndarray:
-        pieces = np.split(units, cuts, axis=1)
-        return model.logits([replace(p, units=u) for p, u in zip(parties, pieces, strict=True)])
+    def predict(inputs: np.ndarray) -> np.ndarray:
+        pieces = np.split(inputs, cuts, axis=1)
+        return model.logits([replace(p, inputs=u) for p, u in zip(parties, pieces, strict=True)])
 
     return predict
 
@@ -107,8 +107,8 @@ def affine_white_box(
 def _encodings(model: Model, parties: tuple[Party, ...]) -> Callable[[np.ndarray], np.ndarray]:
     cuts = np.cumsum([p.layout.width for p in parties])[:-1]
 
-    def fused(units: np.ndarray) -> np.ndarray:
-        pieces = np.split(units, cuts, axis=1)
+    def fused(inputs: np.ndarray) -> np.ndarray:
+        pieces = np.split(inputs, cuts, axis=1)
         return np.hstack([model.encoders[p.rank](u) for p, u in zip(parties, pieces, strict=True)])
 
     return fused
@@ -126,15 +126,15 @@ def erm(ready: Prepared) -> Fitted:
 
 def _without_m(ready: Prepared, config: TrainConfig, roles: Roles) -> Fitted:
     """Train on columns with the mediators blanked, and blank them in every record that is scored."""
-    keep = np.ones(ready.units.shape[1])
+    keep = np.ones(ready.inputs.shape[1])
     keep[ready.columns(ready.roles.named("M"))] = 0.0
     parties, at = [], 0
     for p in ready.parties:
-        parties.append(replace(p, units=p.units * keep[at : at + p.layout.width]))
+        parties.append(replace(p, inputs=p.inputs * keep[at : at + p.layout.width]))
         at += p.layout.width
     fitted = _sealed(replace(ready, parties=tuple(parties)), config, roles)
     mask = torch.tensor(keep)
-    return Fitted(lambda units: fitted.predict(units * keep), lambda x: fitted.white_box(x * mask))
+    return Fitted(lambda inputs: fitted.predict(inputs * keep), lambda x: fitted.white_box(x * mask))
 
 
 def drop_m(ready: Prepared) -> Fitted:
@@ -150,24 +150,24 @@ def drop_m_guard(ready: Prepared) -> Fitted:
 
 def _linear(weight: np.ndarray, bias: np.ndarray) -> Fitted:
     w, b = torch.tensor(weight), torch.tensor(bias)
-    return Fitted(lambda units: units @ weight + bias, lambda x: x @ w + b)
+    return Fitted(lambda inputs: inputs @ weight + bias, lambda x: x @ w + b)
 
 
 def logistic(ready: Prepared) -> Fitted:
     """Logistic regression on pooled one-hot columns (ridge regression when the label is a number)."""
     rows = ready.split.train
-    units, label = ready.units[rows], ready.data.label.values[rows]
+    inputs, label = ready.inputs[rows], ready.data.label.values[rows]
     if ready.data.task == "regression":
-        x = np.hstack([units, np.ones((len(units), 1))])
+        x = np.hstack([inputs, np.ones((len(inputs), 1))])
         weight = np.linalg.solve(x.T @ x + np.eye(x.shape[1]), x.T @ label)
         return _linear(weight[:-1, None], weight[-1:])
-    model = LogisticRegression(max_iter=3000).fit(units, label)
+    model = LogisticRegression(max_iter=3000).fit(inputs, label)
     return _linear(model.coef_.T, model.intercept_)
 
 
 def majority(ready: Prepared) -> Fitted:
     """The most frequent class (or the mean) of the training part."""
-    label, width = ready.data.label.values[ready.split.train], ready.units.shape[1]
+    label, width = ready.data.label.values[ready.split.train], ready.inputs.shape[1]
     if ready.data.task == "regression":
         return _linear(np.zeros((width, 1)), np.array([label.mean()]))
     rates = np.clip(np.bincount(label, minlength=len(ready.data.label.classes)) / len(label), 1e-6, None)
@@ -201,7 +201,7 @@ def l1(ready: Prepared) -> Fitted:
     return _sealed(ready, replace(config, guard=10 * ready.config.guard))
 
 
-def of_config(config: TrainConfig, budget: SpendingPlan | None = None) -> Callable[[Prepared], Fitted]:
+def with_config(config: TrainConfig, budget: SpendingPlan | None = None) -> Callable[[Prepared], Fitted]:
     """The sealed method with other settings, its own discovery included; judged on the default's roles."""
 
     def fit(ready: Prepared) -> Fitted:

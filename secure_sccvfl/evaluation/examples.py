@@ -39,17 +39,17 @@ def cells(features: Sequence[Feature], values: np.ndarray) -> Cells:
     return out
 
 
-def decoded(block: Block, units: np.ndarray) -> float:
+def decoded(block: Block, inputs: np.ndarray) -> float:
     """A value of one feature back from input space; a code becomes the middle of its public bin."""
     feature = block.feature
     if block.one_hot:
-        place = int(units.argmax())
+        place = int(inputs.argmax())
         if feature.missing and place == feature.bins - 1:
             return math.nan
         return float(place) if feature.kind == "category" else float(feature.cuts[place : place + 2].mean())
-    if feature.missing and units[1] > 0.5:
+    if feature.missing and inputs[1] > 0.5:
         return math.nan
-    return float(feature.low + units[0] * (feature.high - feature.low))
+    return float(feature.low + inputs[0] * (feature.high - feature.low))
 
 
 def draw(
@@ -68,7 +68,7 @@ def draw(
         new = old.copy()
         for place, block in enumerate(layout.blocks):
             if block.feature.name in edited:
-                new[place] = decoded(block, judged.units[copy, block.columns])
+                new[place] = decoded(block, judged.inputs[copy, block.columns])
         before, after = cells(data.features, old), cells(data.features, new)
         if before != after and len(found) < DRAWN:
             groups = [first.groups[int(code)] for code in (first.codes[test][row], judged.target[copy])]

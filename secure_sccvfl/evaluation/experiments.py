@@ -27,7 +27,7 @@ from secure_sccvfl.data.checks import examine
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.data.splits import SplitKind, make_split
-from secure_sccvfl.evaluation.baselines import of_config
+from secure_sccvfl.evaluation.baselines import with_config
 from secure_sccvfl.evaluation.judges import FIRST, JUDGES, OWN, EditedRecords, judge
 from secure_sccvfl.evaluation.methods import ABLATIONS, METHODS, Method
 from secure_sccvfl.evaluation.metrics import Scored, edit_quality, evaluate, group_table, stability
@@ -83,9 +83,9 @@ def _sweep() -> dict[str, Method]:
         sweeps[f"guard={guard:g}"] = replace(base, guard=guard)
     for target in (0.005, 0.015, 0.05):
         sweeps[f"gap_target={target:g}"] = replace(base, gap_target=target)
-    methods: dict[str, Method] = {name: of_config(config) for name, config in sweeps.items()}
+    methods: dict[str, Method] = {name: with_config(config) for name, config in sweeps.items()}
     for epsilon in (1.0, 2.0, 4.0, 8.0):
-        methods[f"epsilon={epsilon:g}"] = of_config(base, SpendingPlan(epsilon=epsilon))
+        methods[f"epsilon={epsilon:g}"] = with_config(base, SpendingPlan(epsilon=epsilon))
     return methods
 
 
@@ -104,21 +104,21 @@ def methods_of(experiment: Experiment) -> Mapping[str, Method]:
 
 def views_of(ready: Prepared, fitted: Fitted, brief: bool) -> dict[str, dict[str, Any]]:
     """What adversaries may hold of a method: by what attacks take, then by name. `brief`: logits and one radius."""
-    split, codes, units = ready.split, ready.data.protected[0].codes, ready.units
+    split, codes, inputs = ready.split, ready.data.protected[0].codes, ready.inputs
     shown = {"logits": fitted.predict}
     if not brief and fitted.fused is not None:
         shown["z"] = fitted.fused
     views: dict[str, dict[str, Any]] = {"view": {}}
     for name, show in shown.items():
-        seen, other = show(units[split.train]), show(units[split.test])
+        seen, other = show(inputs[split.train]), show(inputs[split.test])
         views["view"][name] = View(name, (seen, codes[split.train]), (other, codes[split.test]))
     if ready.data.task != "regression":
         columns, radii = ready.columns(ready.roles.named("M")), RADII[-1:] if brief else RADII
-        views["white box"] = {"model": WhiteBox("white box", fitted.white_box, units[split.test], columns, radii)}
+        views["white box"] = {"model": WhiteBox("white box", fitted.white_box, inputs[split.test], columns, radii)}
     if not brief and ready.data.task == "binary" and isinstance(fitted.predict, TrainedNetwork):
         rows, largest = split.train[:LABEL_ROWS], int(np.argmax(ready.widths))
         label = ready.data.label.values[rows]
-        found = returned_gradients(fitted.predict, units[rows], label, largest, noise=1.0, seed=ready.seed)
+        found = returned_gradients(fitted.predict, inputs[rows], label, largest, noise=1.0, seed=ready.seed)
         views["gradients"] = {"largest party": found}
     return views
 
@@ -151,7 +151,7 @@ def run_seed(run: SeedRun) -> dict[str, Any]:
 class FittedJudges:
     """What all methods of a seed are judged with: held-out rows, judges, and the first judge for other s."""
 
-    units: np.ndarray
+    inputs: np.ndarray
     label: np.ndarray
     codes: np.ndarray
     edits: Mapping[str, EditedRecords]
@@ -161,11 +161,11 @@ class FittedJudges:
     def score(self, ready: Prepared, fitted: Fitted) -> list[Scored]:
         edits = dict(self.edits)
         if fitted.own is not None and OWN in edits:
-            edits[OWN] = replace(edits[OWN], units=fitted.own(ready.split.test))
+            edits[OWN] = replace(edits[OWN], inputs=fitted.own(ready.split.test))
         task = ready.data.task
-        scored = evaluate(fitted.predict, self.units, self.label, self.codes, task, edits, self.proxies)
+        scored = evaluate(fitted.predict, self.inputs, self.label, self.codes, task, edits, self.proxies)
         for name, edited in self.others.items():
-            for s in stability(fitted.predict, self.units, edited, task, edited.judge):
+            for s in stability(fitted.predict, self.inputs, edited, task, edited.judge):
                 scored.append(replace(s, metric=f"{s.metric}_{name}"))
         return scored
 
@@ -179,13 +179,13 @@ def fit_judges(ready: Prepared) -> FittedJudges:
     others: dict[str, EditedRecords] = {}
     if mediators:
         edits.update({kind: judge(kind, held_out, used, mediators, seed) for kind in JUDGES})
-        units, target = own_rows(ready)
-        edits[OWN] = EditedRecords(OWN, np.arange(len(units)), units, np.ones(len(units)), target)
+        inputs, target = own_rows(ready)
+        edits[OWN] = EditedRecords(OWN, np.arange(len(inputs)), inputs, np.ones(len(inputs)), target)
         for at, attribute in enumerate(data.protected[1:], start=1):
             others[attribute.name] = judge(FIRST, held_out, used, mediators, seed, at)
     proxy = judge(FIRST, held_out, used, proxies, seed) if proxies else None
     codes = held_out.protected[0].codes
-    return FittedJudges(ready.units[split.test], held_out.label.values, codes, edits, proxy, others)
+    return FittedJudges(ready.inputs[split.test], held_out.label.values, codes, edits, proxy, others)
 
 
 def _edit_scores(ready: Prepared, judges: FittedJudges) -> list[dict[str, Any]]:
@@ -193,7 +193,7 @@ def _edit_scores(ready: Prepared, judges: FittedJudges) -> list[dict[str, Any]]:
     known = ready.data.protected[0].codes[rows]
     scores = []
     for name, edited in judges.edits.items():
-        quality = edit_quality(ready.units[rows], known, judges.units, judges.codes, edited, columns)
+        quality = edit_quality(ready.inputs[rows], known, judges.inputs, judges.codes, edited, columns)
         if name == OWN:
             quality["edit_cycle_error"] = cycle_error(ready)
         scores += [{"method": "(edits)", "judge": name, "metric": k, "value": v} for k, v in quality.items()]
@@ -223,7 +223,7 @@ def _run(run: SeedRun) -> dict[str, Any]:
         scored += [Scored(None, k, v) for k, v in (fitted.notes or {}).items()]
         scores += [{"method": name, **asdict(s)} for s in scored]
         if data.task != "regression":
-            groups[name] = group_table(fitted.predict(judges.units), judges.label, judges.codes, data.task)
+            groups[name] = group_table(fitted.predict(judges.inputs), judges.label, judges.codes, data.task)
     return {
         "job": asdict(run),
         "data": {**asdict(report), "repeated": report.repeated},

@@ -42,9 +42,9 @@ def hand_out(data: Dataset, edits: dict[str, EditedRecords], folder: Path) -> No
     parties = make_parties(data)
     cuts = np.cumsum([p.layout.width for p in parties])[:-1]
     for kind, edited in edits.items():
-        for party, units in zip(parties, np.split(edited.units, cuts, axis=1), strict=True):
+        for party, inputs in zip(parties, np.split(edited.inputs, cuts, axis=1), strict=True):
             path = folder / f"party-{party.rank}" / f"judge-{kind}.npz"
-            np.savez(path, units=units, source=edited.source, weight=edited.weight)
+            np.savez(path, units=inputs, source=edited.source, weight=edited.weight)
 
 
 def baselines(
@@ -68,7 +68,7 @@ def baselines(
             continue
         scored: list[Any] = evaluate(
             method(ready).predict,
-            ready.units[split.test],
+            ready.inputs[split.test],
             held_out.label.values,
             held_out.protected[0].codes,
             data.task,

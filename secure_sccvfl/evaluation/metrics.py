@@ -78,10 +78,10 @@ def group_gaps(
     ]
 
 
-def stability(predict: Predictor, units: np.ndarray, edited: EditedRecords, task: Task, name: str) -> list[Scored]:
+def stability(predict: Predictor, inputs: np.ndarray, edited: EditedRecords, task: Task, name: str) -> list[Scored]:
     """SCG (raw and per spread of the logit) and flip rate under edited records."""
-    logits = predict(units)
-    before, after = logits[edited.source], predict(edited.units)
+    logits = predict(inputs)
+    before, after = logits[edited.source], predict(edited.inputs)
     gap = float(np.average(np.abs(after - before).sum(axis=1), weights=edited.weight))
     spread = float(np.sqrt(logits.var(axis=0).sum()))
     scored = [Scored(name, "scg", gap), Scored(name, "scg_norm", gap / spread if spread > 1e-9 else 0.0)]
@@ -94,7 +94,7 @@ def stability(predict: Predictor, units: np.ndarray, edited: EditedRecords, task
 def edit_quality(
     reference: np.ndarray,
     reference_codes: np.ndarray,
-    units: np.ndarray,
+    inputs: np.ndarray,
     codes: np.ndarray,
     edited: EditedRecords,
     columns: np.ndarray,
@@ -108,8 +108,8 @@ def edit_quality(
         return {}
     model = LogisticRegression(max_iter=2000, class_weight="balanced").fit(reference[:, columns], reference_codes)
     classes = list(model.classes_)
-    moved = model.predict_proba(edited.units[:, columns])
-    plain = model.predict_proba(units[edited.source][:, columns])
+    moved = model.predict_proba(edited.inputs[:, columns])
+    plain = model.predict_proba(inputs[edited.source][:, columns])
     aucs, base = [], []
     for group in np.unique(edited.target):
         truth = edited.target == group
@@ -124,9 +124,11 @@ def edit_quality(
         real = np.flatnonzero(codes == group)[:500]
         if len(rows) < 5 or len(real) < 5:
             continue
-        a, b, c = (torch.tensor(v[:, columns]) for v in (edited.units[rows], units[edited.source[rows]], units[real]))
+        a, b, c = (
+            torch.tensor(v[:, columns]) for v in (edited.inputs[rows], inputs[edited.source[rows]], inputs[real])
+        )
         ratios.append(float(mmd(a, c)) / max(float(mmd(b, c)), 1e-9))
-    change = np.abs(edited.units - units[edited.source])[:, columns].sum(axis=1)
+    change = np.abs(edited.inputs - inputs[edited.source])[:, columns].sum(axis=1)
     return {
         "edit_auc": float(np.mean(aucs)) if aucs else float("nan"),
         "edit_auc_unedited": float(np.mean(base)) if base else float("nan"),
@@ -137,7 +139,7 @@ def edit_quality(
 
 def evaluate(
     predict: Predictor,
-    units: np.ndarray,
+    inputs: np.ndarray,
     label: np.ndarray,
     codes: np.ndarray,
     task: Task,
@@ -145,12 +147,12 @@ def evaluate(
     proxies: EditedRecords | None = None,
 ) -> list[Scored]:
     """All columns of the results table for one predictor on the held-out part."""
-    logits = predict(units)
+    logits = predict(inputs)
     scored = utility(logits, label, task) + group_gaps(logits, label, codes, task)
     for name, edited in edits.items():
-        scored += stability(predict, units, edited, task, name)
+        scored += stability(predict, inputs, edited, task, name)
     if proxies is not None:
-        only = {s.metric: s.value for s in stability(predict, units, proxies, task, proxies.judge)}
+        only = {s.metric: s.value for s in stability(predict, inputs, proxies, task, proxies.judge)}
         scored.append(Scored(proxies.judge, "scg_p_only", only["scg"]))
         if "fr" in only:
             scored.append(Scored(proxies.judge, "fr_p_only", only["fr"]))

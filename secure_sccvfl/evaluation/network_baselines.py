@@ -29,7 +29,7 @@ def _settings(ready: Prepared, **changes: float | str) -> NetworkConfig:
 
 
 def _network(ready: Prepared, config: NetworkConfig, edits: EditRows | None) -> Fitted:
-    data, split, units = ready.data, ready.split, ready.units
+    data, split, inputs = ready.data, ready.split, ready.inputs
     rows, check = split.train, split.validation
     codes = data.protected[0].codes
 
@@ -40,8 +40,8 @@ def _network(ready: Prepared, config: NetworkConfig, edits: EditRows | None) -> 
 
     net = train_network(
         ready.widths,
-        (units[rows], data.label.values[rows], codes[rows]),
-        (units[check], data.label.values[check]),
+        (inputs[rows], data.label.values[rows], codes[rows]),
+        (inputs[check], data.label.values[check]),
         data.task,
         data.outputs,
         config,
@@ -81,7 +81,7 @@ def shuffle_edits(ready: Prepared) -> EditRows:
 
     def edits(rows: np.ndarray, epoch: int) -> np.ndarray:
         order = stream(ready.seed, "shuffle", len(rows), epoch).permutation(len(rows))
-        out = ready.units[rows].copy()
+        out = ready.inputs[rows].copy()
         out[:, columns] = out[order][:, columns]
         return out
 
@@ -102,15 +102,15 @@ def paper_edits(ready: Prepared) -> EditRows:
         if edited:
             model = Cvae(party.layout, edited, groups, CvaeConfig(epochs=100, mmd=0.0, kl=1.0))
             seed = torch_seed(ready.seed, "paper", party.name)
-            models[party.rank] = model.fit(party.units[rows], codes[rows], seed)
+            models[party.rank] = model.fit(party.inputs[rows], codes[rows], seed)
 
     def make(picked: np.ndarray, draw: int) -> np.ndarray:
         pieces = []
         for party in ready.parties:
-            units, s = party.units[picked], codes[picked]
+            inputs, s = party.inputs[picked], codes[picked]
             if party.rank in models:
-                units = models[party.rank].edit(units, s, (s + 1) % groups, PAPER_SCALE)
-            pieces.append(units)
+                inputs = models[party.rank].edit(inputs, s, (s + 1) % groups, PAPER_SCALE)
+            pieces.append(inputs)
         return np.hstack(pieces)
 
     return _cached(make, 1)

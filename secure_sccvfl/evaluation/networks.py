@@ -94,17 +94,17 @@ class TrainedNetwork:
     epochs_run: int
     best_epoch: int
 
-    def _scaled(self, units: np.ndarray) -> torch.Tensor:
-        return (torch.tensor(units, dtype=torch.float32) - self.mean) / self.scale
+    def _scaled(self, inputs: np.ndarray) -> torch.Tensor:
+        return (torch.tensor(inputs, dtype=torch.float32) - self.mean) / self.scale
 
     @torch.no_grad()
-    def __call__(self, units: np.ndarray) -> np.ndarray:
-        return (self.net(self._scaled(units)) / self.temperature).double().numpy()
+    def __call__(self, inputs: np.ndarray) -> np.ndarray:
+        return (self.net(self._scaled(inputs)) / self.temperature).double().numpy()
 
     @torch.no_grad()
-    def fused(self, units: np.ndarray) -> np.ndarray:
+    def fused(self, inputs: np.ndarray) -> np.ndarray:
         """The representation z that the paper's server holds in the clear."""
-        return self.net.fuse(self._scaled(units)).double().numpy()
+        return self.net.fuse(self._scaled(inputs)).double().numpy()
 
 
 def _task_loss(logits: torch.Tensor, label: torch.Tensor, task: Task) -> torch.Tensor:
@@ -213,25 +213,25 @@ def _block(net: SplitNetwork, party: int) -> torch.Tensor:
     return net.head.weight.detach()[0, party * width : (party + 1) * width]
 
 
-def _residual(net: TrainedNetwork, units: np.ndarray, label: np.ndarray) -> np.ndarray:
-    logits = net(units) * net.temperature
+def _residual(net: TrainedNetwork, inputs: np.ndarray, label: np.ndarray) -> np.ndarray:
+    logits = net(inputs) * net.temperature
     return np.asarray(1 / (1 + np.exp(-logits[:, 0])) - label)
 
 
-def example_gradients(net: TrainedNetwork, units: np.ndarray, label: np.ndarray, party: int) -> np.ndarray:
+def example_gradients(net: TrainedNetwork, inputs: np.ndarray, label: np.ndarray, party: int) -> np.ndarray:
     """What a party receives for each record: d loss / d h of its own block."""
-    return _residual(net, units, label)[:, None] * _block(net.net, party).double().numpy()[None, :]
+    return _residual(net, inputs, label)[:, None] * _block(net.net, party).double().numpy()[None, :]
 
 
 def batch_gradient(
-    net: TrainedNetwork, units: np.ndarray, label: np.ndarray, party: int
+    net: TrainedNetwork, inputs: np.ndarray, label: np.ndarray, party: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The party's Jacobian, and the gradient of its encoder's parameters summed over these records.
 
     The party is given the head's weights of its own block (worst case).
     """
     at = sum(net.net.widths[:party])
-    x = net._scaled(units)[:, at : at + net.net.widths[party]]
+    x = net._scaled(inputs)[:, at : at + net.net.widths[party]]
     encoder, block = net.net.encoders[party], _block(net.net, party)
     parameters: dict[str, torch.Tensor] = dict(encoder.named_parameters())
 
@@ -240,14 +240,14 @@ def batch_gradient(
 
     grads = torch.func.vmap(torch.func.grad(value), in_dims=(None, 0), randomness="error")(parameters, x)
     jacobian = torch.cat([g.flatten(1) for g in grads.values()], dim=1).detach().double().numpy()
-    return jacobian, jacobian.T @ _residual(net, units, label)
+    return jacobian, jacobian.T @ _residual(net, inputs, label)
 
 
 def returned_gradients(
-    net: TrainedNetwork, units: np.ndarray, label: np.ndarray, party: int, noise: float, seed: int
+    net: TrainedNetwork, inputs: np.ndarray, label: np.ndarray, party: int, noise: float, seed: int
 ) -> Gradients:
     """What a party gets back in each way that gradients are returned: by record, summed, and summed with noise."""
-    jacobian, total = batch_gradient(net, units, label, party)
+    jacobian, total = batch_gradient(net, inputs, label, party)
     noisy = total + np.random.default_rng(seed).normal(0, noise, total.shape)
     sums = {"batch": total, f"batch-noise{noise:g}": noisy}
-    return Gradients("feature party", example_gradients(net, units, label, party), jacobian, sums, label)
+    return Gradients("feature party", example_gradients(net, inputs, label, party), jacobian, sums, label)

@@ -39,8 +39,8 @@ class Prepared:
         return self.model.roles
 
     @property
-    def units(self) -> np.ndarray:
-        return np.hstack([p.units for p in self.parties])
+    def inputs(self) -> np.ndarray:
+        return np.hstack([p.inputs for p in self.parties])
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -93,19 +93,19 @@ def edited_rows(
     targets = public_targets(len(rows), len(attribute.groups), ready.seed, draw)
     pieces = []
     for party in ready.parties:
-        known = party.units[ready.split.train]
+        known = party.inputs[ready.split.train]
         make = make_generator(party.layout, sketch.tables, sketch.deviation, roles, config, ready.seed, known)
-        pieces.append(_by_true_group(make, party.units[rows], codes, targets, draw))
+        pieces.append(_by_true_group(make, party.inputs[rows], codes, targets, draw))
     return np.hstack(pieces), targets[np.arange(len(rows)), codes]
 
 
 def _by_true_group(
-    make: Generator, units: np.ndarray, codes: np.ndarray, targets: np.ndarray, draw: int
+    make: Generator, inputs: np.ndarray, codes: np.ndarray, targets: np.ndarray, draw: int
 ) -> np.ndarray:
-    out = units.copy()
+    out = inputs.copy()
     for source in np.unique(codes):
         chosen = np.flatnonzero(codes == source)
-        out[chosen] = make(units, int(source), targets[:, source], draw)[chosen]
+        out[chosen] = make(inputs, int(source), targets[:, source], draw)[chosen]
     return out
 
 
@@ -120,13 +120,13 @@ def cycle_error(ready: Prepared) -> float:
     back = np.tile(codes[:, None], (1, len(attribute.groups)))
     moved = left = 0.0
     for party in ready.parties:
-        known = party.units[ready.split.train]
+        known = party.inputs[ready.split.train]
         make = make_generator(party.layout, sketch.tables, sketch.deviation, ready.roles, config, ready.seed, known)
-        units = party.units[rows]
-        edited = _by_true_group(make, units, codes, targets, 0)
+        inputs = party.inputs[rows]
+        edited = _by_true_group(make, inputs, codes, targets, 0)
         returned = _by_true_group(make, edited, there, back, 1)
-        moved += float(np.abs(edited - units).sum())
-        left += float(np.abs(returned - units).sum())
+        moved += float(np.abs(edited - inputs).sum())
+        left += float(np.abs(returned - inputs).sum())
     return left / moved if moved > 0 else 0.0
 
 

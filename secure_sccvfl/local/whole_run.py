@@ -151,9 +151,9 @@ class WholeRun:
 def natural_parties(dataset: str) -> int:
     """As many parties as the description of the data names."""
     from secure_sccvfl.data.catalogue import is_benchmark, load
-    from secure_sccvfl.data.party_data import own_scheme
+    from secure_sccvfl.data.party_data import own_schema
 
-    return len(load(dataset).parties if is_benchmark(dataset) else own_scheme(Path(dataset)).parties)
+    return len(load(dataset).parties if is_benchmark(dataset) else own_schema(Path(dataset)).parties)
 
 
 def session_of(run: Path) -> SessionConfig:

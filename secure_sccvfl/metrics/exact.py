@@ -24,7 +24,7 @@ from protocols.records.releases import Release
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session.runtime import Session, words_of
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.data.party import Held
+from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.metrics.group_rates import RATES, gaps_of
 from secure_sccvfl.privacy.releases import EXACT_EVALUATION, Facts
 from secure_sccvfl.training.sharing import share_groups, share_label
@@ -91,7 +91,7 @@ class SecureEvaluation:
         self.label_holder, self.group_holder = label_holder, group_holder
 
     def metrics(
-        self, logits: Words, label: Held, groups: Held, count: int, copies: Mapping[str, tuple[Words, Copies]]
+        self, logits: Words, label: AtHolder, groups: AtHolder, count: int, copies: Mapping[str, tuple[Words, Copies]]
     ) -> dict[str, float]:
         """`copies`: by judge, shares of the logits of edited copies. `count`: number of groups."""
         party, rows = self.session.party, len(logits)
@@ -120,11 +120,11 @@ class SecureEvaluation:
             raise ValueError("the evaluation must go to every party")
         return dict(zip(names, opened.tolist(), strict=True))
 
-    def target(self, label: Held, rows: int) -> Words:
+    def target(self, label: AtHolder, rows: int) -> Words:
         """Shares of a label that is a number, FRACTION_BITS."""
         return share_label(self.session, label, self.label_holder, (rows, 1), FRACTION_BITS)
 
-    def truth(self, label: Held, rows: int, outputs: int) -> Words:
+    def truth(self, label: AtHolder, rows: int, outputs: int) -> Words:
         """Shares of the class: a bit, or a one-hot of several."""
         return share_label(self.session, label, self.label_holder, (rows, outputs), 0)
 
@@ -135,7 +135,7 @@ class SecureEvaluation:
             return both
         return 2 * both - shown - truth + (1 if self.session.rank == 0 else 0)
 
-    def group_counts(self, shown: Words, truth: Words, groups: Held, count: int) -> Words:
+    def group_counts(self, shown: Words, truth: Words, groups: AtHolder, count: int) -> Words:
         """Shares of the sums by group: records, positive decisions, positive labels, both (4 x groups)."""
         party, rows = self.session.party, len(shown)
         member = share_groups(self.session, groups, self.group_holder, (rows, count))
@@ -183,7 +183,7 @@ class SecureEvaluation:
         middle = arithmetic.divide(party, logits.sum(axis=0), rows)
         return self._mean(arithmetic.square(party, logits - middle), rows)
 
-    def _gaps(self, shown: Words, truth: Words, groups: Held, count: int) -> dict[str, Words]:
+    def _gaps(self, shown: Words, truth: Words, groups: AtHolder, count: int) -> dict[str, Words]:
         """Widest differences between groups of each rate, over groups with enough records; and which those are."""
         party = self.session.party
         size, positive, true, hit = self.group_counts(shown, truth, groups, count)

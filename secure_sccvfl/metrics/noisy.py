@@ -41,7 +41,7 @@ from protocols.records.releases import Release
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session.runtime import Session, words_of
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.data.party import Held
+from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.metrics.exact import Copies, SecureEvaluation
 from secure_sccvfl.metrics.group_rates import RATES, gaps_of
 from secure_sccvfl.privacy.charging import Charger
@@ -101,8 +101,8 @@ class NoisyEvaluation:
         self,
         layout: Sums,
         logits: Words,
-        label: Held,
-        groups: Held,
+        label: AtHolder,
+        groups: AtHolder,
         copies: Mapping[str, tuple[Words, Copies]],
     ) -> dict[str, np.ndarray]:
         """The noisy sums of `layout`, at every party."""
@@ -124,8 +124,8 @@ class NoisyEvaluation:
         self,
         layout: Sums,
         logits: Words,
-        label: Held,
-        groups: Held,
+        label: AtHolder,
+        groups: AtHolder,
         copies: Mapping[str, tuple[Words, Copies]],
     ) -> dict[str, Words]:
         secret, rows = self._secret, len(logits)
@@ -140,7 +140,9 @@ class NoisyEvaluation:
             made[f"flips {judge}"] = (_weights(of, WIDE_BITS)[:, None] * flipped).sum().reshape(1)
         return made
 
-    def _regression(self, logits: Words, label: Held, copies: Mapping[str, tuple[Words, Copies]]) -> dict[str, Words]:
+    def _regression(
+        self, logits: Words, label: AtHolder, copies: Mapping[str, tuple[Words, Copies]]
+    ) -> dict[str, Words]:
         secret, rows = self._secret, len(logits)
         wide = WIDE_BITS - FRACTION_BITS
         error = arithmetic.square(self._session.party, self._clamped(logits - secret.target(label, rows)))

@@ -90,17 +90,17 @@ class Cvae:
     def _one_hot(self, codes: np.ndarray) -> torch.Tensor:
         return F.one_hot(torch.as_tensor(codes, dtype=torch.long), self.groups).float()
 
-    def fit(self, units: np.ndarray, codes: np.ndarray, seed: int, rows: int = 2000) -> Cvae:
+    def fit(self, inputs: np.ndarray, codes: np.ndarray, seed: int, rows: int = 2000) -> Cvae:
         """Full-batch training on at most `rows` records, from one seed."""
         generator = torch.Generator().manual_seed(seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.net = _Net(len(self.columns), len(self.context), self.groups, self.config)
-        if len(units) > rows:
-            picked = torch.randperm(len(units), generator=generator)[:rows].numpy()
-            units, codes = units[picked], codes[picked]
-        x = torch.tensor(units[:, self.columns], dtype=torch.float32)
-        c = torch.tensor(units[:, self.context], dtype=torch.float32)
+        if len(inputs) > rows:
+            picked = torch.randperm(len(inputs), generator=generator)[:rows].numpy()
+            inputs, codes = inputs[picked], codes[picked]
+        x = torch.tensor(inputs[:, self.columns], dtype=torch.float32)
+        c = torch.tensor(inputs[:, self.context], dtype=torch.float32)
         s = self._one_hot(codes)
         optimiser = torch.optim.Adam(self.net.parameters(), lr=self.config.rate)
         present = [g for g in range(self.groups) if 2 <= (codes == g).sum() < len(codes)]
@@ -142,14 +142,14 @@ class Cvae:
         return total / max(len(present), 1)
 
     @torch.no_grad()
-    def edit(self, units: np.ndarray, codes: np.ndarray, target: np.ndarray, scale: float = 1.0) -> np.ndarray:
+    def edit(self, inputs: np.ndarray, codes: np.ndarray, target: np.ndarray, scale: float = 1.0) -> np.ndarray:
         """Edited copy: x + scale * (dec(z, s') - dec(z, s)), kept inside the public range."""
-        x = torch.tensor(units[:, self.columns], dtype=torch.float32)
-        c = torch.tensor(units[:, self.context], dtype=torch.float32)
+        x = torch.tensor(inputs[:, self.columns], dtype=torch.float32)
+        c = torch.tensor(inputs[:, self.context], dtype=torch.float32)
         s, other = self._one_hot(codes), self._one_hot(target)
         z = self.net.moments(self.net.encode(torch.cat([x, c, s], dim=1))).chunk(2, dim=1)[0]
         moved = self._squash(self.net.decode(torch.cat([z, c, other], dim=1)))
         stayed = self._squash(self.net.decode(torch.cat([z, c, s], dim=1)))
-        out = units.copy()
-        out[:, self.columns] = np.clip(units[:, self.columns] + scale * (moved - stayed).double().numpy(), 0.0, 1.0)
+        out = inputs.copy()
+        out[:, self.columns] = np.clip(inputs[:, self.columns] + scale * (moved - stayed).double().numpy(), 0.0, 1.0)
         return out

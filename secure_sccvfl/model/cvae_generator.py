@@ -20,17 +20,17 @@ from secure_sccvfl.model.generators import GeneratorConfig, GeneratorKind, Mater
 
 
 def pseudo_groups(
-    layout: Layout, units: np.ndarray, tables: Mapping[str, np.ndarray], rng: np.random.Generator
+    layout: Layout, inputs: np.ndarray, tables: Mapping[str, np.ndarray], rng: np.random.Generator
 ) -> np.ndarray:
     """Party step, local: a group for every record, drawn from p(s | own columns) under the noisy tables."""
     first = np.clip(tables[layout.names[0]], 0.5, None)
-    score = np.tile(np.log(first.sum(axis=0) / first.sum()), (len(units), 1))
+    score = np.tile(np.log(first.sum(axis=0) / first.sum()), (len(inputs), 1))
     for block in layout.blocks:
         table = probabilities(tables[block.feature.name], 0.5)
-        score += layout.bin_one_hot(block, units) @ np.log(table)
+        score += layout.bin_one_hot(block, inputs) @ np.log(table)
     share = np.exp(score - score.max(axis=1, keepdims=True))
     share /= share.sum(axis=1, keepdims=True)
-    return (rng.random((len(units), 1)) > share.cumsum(axis=1)).sum(axis=1).clip(0, share.shape[1] - 1)
+    return (rng.random((len(inputs), 1)) > share.cumsum(axis=1)).sum(axis=1).clip(0, share.shape[1] - 1)
 
 
 @dataclass(frozen=True)
@@ -40,22 +40,22 @@ class CvaeGenerator:
     model: Cvae | None
     scale: float
 
-    def __call__(self, units: np.ndarray, source: int, target: np.ndarray, draw: int) -> np.ndarray:
+    def __call__(self, inputs: np.ndarray, source: int, target: np.ndarray, draw: int) -> np.ndarray:
         if self.model is None:
-            return units.copy()
-        return self.model.edit(units, np.full(len(units), source), target, self.scale)
+            return inputs.copy()
+        return self.model.edit(inputs, np.full(len(inputs), source), target, self.scale)
 
 
 def fit_cvae_generator(material: Material, config: GeneratorConfig, seed: int) -> CvaeGenerator:
     """Party step, local: train on the party's own rows and pseudo groups."""
     if not material.edited:
         return CvaeGenerator(None, config.scale)
-    layout, units, tables = material.layout, material.units, material.tables
+    layout, inputs, tables = material.layout, material.inputs, material.tables
     groups = next(iter(tables.values())).shape[1]
-    codes = pseudo_groups(layout, units, tables, stream(seed, "pseudo", *layout.names))
+    codes = pseudo_groups(layout, inputs, tables, stream(seed, "pseudo", *layout.names))
     names = tuple(n for n in layout.names if n in material.edited)
     model = Cvae(layout, names, groups, CvaeConfig(epochs=120))
-    return CvaeGenerator(model.fit(units, codes, torch_seed(seed, "cvae", *layout.names)), config.scale)
+    return CvaeGenerator(model.fit(inputs, codes, torch_seed(seed, "cvae", *layout.names)), config.scale)
 
 
 KIND = GeneratorKind(fit_cvae_generator)

@@ -21,7 +21,7 @@ def public_targets(rows: int, groups: int, seed: int, draw: int) -> np.ndarray:
     return (np.arange(groups)[None, :] + step) % groups
 
 
-class Displacements:
+class EncodedEdits:
     """Edits of one part: [draw][hypothesised group] -> encoded displacement per party, made on demand.
 
     Keeps, per party, the largest mean square of each column over groups: the owner's curvature bound.
@@ -44,7 +44,7 @@ class Displacements:
 
     def __iter__(self) -> Iterator[Iterator[Blocks]]:
         for draw in range(self.draws):
-            targets = public_targets(len(self.parties[0].units), self.groups, self.seed, draw)
+            targets = public_targets(len(self.parties[0].inputs), self.groups, self.seed, draw)
             yield self._draw(draw, targets)
 
     def _draw(self, draw: int, targets: np.ndarray) -> Iterator[Blocks]:
@@ -52,7 +52,7 @@ class Displacements:
             blocks = {}
             for party in self.parties:
                 generator, encoder = self.generators[party.rank], self.encoders[party.rank]
-                edited = generator(party.units, source, targets[:, source], draw)
+                edited = generator(party.inputs, source, targets[:, source], draw)
                 delta = encoder(edited) - self.encodings[party.rank]
                 self.energy[party.rank] = np.maximum(self.energy[party.rank], (delta**2).mean(axis=0))
                 blocks[party.rank] = delta
@@ -81,9 +81,9 @@ def validity(parties: Sequence[Party], generators: Mapping[int, Generator], role
     for party in parties:
         mine = np.isin(np.arange(party.layout.width), party.layout.columns(roles.named("M")))
         for source in range(groups):
-            target = np.full(len(party.units), (source + 1) % groups)
-            edited = generators[party.rank](party.units, source, target, 0)
-            moved = np.abs(edited - party.units).mean(axis=0)
+            target = np.full(len(party.inputs), (source + 1) % groups)
+            edited = generators[party.rank](party.inputs, source, target, 0)
+            moved = np.abs(edited - party.inputs).mean(axis=0)
             outside = np.abs(edited - np.clip(edited, 0.0, 1.0)).mean(axis=0)
             part = (moved[~mine].sum(), outside.sum(), moved[mine].sum())
             total = total + Validity(*(float(v) / groups for v in part))
@@ -98,8 +98,8 @@ def movement(
     edited: dict[str, float] = {}
     for party in parties:
         for source in range(groups):
-            target = np.full(len(party.units), (source + 1) % groups)
-            moved = np.abs(generators[party.rank](party.units, source, target, 0) - party.units)
+            target = np.full(len(party.inputs), (source + 1) % groups)
+            moved = np.abs(generators[party.rank](party.inputs, source, target, 0) - party.inputs)
             for block in party.layout.blocks:
                 name = block.feature.name
                 far = float(moved[:, block.columns].max())

@@ -21,14 +21,14 @@ EncoderKind = Literal["plain", "random", "autoencoder"]
 class Encoder(Protocol):
     """Party step, local: input space (n x width) to encodings (n x columns)."""
 
-    def __call__(self, units: np.ndarray) -> np.ndarray: ...
+    def __call__(self, inputs: np.ndarray) -> np.ndarray: ...
 
     @property
     def columns(self) -> int: ...
 
 
-def _plain_block(block: Block, units: np.ndarray) -> np.ndarray:
-    columns = units[:, block.columns]
+def _plain_block(block: Block, inputs: np.ndarray) -> np.ndarray:
+    columns = inputs[:, block.columns]
     if block.one_hot:
         return columns
     cuts = unit_cuts(block.feature)
@@ -36,9 +36,9 @@ def _plain_block(block: Block, units: np.ndarray) -> np.ndarray:
     return np.hstack([steps, columns[:, 1:]])
 
 
-def plain_encoding(layout: Layout, units: np.ndarray) -> np.ndarray:
+def plain_encoding(layout: Layout, inputs: np.ndarray) -> np.ndarray:
     """One-hot categories and piecewise-linear numbers, not centred."""
-    return np.hstack([_plain_block(b, units) for b in layout.blocks])
+    return np.hstack([_plain_block(b, inputs) for b in layout.blocks])
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class PlainEncoder:
     def columns(self) -> int:
         return len(self.mean)
 
-    def __call__(self, units: np.ndarray) -> np.ndarray:
-        return plain_encoding(self.layout, units) - self.mean
+    def __call__(self, inputs: np.ndarray) -> np.ndarray:
+        return plain_encoding(self.layout, inputs) - self.mean
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class FeatureEncoder:
     def columns(self) -> int:
         return self.plain.columns + self.weight.shape[1]
 
-    def __call__(self, units: np.ndarray) -> np.ndarray:
-        base = self.plain(units)
+    def __call__(self, inputs: np.ndarray) -> np.ndarray:
+        base = self.plain(inputs)
         return np.hstack([base, np.maximum(base @ self.weight + self.bias, 0.0) - self.mean])
 
 
@@ -89,12 +89,12 @@ def _autoencoder(base: np.ndarray, width: int, seed: int) -> tuple[np.ndarray, n
     return down.detach().double().numpy(), bias.detach().double().numpy()
 
 
-def fit_encoder(layout: Layout, units: np.ndarray, kind: EncoderKind, seed: int, width: int = 16) -> Encoder:
+def fit_encoder(layout: Layout, inputs: np.ndarray, kind: EncoderKind, seed: int, width: int = 16) -> Encoder:
     """Party step, local: fit an encoder on its own training rows, without labels and without s."""
-    plain = PlainEncoder(layout, plain_encoding(layout, units).mean(axis=0))
+    plain = PlainEncoder(layout, plain_encoding(layout, inputs).mean(axis=0))
     if kind == "plain":
         return plain
-    base = plain(units)
+    base = plain(inputs)
     if kind == "random":
         rng = stream(seed, "encoder", *layout.names)
         weight, bias = rng.normal(size=(base.shape[1], width)), rng.normal(size=width)

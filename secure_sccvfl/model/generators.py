@@ -45,7 +45,7 @@ class GeneratorConfig:
 class Generator(Protocol):
     """Party step, local: what these rows would be if their group were `target` instead of `source`."""
 
-    def __call__(self, units: np.ndarray, source: int, target: np.ndarray, draw: int) -> np.ndarray:
+    def __call__(self, inputs: np.ndarray, source: int, target: np.ndarray, draw: int) -> np.ndarray:
         """Edited copy in input space. `target` holds one public target group per row."""
         ...
 
@@ -61,7 +61,7 @@ class Material:
     tables: Mapping[str, np.ndarray]
     deviation: float
     edited: frozenset[str]
-    units: np.ndarray
+    inputs: np.ndarray
     moments: Moments | None = None
 
 
@@ -96,9 +96,11 @@ def make_generator(
     roles: Roles,
     config: GeneratorConfig,
     seed: int,
-    units: np.ndarray,
+    inputs: np.ndarray,
     moments: Moments | None = None,
 ) -> Generator:
-    """Party step, local: a generator over this party's mediators. `units` are its own training rows."""
+    """Party step, local: a generator over this party's mediators. `inputs` are its own training rows."""
     edited = frozenset(n for n in layout.names if roles.of[n] == "M")
-    return GENERATORS.get(config.kind).make(Material(layout, tables, deviation, edited, units, moments), config, seed)
+    return GENERATORS.get(config.kind).make(
+        Material(layout, tables, deviation, edited, inputs, moments), config, seed
+    )

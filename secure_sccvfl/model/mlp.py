@@ -21,12 +21,12 @@ class MlpEncoder:
     scale: torch.Tensor = field(repr=False)
     columns: int
 
-    def scaled(self, units: np.ndarray) -> torch.Tensor:
-        return (torch.tensor(units, dtype=torch.float32) - self.mean) / self.scale
+    def scaled(self, inputs: np.ndarray) -> torch.Tensor:
+        return (torch.tensor(inputs, dtype=torch.float32) - self.mean) / self.scale
 
     @torch.no_grad()
-    def __call__(self, units: np.ndarray) -> np.ndarray:
-        return self.net(self.scaled(units)).double().numpy()
+    def __call__(self, inputs: np.ndarray) -> np.ndarray:
+        return self.net(self.scaled(inputs)).double().numpy()
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it, to be kept on disk."""
@@ -53,16 +53,16 @@ def _network(inputs: int, hidden: int) -> nn.Sequential:
     )
 
 
-def make_mlp(units: np.ndarray, hidden: int, seed: int) -> MlpEncoder:
+def make_mlp(inputs: np.ndarray, hidden: int, seed: int) -> MlpEncoder:
     """Party step, local: a fresh encoder, standardised on its own training rows."""
-    net, generator = _network(units.shape[1], hidden), torch.Generator().manual_seed(seed)
+    net, generator = _network(inputs.shape[1], hidden), torch.Generator().manual_seed(seed)
     for layer in net:
         if isinstance(layer, nn.Linear):  # as torch starts them, but not from the generator that all threads share
             bound = layer.in_features**-0.5
             nn.init.uniform_(layer.weight, -bound, bound, generator)
             nn.init.uniform_(layer.bias, -bound, bound, generator)
-    mean = torch.tensor(units.mean(axis=0), dtype=torch.float32)
-    scale = torch.tensor(np.maximum(units.std(axis=0), 0.05), dtype=torch.float32)
+    mean = torch.tensor(inputs.mean(axis=0), dtype=torch.float32)
+    scale = torch.tensor(np.maximum(inputs.std(axis=0), 0.05), dtype=torch.float32)
     return MlpEncoder(net, mean, scale, hidden)
 
 
@@ -74,9 +74,9 @@ class LocalTraining:
         self._optimiser = torch.optim.AdamW(encoder.net.parameters(), lr=rate, weight_decay=decay)
         self._made: torch.Tensor | None = None
 
-    def activations(self, units: np.ndarray) -> np.ndarray:
+    def activations(self, inputs: np.ndarray) -> np.ndarray:
         """Of the rows of a step; `learn` continues from them."""
-        self._made = self.encoder.net(self.encoder.scaled(units))
+        self._made = self.encoder.net(self.encoder.scaled(inputs))
         return self._made.detach().double().numpy()
 
     def learn(self, gradient: np.ndarray) -> None:

@@ -37,19 +37,19 @@ class TableGenerator(ABC):
         """What is known of one feature in each group, a column per group: the shares of its bins."""
         return self.redrawn(block, draw)
 
-    def __call__(self, units: np.ndarray, source: int, target: np.ndarray, draw: int) -> np.ndarray:
-        out = units.copy()
+    def __call__(self, inputs: np.ndarray, source: int, target: np.ndarray, draw: int) -> np.ndarray:
+        out = inputs.copy()
         for block in self.material.layout.blocks:
             if block.feature.name not in self.material.edited:
                 continue
             summary = self.summary(block, draw)
-            uniform = stream(self.seed, "lot", block.feature.name, draw, source).random(len(units))
+            uniform = stream(self.seed, "lot", block.feature.name, draw, source).random(len(inputs))
             for group in np.unique(target):
                 rows = np.flatnonzero(target == group)
                 old, new = summary[:, source], summary[:, group]
-                out[rows, block.columns] = self.edit(block, units[rows, block.columns], old, new, uniform[rows])
+                out[rows, block.columns] = self.edit(block, inputs[rows, block.columns], old, new, uniform[rows])
         if self.config.scale < 1:
-            out = units + self.config.scale * (out - units)
+            out = inputs + self.config.scale * (out - inputs)
         return out
 
     def redrawn(self, block: Block, draw: int) -> np.ndarray:

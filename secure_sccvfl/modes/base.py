@@ -14,7 +14,7 @@ from accounting.calibration import noise_multiplier
 from protocols.config import ConfigError
 from protocols.records.private import private
 from protocols.records.releases import Release, ReleasePlan
-from secure_sccvfl.data.party_data import Scheme
+from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.discovery.roles import PolicyCard
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.model.encoders import Encoder
@@ -34,7 +34,7 @@ class Workplace:
 
     engine: SecureEngine
     statistics: Statistics
-    scheme: Scheme
+    schema: Schema
     problem: Problem
     options: RunOptions
     charger: Charger
@@ -71,11 +71,11 @@ class Trained:
 class GradientMode(Protocol):
     """One way to train once the statistics of s are in hand."""
 
-    def check(self, options: RunOptions, scheme: Scheme) -> None:
+    def check(self, options: RunOptions, schema: Schema) -> None:
         """Raise ConfigError for what the mode cannot do."""
         ...
 
-    def releases(self, options: RunOptions, scheme: Scheme) -> list[Release]:
+    def releases(self, options: RunOptions, schema: Schema) -> list[Release]:
         """Everything that a run of this mode opens."""
         ...
 
@@ -88,11 +88,11 @@ class GradientMode(Protocol):
         ...
 
 
-def facts_of(scheme: Scheme, options: RunOptions, sizes: Mapping[str, int] | None = None) -> Facts:
+def facts_of(schema: Schema, options: RunOptions, sizes: Mapping[str, int] | None = None) -> Facts:
     """What the plan of a run follows from."""
     return Facts(
-        scheme.bins,
-        scheme.group_counts,
+        schema.bins,
+        schema.group_counts,
         refreshes=options.refreshes,
         conditional=options.conditional,
         fdr=options.rule == "fdr",
@@ -103,14 +103,14 @@ def facts_of(scheme: Scheme, options: RunOptions, sizes: Mapping[str, int] | Non
     )
 
 
-def discovery_releases(scheme: Scheme, options: RunOptions) -> list[Release]:
+def discovery_releases(schema: Schema, options: RunOptions) -> list[Release]:
     """What comes first in every run: alignment, statistics of s to their owners, scores to all."""
-    return plan_of(facts_of(scheme, options), "alignment", "discovery")
+    return plan_of(facts_of(schema, options), "alignment", "discovery")
 
 
-def common_releases(scheme: Scheme, options: RunOptions) -> list[Release]:
+def common_releases(schema: Schema, options: RunOptions) -> list[Release]:
     """What a run of any mode opens before it trains with consistency."""
-    return plan_of(facts_of(scheme, options), "alignment", "discovery", "inputs", "edits")
+    return plan_of(facts_of(schema, options), "alignment", "discovery", "inputs", "edits")
 
 
 def check_sampling(options: RunOptions, mode: str) -> None:
@@ -119,9 +119,9 @@ def check_sampling(options: RunOptions, mode: str) -> None:
         raise ConfigError(f"dp_sampling is for mode dp, not {mode}")
 
 
-def mode_plan(scheme: Scheme, options: RunOptions) -> ReleasePlan:
+def mode_plan(schema: Schema, options: RunOptions) -> ReleasePlan:
     """Everything that a run of its mode opens."""
-    return ReleasePlan(gradient_mode(options.mode).releases(options, scheme))
+    return ReleasePlan(gradient_mode(options.mode).releases(options, schema))
 
 
 def noise_multiplier_of(options: RunOptions) -> float:

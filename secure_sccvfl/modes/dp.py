@@ -45,7 +45,7 @@ from protocols.steps.sampling import nearest_sampling, secret_batch, threshold
 from protocols.steps.weighted_sums import FINEST_NOISE, SUM_BITS, WEIGHT_BITS, clipped, sensitivity, weighted_sums
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Part, Party
-from secure_sccvfl.data.party_data import Scheme
+from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.model.encoders import FeatureEncoder, PlainEncoder, plain_encoding
 from secure_sccvfl.modes.base import Trained, Workplace
@@ -117,7 +117,7 @@ class Score:
     def __init__(self, party: Party, units: int, seed: int) -> None:
         self.layout = party.layout
         # Not centred: a mean over records would carry each of them into every other one's gradient.
-        self.rows = torch.tensor(plain_encoding(party.layout, party.units))
+        self.rows = torch.tensor(plain_encoding(party.layout, party.inputs))
         self.columns = self.rows.shape[1]
         generator = torch.Generator().manual_seed(torch_seed(seed, "dp", *party.layout.names))
         wide = torch.randn(self.columns, units, generator=generator, dtype=torch.float64) / 2
@@ -252,9 +252,9 @@ def _noisy_sum(
     return opened.numpy()
 
 
-def plain_columns(scheme: Scheme) -> list[int]:
+def plain_columns(schema: Schema) -> list[int]:
     """Columns of each party's plain encoder, by the public dictionary."""
-    layouts = [Layout.of(own) for own in scheme.features]
+    layouts = [Layout.of(own) for own in schema.features]
     return [plain_encoding(layout, np.zeros((1, layout.width))).shape[1] for layout in layouts]
 
 
@@ -265,25 +265,25 @@ def dp_config(options: RunOptions) -> DpConfig:
 class Dp:
     """The `dp` gradient mode: encoders from noisy, charged batch gradients, then a sealed head on top of them."""
 
-    def check(self, options: RunOptions, scheme: Scheme) -> None:
-        if scheme.task != "binary":
+    def check(self, options: RunOptions, schema: Schema) -> None:
+        if schema.task != "binary":
             raise ConfigError("mode dp trains encoders for two classes only; use sealed")
 
-    def releases(self, options: RunOptions, scheme: Scheme) -> list[Release]:
-        return [*sealed_releases(scheme, options), *dp_releases(plain_columns(scheme), dp_config(options))]
+    def releases(self, options: RunOptions, schema: Schema) -> list[Release]:
+        return [*sealed_releases(schema, options), *dp_releases(plain_columns(schema), dp_config(options))]
 
     def charged_steps(self, options: RunOptions) -> tuple[tuple[float, int], ...]:
         config = dp_config(options)
         return ((config.sampling, config.steps),)
 
     def train(self, place: Workplace) -> Trained:
-        options, scheme, config = place.options, place.scheme, place.options.train_config()
+        options, schema, config = place.options, place.schema, place.options.train_config()
         with place.phase("dp encoders"):
             learned = train_dp(
                 place.engine.session,
                 place.problem.train,
-                scheme.label_holder,
-                plain_columns(scheme),
+                schema.label_holder,
+                plain_columns(schema),
                 dp_config(options),
                 place.charger,
                 options.seed,

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from accounting.calibration import check_target
-from protocols.config import ConfigError, misfit
+from protocols.config import ConfigError, wrong_kind
 from protocols.operations.noise import NoiseKind
 from protocols.session.runtime import Session
 from protocols.steps.sampling import nearest_sampling
 from secure_sccvfl.data.catalogue import forget, is_benchmark
 from secure_sccvfl.data.party_data import (
     PartyData,
-    Scheme,
+    Schema,
     benchmark_part,
-    benchmark_scheme,
+    benchmark_schema,
     own_part,
-    own_scheme,
+    own_schema,
     pooled,
 )
 from secure_sccvfl.data.splits import SplitKind
@@ -157,14 +157,14 @@ class RunOptions:
 
     def check(self, parties: int) -> None:
         """Everything that can be known to be wrong before a process starts or a record is read."""
-        features = {f.name for own in self.scheme(parties).features for f in own}
+        features = {f.name for own in self.schema(parties).features for f in own}
         card = self.policy()
         if card is not None and (unknown := sorted(set(card.decisions) - features)):
             raise ConfigError(f"the policy card names {unknown[0]!r}, which is no column of {self.dataset}")
 
-    def scheme(self, parties: int) -> Scheme:
+    def schema(self, parties: int) -> Schema:
         """The public description of the data set."""
-        made = benchmark_scheme(pooled(self.dataset, parties)) if self.pooled else own_scheme(Path(self.dataset))
+        made = benchmark_schema(pooled(self.dataset, parties)) if self.pooled else own_schema(Path(self.dataset))
         if len(made.parties) != parties:
             raise ConfigError(f"{self.dataset} has {len(made.parties)} parties, the session {parties}")
         return made
@@ -175,7 +175,7 @@ class RunOptions:
             part = benchmark_part(pooled(self.dataset, parties), rank, self.split, self.seed)
             forget()  # a party goes on with its own columns alone
             return part
-        self.scheme(parties)
+        self.schema(parties)
         return own_part(Path(self.dataset), rank, self.seed)
 
 
@@ -186,7 +186,7 @@ def _check_kind(name: str, value: Any, hint: Any) -> None:
             raise ConfigError(f"no {name} {value!r}; there is {', '.join(get_args(hint))}")
         return
     if get_origin(hint) is tuple:
-        if not isinstance(value, (list, tuple)) or any(misfit(v, float) for v in value):
+        if not isinstance(value, (list, tuple)) or any(wrong_kind(v, float) for v in value):
             raise ConfigError(f"{name} must be a list of numbers, not {value!r}")
-    elif (odd := misfit(value, hint)) is not None:
+    elif (odd := wrong_kind(value, hint)) is not None:
         raise ConfigError(f"{name} {odd}")

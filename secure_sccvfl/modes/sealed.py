@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from protocols.records.releases import Release
-from secure_sccvfl.data.party_data import Scheme
+from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.modes.base import Trained, Workplace, check_sampling, common_releases, facts_of
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.releases import plan_of
 from secure_sccvfl.training.trainer import warmup_steps
 
 
-def sealed_releases(scheme: Scheme, options: RunOptions) -> list[Release]:
+def sealed_releases(schema: Schema, options: RunOptions) -> list[Release]:
     """Everything that a sealed run opens."""
-    return [*common_releases(scheme, options), *plan_of(facts_of(scheme, options), "range", "validation")]
+    return [*common_releases(schema, options), *plan_of(facts_of(schema, options), "range", "validation")]
 
 
 class Sealed:
     """The `sealed` gradient mode."""
 
-    def check(self, options: RunOptions, scheme: Scheme) -> None:
+    def check(self, options: RunOptions, schema: Schema) -> None:
         check_sampling(options, "sealed")
 
-    def releases(self, options: RunOptions, scheme: Scheme) -> list[Release]:
-        return sealed_releases(scheme, options)
+    def releases(self, options: RunOptions, schema: Schema) -> list[Release]:
+        return sealed_releases(schema, options)
 
     def charged_steps(self, options: RunOptions) -> tuple[tuple[float, int], ...]:
         return ()

@@ -18,7 +18,7 @@ import numpy as np
 from protocols.dealing.tuples import Request
 from protocols.net.transport import Array
 from protocols.operations import series
-from protocols.operations.arithmetic import divisions, refraction
+from protocols.operations.arithmetic import divisions, rescale
 from protocols.records.releases import Release
 from protocols.ring import FRACTION_BITS, Words, encode
 from protocols.session.runtime import words_of
@@ -39,7 +39,7 @@ from protocols.steps.split import (
 )
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
-from secure_sccvfl.data.party_data import Scheme
+from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.randomness import stream, torch_seed
 from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.model.edits import public_targets
@@ -127,7 +127,7 @@ class SplitTrainer:
         self.state = State(None) if state is None else state
         (self.party,) = self.train.parties
         self.rank = self.party.rank
-        encoder = make_mlp(self.party.units, config.hidden, torch_seed(seed, "split", self.rank))
+        encoder = make_mlp(self.party.inputs, config.hidden, torch_seed(seed, "split", self.rank))
         self.local = LocalTraining(encoder, config.encoder_rate, config.decay)
         self.encoders = {self.rank: encoder}
         shape = (self.train.rows, self.outputs)
@@ -168,8 +168,8 @@ class SplitTrainer:
     def _check_range(self) -> None:
         """Stop if logits of the last step, or what edits do to them, left the range of the sigmoid; opens one bit."""
         if self.task == "binary" and self._last is not None:
-            rooms = [secret_head.rooms(self.session.party, words, SPLIT_LOGIT_BITS) for words in self._last]
-            self.engine.stop_outside(np.concatenate(rooms))
+            headroom = [secret_head.headroom(self.session.party, words, SPLIT_LOGIT_BITS) for words in self._last]
+            self.engine.stop_outside(np.concatenate(headroom))
 
     # one step
 
@@ -216,12 +216,12 @@ class SplitTrainer:
 
     def _own(self, layout: SplitLayout, rows: np.ndarray, number: int) -> Own:
         """Party step, local: activations of these rows and how the edits of this step's draw move them."""
-        activations = self.local.activations(self.party.units[rows])
+        activations = self.local.activations(self.party.inputs[rows])
         deltas, groups = None, {}
         if layout.directions:
             if self.rank in layout.editing:
                 edited = self._edits_of(number % self.config.draws)
-                moved = [self.local.encoder(units[rows]) - activations for units in edited]
+                moved = [self.local.encoder(inputs[rows]) - activations for inputs in edited]
                 deltas = encode_activations(np.stack(moved, axis=1))
             for place, attribute in enumerate(self.train.protected):
                 if self.engine.group_holders[place] == self.rank and attribute.codes is not None:
@@ -236,7 +236,7 @@ class SplitTrainer:
                 groups = len(attribute.groups)
                 targets = public_targets(self.train.rows, groups, self.seed, draw)
                 generator = self.generators[attribute.name][self.rank]
-                made += [generator(self.party.units, g, targets[:, g], draw) for g in range(groups)]
+                made += [generator(self.party.inputs, g, targets[:, g], draw) for g in range(groups)]
             self._edited[draw] = made
         return self._edited[draw]
 
@@ -317,7 +317,7 @@ def residual_of(engine: SecureEngine, logits: Words, label: Words, task: Task) -
         return narrow, lambda opened: narrowed(opened)[0] - label
 
     def softmax(opened: Sequence[Array]) -> Words:
-        usual = refraction(party, logits, SPLIT_LOGIT_BITS, FRACTION_BITS)
+        usual = rescale(party, logits, SPLIT_LOGIT_BITS, FRACTION_BITS)
         chances = words_of(session.wrap(usual, FRACTION_BITS).softmax(dim=1))
         return np.left_shift(chances, RESIDUAL_BITS - FRACTION_BITS) - label
 
@@ -332,14 +332,14 @@ def split_config(options: RunOptions) -> SplitConfig:
 class Split:
     """The `split` gradient mode: the paper's split learning. Each party's gradients tell it the labels."""
 
-    def check(self, options: RunOptions, scheme: Scheme) -> None:
+    def check(self, options: RunOptions, schema: Schema) -> None:
         check_sampling(options, "split")
 
-    def releases(self, options: RunOptions, scheme: Scheme) -> list[Release]:
-        facts = replace(facts_of(scheme, options), lambdas=0)
+    def releases(self, options: RunOptions, schema: Schema) -> list[Release]:
+        facts = replace(facts_of(schema, options), lambdas=0)
         return [
-            *common_releases(scheme, options),
-            *split_releases(len(scheme.parties), split_config(options)),
+            *common_releases(schema, options),
+            *split_releases(len(schema.parties), split_config(options)),
             *plan_of(facts, "validation"),
         ]
 
@@ -393,7 +393,7 @@ def _calibrated(made: SplitModel, trainer: Trainer, options: RunOptions) -> tupl
     """The head over the temperature that fits validation records best."""
     parties = trainer.validation.parties
     check = made.engine.bind(
-        {p.rank: made.encoders[p.rank](p.units) for p in parties},
+        {p.rank: made.encoders[p.rank](p.inputs) for p in parties},
         trainer.validation.label,
         {p.rank: np.zeros(made.encoders[p.rank].columns) for p in parties},
         trainer.outputs,

@@ -10,29 +10,29 @@ from secure_sccvfl.modes.options import RunOptions
 
 def describe(options: RunOptions, parties: int) -> dict[str, Any]:
     """Label, protected attributes and columns with their words; nothing in it comes from a record."""
-    scheme = options.scheme(parties)
+    schema = options.schema(parties)
     spec = loader_of(options.dataset).words(options.dataset)
     label = spec["label"]
     return {
         "about": spec.get("about", ""),
-        "task": scheme.task,
+        "task": schema.task,
         "label": {
-            "holder": scheme.parties[scheme.label_holder],
+            "holder": schema.parties[schema.label_holder],
             "meaning": label.get("meaning", ""),
-            "classes": list(scheme.classes),
-            "labels": label.get("labels") or list(scheme.classes),
+            "classes": list(schema.classes),
+            "labels": label.get("labels") or list(schema.classes),
             "low": label.get("low"),
             "high": label.get("high"),
         },
         "protected": [
             {
                 "name": known.name,
-                "holder": scheme.parties[known.holder],
+                "holder": schema.parties[known.holder],
                 "meaning": entry.get("meaning", ""),
                 "groups": list(known.groups),
                 "labels": entry.get("labels") or list(known.groups),
             }
-            for known, entry in zip(scheme.protected, spec["protected"], strict=True)
+            for known, entry in zip(schema.protected, spec["protected"], strict=True)
         ],
         "features": {
             f.name: {
@@ -41,7 +41,7 @@ def describe(options: RunOptions, parties: int) -> dict[str, Any]:
                 "unit": f.unit,
                 "labels": dict(zip(f.categories, f.labels or f.categories, strict=True)),
             }
-            for own in scheme.features
+            for own in schema.features
             for f in own
         },
     }

@@ -46,12 +46,12 @@ def group_edits(model: Path, features: tuple[Feature, ...], groups: Mapping[str,
 def own_edits(run: Path, party: int) -> list[dict[str, Any]]:
     """What the generator of a party of this run does, from the party's folder and the public description."""
     config = SessionConfig.load(run / "session.toml")
-    scheme = RunOptions.of(config.options).scheme(len(config.parties))
-    if not 0 <= party < len(scheme.parties):
-        raise ConfigError(f"the run has parties 0 to {len(scheme.parties) - 1}, not {party}")
+    schema = RunOptions.of(config.options).schema(len(config.parties))
+    if not 0 <= party < len(schema.parties):
+        raise ConfigError(f"the run has parties 0 to {len(schema.parties) - 1}, not {party}")
     report = json.loads((run / "report.json").read_text())
     groups = {a["name"]: a["labels"] for a in report["data"]["protected"]}
-    return group_edits(run / f"party-{party}" / "model", scheme.features[party], groups)
+    return group_edits(run / f"party-{party}" / "model", schema.features[party], groups)
 
 
 def _moves(feature: Feature, p: np.ndarray, q: np.ndarray) -> list[dict[str, str]]:

@@ -46,26 +46,26 @@ class DiscoveryJob:
             raise ConfigError(str(error)) from error
 
     def plan(self) -> ReleasePlan:
-        return ReleasePlan(discovery_releases(self.data.scheme, self.options))
+        return ReleasePlan(discovery_releases(self.data.schema, self.options))
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         with refusals_in_one_line():
             return self._run(session, progress)
 
     def _run(self, session: Session, progress: Progress) -> dict[str, Any]:
-        options, data, scheme, rows = self.options, self.data, self.data.scheme, len(self.about)
-        check_alignment(session, data.ids, scheme.parties)
+        options, data, schema, rows = self.options, self.data, self.data.schema, len(self.about)
+        check_alignment(session, data.ids, schema.parties)
         card = options.policy()
-        compare_public(session, scheme, card)
+        compare_public(session, schema, card)
         budget, ledger = open_budget(options.ledger_folder(session), options.epsilon, options.delta, rows)
         records = record_key(session, ledger.parent).tags(data.ids[self.about])
         multiplier = noise_multiplier(options.epsilon, options.delta, options.charged)
         charger = Charger(session, budget, multiplier, session.agree_on_name(), records, options.noise)
-        statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, rows, charger)
+        statistics = SecureStatistics(session, schema.bins, schema.group_holders, rows, charger)
         audit = AuditLog(session.folder / "audit.jsonl" if session.folder is not None else None)
         config = options.train_config().discovery
         part = data.part(self.about)
-        features = sum(len(own) for own in scheme.features)
+        features = sum(len(own) for own in schema.features)
         discovery = Discovery(
             statistics, part.parties, part.protected, features, config, options.seed, card, audit, records.digest
         )
@@ -80,7 +80,7 @@ class DiscoveryJob:
             raise ConfigError("no sketch was released")
         return {
             "ok": True,
-            "dataset": scheme.name,
+            "dataset": schema.name,
             "parties": session.parties,
             "records": rows,
             **finding.as_record(),

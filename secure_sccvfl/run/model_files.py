@@ -58,7 +58,7 @@ class PartyModel:
     run: str
     rank: int
     parties: int
-    scheme: str
+    schema: str
     task: str
     temperature: float
     lam: float | None
@@ -77,7 +77,7 @@ class PartyModel:
 
     def public(self) -> bytes:
         """Stands for what must be the same in every party's part: whose part was changed is noticed by the others."""
-        facts = (self.run, self.parties, self.scheme, self.task, self.seed, asdict(self.held_out))
+        facts = (self.run, self.parties, self.schema, self.task, self.seed, asdict(self.held_out))
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
 
     def generators(self, party: Party) -> dict[str, Generator]:
@@ -91,7 +91,7 @@ class PartyModel:
                 roles,
                 self.generator,
                 self.seed,
-                party.units,
+                party.inputs,
                 moments.get(s.attribute),
             )
             for s in self.sketches
@@ -110,7 +110,7 @@ def save_model(model: PartyModel, folder: Path) -> str:
         "run": model.run,
         "rank": model.rank,
         "parties": model.parties,
-        "scheme": model.scheme,
+        "scheme": model.schema,
         "task": model.task,
         "temperature": model.temperature,
         "lambda": model.lam,

@@ -34,10 +34,10 @@ from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.files import read_table
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Party
-from secure_sccvfl.data.party_data import Scheme
+from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.metrics.exact import Copies, SecureEvaluation, exact_figures, exact_release
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums, figures_of, share_of_copies
-from secure_sccvfl.model.edits import Displacements
+from secure_sccvfl.model.edits import EncodedEdits
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
 from secure_sccvfl.privacy.ledgers import EVALUATIONS, keep_copy, open_budget, spent_figures
@@ -69,11 +69,11 @@ class _WithModel:
         if not self.options.model:
             raise ConfigError("name the run whose model is to be used (--model RUN)")
 
-    def load(self, layout: Layout, scheme: Scheme) -> PartyModel:
+    def load(self, layout: Layout, schema: Schema) -> PartyModel:
         model = load_model(model_folder(self.options.model, self.rank), layout)
         if (model.rank, model.parties) != (self.rank, self.parties):
             raise ModelError(f"this part of the model is of party {model.rank} of {model.parties}: use the own one")
-        if model.scheme != scheme.digest():
+        if model.schema != schema.digest():
             raise ModelError("the model was trained for another description of the data")
         return model
 
@@ -85,12 +85,12 @@ class _WithModel:
             raise ProtocolError("the parts of the model differ: they are of different runs, or one was changed")
 
     @staticmethod
-    def engine(session: Session, model: PartyModel, scheme: Scheme) -> tuple[SecureEngine, SharedHead]:
+    def engine(session: Session, model: PartyModel, schema: Schema) -> tuple[SecureEngine, SharedHead]:
         """The head, restored."""
-        engine = SecureEngine(session, scheme.label_holder, scheme.group_holders)
+        engine = SecureEngine(session, schema.label_holder, schema.group_holders)
         columns = engine.publish(COLUMNS.name, {str(session.rank): model.encoder.columns})
         widths = [int(columns[str(rank)]) for rank in range(session.parties)]
-        return engine, engine.restored(model.weight, model.bias, scheme.task, widths)
+        return engine, engine.restored(model.weight, model.bias, schema.task, widths)
 
     def facts(self, **sizes: int) -> Facts:
         """What the plan of a job on a model follows from."""
@@ -124,8 +124,8 @@ class EvaluateJob(_WithModel):
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
         super().__init__(config, rank)
-        scheme = self.options.scheme(self.parties)
-        self.model = self.load(Layout.of(scheme.features[rank]), scheme)
+        schema = self.options.schema(self.parties)
+        self.model = self.load(Layout.of(schema.features[rank]), schema)
         self.options = as_trained(self.options, config.options, self.model)
         self.data = self.options.load(rank, self.parties)
         self.test = self.data.part(self.data.split.test)
@@ -153,12 +153,12 @@ class EvaluateJob(_WithModel):
     @property
     def sums(self) -> Sums:
         """What a noisy evaluation opens."""
-        scheme = self.data.scheme
-        return Sums(scheme.task, scheme.group_counts[0], tuple(self.judges))
+        schema = self.data.schema
+        return Sums(schema.task, schema.group_counts[0], tuple(self.judges))
 
     def plan(self) -> ReleasePlan:
-        scheme = self.data.scheme
-        exact = exact_release(self.parties, scheme.task, self.judges, scheme.group_counts[0])
+        schema = self.data.schema
+        exact = exact_release(self.parties, schema.task, self.judges, schema.group_counts[0])
         opened = self.sums.release(self.parties) if self.noisy else exact
         return ReleasePlan([*self.common_releases(), opened])
 
@@ -196,22 +196,22 @@ class EvaluateJob(_WithModel):
 
     def _opened(self, session: Session, place: Path, test: RecordSet, progress: Progress) -> dict[str, Any]:
         """Score test records and their copies in secret, pay if figures are noisy, and open them."""
-        scheme, model, options = self.data.scheme, self.model, self.options
-        check_alignment(session, self.data.ids, scheme.parties)
-        engine, head = self.engine(session, model, scheme)
+        schema, model, options = self.data.schema, self.model, self.options
+        check_alignment(session, self.data.ids, schema.parties)
+        engine, head = self.engine(session, model, schema)
         party, encoder = self.test.parties[0], model.encoder
 
-        def logits(units: np.ndarray) -> Words:
-            shared = engine.shared_logits(head, {session.rank: encoder(units)})
+        def logits(inputs: np.ndarray) -> Words:
+            shared = engine.shared_logits(head, {session.rank: encoder(inputs)})
             return cooled(session, shared, model.temperature)
 
         progress("scoring", 1, 3)
-        plain = logits(party.units)
-        copies = {judge: (logits(units), of) for judge, (units, of) in self.judged.items()}
+        plain = logits(party.inputs)
+        copies = {judge: (logits(inputs), of) for judge, (inputs, of) in self.judged.items()}
         copies[OWN] = self._own_copies(session, engine, head, plain)
         progress("metrics", 2, 3)
         secret = SecureEvaluation(
-            session, scheme.task, scheme.label_holder, scheme.group_holders[0], options.min_group
+            session, schema.task, schema.label_holder, schema.group_holders[0], options.min_group
         )
         label, first = self.test.label, self.test.protected[0]
         told: dict[str, Any] = {"evaluation": {"kind": options.evaluation, "min_group": options.min_group}}
@@ -238,14 +238,14 @@ class EvaluateJob(_WithModel):
         """Test records under the run's own generator, tables as released, the direction chosen in secret."""
         data, model, first = self.data, self.model, self.test.protected[0]
         trained = data.party.take(data.split.train)
-        calm = replace(model, generator=replace(model.generator, thinning=0.0))
-        generator = calm.generators(trained)[first.name]
+        unthinned = replace(model, generator=replace(model.generator, thinning=0.0))
+        generator = unthinned.generators(trained)[first.name]
         party = self.test.parties[0]
-        own, encoded = {party.rank: model.encoder}, {party.rank: model.encoder(party.units)}
-        made = Displacements((party,), len(first.groups), {party.rank: generator}, own, encoded, 1, model.seed)
+        own, encoded = {party.rank: model.encoder}, {party.rank: model.encoder(party.inputs)}
+        made = EncodedEdits((party,), len(first.groups), {party.rank: generator}, own, encoded, 1, model.seed)
         (chosen,) = engine.selected(made, first.codes, 0)
         shift = cooled(session, engine.shared_shift(head, chosen), model.temperature)
-        rows = np.arange(len(party.units))
+        rows = np.arange(len(party.inputs))
         return plain + shift, Copies(rows, np.ones(len(rows)))
 
 
@@ -256,30 +256,30 @@ class PredictJob(_WithModel):
         super().__init__(config, rank)
         if not self.options.records:
             raise ConfigError("name the file with the new records (--records FILE)")
-        self.scheme = self.options.scheme(self.parties)
-        layout = Layout.of(self.scheme.features[rank])
-        self.model = self.load(layout, self.scheme)
+        self.schema = self.options.schema(self.parties)
+        layout = Layout.of(self.schema.features[rank])
+        self.model = self.load(layout, self.schema)
         self.ids, self.party = self._read(layout)
-        self.receiver = self.scheme.label_holder if self.options.receiver < 0 else self.options.receiver
+        self.receiver = self.schema.label_holder if self.options.receiver < 0 else self.options.receiver
         if not 0 <= self.receiver < self.parties:
             raise ConfigError(f"the receiver of predictions must be a party, not {self.receiver}")
 
     def _read(self, layout: Layout) -> tuple[np.ndarray, Party]:
         """Own columns of the file with new records; other columns are dropped."""
         path = Path(self.options.records)
-        key = self.scheme.id_column
+        key = self.schema.id_column
         if not path.is_file():
             raise DataError(f"no file {path.name} with records")
-        owner = self.scheme.parties[self.rank]
+        owner = self.schema.parties[self.rank]
         frame = read_table(path, key, owner)
         lost = [name for name in layout.names if name not in frame]
         if lost:
             raise DataError(f"{path.name} has no column {lost[0]!r}, which {owner} needs")
         frame = frame[[key, *layout.names]].sort_values(key, kind="stable")
-        features = self.scheme.features[self.rank]
+        features = self.schema.features[self.rank]
         values = np.column_stack([f.read(frame[f.name]) for f in features])
         return frame[key].to_numpy(str), Party(
-            self.rank, self.scheme.parties[self.rank], layout, layout.encode(values)
+            self.rank, self.schema.parties[self.rank], layout, layout.encode(values)
         )
 
     def plan(self) -> ReleasePlan:
@@ -291,20 +291,20 @@ class PredictJob(_WithModel):
         meter = PhaseMeter(session)
         with meter.phase("prediction"):
             progress("alignment", 0, 2)
-            check_alignment(session, self.ids, self.scheme.parties)
+            check_alignment(session, self.ids, self.schema.parties)
             self.compare(session, self.model)
-            engine, head = self.engine(session, self.model, self.scheme)
+            engine, head = self.engine(session, self.model, self.schema)
             progress("scoring", 1, 2)
-            shared = engine.shared_logits(head, {session.rank: self.model.encoder(self.party.units)})
+            shared = engine.shared_logits(head, {session.rank: self.model.encoder(self.party.inputs)})
             logits = cooled(session, shared, self.model.temperature)
             bits = FRACTION_BITS
-            if not self.options.scores and self.scheme.task != "regression":
-                judge = SecureEvaluation(session, self.scheme.task, self.scheme.label_holder, 0)
+            if not self.options.scores and self.schema.task != "regression":
+                judge = SecureEvaluation(session, self.schema.task, self.schema.label_holder, 0)
                 logits, bits = judge.decisions(logits), 0
             opened = session.open(session.wrap(logits, bits), session.declared(PREDICTIONS.name))
         if opened is not None and session.folder is not None:
             self._write(session.folder / "predictions.csv", np.asarray(opened))
-        receiver = self.scheme.parties[self.receiver]
+        receiver = self.schema.parties[self.receiver]
         return {
             "ok": True,
             "run": self.model.run,
@@ -315,16 +315,16 @@ class PredictJob(_WithModel):
 
     def _write(self, path: Path, opened: np.ndarray) -> None:
         """id, decision (as the description names the classes) and, if asked for, the score of each class."""
-        scheme = self.scheme
+        schema = self.schema
         with open(path, "w", newline="", opener=private) as file:
             writer = csv.writer(file)
-            if scheme.task == "regression":
+            if schema.task == "regression":
                 writer.writerow(["id", "prediction"])
                 writer.writerows([name, f"{v[0]:.6f}"] for name, v in zip(self.ids, opened, strict=True))
                 return
-            chosen = opened[:, 0] > 0 if scheme.task == "binary" else opened.argmax(axis=1)
-            scores = [f"logit {c}" for c in (scheme.classes[1:] if scheme.task == "binary" else scheme.classes)]
+            chosen = opened[:, 0] > 0 if schema.task == "binary" else opened.argmax(axis=1)
+            scores = [f"logit {c}" for c in (schema.classes[1:] if schema.task == "binary" else schema.classes)]
             writer.writerow(["id", "decision", *(scores if self.options.scores else [])])
             for name, code, row in zip(self.ids, chosen.astype(int), opened, strict=True):
                 told = [f"{v:.5f}" for v in row] if self.options.scores else []
-                writer.writerow([name, scheme.classes[code], *told])
+                writer.writerow([name, schema.classes[code], *told])

@@ -18,7 +18,7 @@ from protocols.records.chain import unused_name
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from protocols.steps.alignment import check_alignment
-from secure_sccvfl.data.party_data import Scheme
+from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.discovery.roles import PolicyCard
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.modes import gradient_mode
@@ -36,10 +36,10 @@ from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Hooks, Model, Problem, State
 
 
-def compare_public(session: Session, scheme: Scheme, card: PolicyCard | None) -> None:
+def compare_public(session: Session, schema: Schema, card: PolicyCard | None) -> None:
     """Description and card are files of each host, so the session's digest says nothing of what is in them."""
     decided = None if card is None else sorted((name, choice.role) for name, choice in card.decisions.items())
-    own = hashlib.sha256(repr((scheme.digest(), decided)).encode()).digest()
+    own = hashlib.sha256(repr((schema.digest(), decided)).encode()).digest()
     if len(set(session.swap_bytes("description and card", own))) > 1:
         raise ProtocolError("the parties' descriptions of the data or policy cards differ: give all the same files")
 
@@ -50,11 +50,11 @@ class TrainJob:
     def __init__(self, config: SessionConfig, rank: int) -> None:
         self.options = RunOptions.of(config.options)
         self.data = self.options.load(rank, len(config.parties))
-        gradient_mode(self.options.mode).check(self.options, self.data.scheme)
+        gradient_mode(self.options.mode).check(self.options, self.data.schema)
         self.card = self.options.policy()
 
     def plan(self) -> ReleasePlan:
-        return mode_plan(self.data.scheme, self.options)
+        return mode_plan(self.data.schema, self.options)
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         with refusals_in_one_line():
@@ -99,24 +99,24 @@ class TrainJob:
 
     def _begin(self, session: Session) -> tuple[str, Path, dict[str, RecordSet], Checkpoints | None]:
         """What must agree before anything is opened: name of the run, ledgers, sets of records, checkpoints."""
-        data, options, scheme, folder = self.data, self.options, self.data.scheme, session.folder
-        compare_public(session, scheme, self.card)
+        data, options, schema, folder = self.data, self.options, self.data.schema, session.folder
+        compare_public(session, schema, self.card)
         name, place = session.agree_on_name(), options.ledger_folder(session)
         parts = record_key(session, place).parts(data.ids, data.split)
         kept: Checkpoints | None = None
         if folder is not None and options.checkpoints:
-            known = options.settings(scheme.digest(), " ".join(part.digest for part in parts.values()))
+            known = options.settings(schema.digest(), " ".join(part.digest for part in parts.values()))
             kept = Checkpoints(folder / "checkpoints", name, known)
         if options.resume and kept is not None:
             kept.check()  # before anything is opened and a ledger is touched
-        check_alignment(session, data.ids, scheme.parties)
+        check_alignment(session, data.ids, schema.parties)
         return name, place, parts, kept
 
     def _resume(self, session: Session, kept: Checkpoints | None, charger: Charger, audit: AuditLog) -> State:
         """Where the run stood; charges that a fault cut short are caught up with."""
         if kept is None:
             raise ConfigError("to resume, a run needs its folder and checkpoints")
-        state = kept.resume(session, self.data.scheme.task)
+        state = kept.resume(session, self.data.schema.task)
         differed = charger.catch_up()
         audit("resumed", {"checkpoint": kept.number, "of run": kept.run, "ledgers differed": differed})
         return state
@@ -125,15 +125,15 @@ class TrainJob:
         self, session: Session, charger: Charger, hooks: Hooks, meter: PhaseMeter, state: State | None
     ) -> Workplace:
         """What the mode trains with at this party."""
-        data, scheme = self.data, self.data.scheme
+        data, schema = self.data, self.data.schema
         rows = len(data.split.train)
-        statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, rows, charger)
+        statistics = SecureStatistics(session, schema.bins, schema.group_holders, rows, charger)
         return Workplace(
-            engine=SecureEngine(session, scheme.label_holder, scheme.group_holders),
+            engine=SecureEngine(session, schema.label_holder, schema.group_holders),
             statistics=statistics,
-            scheme=scheme,
+            schema=schema,
             problem=Problem(
-                scheme.task, scheme.outputs, data.part(data.split.train), data.part(data.split.validation)
+                schema.task, schema.outputs, data.part(data.split.train), data.part(data.split.validation)
             ),
             options=self.options,
             charger=charger,
@@ -145,16 +145,16 @@ class TrainJob:
 
     def _facts(self) -> dict[str, Any]:
         """What the result says of data and settings."""
-        options, data, scheme = self.options, self.data, self.data.scheme
+        options, data, schema = self.options, self.data, self.data.schema
         return {
             "engine": "crypten",
             "mode": options.mode,
-            "dataset": scheme.name,
+            "dataset": schema.name,
             "pooled": options.pooled,
-            "parties": list(scheme.parties),
+            "parties": list(schema.parties),
             "seed": options.seed,
             "split": options.split if options.pooled else "by id",
-            "owners": {f.name: scheme.parties[rank] for rank, own in enumerate(scheme.features) for f in own},
+            "owners": {f.name: schema.parties[rank] for rank, own in enumerate(schema.features) for f in own},
             "rows": {k: len(getattr(data.split, k)) for k in ("train", "validation", "test")},
         }
 
@@ -166,7 +166,7 @@ class TrainJob:
             run=name,
             rank=session.rank,
             parties=session.parties,
-            scheme=self.data.scheme.digest(),
+            schema=self.data.schema.digest(),
             task=model.task,
             temperature=model.temperature,
             lam=model.lam,

@@ -33,8 +33,8 @@ from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.layout import one_hot
-from secure_sccvfl.data.party import Held, make_parties
-from secure_sccvfl.data.party_data import Known, PartyData
+from secure_sccvfl.data.party import AtHolder, make_parties
+from secure_sccvfl.data.party_data import PartyAttribute, PartyData
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.modes.base import noise_multiplier_of
@@ -70,29 +70,29 @@ class CanaryAudit:
         self.data: PartyData = self.options.load(rank, len(config.parties))
 
     def plan(self) -> ReleasePlan:
-        scheme = self.data.scheme
-        facts = Facts(scheme.bins, scheme.group_counts, refreshes=self.releases - 1)
+        schema = self.data.schema
+        facts = Facts(schema.bins, schema.group_counts, refreshes=self.releases - 1)
         return ReleasePlan(release for world in WORLDS for release in _sketch_of(world).releases(facts))
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
-        data, scheme, options = self.data, self.data.scheme, self.options
+        data, schema, options = self.data, self.data.schema, self.options
         rows = data.split.train
         own, columns = data.party.take(rows[:1]).bins(), data.party.take(rows).bins()
-        features = sum(len(f) for f in scheme.features)
-        sensitivity = math.sqrt(features * len(scheme.group_counts))
+        features = sum(len(f) for f in schema.features)
+        sensitivity = math.sqrt(features * len(schema.group_counts))
         multiplier = noise_multiplier_of(options)
         records = RecordKey.throw_away().tags(data.ids[rows])
         cells: dict[str, list[list[float]]] = {}
         for number, world in enumerate(WORLDS):
             charger = Charger(session, self._budget(), multiplier, world, records, "dealer")
-            statistics = SecureStatistics(session, scheme.bins, scheme.group_holders, len(rows), charger)
+            statistics = SecureStatistics(session, schema.bins, schema.group_holders, len(rows), charger)
             codes, made = [self._codes(a, rows, world) for a in data.protected], []
             for k in range(self.releases):
                 if k % 100 == 0:
                     progress(f"sketches, the canary's s {world}", number * self.releases + k, 2 * self.releases)
                 charger.budget = self._budget()
                 parts = statistics.group_sums(
-                    columns, codes, scheme.group_counts, _sketch_of(world).charged_as(k), sensitivity
+                    columns, codes, schema.group_counts, _sketch_of(world).charged_as(k), sensitivity
                 )
                 seen = [sum(part[name].T @ own[name][0] for name in own) for part in parts]
                 made.append(np.concatenate(seen).tolist())
@@ -101,7 +101,7 @@ class CanaryAudit:
         return {"ok": True, "cells": cells, "multiplier": charged.multiplier, "delta": options.delta}
 
     @staticmethod
-    def _codes(attribute: Known, rows: np.ndarray, world: str) -> Held:
+    def _codes(attribute: PartyAttribute, rows: np.ndarray, world: str) -> AtHolder:
         """Groups of the records at their holder; the first record is the canary."""
         if attribute.codes is None:
             return None

@@ -172,7 +172,7 @@ def predictions(attacks: ViewAttacks, logits: np.ndarray, rows: np.ndarray) -> N
     receiver = run.parties[run.holder("y")]
     truth = run.data.protected[0].codes[rows]
     attacks.add("aia", "receiver of predictions, logits alone", truth, None, logits)
-    own = receiver.units[rows]
+    own = receiver.inputs[rows]
     attacks.add("aia", f"receiver of predictions with columns of {receiver.name}", truth, own, logits)
 
 
@@ -219,7 +219,7 @@ def contrasts(attacks: ViewAttacks, ready: Prepared, progress: Callable[[str], N
             continue
         progress(f"baseline {name}")
         fitted = METHODS.get(name)(ready)
-        attacks.add("aia", f"logits of {name}", codes[test], None, fitted.predict(ready.units[test]))
+        attacks.add("aia", f"logits of {name}", codes[test], None, fitted.predict(ready.inputs[test]))
         attacks.rows += list(white_box_rows(f"white box of {name}", fitted.white_box, ready))
         if name == "paper":
             _paper(attacks, ready, fitted, train_rows)
@@ -227,11 +227,11 @@ def contrasts(attacks: ViewAttacks, ready: Prepared, progress: Callable[[str], N
 
 def _paper(attacks: ViewAttacks, ready: Prepared, fitted: Fitted, rows: np.ndarray) -> None:
     if fitted.fused is not None:
-        seen = fitted.fused(ready.units[rows])
+        seen = fitted.fused(ready.inputs[rows])
         attacks.add("aia", "plaintext server: fused z of the paper", attacks.run.truth("s"), None, seen)
     if ready.data.task == "binary" and isinstance(fitted.predict, TrainedNetwork):
         label, party = ready.data.label.values[rows], int(np.argmax(ready.widths))
-        gradients = example_gradients(fitted.predict, ready.units[rows], label, party)
+        gradients = example_gradients(fitted.predict, ready.inputs[rows], label, party)
         rate = from_example_gradients(gradients, label)
         view = f"plaintext server's gradients at {ready.parties[party].name} (paper)"
         low, high = rate.low - rate.chance, rate.high - rate.chance
@@ -243,7 +243,7 @@ def white_box_rows(view: str, logits: Any, ready: Prepared) -> Iterator[Row]:
     """Every attack on a whole model: it may move mediators of test records inside a ball, of each radius."""
     if ready.data.task == "regression":
         return
-    target = WhiteBox(view, logits, ready.units[ready.split.test], ready.columns(ready.roles.named("M")))
+    target = WhiteBox(view, logits, ready.inputs[ready.split.test], ready.columns(ready.roles.named("M")))
     for name, attack in ATTACKS.items():
         if attack.takes == "white box":
             for radius, rate in zip(target.radii, attack.run(target, ready.seed), strict=True):

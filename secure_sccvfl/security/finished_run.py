@@ -93,7 +93,7 @@ class FinishedRun:
     def own(self, members: Sequence[int]) -> np.ndarray:
         """What these parties held of each record before the run."""
         rows = self.split.train[self.rows]
-        blocks = [self.parties[rank].units[rows] for rank in members]
+        blocks = [self.parties[rank].inputs[rows] for rank in members]
         targets: tuple[Target, ...] = ("y", "s")
         for target in targets:
             if self.holder(target) in members:
@@ -135,7 +135,7 @@ class FinishedRun:
     def encodings(self, rows: np.ndarray) -> np.ndarray:
         """The fused encodings z of these records, which a plaintext server would hold."""
         encoders = {part.rank: part.encoder for part in self.models()}
-        return np.hstack([encoders[p.rank](p.units[rows]) for p in self.parties])
+        return np.hstack([encoders[p.rank](p.inputs[rows]) for p in self.parties])
 
     def _transcript(self, place: str) -> Path:
         return self.folder / place / "transcript"

@@ -2,7 +2,7 @@
 
 Encoders and generators run locally at their party and never see s per record. Everything in training that joins
 columns of different parties, labels or s goes through an Engine: in plaintext (`plain`) or in secret (`secure`). A
-process passes what its own parties hold (`Blocks` keyed by rank; a `Held` is None where the process is
+process passes what its own parties hold (`Blocks` keyed by rank; a `AtHolder` is None where the process is
 not the holder), so the same driver runs as one plaintext process or as one process per party. Batches,
 edits, penalties, descents, heads and choices are opaque handles: a secret engine keeps shares in them. Noisy
 statistics of s are a seam of their own (`secure_sccvfl.discovery.statistics`).
@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.data.party import Blocks, Held
+from secure_sccvfl.data.party import AtHolder, Blocks
 
 ConsistencyKind = Literal["squared", "l1"]
 # Bound on the second derivative of the loss in a logit.
@@ -77,11 +77,11 @@ class Engine(Protocol):
         """Sums over parties of what each passes; opens the sums alone."""
         ...
 
-    def bind(self, encodings: Blocks, label: Held, ridge: Blocks, outputs: int = 1) -> Any:
+    def bind(self, encodings: Blocks, label: AtHolder, ridge: Blocks, outputs: int = 1) -> Any:
         """Take encodings, label and per-column ridge of the owners into a batch for this many logits."""
         ...
 
-    def edits(self, deltas: Iterable[Iterable[Blocks]], groups: Held, attribute: int = 0) -> Any:
+    def edits(self, deltas: Iterable[Iterable[Blocks]], groups: AtHolder, attribute: int = 0) -> Any:
         """Take displacements [draw][hypothesised group] and select by the one-hot of s inside.
 
         `attribute` numbers the protected attribute whose groups these are.

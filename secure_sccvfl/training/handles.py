@@ -13,7 +13,7 @@ import numpy as np
 
 from protocols.dealing.tuples import Request
 from protocols.ring import Words
-from protocols.steps.head import Tall, Weights
+from protocols.steps.head import BandedMatrix, Weights
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.training.engine import Step
 
@@ -28,7 +28,7 @@ class SharedBatch:
     own: np.ndarray
     ridge: np.ndarray
     label: Words
-    masked: Tall | None = None
+    masked: BandedMatrix | None = None
 
     @property
     def rows(self) -> int:
@@ -50,8 +50,8 @@ class SharedPenalty:
     draws: tuple[Words, ...]
     gram: Words
     guards: tuple[np.ndarray, ...]
-    masked_gram: Tall | None = None
-    masked_rows: Tall | None = None
+    masked_gram: BandedMatrix | None = None
+    masked_rows: BandedMatrix | None = None
 
 
 @dataclass(repr=False, eq=False)
@@ -89,8 +89,8 @@ class SharedDescent:
     batch: SharedBatch
     step: Step
     scale: np.ndarray
-    rows: Tall
-    both: Tall
-    edits: Tall | None
+    rows: BandedMatrix
+    both: BandedMatrix
+    edits: BandedMatrix | None
     scale_shares: Words
     pattern: list[Request] = field(default_factory=list)

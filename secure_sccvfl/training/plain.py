@@ -11,7 +11,7 @@ from scipy.special import expit, log_softmax, softmax
 
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
-from secure_sccvfl.data.party import Blocks, Held
+from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step
 
 
@@ -104,12 +104,12 @@ class PlainEngine:
     def total(self, name: str, values: Sequence[float]) -> tuple[float, ...]:
         return tuple(values)
 
-    def bind(self, encodings: Blocks, label: Held, ridge: Blocks, outputs: int = 1) -> Batch:
+    def bind(self, encodings: Blocks, label: AtHolder, ridge: Blocks, outputs: int = 1) -> Batch:
         if label is None:
             raise ValueError("the plaintext engine needs the label")
         return Batch(_side_by_side(encodings), label, _side_by_side(ridge))
 
-    def edits(self, deltas: Iterable[Iterable[Blocks]], groups: Held, attribute: int = 0) -> Penalty:
+    def edits(self, deltas: Iterable[Iterable[Blocks]], groups: AtHolder, attribute: int = 0) -> Penalty:
         if groups is None:
             raise ValueError("the plaintext engine needs s")
         draws = []

@@ -21,10 +21,10 @@ from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session.runtime import Session, words_of
 from protocols.steps import head
 from protocols.steps.aggregation import sum_over_parties
-from protocols.steps.head import HEAD_BITS, LOGIT_BITS, LOGIT_BOUND, RESIDUAL_BITS, Pace, Tall, Weights
+from protocols.steps.head import HEAD_BITS, LOGIT_BITS, LOGIT_BOUND, RESIDUAL_BITS, BandedMatrix, Pace, Weights
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
-from secure_sccvfl.data.party import Blocks, Held
+from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.privacy.releases import COLUMNS, PREDICTIONS, RANGE_CHECK, TEMPERATURE_CHOICE, VALIDATION_SUMMARY
 from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step
 from secure_sccvfl.training.handles import (
@@ -53,7 +53,7 @@ class SecureEngine:
         self.label_holder, self.group_holders = label_holder, tuple(group_holders)
         self.widths: tuple[int, ...] = ()
         self._prepared = 0
-        self._kept_masks: tuple[Tall, ...] = ()
+        self._kept_masks: tuple[BandedMatrix, ...] = ()
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
         return self.session.announce(values, self.session.declared(name))
@@ -66,7 +66,7 @@ class SecureEngine:
 
     # inputs
 
-    def bind(self, encodings: Blocks, label: Held, ridge: Blocks, outputs: int = 1) -> SharedBatch:
+    def bind(self, encodings: Blocks, label: AtHolder, ridge: Blocks, outputs: int = 1) -> SharedBatch:
         rank = self.session.rank
         own = encodings[rank]
         widths = self.publish(COLUMNS.name, {str(rank): own.shape[1]}) if not self.widths else None
@@ -77,7 +77,7 @@ class SecureEngine:
         shared = share_label(self.session, label, self.label_holder, (len(own), outputs), RESIDUAL_BITS)
         return SharedBatch(own, ridge[rank], shared)
 
-    def selected(self, deltas: Iterable[Iterable[Blocks]], groups: Held, attribute: int) -> tuple[Words, ...]:
+    def selected(self, deltas: Iterable[Iterable[Blocks]], groups: AtHolder, attribute: int) -> tuple[Words, ...]:
         """Shares of the displacement of every record and draw in the direction of its own group."""
         holder, rank = self.group_holders[attribute], self.session.rank
         draws: list[Words] = []
@@ -106,7 +106,7 @@ class SecureEngine:
             raise ValueError("no draw of counterfactual edits")
         return tuple(draws)
 
-    def edits(self, deltas: Iterable[Iterable[Blocks]], groups: Held, attribute: int = 0) -> SharedEdits:
+    def edits(self, deltas: Iterable[Iterable[Blocks]], groups: AtHolder, attribute: int = 0) -> SharedEdits:
         draws = self.selected(deltas, groups, attribute)
         total = sum(len(chosen) for chosen in draws)
         with self.session.measure("gram of edits"):
@@ -144,7 +144,7 @@ class SecureEngine:
         if penalty is not None and step.kind == "l1" and step.lam > 0:
             edits = self._edited_rows(penalty)
         shares = self._side_by_side(scale, _SCALE_BITS)
-        both = rows.and_below(square)
+        both = rows.stacked(square)
         self._prepared, self._kept_masks = self._prepared + 1, (rows, both)
         return SharedDescent(self._prepared, batch, step, scale, rows, both, edits, shares)
 
@@ -180,7 +180,7 @@ class SecureEngine:
         chances = words_of(self.session.wrap(usual, FRACTION_BITS).softmax(dim=1))
         return np.left_shift(chances, RESIDUAL_BITS - FRACTION_BITS) - label
 
-    def _smooth_sign_pull(self, weights: Weights, descent: SharedDescent, edits: Tall) -> Words:
+    def _smooth_sign_pull(self, weights: Weights, descent: SharedDescent, edits: BandedMatrix) -> Words:
         """The l1 consistency gradient in scaled columns, 2 HEAD_BITS: D^T tanh(D w / width) / rows."""
         party = self.session.party
         plain = self._times(weights.weight, descent.scale_shares, _SCALE_BITS)
@@ -232,16 +232,16 @@ class SecureEngine:
         if trained.task != "binary":
             return
         with self.session.measure("validation"):
-            rooms = [head.rooms(self.session.party, self._logits(trained, batch), FRACTION_BITS)]
+            headroom = [head.headroom(self.session.party, self._logits(trained, batch), FRACTION_BITS)]
             if trained.last_logits is not None:
-                rooms.append(head.rooms(self.session.party, trained.last_logits, LOGIT_BITS))
-        self.stop_outside(np.concatenate(rooms))
+                headroom.append(head.headroom(self.session.party, trained.last_logits, LOGIT_BITS))
+        self.stop_outside(np.concatenate(headroom))
 
-    def stop_outside(self, rooms: Words) -> None:
+    def stop_outside(self, headroom: Words) -> None:
         """Open whether any of the rooms that logits have left is negative, and stop every party if so."""
         party = self.session.party
         with self.session.measure("validation"):
-            outside = choice.some(party, comparison.negative(party, rooms))
+            outside = choice.some(party, comparison.negative(party, headroom))
             opened = self.session.open(self.session.wrap(outside, 0), self.session.declared(RANGE_CHECK.name))
         if opened is None or int(opened[0]) != 0:
             raise ProtocolError(
@@ -373,11 +373,11 @@ class SecureEngine:
             batch.masked = self._masked(batch.own)
         return self._logits_of(trained, batch.masked)
 
-    def _masked(self, own: np.ndarray) -> Tall:
+    def _masked(self, own: np.ndarray) -> BandedMatrix:
         """Encodings of all parties, unscaled, under masks of their owners."""
         return head.mask_columns(self.session.party, ring.encode(own), self.widths)
 
-    def _logits_of(self, trained: SharedHead, rows: Tall) -> Words:
+    def _logits_of(self, trained: SharedHead, rows: BandedMatrix) -> Words:
         party = self.session.party
         words = head.product(party, rows, self._plain_weight(trained))
         wide = head.logits_of(party, trained.weights, words)
@@ -425,7 +425,7 @@ class SecureEngine:
         whole = arithmetic.scaled_bilinear(party, "mul", pulled, weight, 1 << (2 * HEAD_BITS - WIDE_BITS))
         return _total(whole)
 
-    def _edited_rows(self, penalty: SharedPenalty) -> Tall:
+    def _edited_rows(self, penalty: SharedPenalty) -> BandedMatrix:
         """All selected displacements under one mask."""
         if penalty.masked_rows is None:
             party = self.session.party
@@ -436,11 +436,11 @@ class SecureEngine:
             ]
             tall = bands[0]
             for band in bands[1:]:
-                tall = tall.and_below(band)
+                tall = tall.stacked(band)
             penalty.masked_rows = tall
         return penalty.masked_rows
 
-    def _forget(self, *talls: Tall) -> None:
+    def _forget(self, *talls: BandedMatrix) -> None:
         for number in {number for tall in talls for number in tall.numbers()}:
             self.session.party.tuples.forget(number)
 

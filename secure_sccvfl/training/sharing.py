@@ -8,10 +8,10 @@ from protocols import ring
 from protocols.ring import Words
 from protocols.session.runtime import Session
 from secure_sccvfl.data.layout import one_hot
-from secure_sccvfl.data.party import Held
+from secure_sccvfl.data.party import AtHolder
 
 
-def share_held(session: Session, values: Held, holder: int, shape: tuple[int, ...], bits: int) -> Words:
+def share_held(session: Session, values: AtHolder, holder: int, shape: tuple[int, ...], bits: int) -> Words:
     """Shares of what one party holds; the others pass anything."""
     shares = session.party.zero_share(shape)
     if session.rank == holder:
@@ -21,12 +21,12 @@ def share_held(session: Session, values: Held, holder: int, shape: tuple[int, ..
     return shares
 
 
-def share_label(session: Session, label: Held, holder: int, shape: tuple[int, int], bits: int) -> Words:
+def share_label(session: Session, label: AtHolder, holder: int, shape: tuple[int, int], bits: int) -> Words:
     """Shares of the label (rows x outputs): a number or a bit in one column, or the one-hot of a class in several."""
     columns = label if label is None or shape[1] == 1 else one_hot(label, shape[1])
     return share_held(session, columns, holder, shape, bits)
 
 
-def share_groups(session: Session, codes: Held, holder: int, shape: tuple[int, int]) -> Words:
+def share_groups(session: Session, codes: AtHolder, holder: int, shape: tuple[int, int]) -> Words:
     """Shares of the one-hot of a protected attribute (rows x groups), whole numbers."""
     return share_held(session, None if codes is None else one_hot(codes, shape[1]), holder, shape, 0)

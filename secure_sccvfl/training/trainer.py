@@ -28,7 +28,7 @@ from secure_sccvfl.discovery.discovery import (
 )
 from secure_sccvfl.discovery.roles import PolicyCard, Roles
 from secure_sccvfl.discovery.statistics import Statistics
-from secure_sccvfl.model.edits import Displacements, Validity, movement, validity
+from secure_sccvfl.model.edits import EncodedEdits, Validity, movement, validity
 from secure_sccvfl.model.encoders import Encoder, EncoderKind, fit_encoder
 from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.model.table_generator import shift_direction
@@ -122,7 +122,7 @@ class Model:
         return self.finding.roles
 
     def encode(self, parties: Sequence[Party]) -> Blocks:
-        return {p.rank: self.encoders[p.rank](p.units) for p in parties}
+        return {p.rank: self.encoders[p.rank](p.inputs) for p in parties}
 
     def logits(self, parties: Sequence[Party]) -> np.ndarray:
         """Calibrated logits of these records."""
@@ -188,7 +188,7 @@ class Trainer:
         self.train, self.validation = train, validation = problem.train, problem.validation
         self.hooks = Hooks() if hooks is None else hooks
         self.encoders: Mapping[int, Encoder] = (
-            {p.rank: fit_encoder(p.layout, p.units, config.encoder, seed) for p in train.parties}
+            {p.rank: fit_encoder(p.layout, p.inputs, config.encoder, seed) for p in train.parties}
             if encoders is None
             else encoders
         )
@@ -205,7 +205,7 @@ class Trainer:
         self.flat = {rank: steep * block.var(axis=0) + config.ridge for rank, block in self.encodings.items()}
 
     def _encode(self, part: Part) -> Blocks:
-        return {p.rank: self.encoders[p.rank](p.units) for p in part.parties}
+        return {p.rank: self.encoders[p.rank](p.inputs) for p in part.parties}
 
     def _bind(self, encodings: Blocks, part: Part) -> Any:
         ridge = {rank: np.full(block.shape[1], self.config.ridge) for rank, block in encodings.items()}
@@ -249,7 +249,7 @@ class Trainer:
                         roles,
                         self.config.generator,
                         self.seed,
-                        p.units,
+                        p.inputs,
                         moments.get(sketch.attribute),
                     )
                     for p in self.train.parties
@@ -294,7 +294,7 @@ class Trainer:
             edits = []
             for place, attribute in enumerate(part.protected):
                 draws = int(np.clip(EDITED_ROWS // part.rows, 2, self.config.generator.draws))
-                made = Displacements(
+                made = EncodedEdits(
                     part.parties,
                     len(attribute.groups),
                     generators[attribute.name],

@@ -99,7 +99,7 @@ def test_a_gradient_that_clipping_cannot_bound_is_an_error(value):
 
 def test_no_record_moves_the_score_or_gradient_of_another():
     (party,) = german_part(0).parties
-    odd = replace(party, units=np.vstack([party.units[:50], 1 - party.units[50:51]]))
+    odd = replace(party, inputs=np.vstack([party.inputs[:50], 1 - party.inputs[50:51]]))
     alone, with_one_more = (Score(p, 4, 0) for p in (party.take(np.arange(50)), odd))
     assert np.abs(alone.scores(7.0) - with_one_more.scores(7.0)[:50]).max() < 1e-12
     assert np.abs(alone.gradients() - with_one_more.gradients()[:50]).max() < 1e-12
@@ -110,7 +110,7 @@ def test_the_encoder_gives_the_units_that_were_trained():
     score = Score(party, 4, 0)
     wide, bias, _ = score._unpack(score.theta)
     units = np.maximum(score.rows.numpy() @ wide.numpy() + bias.numpy(), 0.0)
-    made = score.encoder()(party.units)[:, -4:]
+    made = score.encoder()(party.inputs)[:, -4:]
     scale = np.maximum(units.std(axis=0), 1e-3)
     assert np.allclose(made, (units - units.mean(axis=0)) / scale)
 
@@ -225,7 +225,7 @@ def test_options_of_a_run_plan_sketches_and_steps_together():
         with pytest.raises(ConfigError):
             RunOptions.of({"mode": "dp", **bad})
     with pytest.raises(ConfigError, match="for mode dp"):
-        gradient_mode("sealed").check(RunOptions.of({"dp_sampling": 0.5}), RunOptions().scheme(3))
+        gradient_mode("sealed").check(RunOptions.of({"dp_sampling": 0.5}), RunOptions().schema(3))
 
 
 def test_the_budget_ends_training_and_nothing_more_is_opened(tmp_path):
@@ -287,7 +287,7 @@ def test_a_stopped_run_goes_on_and_pays_for_each_release_once(behind, steps, cha
         for step in model.seen:
             assert np.array_equal(weighted_sums.clipped(score.gradients(), 1.0) / 2**16, step.gradients)
             score.learn(step.total / (0.5 * len(step.gradients)), config.rate, config.momentum)
-        units = german_part(rank).parties[0].units
+        units = german_part(rank).parties[0].inputs
         assert np.array_equal(score.encoder()(units), model.encoders[rank](units))
 
 
@@ -323,7 +323,7 @@ def test_noise_takes_the_labels_away(tmp_path):
 
 def test_per_record_gradients_are_those_of_the_score():
     party = german_part(0).parties[0]
-    score = Score(Party(party.rank, party.name, party.layout, party.units[:5]), 3, 0)
+    score = Score(Party(party.rank, party.name, party.layout, party.inputs[:5]), 3, 0)
     each, step = score.gradients(), 1e-6
     for column in range(0, each.shape[1], 7):
         start = score.theta.clone()

@@ -142,8 +142,8 @@ def test_measures_are_what_they_are_called(side):
         return engine.measure(head, batch, penalty), engine.measure(head, batch, None), engine.logits(head, own.x)
 
     for seen, without, logits in side.run(problem, script):
-        units = np.hstack([whole(problem.x), np.ones((problem.rows, 1))])
-        weight = np.linalg.lstsq(units, logits, rcond=None)[0][:-1]
+        inputs = np.hstack([whole(problem.x), np.ones((problem.rows, 1))])
+        weight = np.linalg.lstsq(inputs, logits, rcond=None)[0][:-1]
         shifts = np.concatenate([draw @ weight for draw in selected(problem)])
         loss = np.logaddexp(0, -(2 * problem.y - 1) * logits[:, 0]).mean()
         assert seen.loss == pytest.approx(loss, abs=side.tolerance)

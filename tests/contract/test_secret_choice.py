@@ -242,12 +242,12 @@ def noisy(tmp_path_factory):
 
 def logits_in(folder):
     data = pooled("german", PARTIES)
-    return head_of(folder, data)(np.hstack([p.units for p in make_parties(data)]))
+    return head_of(folder, data)(np.hstack([p.inputs for p in make_parties(data)]))
 
 
 def test_a_noisy_run_opens_nothing_about_validation_records(noisy):
     folder, told, *_ = noisy
-    plan = mode_plan(RunOptions().scheme(PARTIES), RunOptions.of(OPTIONS))
+    plan = mode_plan(RunOptions().schema(PARTIES), RunOptions.of(OPTIONS))
     made = [entry["release"] for entry in read_chain(folder / "party-0" / "releases.jsonl")]
     assert made.count("range check") == 4 and not OF_VALIDATION & {*made, *plan.releases}
     for result in told:
@@ -256,7 +256,7 @@ def test_a_noisy_run_opens_nothing_about_validation_records(noisy):
         assert [t["steps"] for t in result["trials"]] == [20] * 4
     exact = RunOptions.of({**OPTIONS, "evaluation": "exact"})
     assert {"validation summary", "temperature choice"} <= set(
-        mode_plan(RunOptions().scheme(PARTIES), exact).releases
+        mode_plan(RunOptions().schema(PARTIES), exact).releases
     )
 
 
@@ -305,7 +305,7 @@ def test_a_run_is_not_resumed_with_another_kind_of_evaluation(noisy, tmp_path):
 def test_no_mode_declares_a_release_about_validation_records_unless_exact(mode):
     for evaluation in ("noisy", "exact"):
         options = RunOptions.of({"mode": mode, "evaluation": evaluation})
-        declared = set(mode_plan(options.scheme(PARTIES), options).releases)
+        declared = set(mode_plan(options.schema(PARTIES), options).releases)
         assert "range check" in declared
         assert bool(OF_VALIDATION & declared) == (evaluation == "exact")
 

@@ -109,9 +109,9 @@ def head_of(folder, data):
     weight = decode(sum(m.weight for m in models), HEAD_BITS)
     bias = decode(sum(m.bias for m in models), HEAD_BITS)
 
-    def logits(units):
+    def logits(inputs):
         cuts = np.cumsum([p.layout.width for p in parties])[:-1]
-        pieces = np.split(units, cuts, axis=1)
+        pieces = np.split(inputs, cuts, axis=1)
         encoded = np.hstack([m.encoder(u) for m, u in zip(models, pieces, strict=True)])
         return (encoded @ weight + bias) / models[0].temperature
 
@@ -127,7 +127,7 @@ def test_logits_and_decisions_are_those_of_the_plaintext_engine(secure, plain):
     parties = make_parties(data)
     rows = np.concatenate([split.train, split.validation, split.test])
     expected = model.logits([p.take(rows) for p in parties])
-    found = head_of(folder, data)(np.hstack([p.units[rows] for p in parties]))
+    found = head_of(folder, data)(np.hstack([p.inputs[rows] for p in parties]))
     print("largest difference of logits", np.abs(found - expected).max())
     assert np.abs(found - expected).max() <= 0.02
     assert ((found > 0) == (expected > 0)).mean() >= 0.995
@@ -140,9 +140,9 @@ def test_the_secret_evaluation_gives_the_plaintext_metrics(secure, plain):
     hand_out(data, verdicts, folder)
     found = run_jobs(EvaluateJob, folder / "evaluation", {"seed": 0, "model": str(folder)})
     held_out = data.take(split.test)
-    units = np.hstack([p.units for p in make_parties(data)])[split.test]
+    inputs = np.hstack([p.inputs for p in make_parties(data)])[split.test]
     label, codes = held_out.label.values, held_out.protected[0].codes
-    scored = evaluate(head_of(folder, data), units, label, codes, "binary", verdicts)
+    scored = evaluate(head_of(folder, data), inputs, label, codes, "binary", verdicts)
     expected = {s.metric if s.judge is None else f"{s.metric}_{s.judge}": s.value for s in scored}
     assert all(r["metrics"] == found[0]["metrics"] for r in found)
     for name, value in expected.items():
@@ -159,7 +159,7 @@ def test_parties_with_different_policy_cards_do_not_start(tmp_path):
     def make(config, rank):
         job = TrainJob(config, rank)
         if rank == 1:
-            names = [feature.name for own in job.data.scheme.features for feature in own]
+            names = [feature.name for own in job.data.schema.features for feature in own]
             job.card = PolicyCard("german", "1", ("me",), {name: Decision("N", "why") for name in names})
         return job
 

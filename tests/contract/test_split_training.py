@@ -54,7 +54,7 @@ def run_split(config, folder=None, stop=None, resume=False):
             state,
         )
         encoder = model.encoders[session.rank]
-        logits = model.engine.logits(model.head, {session.rank: encoder(test.parties[0].units)})
+        logits = model.engine.logits(model.head, {session.rank: encoder(test.parties[0].inputs)})
         return model, logits, session.costs["split step"], session.released
 
     plan = ReleasePlan([predictions(), *split_releases(PARTIES, config)])
@@ -111,25 +111,25 @@ def test_a_stopped_run_goes_on_as_if_nobody_had_disturbed_it(stop, tmp_path):
 
 
 def test_an_encoder_goes_on_where_it_was_only_with_its_optimiser():
-    units = np.random.default_rng(0).uniform(size=(50, 6))
+    inputs = np.random.default_rng(0).uniform(size=(50, 6))
     signal = np.random.default_rng(1).normal(size=(50, 4))
 
     def learn(local, times):
         for _ in range(times):
-            local.activations(units)
+            local.activations(inputs)
             local.learn(signal / 50)
         return local
 
     def fresh():
-        return LocalTraining(make_mlp(units, 4, 0), 0.01, 0.005)
+        return LocalTraining(make_mlp(inputs, 4, 0), 0.01, 0.005)
 
     whole, half = learn(fresh(), 6), learn(fresh(), 3)
     resumed, forgetful = fresh(), fresh()
     resumed.go_on(half.state())
     forgetful.restore(half.copy())
-    expected = whole.encoder(units)
-    assert np.array_equal(learn(resumed, 3).encoder(units), expected)
-    assert not np.array_equal(learn(forgetful, 3).encoder(units), expected)
+    expected = whole.encoder(inputs)
+    assert np.array_equal(learn(resumed, 3).encoder(inputs), expected)
+    assert not np.array_equal(learn(forgetful, 3).encoder(inputs), expected)
 
 
 def test_the_attack_finds_nothing_in_gradients_without_labels():

@@ -31,7 +31,7 @@ from launch.console import THREAD_VARIABLES
 from launch import cli, console, policy
 from protocols.config import SessionConfig
 from secure_sccvfl.data.dataset import EMBEDDED
-from secure_sccvfl.data.party_data import own_scheme
+from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.report.run_log import HEAD, LOG, read_log
 from tests.harness import CERTIFICATES, CONNECT, LONG, credentials, in_threads, local_config
 from tests.multiprocess.byhand import ROOT, SHORT, run_mpc
@@ -407,7 +407,7 @@ def test_toml_blocks(tmp_path: Path, block: Block) -> None:
     if isinstance(told.get("parties"), list):
         SessionConfig.load(tmp_path / "file.toml")
     else:
-        assert told["parties"] and own_scheme(tmp_path / "file.toml").parties
+        assert told["parties"] and own_schema(tmp_path / "file.toml").parties
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,8 @@ def test_predictions_in_secret_are_those_of_the_joined_model(whole_run: Path) ->
     run, finished = scc.Run.open(whole_run), FinishedRun.load(whole_run)
     frame = scc.load("german").frame.sample(12, random_state=4)
     rows = frame.index.to_numpy()
-    units = np.hstack([party.units[rows] for party in finished.parties])
-    logits = finished.white_box()(torch.tensor(units)).numpy()[:, 0]
+    inputs = np.hstack([party.inputs[rows] for party in finished.parties])
+    logits = finished.white_box()(torch.tensor(inputs)).numpy()[:, 0]
     chances = run.predict_proba(frame)
     assert list(chances.index) == list(frame["id"]) and list(chances.columns) == ["0", "1"]
     assert np.abs(chances["1"].to_numpy() - 1 / (1 + np.exp(-logits))).max() < 1e-3

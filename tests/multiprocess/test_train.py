@@ -49,7 +49,7 @@ def logits_of(run, rows):
     """Logits of the model in a run's folder, from all of its shares: what only a test may do."""
     parties = make_parties(pooled("german", 3))
     models = [load_model(run / f"party-{p.rank}" / "model", p.layout) for p in parties]
-    encoded = np.hstack([m.encoder(p.units[rows]) for m, p in zip(models, parties, strict=True)])
+    encoded = np.hstack([m.encoder(p.inputs[rows]) for m, p in zip(models, parties, strict=True)])
     weight, bias = (decode(sum(getattr(m, k) for m in models), HEAD_BITS) for k in ("weight", "bias"))
     return ((encoded @ weight + bias) / models[0].temperature)[:, 0]
 
@@ -85,7 +85,7 @@ def test_a_run_leaves_its_report_budget_logs_and_models(run):
 
 
 def test_the_releases_are_the_declared_ones_and_nothing_per_record(run):
-    plan = mode_plan(RunOptions().scheme(3), RunOptions.of(OPTIONS))
+    plan = mode_plan(RunOptions().schema(3), RunOptions.of(OPTIONS))
     rows = {561, 139, 300, 561 + 139, 1000}
     for rank in range(3):
         made = read_chain(run / f"party-{rank}" / "releases.jsonl")

@@ -92,7 +92,7 @@ def test_a_run_with_four_refreshes_writes_the_report_that_its_ledger_gives(tmp_p
 def test_the_budget_is_planned_for_the_releases_that_the_plan_charges(conditional, source, refreshes):
     kind = "moments" if source == "moments" else "quantile"
     options = RunOptions(conditional=conditional, generator=kind, source=source, refreshes=refreshes)
-    plan = mode_plan(options.scheme(3), options)
+    plan = mode_plan(options.schema(3), options)
     events = {release.event for release in plan.releases.values() if release.event is not None}
     assert len(events) == options.charged == options.train_config().charged
     simulated = options.simulated_budget(3)

@@ -93,9 +93,9 @@ def test_no_room_reaches_into_anothers_private_names(path: Path) -> None:
 
 def test_every_room_has_a_place_among_the_layers_and_says_what_lives_there() -> None:
     for package, order in LAYERS.items():
-        rooms = {path.parent for path in (ROOT / package).glob("*/__init__.py")}
-        assert {room.name for room in rooms} == set(order) - {""}
-        for room in rooms:
+        headroom = {path.parent for path in (ROOT / package).glob("*/__init__.py")}
+        assert {room.name for room in headroom} == set(order) - {""}
+        for room in headroom:
             assert len((ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or "").split()) >= 8, room
 
 
@@ -126,8 +126,8 @@ def too_large(text: str) -> list[str]:
 def test_the_readme_names_every_room_and_no_other() -> None:
     table = (ROOT / "README.md").read_text().partition("## The code")[2].partition("\nMore:")[0]
     told = {name.strip("/").removeprefix("secure_sccvfl/") for name in re.findall(r"`([^` ]+)`", table)}
-    rooms = {room for order in LAYERS.values() for room in order} - {""}
-    assert told == rooms | {"accounting", "protocols", "launch", "__init__"}
+    headroom = {room for order in LAYERS.values() for room in order} - {""}
+    assert told == headroom | {"accounting", "protocols", "launch", "__init__"}
 
 
 def importers(module: str) -> set[str]:

@@ -26,7 +26,7 @@ def test_the_table_in_security_md_is_the_catalogue() -> None:
 @pytest.mark.parametrize("evaluation", ["noisy", "exact"])
 def test_every_release_of_a_plan_is_of_one_kind_and_charged_where_the_kind_is(mode: str, evaluation: str) -> None:
     options = RunOptions.of({"mode": mode, "evaluation": evaluation, **EVERYTHING})
-    for release in mode_plan(options.scheme(3), options).releases.values():
+    for release in mode_plan(options.schema(3), options).releases.values():
         kinds = [kind for kind in CATALOGUE if kind.is_name(release.name)]
         assert len(kinds) == 1, release.name
         assert (release.event is not None) == (kinds[0].basis == "charged"), release.name

@@ -191,7 +191,7 @@ def test_moments_are_those_of_the_groups_and_within_the_stated_sensitivity():
     (found,) = release_moments(PlainStatistics(NoNoise()), PARTIES, DATA.protected, names)
     codes = DATA.protected[0].codes
     party = next(p for p in PARTIES if names[0] in p.layout.names)
-    u = party.units[:, party.layout.columns([names[0]])[0]]
+    u = party.inputs[:, party.layout.columns([names[0]])[0]]
     for group in range(2):
         count, total, squares = found.sums[names[0]][:, group]
         assert count == (codes == group).sum()
@@ -207,14 +207,14 @@ def test_the_moments_generator_moves_group_means_by_what_was_released():
     config = GeneratorConfig(kind="moments", source="moments", thinning=0)
     sums = np.array([[100.0, 100.0], [30.0, 50.0], [13.0, 29.0]])
     moments = Moments("s", {name: sums}, 1.0)
-    generate = make_generator(party.layout, tables, 1.0, roles, config, 0, party.units, moments)
+    generate = make_generator(party.layout, tables, 1.0, roles, config, 0, party.inputs, moments)
     column = party.layout.columns([name])[0]
-    units = party.units.copy()
-    units[:, column] = 0.3
-    edited = generate(units, 0, np.ones(len(units), int), 0)
+    inputs = party.inputs.copy()
+    inputs[:, column] = 0.3
+    edited = generate(inputs, 0, np.ones(len(inputs), int), 0)
     assert np.allclose(edited[:, column], 0.5)
     others = np.delete(np.arange(party.layout.width), column)
-    assert (edited[:, others] == units[:, others]).all()
+    assert (edited[:, others] == inputs[:, others]).all()
 
 
 def test_a_kept_model_edits_as_the_trained_one_did(tmp_path):
@@ -230,10 +230,10 @@ def test_a_kept_model_edits_as_the_trained_one_did(tmp_path):
         )  # fmt: skip
         save_model(kept, tmp_path / str(party.rank))
         again = load_model(tmp_path / str(party.rank), party.layout).generators(party)
-        targets = np.ones(len(party.units), int)
+        targets = np.ones(len(party.inputs), int)
         for attribute, generate in again.items():
             trained = model.generators[attribute][party.rank]
-            assert (generate(party.units, 0, targets, 0) == trained(party.units, 0, targets, 0)).all()
+            assert (generate(party.inputs, 0, targets, 0) == trained(party.inputs, 0, targets, 0)).all()
 
 
 def test_moments_are_a_release_of_their_own_and_refused_beyond_the_budget():

@@ -118,15 +118,15 @@ def test_what_follows_a_release_copes_with_any_counts(
         evidence = weigh([sketch, sketch], config, seed, [NAMES], dict.fromkeys(NAMES, 0.0))
         finite(list(evidence.scores.values()), list(decide(evidence, config).scores.values()))
     finite(shift_direction(PARTY.layout, tables, NAMES))
-    units, roles = PARTY.units[:50], Roles(dict.fromkeys(NAMES, "M"))
+    inputs, roles = PARTY.inputs[:50], Roles(dict.fromkeys(NAMES, "M"))
     sums = {name: table[:3] for name, table in tables.items() if len(table) >= 3}
     for kind, moments in (("quantile", None), ("moments", None), ("moments", Moments("s", sums, deviation))):
         source = "moments" if moments is not None else "tables"
         for thinning in (0.0, 0.5):
             config = GeneratorConfig(kind=kind, thinning=thinning, source=source)
-            made = make_generator(PARTY.layout, tables, deviation, roles, config, seed, units, moments)
+            made = make_generator(PARTY.layout, tables, deviation, roles, config, seed, inputs, moments)
             for start in range(3):
-                edited = made(units, start, rng.integers(0, 3, len(units)), 0)
+                edited = made(inputs, start, rng.integers(0, 3, len(inputs)), 0)
                 finite(edited)
                 assert edited.min() >= -1e-12 and edited.max() <= 1 + 1e-12
 
@@ -137,11 +137,11 @@ def test_the_cvae_copes_with_an_empty_group(how: str) -> None:
     for table in tables.values():
         table[:, 1:] = {"zero": 0.0, "negative": -30.0, "one group has all": -1e9}[how]
         table[:, 0] *= 1e6 if how == "one group has all" else 1
-    units = PARTY.units[:100]
-    codes = pseudo_groups(PARTY.layout, units, tables, np.random.default_rng(0))
+    inputs = PARTY.inputs[:100]
+    codes = pseudo_groups(PARTY.layout, inputs, tables, np.random.default_rng(0))
     assert how != "one group has all" or not codes.any()
-    model = Cvae(PARTY.layout, tuple(NAMES), 3, CvaeConfig(epochs=3)).fit(units, codes, 0)
-    finite(codes, model.edit(units, codes, (codes + 1) % 3))
+    model = Cvae(PARTY.layout, tuple(NAMES), 3, CvaeConfig(epochs=3)).fit(inputs, codes, 0)
+    finite(codes, model.edit(inputs, codes, (codes + 1) % 3))
 
 
 @pytest.mark.parametrize("rule", ["fractions", "fdr"])

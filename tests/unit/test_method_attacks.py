@@ -60,14 +60,14 @@ def linear(weight, bias=0.0):
 @pytest.mark.parametrize("radius", RADII)
 def test_pgd_is_exact_on_a_linear_model(radius):
     rng = np.random.default_rng(1)
-    units, weight = rng.random((400, 6)), rng.normal(size=6)
+    inputs, weight = rng.random((400, 6)), rng.normal(size=6)
     columns = np.array([0, 2, 5])
-    logits = units @ weight - weight.sum() / 2
+    logits = inputs @ weight - weight.sum() / 2
     reach = radius * np.abs(weight[columns]).sum()
     exact = (np.abs(logits) < reach).mean()
-    target = WhiteBox("x", linear(weight, -weight.sum() / 2), units, columns)
+    target = WhiteBox("x", linear(weight, -weight.sum() / 2), inputs, columns)
     assert subspace_pgd(target, radius).rate == pytest.approx(exact, abs=1 / 400)
-    moved = perturb(target, radius).numpy() - units
+    moved = perturb(target, radius).numpy() - inputs
     assert np.abs(moved).max() <= radius + 1e-12
     assert (moved[:, [1, 3, 4]] == 0).all()
 
@@ -80,7 +80,7 @@ def test_pgd_agrees_with_the_adversarial_robustness_toolbox(ready, method):
     from art.estimators.classification import PyTorchClassifier
 
     fitted = METHODS.get(method)(ready)
-    units = ready.units[ready.split.test]
+    inputs = ready.inputs[ready.split.test]
     columns = ready.columns(ready.roles.named("M"))
 
     class Wrapped(torch.nn.Module):
@@ -88,11 +88,11 @@ def test_pgd_agrees_with_the_adversarial_robustness_toolbox(ready, method):
             return two_class(fitted.white_box(x.double())).float()
 
     classifier = PyTorchClassifier(
-        Wrapped(), torch.nn.CrossEntropyLoss(), (units.shape[1],), 2, clip_values=None, device_type="cpu"
+        Wrapped(), torch.nn.CrossEntropyLoss(), (inputs.shape[1],), 2, clip_values=None, device_type="cpu"
     )
-    mask = np.zeros(units.shape[1], np.float32)
+    mask = np.zeros(inputs.shape[1], np.float32)
     mask[columns] = 1
-    x = units.astype(np.float32)
+    x = inputs.astype(np.float32)
     before = classifier.predict(x).argmax(axis=1)
     for radius in (0.05, 0.20):
         attack = ProjectedGradientDescent(
@@ -106,21 +106,21 @@ def test_pgd_agrees_with_the_adversarial_robustness_toolbox(ready, method):
             batch_size=512,
         )
         after = classifier.predict(attack.generate(x, mask=mask)).argmax(axis=1)
-        ours = subspace_pgd(WhiteBox("x", fitted.white_box, units, columns), radius).rate
+        ours = subspace_pgd(WhiteBox("x", fitted.white_box, inputs, columns), radius).rate
         assert abs(ours - (before != after).mean()) <= 0.02
 
 
 def test_the_white_box_of_a_sealed_model_is_that_model(ready):
     fitted = METHODS.get("scc")(ready)
-    units = ready.units[ready.split.test]
-    assert np.allclose(fitted.white_box(torch.tensor(units)).numpy(), fitted.predict(units), atol=1e-9)
+    inputs = ready.inputs[ready.split.test]
+    assert np.allclose(fitted.white_box(torch.tensor(inputs)).numpy(), fitted.predict(inputs), atol=1e-9)
 
 
 def test_gradients_returned_to_a_party_reveal_the_labels_unless_they_are_noised(ready):
     net = METHODS.get("erm_network")(ready).predict
     rows = ready.split.train[:200]
-    units, label = ready.units[rows], GERMAN.label.values[rows]
-    exact, summed, noised = label_inference(returned_gradients(net, units, label, 0, noise=1.0, seed=0), 0)
+    inputs, label = ready.inputs[rows], GERMAN.label.values[rows]
+    exact, summed, noised = label_inference(returned_gradients(net, inputs, label, 0, noise=1.0, seed=0), 0)
     assert exact.rate == 1.0 and summed.rate > 0.95
     assert noised.attack == "batch-noise1" and noised.rate < noised.chance + 0.05
 
@@ -128,13 +128,13 @@ def test_gradients_returned_to_a_party_reveal_the_labels_unless_they_are_noised(
 def test_example_gradients_are_the_ones_that_autograd_gives(ready):
     net = METHODS.get("erm_network")(ready).predict
     rows = ready.split.train[:50]
-    units, label = ready.units[rows], GERMAN.label.values[rows]
-    h = net.net.fuse(net._scaled(units)).detach().requires_grad_()
+    inputs, label = ready.inputs[rows], GERMAN.label.values[rows]
+    h = net.net.fuse(net._scaled(inputs)).detach().requires_grad_()
     loss = torch.nn.functional.binary_cross_entropy_with_logits(
         net.net.head(h)[:, 0], torch.tensor(label, dtype=torch.float32), reduction="sum"
     )
     loss.backward()
-    assert np.allclose(h.grad[:, 64:128].numpy(), example_gradients(net, units, label, 1), atol=1e-5)
+    assert np.allclose(h.grad[:, 64:128].numpy(), example_gradients(net, inputs, label, 1), atol=1e-5)
 
 
 def test_rates_carry_an_interval():

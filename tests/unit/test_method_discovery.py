@@ -190,7 +190,7 @@ def test_the_interventional_check_demotes_an_idle_mediator_and_refuses_a_changed
 def test_conditional_hsic_ranks_what_s_explains_beyond_the_other_columns():
     data, parties = german()
     others = [p.take(np.arange(0, data.n, 3)) for p in parties]
-    rows = parties[0].residual_features(0, others[0].units)
+    rows = parties[0].residual_features(0, others[0].inputs)
     assert all(np.allclose((block**2).sum(axis=1), 1.0) for block in rows.values()), "the stated sensitivity"
     scores = residual_scores(PlainStatistics(NoNoise()), parties, others, data.protected, 0)
     shuffled = (

@@ -50,12 +50,12 @@ def test_n_and_p_are_bit_equal_and_edits_stay_in_the_public_range(
     targets = public_targets(DATA.n, GROUPS, seed, 0)
     for party in PARTIES:
         config = GeneratorConfig(kind, 2, thinning, scale)
-        make = make_generator(party.layout, noisy, noise, roles, config, seed, party.units)
-        edited = make(party.units, source, targets[:, source], 1)
+        make = make_generator(party.layout, noisy, noise, roles, config, seed, party.inputs)
+        edited = make(party.inputs, source, targets[:, source], 1)
         assert edited.min() >= 0.0 and edited.max() <= 1.0 and np.isfinite(edited).all()
         for block in party.layout.blocks:
             if roles.of[block.feature.name] != "M":
-                assert (edited[:, block.columns] == party.units[:, block.columns]).all()
+                assert (edited[:, block.columns] == party.inputs[:, block.columns]).all()
             elif kind == "quantile" and scale == 1.0 and block.one_hot:
                 assert set(np.unique(edited[:, block.columns])) <= {0.0, 1.0}
 
@@ -84,11 +84,11 @@ def test_quantile_edits_reach_the_target_groups_distribution():
     tables = release_sketches(PlainStatistics(NoNoise()), parties, data.protected, "s", 19)[0].tables
     roles = Roles(dict.fromkeys((f.name for f in data.features), "M"))
     party = parties[1]
-    make = make_generator(party.layout, tables, 0.0, roles, GeneratorConfig(thinning=0), 0, party.units)
-    edited = make(party.units, 1, np.zeros(data.n, int), 0)[codes == 1]
+    make = make_generator(party.layout, tables, 0.0, roles, GeneratorConfig(thinning=0), 0, party.inputs)
+    edited = make(party.inputs, 1, np.zeros(data.n, int), 0)[codes == 1]
     for block in party.layout.blocks:
         got = party.layout.bin_one_hot(block, edited).mean(axis=0)
-        wanted = party.layout.bin_one_hot(block, party.units[codes == 0]).mean(axis=0)
+        wanted = party.layout.bin_one_hot(block, party.inputs[codes == 0]).mean(axis=0)
         assert np.abs(got - wanted).sum() / 2 < 0.08, block.feature.name
 
 
@@ -97,7 +97,7 @@ def test_the_guard_direction_is_the_difference_of_mean_encodings():
     party = make_parties(data)[2]
     tables = release_sketches(PlainStatistics(NoNoise()), make_parties(data), data.protected, "s", 19)[0].tables
     direction = shift_direction(party.layout, tables, ("property",))
-    encoded = fit_encoder(party.layout, party.units, "plain", 0)(party.units)
+    encoded = fit_encoder(party.layout, party.inputs, "plain", 0)(party.inputs)
     codes = data.protected[0].codes
     change = encoded[codes == 1].mean(axis=0) - encoded[codes == 0].mean(axis=0)
     where = np.flatnonzero(direction)
@@ -107,8 +107,8 @@ def test_the_guard_direction_is_the_difference_of_mean_encodings():
 
 def test_numbers_and_gaps_in_input_space():
     layout = Layout.of([Feature("x", "number", 0, 10, missing=True), Feature("c", "code", 0, 9, (0, 3, 9))])
-    units = layout.encode(np.array([[5.0, 2.0], [np.nan, 8.0]]))
-    assert units.tolist() == [[0.5, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0]]
+    inputs = layout.encode(np.array([[5.0, 2.0], [np.nan, 8.0]]))
+    assert inputs.tolist() == [[0.5, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0]]
     make = make_generator(
         layout,
         {"x": np.array([[9, 1], [1, 1], [1, 1], [1, 1], [1, 9.0], [5, 5]]), "c": np.ones((2, 2))},
@@ -116,10 +116,10 @@ def test_numbers_and_gaps_in_input_space():
         Roles({"x": "M", "c": "N"}),
         GeneratorConfig(thinning=0),
         0,
-        units,
+        inputs,
     )
-    edited = make(units, 0, np.ones(2, int), 0)
-    assert edited[0, 0] > 0.5 and (edited[1] == units[1]).all(), "a gap is not filled in"
+    edited = make(inputs, 0, np.ones(2, int), 0)
+    assert edited[0, 0] > 0.5 and (edited[1] == inputs[1]).all(), "a gap is not filled in"
 
 
 def test_the_cvae_edits_its_columns_only_and_moves_towards_the_target():
@@ -128,11 +128,11 @@ def test_the_cvae_edits_its_columns_only_and_moves_towards_the_target():
     layout = Layout.of(features)
     codes = rng.integers(0, 2, 400)
     m = np.where(rng.random(400) < 0.9, codes, 1 - codes)
-    units = layout.encode(np.column_stack([m, rng.random(400)]))
-    model = Cvae(layout, ("m",), 2, CvaeConfig(epochs=80)).fit(units, codes, 0)
-    edited = model.edit(units, codes, 1 - codes)
-    assert (edited[:, 2] == units[:, 2]).all() and edited.min() >= 0 and edited.max() <= 1
-    assert edited[codes == 0, 1].mean() - units[codes == 0, 1].mean() > 0.3
+    inputs = layout.encode(np.column_stack([m, rng.random(400)]))
+    model = Cvae(layout, ("m",), 2, CvaeConfig(epochs=80)).fit(inputs, codes, 0)
+    edited = model.edit(inputs, codes, 1 - codes)
+    assert (edited[:, 2] == inputs[:, 2]).all() and edited.min() >= 0 and edited.max() <= 1
+    assert edited[codes == 0, 1].mean() - inputs[codes == 0, 1].mean() > 0.3
 
 
 def test_bad_generator_settings_are_refused():
@@ -144,11 +144,11 @@ def test_bad_generator_settings_are_refused():
 def test_the_sealed_cvae_needs_no_s_and_keeps_the_same_promises():
     roles = roles_from("NMPNMPNMPNM")
     for party in PARTIES:
-        make = make_generator(party.layout, TABLES, 0.0, roles, GeneratorConfig("cvae"), 0, party.units)
-        edited = make(party.units, 0, np.ones(DATA.n, int), 0)
+        make = make_generator(party.layout, TABLES, 0.0, roles, GeneratorConfig("cvae"), 0, party.inputs)
+        edited = make(party.inputs, 0, np.ones(DATA.n, int), 0)
         assert edited.min() >= 0.0 and edited.max() <= 1.0
         for block in party.layout.blocks:
-            same = (edited[:, block.columns] == party.units[:, block.columns]).all()
+            same = (edited[:, block.columns] == party.inputs[:, block.columns]).all()
             assert same == (roles.of[block.feature.name] != "M")
 
 
@@ -157,6 +157,6 @@ def test_pseudo_groups_follow_the_tables():
     parties = make_parties(data)
     tables = release_sketches(PlainStatistics(NoNoise()), parties, data.protected, "s", 19)[0].tables
     codes = data.protected[0].codes
-    drawn = pseudo_groups(parties[1].layout, parties[1].units, tables, np.random.default_rng(0))
+    drawn = pseudo_groups(parties[1].layout, parties[1].inputs, tables, np.random.default_rng(0))
     assert drawn[codes == 1].mean() > drawn[codes == 0].mean() + 0.15
     assert abs(drawn.mean() - codes.mean()) < 0.1

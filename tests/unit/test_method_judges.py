@@ -28,11 +28,11 @@ def test_a_judge_refuses_training_records(kind):
 @pytest.mark.parametrize("kind", ["ot", "cvae"])
 def test_a_judge_edits_only_what_it_should_inside_the_public_range(kind):
     verdict = judge(kind, HELD_OUT, USED, EDITED, 0)
-    units = np.hstack([p.units for p in make_parties(HELD_OUT)])
+    inputs = np.hstack([p.inputs for p in make_parties(HELD_OUT)])
     layout = Layout.of(GERMAN.features)
     rest = np.setdiff1d(np.arange(layout.width), layout.columns(EDITED))
-    assert (verdict.units[:, rest] == units[verdict.source][:, rest]).all()
-    assert verdict.units.min() >= 0 and verdict.units.max() <= 1
+    assert (verdict.inputs[:, rest] == inputs[verdict.source][:, rest]).all()
+    assert verdict.inputs.min() >= 0 and verdict.inputs.max() <= 1
     assert (verdict.target != HELD_OUT.protected[0].codes[verdict.source]).all()
     weight = np.bincount(verdict.source, weights=verdict.weight, minlength=HELD_OUT.n)
     assert np.allclose(weight, 1.0), "every record counts once"
@@ -40,14 +40,14 @@ def test_a_judge_edits_only_what_it_should_inside_the_public_range(kind):
 
 def test_transport_gives_each_group_the_other_groups_mediators():
     verdict = judge("ot", HELD_OUT, USED, EDITED, 0)
-    units = np.hstack([p.units for p in make_parties(HELD_OUT)])
+    inputs = np.hstack([p.inputs for p in make_parties(HELD_OUT)])
     columns = Layout.of(GERMAN.features).columns(EDITED)
     codes = HELD_OUT.protected[0].codes
     for group in (0, 1):
         rows = codes[verdict.source] == group
-        moved = np.average(verdict.units[rows][:, columns], axis=0, weights=verdict.weight[rows])
-        assert np.allclose(moved, units[codes == 1 - group][:, columns].mean(axis=0))
-    quality = edit_quality(units, codes, units, codes, verdict, columns)
+        moved = np.average(verdict.inputs[rows][:, columns], axis=0, weights=verdict.weight[rows])
+        assert np.allclose(moved, inputs[codes == 1 - group][:, columns].mean(axis=0))
+    quality = edit_quality(inputs, codes, inputs, codes, verdict, columns)
     assert quality["edit_auc"] > 0.65 > 0.35 > quality["edit_auc_unedited"]
     assert quality["edit_mmd_ratio"] < 0.05 < quality["edit_size"]
 
@@ -73,15 +73,15 @@ def test_the_judge_does_not_depend_on_the_order_of_the_parties():
     names = [f.name for f in GERMAN.features]
     layout, other = Layout.of(GERMAN.features), Layout.of(turned.features)
     for name in names:
-        assert (a.units[:, layout.columns([name])] == b.units[:, other.columns([name])]).all()
+        assert (a.inputs[:, layout.columns([name])] == b.inputs[:, other.columns([name])]).all()
 
 
 def test_stability_counts_flips_by_weight():
-    units = np.array([[0.0], [1.0], [2.0]])
+    inputs = np.array([[0.0], [1.0], [2.0]])
     verdict = EditedRecords(
         "x", np.array([0, 1, 2]), np.array([[1.5], [1.0], [-1.0]]), np.array([2.0, 1.0, 1.0]), np.zeros(3)
     )
-    scored = {s.metric: s.value for s in stability(lambda u: u - 0.5, units, verdict, "binary", "x")}
+    scored = {s.metric: s.value for s in stability(lambda u: u - 0.5, inputs, verdict, "binary", "x")}
     assert scored["fr"] == pytest.approx(0.75)
     assert scored["scg"] == pytest.approx((2 * 1.5 + 0 + 3) / 4)
     assert scored["scg_norm"] == pytest.approx(1.5 / np.std([0, 1, 2]))
@@ -98,11 +98,11 @@ def test_group_gaps_are_the_largest_pairwise_ones():
 
 def test_a_predictor_that_ignores_the_mediators_never_flips():
     verdicts = {k: judge(k, HELD_OUT, USED, EDITED, 0) for k in ("ot", "cvae")}
-    units = np.hstack([p.units for p in make_parties(HELD_OUT)])
+    inputs = np.hstack([p.inputs for p in make_parties(HELD_OUT)])
     column = Layout.of(GERMAN.features).columns(["checking_status"])[:1]
     scored = evaluate(
         lambda u: u[:, column] - 0.5,
-        units,
+        inputs,
         HELD_OUT.label.values,
         HELD_OUT.protected[0].codes,
         "binary",

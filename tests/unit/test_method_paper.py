@@ -28,9 +28,9 @@ def runs():
         edited = fitted.own(split.test)
         rows = np.arange(len(edited))
         own = EditedRecords("own", rows, edited, np.ones(len(rows)), 1 - held_out.protected[0].codes)
-        units = ready.units[split.test]
+        inputs = ready.inputs[split.test]
         score = {
-            name: {s.metric: s.value for s in stability(fitted.predict, units, v, "binary", name)}
+            name: {s.metric: s.value for s in stability(fitted.predict, inputs, v, "binary", name)}
             for name, v in (("own", own), ("ot", common))
         }
         out.append((fitted, score))

@@ -243,10 +243,10 @@ def test_two_and_five_parties_even_with_one_feature_each(parties):
 @pytest.mark.parametrize("kind", ["plain", "random", "autoencoder"])
 def test_encoders_are_label_free_centred_and_seeded(kind):
     party = make_parties(GERMAN)[0]
-    a, b = (fit_encoder(party.layout, party.units, kind, 5) for _ in range(2))
-    assert np.allclose(a(party.units), b(party.units))
-    assert np.allclose(a(party.units).mean(axis=0), 0, atol=1e-9)
-    assert a(party.units).shape[1] == a.columns
+    a, b = (fit_encoder(party.layout, party.inputs, kind, 5) for _ in range(2))
+    assert np.allclose(a(party.inputs), b(party.inputs))
+    assert np.allclose(a(party.inputs).mean(axis=0), 0, atol=1e-9)
+    assert a(party.inputs).shape[1] == a.columns
 
 
 @pytest.mark.parametrize("kind", ["random", "autoencoder"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from protocols.records.private import private
-from protocols.steps.head import Tall, Weights
+from protocols.steps.head import BandedMatrix, Weights
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.model.encoders import PlainEncoder
 from secure_sccvfl.model.generators import GeneratorConfig
@@ -68,7 +68,7 @@ def test_gradients_that_were_shown(tmp_path, modes):
 @pytest.mark.parametrize("task", ["binary", "regression", "multiclass"])
 def test_predictions(tmp_path, task):
     job = SimpleNamespace(
-        scheme=SimpleNamespace(task=task, classes=("a", "b")),
+        schema=SimpleNamespace(task=task, classes=("a", "b")),
         ids=np.array(["1", "2"]),
         options=SimpleNamespace(scores=False),
     )
@@ -86,7 +86,7 @@ def test_handles_with_shares_show_nothing_when_printed():
     share = np.full((1, 1), 123456789, np.int64)
     weights = Weights(share, share[0], share, share[0])
     own = np.full((1, 1), 0.987654321)
-    rows = Tall((), 1)
+    rows = BandedMatrix((), 1)
     handles = [
         weights,
         SharedHead(weights, own[0], "binary", 1, share, share),

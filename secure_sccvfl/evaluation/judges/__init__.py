@@ -28,11 +28,11 @@ class JudgeError(ValueError):
 
 @dataclass(frozen=True)
 class EditedRecords:
-    """What a judge says: row `source[i]` of the held-out part becomes `units[i]`, with this weight."""
+    """What a judge says: row `source[i]` of the held-out part becomes `inputs[i]`, with this weight."""
 
     judge: str
     source: np.ndarray
-    units: np.ndarray
+    inputs: np.ndarray
     weight: np.ndarray
     target: np.ndarray
 
@@ -42,7 +42,7 @@ class Case:
     """What a judge edits: held-out records, the groups they are in, the group each is to move to (-1: none), and the
     names of the features that may change."""
 
-    units: np.ndarray
+    inputs: np.ndarray
     codes: np.ndarray
     target: np.ndarray
     layout: Layout
@@ -125,12 +125,12 @@ def judge(
     features = tuple(sorted(held_out.features, key=lambda f: f.name))
     layout = Layout.of(features)
     order = [held_out.features.index(f) for f in features]
-    units = layout.encode(held_out.values[:, order])
+    inputs = layout.encode(held_out.values[:, order])
     protected = held_out.protected[attribute]
     usable = np.flatnonzero(np.bincount(protected.codes) >= MIN_GROUP)
     if not len(usable):
         raise JudgeError(f"no group has {MIN_GROUP} held-out records")
     target = _targets(protected.codes, usable, seed)
-    found = asked.edit(Case(units, protected.codes, target, layout, edited, len(protected.groups), seed))
+    found = asked.edit(Case(inputs, protected.codes, target, layout, edited, len(protected.groups), seed))
     back = np.concatenate([layout.columns([f.name]) for f in held_out.features])
-    return replace(found, judge=kind, units=found.units[:, back])
+    return replace(found, judge=kind, inputs=found.inputs[:, back])

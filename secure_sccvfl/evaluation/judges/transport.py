@@ -17,7 +17,7 @@ OT_ROWS = 1500
 
 
 def edit(case: Case) -> EditedRecords:
-    units, codes, target, layout = case.units, case.codes, case.target, case.layout
+    inputs, codes, target, layout = case.inputs, case.codes, case.target, case.layout
     columns = layout.columns(case.edited)
     weight = np.full(layout.width, np.sqrt(CONTEXT_WEIGHT))
     weight[columns] = 1.0
@@ -32,7 +32,7 @@ def edit(case: Case) -> EditedRecords:
             if a == b or not (target[members[a]] == b).any():
                 continue
             rows, others = members[a], members[b]
-            cost = ot.dist(units[rows] * weight, units[others] * weight)
+            cost = ot.dist(inputs[rows] * weight, inputs[others] * weight)
             plan = ot.emd(np.full(len(rows), 1 / len(rows)), np.full(len(others), 1 / len(others)), cost)
             i, j = np.nonzero(plan > 1e-12)
             wanted = target[rows[i]] == b
@@ -42,6 +42,6 @@ def edit(case: Case) -> EditedRecords:
     if not sources:
         raise JudgeError(f"no two groups have {MIN_GROUP} held-out records each")
     source, matched, share = (np.concatenate(v) for v in (sources, matches, shares))
-    moved = units[source].copy()
-    moved[:, columns] = units[matched][:, columns]
+    moved = inputs[source].copy()
+    moved[:, columns] = inputs[matched][:, columns]
     return EditedRecords("ot", source, moved, share, codes[matched])
