@@ -37,6 +37,7 @@ $(READY): pyproject.toml $(LOCKS)
 	@touch $@
 
 lock:           ## choose the versions in locks/ anew, with uv (locks/torch-cpu.txt is kept by hand)
+	@test -n "$(UV)" || { echo "make lock needs uv"; exit 1; }
 	$(COMPILE) pyproject.toml --extra test --no-emit-package torch --output-file locks/requirements.txt
 	grep -o 'torch==[0-9.]*' pyproject.toml | \
 	  $(COMPILE) --no-config - --constraint locks/requirements.txt --output-file locks/torch.txt

@@ -26,12 +26,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from launch.console import THREAD_VARIABLES
 
 from launch import cli, console, policy
+from launch.console import CHECK_FAILED, OK, THREAD_VARIABLES
 from protocols.config import SessionConfig
 from secure_sccvfl.data.dataset import EMBEDDED
-from secure_sccvfl.data.party_data import own_schema
+from secure_sccvfl.data.party_data import own_scheme
 from secure_sccvfl.report.run_log import HEAD, LOG, read_log
 from tests.harness import CERTIFICATES, CONNECT, LONG, credentials, in_threads, local_config
 from tests.multiprocess.byhand import ROOT, SHORT, run_mpc
@@ -72,6 +72,10 @@ MODULES = {
 """What may follow `python -m`; it must exist, as must the files that it is given."""
 FEW = {"refreshes": 1, "warmup": 20, "steps": 30, "lambdas": [8.0, 16.0]}
 """SHORT for a session file."""
+ATTACK = r"sccvfl attack |python3? launch/security_eval\.py "
+VERDICTS = {"security_eval": (OK, CHECK_FAILED)}
+"""Exit codes of a program that ran to its end. Attacks on a right run call a leak in up to 5 % of evaluations, so
+that verdict is no fault of the command; tests/statistical/ and tests/adversarial/ hold the promises."""
 NODES = ("run_party", "run_dealer")
 SUPPLIED = {"tags": np.arange(560, dtype=np.uint64)}
 """What the reader of a Python block is expected to have."""
@@ -157,7 +161,7 @@ class Desk:
             if name in NODES:
                 session.append((name, words, options))
             elif self._is_new(name, options):
-                self._run(self._adapted(words, name, options), statement.rest)
+                self._run(self._adapted(words, name, options), statement.rest, VERDICTS.get(name, (OK,)))
         new = [self._is_new(name, options) for name, _, options in session]
         if any(new) or (session and any(statement.document for statement in script)):
             self._run_session([(words, options) for _, words, options in session])
@@ -240,14 +244,16 @@ class Desk:
             words = [*words, "--no-harness"]
         return words
 
-    def _run(self, words: Sequence[str], rest: str = "") -> None:
-        self._shell(f"{shlex.join(words)} {rest}")
+    def _run(self, words: Sequence[str], rest: str = "", codes: Sequence[int] = (OK,)) -> None:
+        self._shell(f"{shlex.join(words)} {rest}", codes)
 
-    def _shell(self, text: str) -> None:
+    def _shell(self, text: str, codes: Sequence[int] = (OK,)) -> None:
         ran = subprocess.run(
             ["bash", "-ec", text], cwd=self.place, env=self.environment, capture_output=True, text=True, timeout=LONG
         )
-        assert ran.returncode == 0, f"{text}\nended with {ran.returncode}\n{ran.stdout[-1500:]}\n{ran.stderr[-3000:]}"
+        assert ran.returncode in codes, (
+            f"{text}\nended with {ran.returncode}\n{ran.stdout[-1500:]}\n{ran.stderr[-3000:]}"
+        )
 
     def _run_session(self, given: list[tuple[list[str], argparse.Namespace]]) -> None:
         """Each process in a folder of its own, as on its own host; those that were not named are added."""
@@ -356,18 +362,20 @@ def test_single_commands(desk: Desk, command: str) -> None:
     desk.follow([SINGLE[command]])
 
 
+@pytest.fixture(scope="module")
+def watched_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with transcripts, which the attacks need."""
+    place = tmp_path_factory.mktemp("watched")
+    run_mpc("--out", "run", "--transcript", "--no-harness", *SHORT, cwd=place)
+    return place / "run"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "command", [text for text in SINGLE if re.match(r"\S+ (launch/security_eval\.py|attack) ", text)]
-)
+@pytest.mark.parametrize("command", [text for text in SINGLE if re.match(ATTACK, text)], ids=str)
 def test_long_commands(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, done: set[str], command: str
+    tmp_path: Path, watched_run: Path, monkeypatch: pytest.MonkeyPatch, done: set[str], command: str
 ) -> None:
-    """The attacks, on a run with transcripts."""
-    place = tmp_path_factory.mktemp("long")
-    run_mpc("--out", "finished", "--transcript", "--no-harness", *SHORT, cwd=place)
-    (place / "desk").mkdir()
-    Desk(place / "desk", place / "finished", monkeypatch, done).follow([SINGLE[command]], long=True)
+    Desk(tmp_path, watched_run, monkeypatch, done).follow([SINGLE[command]], long=True)
 
 
 @pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=place_of)
@@ -407,7 +415,7 @@ def test_toml_blocks(tmp_path: Path, block: Block) -> None:
     if isinstance(told.get("parties"), list):
         SessionConfig.load(tmp_path / "file.toml")
     else:
-        assert told["parties"] and own_schema(tmp_path / "file.toml").parties
+        assert told["parties"] and own_scheme(tmp_path / "file.toml").parties
 
 
 @pytest.mark.parametrize(
