@@ -27,12 +27,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from launch import cli, console, policy
-from launch.console import CHECK_FAILED, OK, THREAD_VARIABLES
+from launch import arguments as command_line
+from launch import cli, policy
 from protocols.config import SessionConfig
-from secure_sccvfl.data.dataset import EMBEDDED
-from secure_sccvfl.data.party_data import own_scheme
+from secure_sccvfl.data.catalogue import EMBEDDED
+from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.report.run_log import HEAD, LOG, read_log
+from secure_sccvfl.run.console import CHECK_FAILED, OK, THREAD_VARIABLES
 from tests.harness import CERTIFICATES, CONNECT, LONG, credentials, in_threads, local_config
 from tests.multiprocess.byhand import ROOT, SHORT, run_mpc
 from tests.multiprocess.documented import (
@@ -112,13 +113,13 @@ def options_of(words: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> tuple[s
     name, arguments = found
     if name == "cli" and arguments and arguments[0] in cli.COMMANDS:
         name = cli.COMMANDS[arguments[0]][0]
-    parse = console.Parser.parse_args
+    parse = command_line.Parser.parse_args
 
-    def stop(self: console.Parser, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+    def stop(self: command_line.Parser, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
         raise _Parsed(parse(self, args, namespace))
 
     with monkeypatch.context() as patch:
-        patch.setattr(console.Parser, "parse_args", stop)
+        patch.setattr(command_line.Parser, "parse_args", stop)
         patch.setattr(sys, "argv", ["program"])
         try:
             code = import_module(f"launch.{found[0]}").main(arguments)
@@ -415,7 +416,7 @@ def test_toml_blocks(tmp_path: Path, block: Block) -> None:
     if isinstance(told.get("parties"), list):
         SessionConfig.load(tmp_path / "file.toml")
     else:
-        assert told["parties"] and own_scheme(tmp_path / "file.toml").parties
+        assert told["parties"] and own_schema(tmp_path / "file.toml").parties
 
 
 @pytest.mark.parametrize(
