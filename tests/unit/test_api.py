@@ -18,7 +18,7 @@ from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.discovery_utility import scores_of
 from secure_sccvfl.evaluation.prepared import prepare
-from secure_sccvfl.privacy.noise import Budget, GaussianNoise
+from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.trained import gap_interval, one_thread
 from tests.unit.test_frames import made
 
@@ -99,7 +99,7 @@ def test_the_interval_of_a_gap_is_newcombes():
 def test_discovery_is_that_of_the_library():
     data = scc.load("heart")
     found = scc.discover(data, epsilon=4, seed=2)
-    expected = scores_of(data.dataset, GaussianNoise(Budget(4.0, releases=5), 2), releases=5)
+    expected = scores_of(data.dataset, GaussianNoise(SpendingPlan(4.0, releases=5), 2), releases=5)
     assert dict(found.scores["score"]) == pytest.approx(expected, abs=1e-4)
     assert found.scores["score"].is_monotonic_decreasing and 0 < found.epsilon <= 4
     assert set(found.roles) == {f.name for f in data.dataset.features}
