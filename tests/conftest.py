@@ -8,7 +8,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests.randomness import drawn_from
+from tests.support.randomness import drawn_from
 
 # The examples are the same in every run, and a busy machine may take its time.
 hypothesis.settings.register_profile("suite", derandomize=True, deadline=None, database=None)

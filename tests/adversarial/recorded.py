@@ -15,7 +15,7 @@ from secure_sccvfl.local.wiretap import Wiretap
 from secure_sccvfl.run.train import TrainJob
 from secure_sccvfl.security.finished_run import FinishedRun
 from secure_sccvfl.training.secure import SecureEngine
-from tests import harness
+from tests.support import harness
 
 PARTIES = 3
 SHORT = {"lambdas": [8.0], "warmup": 4, "steps": 6, "refreshes": 0, "checkpoints": False}

@@ -16,7 +16,7 @@ from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from protocols.steps import alignment
 from secure_sccvfl.privacy.releases import ALIGNMENT, Facts
-from tests.harness import run_session
+from tests.support.harness import run_session
 
 RUNS = 40
 STANDARD_ERRORS = 6.3

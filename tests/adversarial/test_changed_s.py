@@ -20,7 +20,7 @@ from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.noise import GaussianNoise, NoiseLevel, NoNoise, SpendingPlan, noised_event
-from tests.discovery import Consortium
+from tests.support.discovery import Consortium
 
 CAP, DELTA, ROUNDS, FEATURES = 8.0, 1e-5, 5, 19
 KINDS = pytest.mark.parametrize("kind", ["dealer+holder", "dealer", "all-parties"])

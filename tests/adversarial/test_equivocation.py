@@ -19,7 +19,7 @@ from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session, words_of
 from protocols.steps import statistics, weighted_sums
 from tests.contract import test_split as split
-from tests.harness import results, run_session
+from tests.support.harness import results, run_session
 
 SAYS_SO = "heard something else: a party told others different things"
 SHIFT = 1

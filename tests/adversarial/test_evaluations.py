@@ -17,8 +17,8 @@ from secure_sccvfl.data.party_data import own_part
 from secure_sccvfl.run.model_files import _digest, _read
 from secure_sccvfl.run.score import EvaluateJob
 from secure_sccvfl.run.train import TrainJob
-from tests.harness import local_config, run_session
-from tests.own_data import heart_rows, write_own
+from tests.support.harness import local_config, run_session
+from tests.support.own_data import heart_rows, write_own
 
 PARTIES = 3
 SHORT = {"refreshes": 0, "warmup": 4, "steps": 10, "lambdas": [8.0]}

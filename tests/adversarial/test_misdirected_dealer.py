@@ -25,7 +25,7 @@ from protocols.session.node import connect, serve_as_dealer
 from protocols.session.runtime import Session, words_of
 from protocols.steps import statistics
 from secure_sccvfl.run.jobs import make_job
-from tests.harness import credentials, in_threads, local_config, results, run_session
+from tests.support.harness import credentials, in_threads, local_config, results, run_session
 
 ROWS = 2000
 STANDARD_ERRORS = 6.3

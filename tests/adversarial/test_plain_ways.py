@@ -10,7 +10,7 @@ import torch
 from protocols.errors import ProtocolError, UndeclaredRelease
 from protocols.session import runtime
 from protocols.session.runtime import Session, crypten
-from tests.harness import results, run_session
+from tests.support.harness import results, run_session
 
 WAYS = {
     "get_plain_text": lambda value: value.get_plain_text(),

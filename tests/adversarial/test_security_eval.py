@@ -26,9 +26,9 @@ from secure_sccvfl.security.report import assemble, checks, draw_curves, draw_vi
 from secure_sccvfl.security.share_probe import columns, drawn, held
 from secure_sccvfl.security.wire import contents, seen_by_network
 from tests.adversarial.recorded import OpeningJob, no_masks, open_gradients, record
-from tests.chance import confirmed
-from tests.harness import run_session
-from tests.randomness import fresh
+from tests.support.chance import confirmed
+from tests.support.harness import run_session
+from tests.support.randomness import fresh
 
 RARE = 0.004
 """How often a leak is called in a sound run: masks are new in every run."""

@@ -33,7 +33,7 @@ from tests.contract.crypten_cases import (
 )
 from tests.contract.crypten_mpc import MPC
 from tests.contract.crypten_shares import ARITHMETIC, BINARY
-from tests.harness import results, run_session
+from tests.support.harness import results, run_session
 
 TABLE = {"MPCTensor": MPC, "ArithmeticSharedTensor": ARITHMETIC, "BinarySharedTensor": BINARY}
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "crypten.md"

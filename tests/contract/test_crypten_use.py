@@ -12,7 +12,7 @@ from protocols.errors import ProtocolError, RangeError, Unavailable, UndeclaredR
 from protocols.records.releases import ReleasePlan
 from protocols.session import binding
 from protocols.session.runtime import Session, crypten
-from tests.harness import results, run_session
+from tests.support.harness import results, run_session
 
 ULP = 2.0**-16
 SERIES = 5e-4

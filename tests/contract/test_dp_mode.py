@@ -29,10 +29,10 @@ from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
 from secure_sccvfl.run.checkpoints import Checkpoints
 from secure_sccvfl.training.trainer import Hooks
-from tests.chance import confirmed, fits_alone
-from tests.gradient_modes import EVERYONE, LABEL_HOLDER, PARTIES, german, parts
-from tests.harness import LONG, run_session
-from tests.unit.test_accounting import replay
+from tests.support.chance import confirmed, fits_alone
+from tests.support.gradient_modes import EVERYONE, LABEL_HOLDER, PARTIES, german, parts
+from tests.support.harness import LONG, run_session
+from tests.unit.accounting.test_prices import replay
 
 
 def planned_steps(config, multiplier):

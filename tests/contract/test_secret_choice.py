@@ -27,7 +27,7 @@ from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import train
 from tests.contract.engines import Problem, releases
 from tests.contract.test_secure_run import PARTIES, head_of, run_jobs
-from tests.harness import Recorded, results, run_session
+from tests.support.harness import Recorded, results, run_session
 
 UNIT = 2.0**-32
 OF_VALIDATION = {"validation check", "validation summary", "temperature choice"}

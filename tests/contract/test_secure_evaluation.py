@@ -15,7 +15,7 @@ from secure_sccvfl.evaluation.metrics import group_gaps, utility
 from secure_sccvfl.metrics.exact import Copies, SecureEvaluation, exact_figures, exact_release
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums
 from secure_sccvfl.privacy.charging import Charger
-from tests.harness import run_session
+from tests.support.harness import run_session
 
 LABEL, GROUPS = 0, 1
 """Who holds what."""

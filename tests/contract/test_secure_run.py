@@ -22,7 +22,7 @@ from secure_sccvfl.run.train import TrainJob
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import train
-from tests.harness import Recorded, local_config, run_session
+from tests.support.harness import Recorded, local_config, run_session
 
 PARTIES = 3
 

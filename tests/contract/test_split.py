@@ -11,7 +11,7 @@ from protocols.steps.head import Weights
 from secure_sccvfl.modes.split import probes, residual_of
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.sharing import share_held
-from tests.harness import run_session
+from tests.support.harness import run_session
 
 ROWS, STEPS = 24, 4
 PACE = split.SplitPace(rate=0.1, momentum=0.8, decay=0.01, lam=0.7)

@@ -13,7 +13,7 @@ from secure_sccvfl.modes.split import Seen, SplitConfig, split_releases, train_s
 from secure_sccvfl.run.checkpoints import Checkpoints
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Hooks, Problem
-from tests.gradient_modes import (
+from tests.support.gradient_modes import (
     EVERYONE,
     GROUP_HOLDERS,
     LABEL_HOLDER,
@@ -23,7 +23,7 @@ from tests.gradient_modes import (
     parts,
     predictions,
 )
-from tests.harness import LONG, run_session
+from tests.support.harness import LONG, run_session
 
 
 def run_split(config, folder=None, stop=None, resume=False):

@@ -10,8 +10,8 @@ from secure_sccvfl.discovery.hsic import Grid, dependence
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
-from tests.discovery import Consortium
-from tests.harness import in_threads
+from tests.support.discovery import Consortium
+from tests.support.harness import in_threads
 
 
 class View:

@@ -22,7 +22,7 @@ from protocols.net.certificates import Credentials
 from protocols.net.mesh import Mesh
 from protocols.net.rendezvous import _HELLO, _MAGIC, Rendezvous, dial
 from protocols.net.transport import Spec
-from tests.harness import CERTIFICATES, credentials, in_threads, local_config
+from tests.support.harness import CERTIFICATES, credentials, in_threads, local_config
 
 ODD, DEALER = 1, 2
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from protocols.config import SessionConfig
 from secure_sccvfl.run.process import THREAD_VARIABLES
-from tests.harness import CERTIFICATES, CONNECT, DEADLINE, LONG, local_config
+from tests.support.harness import CERTIFICATES, CONNECT, DEADLINE, LONG, local_config
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent

@@ -16,8 +16,8 @@ from accounting.accountant import epsilon_of
 from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
 from secure_sccvfl.run.process import THREAD_VARIABLES
-from tests.harness import LONG
 from tests.multiprocess.ledger_worker import CAP, DELTA
+from tests.support.harness import LONG
 
 KILLED = -signal.SIGKILL
 WORKER = Path(__file__).with_name("ledger_worker.py")

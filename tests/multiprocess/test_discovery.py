@@ -21,8 +21,8 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.local.processes import Ending, LocalSession
 from secure_sccvfl.run.audit_log import read_audit
 from secure_sccvfl.run.discover import DiscoveryJob
-from tests.chance import fits_alone
-from tests.harness import run_session
+from tests.support.chance import fits_alone
+from tests.support.harness import run_session
 
 PARTIES, CATEGORIES, GROUPS, ROWS = 3, 60, 4, 500
 

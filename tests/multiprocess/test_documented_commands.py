@@ -35,7 +35,6 @@ from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.report.run_log import HEAD, LOG, read_log
 from secure_sccvfl.run.console import CHECK_FAILED, OK
 from secure_sccvfl.run.process import THREAD_VARIABLES
-from tests.harness import CERTIFICATES, CONNECT, LONG, credentials, in_threads, local_config
 from tests.multiprocess.byhand import ROOT, SHORT, run_mpc
 from tests.multiprocess.documented import (
     PAGES,
@@ -48,6 +47,7 @@ from tests.multiprocess.documented import (
     single_commands,
     statements,
 )
+from tests.support.harness import CERTIFICATES, CONNECT, LONG, credentials, in_threads, local_config
 
 PARSED = {
     "bench": "measures for minutes, and writes over results/",

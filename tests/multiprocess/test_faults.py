@@ -21,8 +21,8 @@ from protocols.config import SessionConfig
 from protocols.net.certificates import Credentials, make_certificates
 from protocols.records.chain import read_chain
 from secure_sccvfl.local.processes import LocalSession
-from tests.harness import CERTIFICATES, DEADLINE, LONG, in_threads
 from tests.multiprocess.byhand import ROOT, ByHand
+from tests.support.harness import CERTIFICATES, DEADLINE, LONG, in_threads
 
 PATIENCE = 20.0
 """How long the processes wait for one that is missing or silent, in tests that must see them give up."""

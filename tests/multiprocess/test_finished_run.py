@@ -22,8 +22,8 @@ from secure_sccvfl.report.attacks import attack_panels, attack_story, missed
 from secure_sccvfl.report.results import find_warnings
 from secure_sccvfl.report.run_log import record
 from secure_sccvfl.report.verify import verify
-from tests.harness import LONG
 from tests.multiprocess.byhand import SHORT
+from tests.support.harness import LONG
 
 SECTIONS = (
     "warnings",

@@ -18,8 +18,8 @@ from protocols.dealing.gaussian import discrete_gaussian
 from protocols.dealing.randomness import fresh_key
 from secure_sccvfl.local.forked import ForkedProcess, context, prepare
 from secure_sccvfl.run.process import DealerProcess, PartyProcess
-from tests.harness import CERTIFICATES, LONG, local_config
 from tests.multiprocess.byhand import ROOT
+from tests.support.harness import CERTIFICATES, LONG, local_config
 
 STARTER = """
 import sys

@@ -14,8 +14,8 @@ from protocols.config import SessionConfig
 from protocols.net.rendezvous import dial
 from protocols.records.chain import read_chain
 from secure_sccvfl.local.processes import LocalSession, session_config
-from tests.harness import LONG
 from tests.multiprocess.byhand import ROOT, ByHand
+from tests.support.harness import LONG
 
 
 def program(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

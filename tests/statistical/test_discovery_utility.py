@@ -20,8 +20,8 @@ from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.privacy.releases import SKETCH, Facts
-from tests.chance import confirmed
-from tests.harness import run_session
+from tests.support.chance import confirmed
+from tests.support.harness import run_session
 
 REPETITIONS = 20
 

@@ -32,7 +32,7 @@ from secure_sccvfl.security.dp_audit import (
     epsilon_of_mu,
     of_results,
 )
-from tests.harness import local_config, run_session
+from tests.support.harness import local_config, run_session
 
 PARTIES, RELEASES = 3, 300
 MULTIPLIER, DELTA = 1.4258, 1e-5

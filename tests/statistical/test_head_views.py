@@ -23,10 +23,10 @@ from protocols.session.runtime import Session
 from protocols.steps import weighted_sums
 from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.secure import SecureEngine
-from tests.chance import alike, uniform
 from tests.contract import engines as sealed
 from tests.contract import test_split as split
-from tests.harness import run_session
+from tests.support.chance import alike, uniform
+from tests.support.harness import run_session
 
 ANGLE_BITS = 48
 """At most, of a sum of three logits modulo a period: what a series opens is uniform two bits below that."""

@@ -14,8 +14,8 @@ from protocols.errors import ProtocolError, RangeError
 from protocols.operations import noise as noise_module
 from protocols.operations.noise import copies, copies_against_dealer, hidden_copies
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from tests.chance import LEVEL, fits, fits_alone
-from tests.discovery import MULTIPLIER, Consortium
+from tests.support.chance import LEVEL, fits, fits_alone
+from tests.support.discovery import MULTIPLIER, Consortium
 
 GROUP = Consortium(
     rows=60, columns={0: {"a": 130}, 1: {"b": 120}, 2: {"c": 110}}, holders=(1, 2), counts=(2, 3), seed=1

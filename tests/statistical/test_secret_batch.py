@@ -8,9 +8,9 @@ from protocols.dealing import tuples
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.steps import weighted_sums
 from protocols.steps.sampling import nearest_sampling, secret_batch, threshold
-from tests.chance import alike, of_rate, uniform
-from tests.harness import run_session
-from tests.randomness import fresh
+from tests.support.chance import alike, of_rate, uniform
+from tests.support.harness import run_session
+from tests.support.randomness import fresh
 
 ROWS = 20_000
 SAMPLING = nearest_sampling(0.3)

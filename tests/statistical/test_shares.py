@@ -16,8 +16,8 @@ from protocols.dealing.dealer import Dealer
 from protocols.dealing.party import Party
 from protocols.dealing.randomness import Stream
 from protocols.session.runtime import Session
-from tests.chance import alike, uniform
-from tests.harness import results, run_session
+from tests.support.chance import alike, uniform
+from tests.support.harness import results, run_session
 
 SECRETS = (0.0, 11.9)
 SIZE = 20_000

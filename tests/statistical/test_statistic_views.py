@@ -10,8 +10,8 @@ import pytest
 from protocols.dealing.randomness import Draw
 from protocols.net.transport import Transport
 from protocols.steps import statistics as protocol
-from tests.chance import alike, uniform
-from tests.discovery import Consortium
+from tests.support.chance import alike, uniform
+from tests.support.discovery import Consortium
 
 
 class Watched:

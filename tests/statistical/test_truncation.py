@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from protocols.session.runtime import Session, words_of
-from tests.harness import LONG, results, run_session
+from tests.support.harness import LONG, results, run_session
 
 PRODUCTS = 10_000_000
 CHUNK = 500_000

@@ -11,7 +11,7 @@ from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.run.checkpoints import Checkpoints
 from secure_sccvfl.training.handles import SharedHead
 from secure_sccvfl.training.trainer import State
-from tests.harness import run_session
+from tests.support.harness import run_session
 
 FIRST, SECOND, THIRD = ("11" * 32, "22" * 32, "33" * 32)
 

@@ -5,7 +5,7 @@ import pytest
 from protocols.records.releases import ReleasePlan
 from protocols.steps.alignment import AlignmentError, check_alignment
 from secure_sccvfl.privacy.releases import ALIGNMENT, Facts
-from tests.harness import run_session
+from tests.support.harness import run_session
 
 IDS = [f"r{i:03d}" for i in range(50)]
 

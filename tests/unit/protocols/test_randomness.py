@@ -7,7 +7,7 @@ import pytest
 
 from protocols.dealing.randomness import Draw, KeyAgreement, Stream, fresh_key
 from protocols.errors import CounterReuse, ProtocolError
-from tests.chance import of_rate, uniform
+from tests.support.chance import of_rate, uniform
 
 
 def test_two_ends_find_the_same_words() -> None:

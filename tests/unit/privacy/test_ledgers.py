@@ -24,8 +24,8 @@ from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.ledgers import keep_copy, open_budget
 from secure_sccvfl.privacy.record_tags import record_key
 from secure_sccvfl.privacy.releases import SKETCH, Facts
-from tests.harness import run_session
-from tests.unit.test_accounting import replay
+from tests.support.harness import run_session
+from tests.unit.accounting.test_prices import replay
 
 CAP, DELTA, ROUNDS = 8.0, 1e-5, 5
 GERMAN = load("german")

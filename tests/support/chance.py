@@ -2,7 +2,7 @@
 
 Rates are bounds that follow from the level of each check, how many checks a test makes, and how surely a fault that
 it must see is seen; a test adds up those of the whole suite. What is rarer than 1e-12 (a word of 64 bits that is
-guessed) is left out. A test without the marker has fixed randomness (tests/randomness.py).
+guessed) is left out. A test without the marker has fixed randomness (tests/support/randomness.py).
 """
 
 from __future__ import annotations

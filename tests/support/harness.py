@@ -24,7 +24,7 @@ from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.records.transcript import Recording, Transcript
 from protocols.session.node import connect, serve_as_dealer
 from protocols.session.runtime import Session
-from tests.randomness import PLACE
+from tests.support.randomness import PLACE
 
 LONG = 600.0
 """For what ends by itself, on however busy a machine: reached only when something hangs."""

@@ -13,7 +13,7 @@ from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.releases import CATALOGUE, NOISY_GRADIENT, SCORES, SKETCH, Facts, kind_of
 from secure_sccvfl.report.sections import learned
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 EVERYTHING = {"rule": "fdr", "conditional": True, "generator": "moments", "source": "moments"}
 
 

@@ -16,7 +16,7 @@ from protocols.records.releases import Release, ReleasePlan
 from protocols.records.transcript import read_transcript
 from protocols.session import runtime
 from protocols.session.runtime import Session
-from tests.harness import results, run_session
+from tests.support.harness import results, run_session
 
 ULP = 2.0**-16
 RNG = np.random.default_rng(5)
@@ -364,7 +364,7 @@ def test_what_is_announced_goes_to_every_party_or_to_nobody() -> None:
 
 
 def test_different_plans_never_start() -> None:
-    from tests import harness
+    from tests.support import harness
 
     config, listeners = harness.local_config(2)
 
@@ -388,7 +388,7 @@ def test_a_second_session_in_the_same_process() -> None:
     """One after the other, and two at once, in one process."""
     assert run_session(lambda session: session.parties, 2) == [2, 2]
     assert run_session(lambda session: session.parties, 3) == [3, 3, 3]
-    from tests.harness import in_threads
+    from tests.support.harness import in_threads
 
     both = in_threads([lambda: run_session(_long, 2), lambda: run_session(_long, 3)])
     assert both == [[2, 2], [3, 3, 3]]

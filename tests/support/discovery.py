@@ -15,7 +15,7 @@ from protocols.session.runtime import Session
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.releases import Facts, plan_of
-from tests.harness import run_session
+from tests.support.harness import run_session
 
 WIDTH = 8
 MULTIPLIER = 3.0

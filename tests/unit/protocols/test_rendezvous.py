@@ -8,7 +8,7 @@ import socket
 from typing import Any
 
 from protocols.session.node import connect
-from tests.harness import credentials, in_threads, local_config
+from tests.support.harness import credentials, in_threads, local_config
 
 
 class Strained:

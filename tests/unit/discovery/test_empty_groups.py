@@ -33,8 +33,8 @@ from secure_sccvfl.model.table_generator import shift_direction
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import TrainConfig, train
-from tests.discovery import Consortium
-from tests.unit.test_method_data import write
+from tests.support.discovery import Consortium
+from tests.unit.data.test_dataset import write
 
 DATA = load("acs12")
 PARTY = make_parties(DATA)[0]

@@ -16,7 +16,7 @@ from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import Problem, TrainConfig, Trainer, train
-from tests.harness import LONG
+from tests.support.harness import LONG
 
 DATA = load("german")
 SPLIT = make_split(DATA, "iid", 0)

@@ -9,7 +9,7 @@ from accounting.budget import Budget
 from accounting.events import Event
 from protocols.errors import LocalError, ProtocolError
 from secure_sccvfl.privacy.record_tags import NAME, RecordKey, record_key
-from tests.harness import run_session
+from tests.support.harness import run_session
 
 IDS = np.array([f"customer {number}" for number in range(30)])
 

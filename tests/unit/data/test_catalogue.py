@@ -8,7 +8,7 @@ import pytest
 from secure_sccvfl.data import catalogue
 from secure_sccvfl.data.catalogue import LOADERS, dataset_help, forget, is_benchmark, load, loader_of
 from secure_sccvfl.data.features import DataError
-from tests.unit.test_method_data import write
+from tests.unit.data.test_dataset import write
 
 
 @pytest.mark.parametrize("name", LOADERS)

@@ -8,7 +8,7 @@ from tests.mutants.mutation import ROOT, Mutation, MutationError, Selection, rea
 from tests.mutants.run import Workshop, usual_times
 
 MUTATIONS = read_list()
-TESTS = Selection(("tests/unit/test_mutants.py",))
+TESTS = Selection(("tests/house/test_mutants.py",))
 
 
 def test_there_are_enough_of_them():
@@ -53,7 +53,7 @@ def test_a_list_that_cannot_be_read_is_an_error(tmp_path, text):
         read_list(tmp_path / "list.toml")
 
 
-CHAIN = Selection(("tests/unit/test_releases.py::test_a_head_stands_for_every_line_before_it",))
+CHAIN = Selection(("tests/unit/protocols/test_releases.py::test_a_head_stands_for_every_line_before_it",))
 
 
 @pytest.fixture(scope="module")
@@ -82,4 +82,4 @@ def test_tests_that_hang_are_ended(workshop):
 
 def test_tests_that_are_not_there_are_no_measure(workshop):
     with pytest.raises(MutationError, match="without any mutation"):
-        usual_times(workshop, [Selection(("tests/unit/test_releases.py::test_of_nothing",))])
+        usual_times(workshop, [Selection(("tests/unit/protocols/test_releases.py::test_of_nothing",))])

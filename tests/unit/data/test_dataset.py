@@ -19,7 +19,7 @@ from secure_sccvfl.data.party_data import public_split
 from secure_sccvfl.data.splits import make_split
 
 REFERENCE = Path(
-    os.environ.get("SCCVFL_REFERENCE", Path(__file__).resolve().parents[3] / "shared" / "data" / "reference")
+    os.environ.get("SCCVFL_REFERENCE", Path(__file__).resolve().parents[4] / "shared" / "data" / "reference")
 )
 ROWS = {"german": 1000, "heart": 303, "compas": 6172, "mobility": 23397, "acs12": 888}
 

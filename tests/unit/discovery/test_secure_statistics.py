@@ -20,8 +20,8 @@ from protocols.steps.aggregation import sum_over_parties
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.discovery.hsic import Grid, dependence
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from tests.discovery import WIDTH, Consortium, Noiseless
-from tests.harness import run_session
+from tests.support.discovery import WIDTH, Consortium, Noiseless
+from tests.support.harness import run_session
 
 
 def columns_for(parties):

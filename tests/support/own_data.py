@@ -6,7 +6,7 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-HEART = Path(__file__).resolve().parents[1] / "secure_sccvfl" / "data" / "embedded" / "heart_cleveland303.csv"
+HEART = Path(__file__).resolve().parents[2] / "secure_sccvfl" / "data" / "embedded" / "heart_cleveland303.csv"
 COLUMNS = {
     "hospital": ("y", "trestbps", "chol", "thalach", "oldpeak", "exang"),
     "clinic": ("s", "age", "cp", "slope"),
