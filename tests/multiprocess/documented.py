@@ -11,7 +11,12 @@ from pathlib import Path
 
 from tests.multiprocess.byhand import ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "results/README.md"]
+FOLLOWED = ROOT / "docs" / "tutorial.md"
+"""test_tutorial.py runs it from its first block to its last, in one folder."""
+PAGES = [
+    *(ROOT / name for name in ("README.md", "SECURITY.md", "results/README.md")),
+    *(page for page in sorted((ROOT / "docs").glob("*.md")) if page != FOLLOWED),
+]
 SHELLS = ("sh", "bash", "shell", "console")
 FIRST_WORDS = ("python", "python3", "sccvfl", "make", "pip", "uv", "pytest", "git", "cat", "cd", ".", "source", "$")
 """What the first line of a block without a language begins with, if it is a block of commands."""
