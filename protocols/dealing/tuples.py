@@ -1,20 +1,18 @@
 """Correlated randomness: what each kind of tuple holds, written once for dealer and parties.
 
-A tuple has *free* fields, which every party expands from the key that it shares with the
-dealer, and *bound* fields, which are a function of the free ones. Of a bound field all
-parties but one expand a random share too; that one, the receiver (the counter modulo m),
-gets its share from the dealer as a correction. So the dealer sends one share of the bound
-fields per tuple, and nothing for the rest.
+A tuple has *free* and *bound* fields. Every party expands its share of a free field from the key that it shares
+with the dealer. A bound field is a function of the free ones. All parties but one expand a random share of it too.
+That one, the receiver (the counter modulo m), gets its share from the dealer as a correction. So the dealer sends
+one share of the bound fields per tuple, and nothing for the rest.
 
-Why it is secure: a party's expanded words are a ChaCha20 stream under a key that only it and
-the dealer know, and the correction is the bound value minus at least one such stream unknown
-to the receiver, so any m-1 parties see uniform words. Words are bound to the whole request: if
-the dealer were told another kind, shape, deviation or owner than a party has in mind, its words
-and that party's would be unrelated. The dealer sees only requests: kinds, shapes and the rank
-that owns a mask.
+Why it is secure: a party's expanded words are a ChaCha20 stream under a key that only it and the dealer know. The
+correction is the bound value minus at least one such stream unknown to the receiver. So any m-1 parties see uniform
+words. Words are bound to the whole request: if the dealer were told another kind, shape, deviation or owner than a
+party has in mind, its words and that party's would be unrelated. The dealer sees only requests: kinds, shapes and
+the rank that owns a mask.
 
-A field with an owner is random at that party and zero elsewhere: the owner knows the whole
-value (the mask of its own block).
+A field with an owner is random at that party and zero elsewhere: the owner knows the whole value (the mask of its
+own block).
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ Shares = list[dict[str, Array]]
 
 @dataclass(frozen=True)
 class Field:
-    """One array of a tuple: its shape, type, and how shares make up the value."""
+    """One array of a tuple: its shape, its type, and how shares make up the value."""
 
     shape: Shape
     dtype: str = "<i8"
@@ -62,7 +60,7 @@ class Field:
         return draw.bits(self.shape) if self.bits else draw.words(self.shape, self.dtype)
 
     def total(self, shares: Sequence[Array]) -> Array:
-        """The value that shares stand for."""
+        """The value that the shares stand for."""
         if self.owner is not None:
             return shares[self.owner]
         return reduce(np.add if self.how == "add" else np.bitwise_xor, shares)
@@ -86,7 +84,7 @@ class Request:
 
     @cached_property
     def use(self) -> bytes:
-        """What the words of this tuple are for, the same at dealer and parties."""
+        """A description of what this tuple's words are for, the same at dealer and parties."""
         return json.dumps(self.to_json()).encode()
 
     @classmethod
@@ -127,7 +125,7 @@ def bilinear(op: str, shape_a: Shape, shape_b: Shape, options: tuple[tuple[str, 
 def scaled_bilinear(
     op: str, shape_a: Shape, shape_b: Shape, options: tuple[tuple[str, Any], ...], divisor: int
 ) -> Recipe:
-    """For a product that is divided at once: m = op(a, b) + r, and what `truncation` gives for r."""
+    """For a product that is divided at once: m = op(a, b) + r, and the fields that `truncation` gives for r."""
     out = ring.shape_of(op, shape_a, shape_b, dict(options))
     divided = truncation(out, divisor)
 
@@ -169,7 +167,7 @@ def bit(shape: Shape) -> Recipe:
 
 
 def wraps(shape: Shape) -> Recipe:
-    """theta = how often the shares of r wrap around 2^64 when summed in order (CrypTen's wrap tuple)."""
+    """theta: how often the shares of r wrap around 2^64 when summed in order (CrypTen's wrap tuple)."""
 
     def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
         count = np.zeros(shape, np.int64)
@@ -185,9 +183,9 @@ def wraps(shape: Shape) -> Recipe:
 
 
 def truncation(shape: Shape, divisor: int) -> Recipe:
-    """q = r // divisor and top = the highest bit of r, both of r read as unsigned.
+    """q = r // divisor and top = the highest bit of r, both with r read as unsigned.
 
-    For the usual divisor 2^16 the top bit is used times 2^48, so shares of it modulo 2^16 are enough.
+    For the usual divisor 2^16 the top bit is multiplied by 2^48, so shares of it modulo 2^16 are enough.
     """
     top = Field(shape, "<u2" if divisor == 1 << 16 else "<i8")
 
@@ -200,7 +198,7 @@ def truncation(shape: Shape, divisor: int) -> Recipe:
 def comparison(count: int) -> Recipe:
     """For `count` values: a word r, and each of its 16 hexadecimal digits as a shared one-hot row.
 
-    The highest bit of r is left out of the top digit and shared on its own.
+    The top digit leaves out the highest bit of r, which is shared on its own.
     """
 
     def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
@@ -235,7 +233,7 @@ def trig(count: int, period_bits: int, terms: int, fraction_bits: int) -> Recipe
 
 
 def mask(shape: Shape, owner: int | None) -> Recipe:
-    """A mask that the dealer keeps, to make products with it later; an owner knows it whole."""
+    """A mask that the dealer keeps for later products; an owner knows all of it."""
     return Recipe({"a": Field(shape, owner=owner)}, {}, lambda free, shares, masks: {})
 
 
