@@ -249,10 +249,10 @@ def masked_matmul(mask_counter: int, shape_a: Shape, shape_b: Shape, transposed:
 
 
 def band_matmul(bands: tuple[Band, ...], columns: int, shape_b: Shape, transposed: bool) -> Recipe:
-    """Products of a tall matrix, kept as bands of rows, each of blocks side by side under kept masks.
+    """Products of a tall matrix in bands of rows. Each band consists of blocks side by side, under kept masks.
 
-    c = A @ b, bands below each other; or A_i^T @ b_i of every band i apart, which the parties may
-    have to truncate before they add.
+    c = A @ b with the bands below each other, or A_i^T @ b_i separately for every band i. The parties may have to
+    truncate the latter before they add.
     """
     outputs = shape_b[1]
 
@@ -294,7 +294,7 @@ def selection(rows: int, groups: int, columns: int, owner: int, holder: int) -> 
 
 
 def cross(rows: int, widths: Shape, groups: int, holder: int, dtype: str) -> Recipe:
-    """c = [a0 | a1 | ...]^T @ b: masks of each owner's block and of the holder's, each known to it alone.
+    """c = [a0 | a1 | ...]^T @ b: masks of each owner's block and of the holder's, each known to its owner alone.
 
     The holder's own block needs no mask, so the width at its rank must be 0.
     """
@@ -311,14 +311,16 @@ def cross(rows: int, widths: Shape, groups: int, holder: int, dtype: str) -> Rec
 
 
 def noise(shape: Shape, sigma: float) -> Recipe:
-    """e = discrete Gaussian noise that no party knows."""
+    """e: discrete Gaussian noise that no party knows."""
     return Recipe({}, {"e": Field(shape)}, lambda free, shares, masks: {"e": discrete_gaussian(sigma, shape)})
 
 
 def confirmation(parties: int) -> Recipe:
-    """c[p] = t_p: for every party two words that it alone knows. Opened to it, they are the dealer's word.
+    """c[p] = t_p: two words for every party, which it alone knows. When opened to it, they are the dealer's
+    confirmation.
 
-    Nobody else finds its row of c without the dealer, who gives it only if all parties asked for the same.
+    Nobody else finds a party's row of c without the dealer. The dealer gives it only if all parties asked for the
+    same.
     """
     free = {f"t{rank}": Field((2,), owner=rank) for rank in range(parties)}
     return Recipe(
@@ -329,7 +331,7 @@ def confirmation(parties: int) -> Recipe:
 
 
 def weighted_sums(rows: int, widths: tuple[int, ...]) -> Recipe:
-    """c_p = a_p^T b: each a_p a mask that its owner knows, b of a shared column."""
+    """c_p = a_p^T b: each owner knows its mask a_p; b is the mask of a shared column."""
     free = {f"a{rank}": Field((rows, width), owner=rank) for rank, width in enumerate(widths)}
     return Recipe(
         {**free, "b": Field((rows, 1))},
@@ -352,7 +354,9 @@ def sampled(rows: int, chance: int) -> Recipe:
 
 
 def bundle(*parts: tuple[Any, ...]) -> Recipe:
-    """Several requests as one tuple: one draw of each party, one correction. Fields are prefixed by number."""
+    """Several requests as one tuple: one draw of each party, one correction. Field names start with the request's
+    number.
+    """
     recipes = [recipe(Request(part[0], part[1:])) for part in parts]
 
     def joined(fields: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -390,8 +394,8 @@ def split_step(
 ) -> Recipe:
     """All products of one step of split learning (protocols/steps/split.py), with masks that serve this step alone.
 
-    h, d, s: masks of activations, displacements and one-hot rows, known to their owners; w, v, r, y, c, p, q: of
-    shared values. `cp` and `qw` hold a uniform dither besides the product.
+    h, d, s are masks of activations, of their displacements by edits, and of one-hot rows; their owners know them.
+    w, v, r, y, c, p, q are masks of shared values. `cp` and `qw` hold a uniform dither besides the product.
     """
     columns, directions = sum(widths), sum(count for _, count in attributes)
     starts = [sum(widths[:rank]) for rank in range(len(widths))]
