@@ -1,4 +1,4 @@
-"""From a budget to noise, and from noise to what is left of a budget; always by the Rényi accountant."""
+"""From a budget to noise, and from noise to the rest of a budget; always by the Rényi accountant."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def noise_multiplier(epsilon: float, delta: float, releases: int, sampled: Sampl
     """Hidden noise over sensitivity at which all planned releases together just fit the cap, never more.
 
     It is `Event.multiplier`: sigma is this times the sensitivity to a replaced record, over the root of the copies.
-    releases: how many are about every record; sampled: how many more are about a secret Poisson sample, of
+    releases: how many are about every record. sampled: how many more are about a secret Poisson sample, of
     contributions with any sign (`Sensitivity.of_any`).
     """
     check_target(epsilon, delta)
