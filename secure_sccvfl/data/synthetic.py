@@ -1,7 +1,7 @@
 """Records from a formula, in any number: for benchmarks of speed and memory, never of quality.
 
-Twenty features at three parties, two groups. Five features follow s (one of them closely), the label follows
-features of every party.
+There are twenty features at three parties and two groups. Five features follow s (one of them closely). The label
+follows features of every party.
 """
 
 from __future__ import annotations
