@@ -1,4 +1,4 @@
-"""Rates of groups that gaps are made of, and how many records each must rest on."""
+"""Rates of groups from which gaps are made, and how many records each must rest on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DENOMINATORS = {"positive_rate": "rows", "tpr": "labels_1", "fpr": "labels_0"}
 
 
 def gaps_of(gaps: Mapping[str, float]) -> dict[str, float]:
-    """The gaps of reports from the gaps of single rates, as far as there are any."""
+    """The gaps of reports from the gaps of single rates, as far as these exist."""
     parity = {"dp_gap": gaps["positive_rate"]} if "positive_rate" in gaps else {}
     odds = [gaps[rate] for rate in ("tpr", "fpr") if rate in gaps]
     return parity | ({"eo_gap": max(odds)} if odds else {})
