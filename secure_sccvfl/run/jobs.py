@@ -33,7 +33,7 @@ JOBS = {
 
 
 class Job(Protocol):
-    """Made of the session's configuration and the rank of the process that runs it."""
+    """Made from the session's configuration and the rank of the process that runs it."""
 
     def plan(self) -> ReleasePlan:
         """Every value that this job will open."""
