@@ -40,7 +40,7 @@ def _ours(mode: Mode, repeats: int) -> list[Row]:
 
 
 def _summary(job: str, system: str, blocks: list[Row]) -> Row:
-    """Medians. What stock CrypTen sends is read from the loopback device, its provider included."""
+    """Medians. The bytes of stock CrypTen are read from the loopback device and include its provider."""
 
     def middle(name: str) -> float | None:
         return statistics.median(block[name] for block in blocks) if name in blocks[0] else None
