@@ -60,11 +60,10 @@ class Account:
         return replace(self, charges=self.charges[:number])
 
     def histories(self, records: RecordSet | None = None) -> list[tuple[Event, ...]]:
-        """Every distinct list of releases that a record of this set was part of; without a set, of any charged
-        record.
+        """Every distinct list of releases that a record of this set was part of.
 
-        Lists with the same prices count as one. So do sets that were charged alike. This keeps the number of lists
-        small however many runs there were.
+        Without a set, every charged record counts. Lists with the same prices count as one. So do sets that were
+        charged alike. This keeps the number of lists small however many runs there were.
         """
         charged: dict[str, list[Event]] = {}
         for event in self.events:

@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 # dp_accounting and opacus take seconds to import, so they are imported where they are used.
 
 GRID = 1e-4
-"""Steps of a loss distribution, as a share of epsilon; absolute, if smaller, where many are convolved."""
+"""Step of a loss distribution, as a share of epsilon; absolute, if smaller, where many are convolved."""
 
 FINE = 2.0
-"""Steps of the grid in a copy's deviation from which copies of discrete noise count together."""
+"""Copies of discrete noise count together if a copy's deviation is at least this many steps of the grid."""
 Relation = Literal["replaced", "added"]
 Floats = npt.NDArray[np.float64]
 
@@ -65,7 +65,7 @@ class Price(NamedTuple):
 
 
 Lines = tuple[tuple[Price, int], ...]
-"""Each price and how often, in a fixed order."""
+"""Each price and its count, in a fixed order."""
 
 
 def price_of(event: Event, relation: Relation = "replaced") -> Price:
@@ -136,9 +136,7 @@ def _orders() -> Floats:
 
 @lru_cache(maxsize=64)
 def _divergences(price: Price) -> Floats:
-    """Rényi divergence of one release at every order. It is slow for sampled releases, and the same for each of
-    them.
-    """
+    """Rényi divergence of one release at every order; cached, since it is slow for sampled releases."""
     return _of_neighbours(price, _added_divergences)
 
 
@@ -173,9 +171,7 @@ def _not_about_orders(record: logging.LogRecord) -> bool:
 
 
 def hush() -> None:
-    """Silence dp_accounting, which reports each time which orders it leaves out: the bound is looser for it, not
-    wrong.
-    """
+    """Silence dp_accounting's notes on orders that it leaves out: they make the bound looser, not wrong."""
     logging.getLogger("absl").addFilter(_not_about_orders)
 
 
@@ -272,8 +268,9 @@ def epsilon_with_batches_known(events: Iterable[Event], delta: float) -> float:
 
 
 def epsilon_against_dealer(events: Iterable[Event], delta: float) -> float:
-    """The same against a dealer who reads what was opened. It knows its noise and the batches. Infinite if nothing
-    is left.
+    """The same against a dealer who reads what was opened and knows its noise and the batches.
+
+    Infinite if nothing is left.
     """
     listed = list(events)
     if any(event.dealer_copies == 0 for event in listed):

@@ -15,9 +15,9 @@ UPWARDS = Context(prec=7, rounding=ROUND_CEILING)
 """Multipliers are rounded up to seven digits: the planned releases always fit, and all hosts find the same."""
 MOST_RELEASES = 2**20
 LEAST = 2.0**-20
-"""No cap makes less noise than this, over sensitivity."""
+"""The least noise over sensitivity, for any cap."""
 Sampled = tuple[tuple[float, int], ...]
-"""Chance of a record to take part, and how many releases are made at it."""
+"""A record's chance to take part, and how many releases are made at it."""
 
 
 class TargetError(ValueError):

@@ -12,9 +12,7 @@ from secure_sccvfl.run.console import EXIT_CODES, WRONG_USE
 
 
 class Parser(argparse.ArgumentParser):
-    """Help that teaches (the module's own text), `--json` and `--debug` everywhere, and one-line
-    errors.
-    """
+    """Help from the module's own text, `--json` and `--debug` everywhere, and one-line errors."""
 
     def __init__(self, about: str | None, *, json: bool = True) -> None:
         super().__init__(

@@ -1,5 +1,4 @@
-"""Policy cards: which role each column has, who answers for it, and which objections and decisions
-there were.
+"""Policy cards: which role each column has, who answers for it, and what was objected and decided.
 
     python launch/policy.py show runs/2026-01-01
     python launch/policy.py show german                                  the card that is shipped for a data set

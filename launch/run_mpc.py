@@ -177,9 +177,7 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
 
 
 def _check_resume(options: argparse.Namespace) -> None:
-    """A run continues with the settings it began with. A finished run is refused: it would be
-    trained over.
-    """
+    """Refuse other settings than the run began with, and a finished run, which would be trained over."""
     from protocols.config import ConfigError
     from secure_sccvfl.report.run_log import LOG
 

@@ -19,7 +19,7 @@ from protocols.errors import ProtocolError
 
 TRANSPORTS = ("tls", "gloo")
 DEALER = "dealer"
-"""What the others call it."""
+"""The dealer's name for the others."""
 KINDS: dict[Any, tuple[str, tuple[type, ...]]] = {
     str: ("text in quotes", (str,)),
     bool: ("true or false", (bool,)),

@@ -41,8 +41,7 @@ class CounterReuse(ProtocolError):
 
 
 class LocalError(ProtocolError):
-    """An error about a party's own data or ledger. Only the people at this party see it; peers hear the type alone.
-    """
+    """An error about a party's own data or ledger. Only people at this party see it; peers hear the type alone."""
 
 
 class RangeError(LocalError, ValueError):
@@ -74,8 +73,7 @@ def reason_for_peers(error: BaseException | None) -> str:
 
 
 def waited_for(error: BaseException | None) -> str:
-    """The names of those whose answer was missed, here or at the peer that stopped; empty if the reason is another.
-    """
+    """The names of those whose answer was missed, here or at the peer that stopped; otherwise empty."""
     if isinstance(error, PeerLate):
         return error.peer
     return error.waited_for if isinstance(error, PeerStopped) else ""

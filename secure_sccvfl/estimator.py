@@ -31,7 +31,7 @@ from secure_sccvfl.training.trainer import Problem, TrainConfig, Trainer, calibr
 PARTIES = 2
 VALIDATION_SHARE = 0.2
 FEWEST_HELD_OUT = 5
-"""Of a class, in the validation part: with fewer, training records serve for validation too."""
+"""Records of a class in the validation part. With fewer, training records serve for validation too."""
 
 
 class NoGroupsWarning(UserWarning):

@@ -24,11 +24,11 @@ Holder = tuple[str, str] | tuple[str, str, Sequence[Any]] | Entry
 """Who holds the label or s: (party, column), (party, column, values), or an entry as in a description."""
 
 FEW_VALUES = 10
-"""A column of numbers with no more different values than this is read as a category."""
+"""A column of numbers with at most this many distinct values is read as a category."""
 MOST_CATEGORIES = 50
 MOST_CLASSES = 20
 SOURCE = "frames"
-"""What messages call a description that was made here."""
+"""The name of a description made here, in messages."""
 
 
 def read_frames(

@@ -244,8 +244,7 @@ def _new_folder() -> Path:
 
 
 def _attack(folder: Path, releases: int) -> None:
-    """The security evaluation in its own process, which starts others and imports from the same places as this one.
-    """
+    """The security evaluation in its own process, which starts others and has the same imports as this one."""
     places = os.pathsep.join(place or os.getcwd() for place in sys.path)
     environment = {**os.environ, "PYTHONPATH": places, "PYTHONSAFEPATH": "1"}
     command = [sys.executable, "-m", "secure_sccvfl.local.security_evaluation", str(folder), str(releases)]

@@ -32,7 +32,7 @@ from secure_sccvfl.training.plain import decisions, log_loss
 ROLE_WORDS = {"M": "edited with s", "P": "proxies, guarded", "N": "held fixed"}
 SHOWN = ("acc", "rmse", "logloss", "fr_ot", "fr_cvae", "fr_own", "positive_rate", "dp_gap", "eo_gap")
 GAPS = {"dp_gap": ("positive_rate",), "eo_gap": ("tpr", "fpr")}
-"""Which rates of groups a gap is the widest difference of."""
+"""The rates of groups whose widest difference is the gap."""
 
 
 @contextlib.contextmanager
@@ -134,8 +134,7 @@ class TrainedModel:
         return pd.Index(frame[self.id]) if self.id in frame else frame.index
 
     def evaluate(self) -> pd.DataFrame:
-        """Figures of the test part, each with its 95 % interval, and those of always giving the most frequent
-        answer.
+        """Figures of the test part, each with its 95 % interval, and those of the most frequent answer.
 
         acc and logloss (rmse for a regression). fr_ot, fr_cvae: share of decisions that flip when a record is
         edited to another group, by two judges that training never saw; fr_own: by the run's own generator. dp_gap,

@@ -37,7 +37,7 @@ _STREAM = "dealer tuples"
 _ASKING = "request for tuples"
 _CANCELLED = "tuples cancelled"
 _BUNDLED = 1 << 22
-"""Bytes of corrections up to which the tuples of a pass come in one frame."""
+"""Up to this many bytes of corrections, the tuples of a pass come in one frame."""
 
 
 class Dealer:

@@ -18,7 +18,7 @@ from protocols.errors import RangeError
 from protocols.ring import Words
 
 LARGEST_SIGMA = 2.0**58
-"""Twelve deviations of it fit the ring with room to spare."""
+"""Twelve deviations of this size fit the ring easily."""
 
 
 def discrete_gaussian(sigma: float, shape: tuple[int, ...]) -> Words:

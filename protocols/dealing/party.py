@@ -87,9 +87,7 @@ class Party:
     def broadcast(
         self, step: str, own: Sequence[Array] | None, theirs: Mapping[int, Sequence[Spec]]
     ) -> dict[int, list[Array]]:
-        """Send the same arrays to all others and receive what some of them say to all, in one round; kept for
-        `confirm`.
-        """
+        """One round: send the same arrays to all others and hear what some of them say to all; kept for `confirm`."""
         came = self.transport.exchange(step, {peer: own for peer in self.others} if own is not None else {}, theirs)
         self._heard.add(came)
         return came
@@ -133,8 +131,7 @@ class Party:
         return totals
 
     def open_slices(self, step: str, masked: Words) -> tuple[slice, Words, npt.NDArray[np.bool_]]:
-        """Open masked values in m slices, slice k at party k alone, and the signs of all values at every party: two
-        rounds.
+        """Open masked values in m slices, slice k at party k alone, and all signs at every party: two rounds.
 
         For large arrays whose value only one party needs: an m-th of the bytes of `open_masked`.
         """

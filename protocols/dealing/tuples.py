@@ -33,9 +33,9 @@ from protocols.net.transport import Array, Spec
 from protocols.ring import Shape
 
 Band = tuple[int, tuple[tuple[int, int], ...]]
-"""Rows, and of each block its mask's number and its columns."""
+"""The number of rows, and for each block its mask's number and its columns."""
 Shares = list[dict[str, Array]]
-"""Field values of every party, by rank: what only the dealer holds."""
+"""Field values of every party, by rank; only the dealer holds them."""
 
 
 @dataclass(frozen=True)
@@ -316,8 +316,7 @@ def noise(shape: Shape, sigma: float) -> Recipe:
 
 
 def confirmation(parties: int) -> Recipe:
-    """c[p] = t_p: two words for every party, which it alone knows. When opened to it, they are the dealer's
-    confirmation.
+    """c[p] = t_p: two words for every party, which it alone knows. Opened to it, they are the dealer's word.
 
     Nobody else finds a party's row of c without the dealer. The dealer gives it only if all parties asked for the
     same.
@@ -354,9 +353,7 @@ def sampled(rows: int, chance: int) -> Recipe:
 
 
 def bundle(*parts: tuple[Any, ...]) -> Recipe:
-    """Several requests as one tuple: one draw of each party, one correction. Field names start with the request's
-    number.
-    """
+    """Several requests as one tuple: one draw of each party, one correction. Numbers prefix the field names."""
     recipes = [recipe(Request(part[0], part[1:])) for part in parts]
 
     def joined(fields: Sequence[dict[str, Any]]) -> dict[str, Any]:

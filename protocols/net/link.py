@@ -28,7 +28,7 @@ _KINDS = {DATA: "data", MESSAGE: "message", ABORT: "abort", GOODBYE: "goodbye"}
 _MESSAGE_LIMIT = 1 << 24
 _SMALL = 1 << 16
 _RECORD = 1 << 14
-"""The longest TLS record: less is read through a buffer of this size, so that a short frame is one call."""
+"""The longest TLS record. Shorter reads go through a buffer of this size, so that a short frame takes one call."""
 
 
 def as_bytes(array: Array) -> memoryview:

@@ -55,7 +55,7 @@ class Cost:
     sent: int = 0
     received: int = 0
     dealer: int = 0
-    """Bytes from and to the dealer, which may come ahead of time."""
+    """Bytes from and to the dealer; they may come ahead of time."""
 
 
 class Meter:

@@ -165,9 +165,7 @@ def divide_each(party: Party, work: Sequence[tuple[Words, int]]) -> list[Words]:
 def divisions(
     party: Party, work: Sequence[tuple[Words, int]]
 ) -> tuple[list[Words], Callable[[Sequence[Words]], list[Words]]]:
-    """`divide_each` in two halves, for a round that opens other values too: what to open, and the step that
-    follows.
-    """
+    """`divide_each` in two halves, for a round that opens other values too: what to open, and the next step."""
     pairs = [party.take("truncation", (x.size,), divisor) for x, divisor in work]
     masked = [
         _lift(party, x.reshape(-1) + pair["r"], divisor) for (x, divisor), pair in zip(work, pairs, strict=True)

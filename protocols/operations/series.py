@@ -49,7 +49,7 @@ _TABLE_BITS = 30
 _COEFFICIENT_BITS = 28
 """Fraction of the coefficients, which are below 16."""
 _ANGLE_BITS = 24
-"""Of an opened angle with a longer fraction, these highest bits are looked up."""
+"""An opened angle with a longer fraction is looked up by this many of its highest bits."""
 _HIGH_BITS = 11
 """An angle is looked up as its highest bits plus the rest."""
 

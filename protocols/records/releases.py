@@ -20,7 +20,7 @@ from protocols.errors import ProtocolError, UndeclaredRelease
 from protocols.records.chain import HashChain
 
 ANY = -1
-"""In a declared shape: a length that is not fixed beforehand."""
+"""In a declared shape: a length that is not fixed in advance."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from protocols.errors import LocalError
 from protocols.net.transport import Array, Meter, Spec, Transport
 
 LIMIT = 1 << 32
-"""Bytes of one transcript."""
+"""The most bytes of one transcript."""
 
 Way = Literal["in", "out"]
 Kind = Literal["data", "message", "goodbye", "release"]

@@ -136,7 +136,7 @@ UNAVAILABLE = (
     "trace",
     "trace_once",
 )
-"""Functions of the package that need what is not here: caches, files with shares, other counters."""
+"""Functions of the package that need something absent here: caches, files with shares, other counters."""
 
 
 class NoDebugging:

@@ -23,7 +23,7 @@ _Arithmetic: Any = None
 _current: Callable[[], Session]
 
 UNAVAILABLE = ("cumsum", "dot", "ger", "index_add", "mean", "prod", "scatter_add", "trace", "var")
-"""CrypTen has a name for them, and no sound meaning on bits."""
+"""CrypTen names these functions, but they have no sound meaning on bits."""
 
 
 def install(crypten: Any, current: Callable[[], Session]) -> None:

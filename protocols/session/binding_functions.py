@@ -31,7 +31,7 @@ IN_PLACE = frozenset({
     "square", "sub", "tanh",
 })
 # fmt: on
-"""Functions with a form that writes into the tensor itself (`add_`): those torch has, for one shape."""
+"""Functions with a form that writes into the tensor itself (`add_`): those that torch has, for one shape."""
 
 NO_GRADIENT = frozenset(
     {
@@ -322,8 +322,7 @@ def max_pool2d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """CrypTen's function without its borders: those are words that mean another number for each fraction and party.
-    """
+    """CrypTen's function without its borders, whose words mean another number for each fraction and party."""
     if ceil_mode and self.requires_grad:
         raise Unavailable("max_pool2d with ceil_mode and gradients")
     kernel, steps, gaps, border = (_pair(x) for x in (kernel_size, stride or kernel_size, dilation, padding))

@@ -117,7 +117,7 @@ class Session:
         self._desk = ReleaseDesk(plan, transport.parties, log)
         self._plan, self._transcript = plan, transcript
         self.folder = log.parent if log is not None else None
-        """Where this party keeps what the run leaves behind."""
+        """Where this party keeps the files of the run."""
         self._token: Token[Session | None] | None = None
         self._party: Party | None = None
         self.rank, self.parties = transport.node, transport.parties

@@ -44,7 +44,7 @@ HEAD_BITS = 24
 LOGIT_BITS = FRACTION_BITS + HEAD_BITS
 RESIDUAL_BITS = 28
 LOGIT_BOUND = 22.0
-"""Beyond it the one-round sigmoid is wrong; whoever trains must look (see `headroom`)."""
+"""Beyond this the one-round sigmoid is wrong; training code must check (see `headroom`)."""
 BAND_ROWS = 1 << 11
 COLUMN_LIMIT = 2.0**6
 """Largest magnitude of an encoding."""

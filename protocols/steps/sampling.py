@@ -48,9 +48,7 @@ def threshold(sampling: float) -> int:
 
 
 def secret_batch(party: Party, weight: Words, sampling: float) -> Words:
-    """Shares of `weight` (rows x 1) where a row is in the secret sample, of zero elsewhere; at chance 1 all rows
-    are in.
-    """
+    """Shares of `weight` (rows x 1) where a row is in the secret sample, else of zero; at chance 1 all are in."""
     chance = threshold(sampling)
     if chance == 1 << SAMPLING_BITS:
         return weight

@@ -59,7 +59,7 @@ MOST_ROWS = 1 << 11
 _LAMBDA_BITS = 8
 
 Pending = tuple[Sequence[Array], Callable[[Sequence[Array]], Words]]
-"""Half of a round: what to open, and what makes the result of it."""
+"""Half of a round: what to open, and the function that makes the result from it."""
 
 
 @dataclass(frozen=True)

@@ -36,10 +36,10 @@ from protocols.operations import arithmetic
 from protocols.ring import Words
 
 CHUNK_BYTES = 1 << 24
-"""About this much of all parties' columns is worked on at a time."""
+"""About this much of all parties' columns is processed at a time."""
 
 HALF = 32
-"""Where a 32-bit share sits in a ring element: v * 2^32 is shared exactly if v is shared modulo 2^32."""
+"""The place of a 32-bit share in a ring element: if v is shared modulo 2^32, v * 2^32 is shared exactly."""
 
 Rows = Callable[[slice], Array]
 """Gives the integers of these rows: a party's block, or the holder's one-hot."""

@@ -36,7 +36,7 @@ WEIGHT_BITS = 28
 SUM_BITS = FRACTION_BITS + WEIGHT_BITS
 LARGEST_WEIGHT = 1 + 2.0**-10
 FINEST_NOISE = 2.0 ** (40 - SUM_BITS)
-"""Least deviation of noise on a sampled sum: below it the grid would not count as fine."""
+"""The least deviation of noise on a sampled sum; with less the grid would not count as fine."""
 MOST_ROWS = 1 << 17
 """Sums of this many weighted rows of norm 1 stay below 2^62."""
 

@@ -34,9 +34,7 @@ class View:
 
 @dataclass(frozen=True)
 class WhiteBox:
-    """A model that the adversary can differentiate, and records that it may perturb in some columns, up to a
-    radius.
-    """
+    """A model that the adversary can differentiate, and records to perturb in some columns, up to a radius."""
 
     holder: str
     logits: TorchLogits

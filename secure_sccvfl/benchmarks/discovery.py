@@ -25,7 +25,7 @@ from secure_sccvfl.run.jobs import Progress
 
 FEATURES, BINS = 20, 5
 PEER_ROWS = 60_000
-"""Where stock CrypTen does the same work."""
+"""The size at which stock CrypTen does the same work."""
 HOLDER = 1
 MULTIPLIER = 4.0
 

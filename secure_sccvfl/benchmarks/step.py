@@ -39,7 +39,7 @@ PARTIES, ROWS, WIDTH, GROUPS = 3, 560, 64, 2
 COLUMNS = PARTIES * WIDTH
 RATE, MOMENTUM, LAM = 0.05, 0.9, 0.5
 TOGETHER = 10
-"""Steps between two looks at the clock: the dealer works ahead, as it does in training."""
+"""Steps between two readings of the clock: the dealer works ahead, as it does in training."""
 
 
 @dataclass(frozen=True)

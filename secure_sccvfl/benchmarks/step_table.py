@@ -13,7 +13,7 @@ TITLE = f"one training step, medians, {PARTIES} parties; `times ours` above 1: s
 COLUMNS = ("job", "system", "ms", "times ours", "rounds", "kB to peers", "least", "kB dealer", "MB memory", "error")
 REFERENCE = {"sealed": "ours-sealed", "split": "ours-split"}
 STOCK_REPEATS = 3
-"""Of a system whose step takes a second."""
+"""Repeats of a system whose step takes a second."""
 
 
 def measure(repeats: int, blocks: int, tell: Tell) -> list[Row]:

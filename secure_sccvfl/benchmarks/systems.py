@@ -24,7 +24,7 @@ PARTIES = 3
 STOCK_SECONDS = 600
 Row = dict[str, Any]
 Tell = Callable[[str], None]
-"""Hears what is being measured."""
+"""Called with what is being measured."""
 
 
 def in_turn(

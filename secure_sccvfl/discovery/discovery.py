@@ -23,7 +23,7 @@ from secure_sccvfl.privacy.releases import NUMBERS, P_VALUES, RESIDUAL_SCORES, R
 
 Rule = Literal["fractions", "fdr"]
 Audit = Callable[[str, Mapping[str, Any]], None]
-"""Takes every decision with the numbers that it rests on."""
+"""Called with every decision and the numbers that it rests on."""
 
 
 @dataclass(frozen=True)

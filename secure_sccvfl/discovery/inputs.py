@@ -17,10 +17,10 @@ def row_bound(sensitivity: float, features: int, attributes: int) -> float:
 
 
 def check_columns(columns: Mapping[str, np.ndarray], rows: int, bound: float, whole: bool = True) -> None:
-    """Check each feature: one row per record, no gap, no row longer than `bound`; if `whole`, whole and not
-    negative.
+    """Check each feature: one row per record, no gap, no row longer than `bound`.
 
-    Without negative numbers a replaced record moves sums by sqrt(2) times the bound, not twice (`Sensitivity`).
+    If `whole`, entries must be whole and not negative. Without negative numbers a replaced record moves sums by
+    sqrt(2) times the bound, not twice (`Sensitivity`).
     """
     for name, block in columns.items():
         if block.ndim != 2 or len(block) != rows:

@@ -72,9 +72,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class PolicyCard:
-    """Version, owners, decisions, the log of appeals and reviews, the next review date, and the run that it belongs
-    to.
-    """
+    """Version, owners, decisions, the log of appeals and reviews, the next review date, and its run."""
 
     dataset: str
     version: str

@@ -27,9 +27,9 @@ from secure_sccvfl.run.process import SessionProcess
 context = multiprocessing.get_context("forkserver")
 
 _DEATH_SIGNAL, _SET_NAME = 1, 15
-"""Of Linux's prctl."""
+"""Constants of Linux's prctl."""
 _LONGEST_TEMPORARY = 70
-"""Bytes of a folder in which Python's fork server can still name its socket: Linux allows 107 in all."""
+"""The longest folder name, in bytes, in which Python's fork server can name its socket: Linux allows 107 in all."""
 
 
 class ForkedProcess:
@@ -101,8 +101,7 @@ def prepare(threads: dict[str, str]) -> None:
 
 
 def same_imports() -> dict[str, str]:
-    """Settings that make a new Python import from the same places as this process, and not from the working folder.
-    """
+    """What makes a new Python import from the same places as this process, and not from the working folder."""
     places = os.pathsep.join(place or os.getcwd() for place in sys.path)
     return {"PYTHONSAFEPATH": "1", "PYTHONPATH": places}
 

@@ -33,13 +33,13 @@ from secure_sccvfl.security.evaluation import ViewAttacks
 from secure_sccvfl.security.finished_run import FinishedRun, write_records
 
 Tell = Callable[[str], None]
-"""Hears what is being done. A function of a module: another process calls it too."""
+"""Called with what is being done. It must be a function of a module: another process calls it too."""
 
 _PRICED = (
     *("dataset", "split", "seed", "epsilon", "delta", "refreshes"),
     *("mode", "conditional", "generator", "source", "dp_steps", "dp_sampling"),
 )
-"""What the noise of a run follows from."""
+"""The settings that the noise of a run depends on."""
 
 
 def evaluate_run(folder: Path, releases: int, tell: Tell) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from secure_sccvfl.privacy.releases import EXACT_EVALUATION, Facts
 from secure_sccvfl.training.sharing import share_groups, share_label
 
 LOSS_BOUND = 50.0
-"""Logits beyond it count as this much in the log loss."""
+"""Logits beyond this count as this much in the log loss."""
 
 
 @dataclass(frozen=True)
@@ -184,9 +184,7 @@ class SecureEvaluation:
         return self._mean(arithmetic.square(party, logits - middle), rows)
 
     def _gaps(self, shown: Words, truth: Words, groups: AtHolder, count: int) -> dict[str, Words]:
-        """Widest differences between groups of each rate, over groups with enough records; and which groups those
-        are.
-        """
+        """Widest differences between groups of each rate, over groups with enough records; and which these are."""
         party = self.session.party
         size, positive, true, hit = self.group_counts(shown, truth, groups, count)
         above = np.stack([positive, hit, positive - hit])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 MIN_GROUP = 20
-"""Least number of records of a group that a rate must rest on, unless said otherwise."""
+"""The least number of records that a rate of a group must rest on, by default."""
 RATES = ("positive_rate", "tpr", "fpr")
 DENOMINATORS = {"positive_rate": "rows", "tpr": "labels_1", "fpr": "labels_0"}
-"""What each rate is a share of, as tables of groups name it."""
+"""The denominator of each rate, by its name in tables of groups."""
 
 
 def gaps_of(gaps: Mapping[str, float]) -> dict[str, float]:

@@ -172,11 +172,10 @@ def train_dp(
     hooks: Hooks | None = None,
     state: State | None = None,
 ) -> DpModel:
-    """Train the encoders of a binary task. Every process calls this with what it holds; the budget may end it
-    early.
+    """Train the encoders of a binary task; the budget may end it early.
 
-    A kept state continues after its last step. Sums in it are learned from again, but never charged or opened
-    again.
+    Every process calls this with what it holds. A kept state continues after its last step. Sums in it are learned
+    from again, but never charged or opened again.
     """
     hooks = Hooks() if hooks is None else hooks
     (own,) = train.parties

@@ -135,8 +135,7 @@ class RunOptions:
         return SpendingPlan(self.epsilon, self.delta, self.charged, self.noise, parties)
 
     def settings(self, description: str, records: str) -> dict[str, str]:
-        """Everything that a run's state follows from, as its checkpoints carry it; files enter by digests of their
-        content.
+        """Everything that a run's state follows from, as its checkpoints carry it; files enter by their digests.
 
         The ledger is part of it: another one would not know what the run has spent.
         """

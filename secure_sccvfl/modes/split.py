@@ -55,7 +55,7 @@ from secure_sccvfl.training.sharing import share_label
 from secure_sccvfl.training.trainer import Hooks, Model, Problem, State, Trainer, calibrated
 
 Generators = Mapping[str, Mapping[int, Generator]]
-"""By name of the protected attribute and rank, as discovery gives them."""
+"""By name of the protected attribute and rank, as discovery returns them."""
 
 
 @dataclass(frozen=True)

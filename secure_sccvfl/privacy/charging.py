@@ -25,7 +25,7 @@ from protocols.session.runtime import Session
 from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
 
 _LINE = 2048
-"""Bytes of a ledger's line as parties compare it."""
+"""Bytes of a ledger's line in the comparison between parties."""
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from protocols.session.runtime import Session
 
 LEDGER = "ledger.jsonl"
 EVALUATIONS = "evaluation.jsonl"
-"""What was told of held-out records, beside the ledger of training."""
+"""The ledger of what was told about held-out records, beside that of training."""
 
 
 def ledger_folder(dataset: str, ledger: str, pooled: bool, session: Session, home: Path | None = None) -> Path:

@@ -23,7 +23,8 @@ from protocols.operations.noise import NoiseKind
 from secure_sccvfl.data.randomness import stream
 
 SIMULATION = RecordSet(np.zeros(1, np.uint64))
-"""The benchmark records of a plaintext run: all of its releases are about the same, so one stands for them."""
+"""The benchmark records of a plaintext run: all of its releases are about the same records, so one stands for them.
+"""
 
 
 @dataclass(frozen=True)

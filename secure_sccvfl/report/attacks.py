@@ -151,8 +151,8 @@ def missed(security: Mapping[str, Any] | None) -> list[str]:
 
 
 def _curved(final: Sequence[Row], attack: str) -> list[Row]:
-    """The views whose curves are drawn: all attacked models, or this run's promised views and the worst without
-    secrecy.
+    """The views whose curves are drawn: all attacked models, or the promised views and the plaintext server's
+    worst.
     """
     if ATTACKS.get(attack).takes == "white box":
         return list(final)

@@ -160,9 +160,7 @@ def curves(
 
 
 def before_after(title: str, pairs: Sequence[tuple[float, float]], what: str) -> str:
-    """A point for each record: a share before and after. On the diagonal nothing moved; in the shade the side
-    changes.
-    """
+    """A point for each record: a share before and after. The diagonal means no change, the shade a flip."""
     left, top, side = 62, 10, 230
 
     def x(value: float) -> float:

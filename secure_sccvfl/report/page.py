@@ -28,8 +28,7 @@ PAGE = "report.html"
 
 
 def write_page(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any]] | None = None) -> Path:
-    """Write the page of a run. With a party's number and its own edits: the page for that party, in its own folder.
-    """
+    """Write the page of a run. With a party's number and its edits: the page for that party, in its folder."""
     path = (run if party is None else run / f"party-{party}") / PAGE
     path.write_text(render(run, party, edits), encoding="utf-8")
     return path

@@ -26,7 +26,7 @@ class BudgetReport:
     report: dict[str, Any]
     files: tuple[Path, ...]
     vouched: bool
-    """Every ledger has its head, so that lines cut off its end would show."""
+    """Whether every ledger has its head, so that lines cut off its end would be noticed."""
 
     @property
     def sound(self) -> bool:

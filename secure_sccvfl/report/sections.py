@@ -31,7 +31,7 @@ ROLES = {
     "N": ("fixed", "hardly follows the group; stays as it is in “what if” records"),
 }
 NOISE = {"charged": "yes", "follows": "from noisy"}
-"""Whether noise protects a release, by why it may leave."""
+"""Whether noise protects a release, by the reason why it may leave."""
 PHASES = {
     "alignment": "checking that records match",
     "inputs": "sharing the inputs",
@@ -357,9 +357,7 @@ def examples(report: Report) -> dict[str, Any] | None:
 
 
 def learned(report: Report) -> list[dict[str, Any]]:
-    """What was opened to whom. Numbered releases of one kind, and all owners' parts of one kind, are taken
-    together.
-    """
+    """What was opened to whom. Numbered releases of a kind, and all owners' parts of it, are taken together."""
     merged: dict[str, dict[str, Any]] = {}
     for release in report["releases"]:
         kind = kind_of(release["name"], charged=release["event"] is not None)

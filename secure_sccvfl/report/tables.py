@@ -61,8 +61,7 @@ def cell(row: Row | None) -> str:
 
 
 def paper_value(experiment: str, dataset: str, split: str, method: str, metric: str) -> float | None:
-    """The paper's figure for this cell; its SCC-VFL stands beside ours and beside our run of the method as written.
-    """
+    """The paper's figure for this cell; its SCC-VFL stands beside ours and beside our run as written."""
     method = "scc" if method == "paper" else method
     for figure in paper_figures():
         same = (figure["experiment"], figure["dataset"], figure["split"], figure["method"], figure["metric"])

@@ -38,7 +38,7 @@ from secure_sccvfl.run.model_files import ModelError, model_digest
 SESSIONS = (".", "evaluation", "examples")
 CHAINED = ("index", "previous", "hash")
 PRIVATE = ("model",)
-"""In an audit log: what differs between parties by design."""
+"""Entries of an audit log that differ between parties by design."""
 LOCAL_RESULTS = ("model", "cost")
 Problems = Iterator[str]
 

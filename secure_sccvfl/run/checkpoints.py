@@ -85,10 +85,10 @@ class Checkpoints:
         (self.folder / f"{self.number - KEPT}.npz").unlink(missing_ok=True)
 
     def check(self) -> None:
-        """Refuse to continue with other settings than those of the run. Each party checks alone, before any
-        exchange.
+        """Refuse to continue with other settings than those of the run.
 
-        A model that is half of one seed's split and half of another's has seen records that it is tested on.
+        Each party checks alone, before any exchange. A model that is half of one seed's split and half of another's
+        has seen records that it is tested on.
         """
         for facts in self._kept().values():
             began = facts["settings"]

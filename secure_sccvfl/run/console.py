@@ -28,7 +28,7 @@ EXIT_CODES = (
     "2 wrong use or configuration; 3 a check failed; 130 interrupted"
 )
 PEER_STOPPED = 4
-"""Stopped because a peer said that it stops. Processes tell it to their launcher; people see STOPPED."""
+"""The process stopped because a peer said that it stops. Only launchers see this code; people see STOPPED."""
 
 
 def guarded(name: str, work: Callable[[], int], *, debug: bool = False) -> int:

@@ -29,7 +29,7 @@ JOBS = {
     "share-probe": "security.share_probe:ShareProbe",
     "train": "run.train:TrainJob",
 }
-"""Module and class of each job, below `secure_sccvfl`: the one that a session names is imported, and no other."""
+"""Module and class of each job, below `secure_sccvfl`: only the one that a session names is imported."""
 
 
 class Job(Protocol):

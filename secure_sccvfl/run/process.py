@@ -21,7 +21,7 @@ from protocols.config import DEALER, ConfigError, SessionConfig
 from secure_sccvfl.run.console import CHECK_FAILED, OK, guarded, start_logging
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""Where libraries read their number of threads when they are imported."""
+"""Libraries read their number of threads from these when they are imported."""
 
 
 class SessionProcess(Protocol):

@@ -52,7 +52,7 @@ from secure_sccvfl.training.handles import SharedHead
 from secure_sccvfl.training.secure import SecureEngine
 
 OWN = "own"
-"""The run's own generator as a judge: a diagnostic, for want of a common one."""
+"""The run's own generator as a judge: a diagnostic where there is no common judge."""
 
 
 def model_folder(root: str, rank: int) -> Path:

@@ -37,9 +37,7 @@ from secure_sccvfl.training.trainer import Hooks, Model, Problem, State
 
 
 def compare_public(session: Session, schema: Schema, card: PolicyCard | None) -> None:
-    """Compare description and card: they are files of each host, and the session's digest does not cover their
-    content.
-    """
+    """Compare description and card: each host has its own files, and the session's digest does not cover them."""
     decided = None if card is None else sorted((name, choice.role) for name, choice in card.decisions.items())
     own = hashlib.sha256(repr((schema.digest(), decided)).encode()).digest()
     if len(set(session.swap_bytes("description and card", own))) > 1:

@@ -43,10 +43,10 @@ ATTACK: Mapping[Target, str] = {"s": "aia", "y": "label"}
 ERROR = 0.05
 BASELINES = ("erm", "logreg", "drop_m", "paper")
 SHOWN, NO_GAIN, LEAKS = "shown", "no gain", "leaks by design"
-"""What is promised for a view: nothing (it is there for comparison), that it tells nothing, or that it does tell."""
+"""The promise for a view: nothing (it is there for comparison), that it tells nothing, or that it does tell."""
 
 PROMISE: Mapping[str, str] = {"sealed": NO_GAIN, "split": LEAKS, "dp": SHOWN}
-"""What parties learn of labels: `dp` gives noisy sums of gradients, whose price the ledger has."""
+"""What parties learn about labels: `dp` gives noisy sums of gradients, whose price is in the ledger."""
 
 
 @dataclass(frozen=True)

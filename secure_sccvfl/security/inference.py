@@ -33,7 +33,7 @@ FOLDS = 5
 SHUFFLES = 1999
 RESAMPLES = 20_000
 CHOICES = ("logreg", "trees", "mlp20")
-"""What is chosen from; the other read-outs of the network are there for the curves."""
+"""The attackers to choose from; the other read-outs of the network are for the curves."""
 Attempt = Callable[..., dict[str, np.ndarray]]
 """(rows to fit, rows to guess, columns of the view, attackers, epochs of the network) -> guesses."""
 

@@ -21,7 +21,7 @@ from protocols.records.transcript import Frame
 
 MOST_WORDS = 3000
 MANY = 8
-"""From this many arrays of one kind on, their mean is a column of its own."""
+"""With at least this many arrays of one kind, their mean is a separate column."""
 
 Source = tuple[str, ...]
 

@@ -22,7 +22,7 @@ from secure_sccvfl.security.transcripts import Seen, by_record
 _RECORD_HEADER = 5
 _APPLICATION_DATA = 23
 _ADDED = 17
-"""Bytes of a record that are no content: the type inside it and the tag."""
+"""Bytes of a record that are not content: the type inside it and the tag."""
 
 
 def contents(stream: bytes) -> bytes:

@@ -80,10 +80,10 @@ class SharedChoice:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SharedDescent:
-    """What all steps of a descent use: scaled encodings and penalty under masks, and a step's requests to the
-    dealer.
+    """What all steps of a descent use: scaled encodings and penalty under masks, and requests to the dealer.
 
-    number: its place among the descents of an engine, the same at every party. pattern: the first step fills it.
+    number: its place among the descents of an engine, the same at every party. pattern: the requests of one step;
+    the first step fills it.
     """
 
     number: int

@@ -42,7 +42,7 @@ _ROOT_BITS = 18
 _GRAM_BITS = 28
 _TOTAL_BOUND = 2.0**20
 _TEMPERED_ROWS = 1 << 14
-"""Logits that are tried at several temperatures at a time."""
+"""How many logits are tried at several temperatures at a time."""
 
 
 class SecureEngine:
@@ -131,9 +131,7 @@ class SecureEngine:
     def prepare(
         self, batch: SharedBatch, penalty: SharedPenalty | None, step: Step, curvature: Blocks
     ) -> SharedDescent:
-        """Scale and mask. Every process prepares the same descent at the same time. Masks of the last descent are
-        dropped.
-        """
+        """Scale and mask. All processes prepare the same descent together. Masks of the last descent are dropped."""
         party, rank = self.session.party, self.session.rank
         self._forget(*self._kept_masks)
         self._kept_masks = ()

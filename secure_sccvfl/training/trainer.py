@@ -38,7 +38,7 @@ from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, ConsistencyKind
 EDITED_ROWS = 20_000
 TEMPERATURES = tuple(float(t) for t in np.geomspace(0.5, 3.0, 25))
 EvaluationKind = Literal["noisy", "exact"]
-"""How records that are not trained on are looked at: with noise that is charged, or exactly, which is not private."""
+"""How held-out records are evaluated: with noise that is charged, or exactly, which is not private."""
 
 
 @dataclass(frozen=True)

@@ -97,9 +97,9 @@ JUDGES: Registry[Judge] = Registry(
     JudgeError,
 )
 FIRST = JUDGES.names[0]
-"""The judge that is asked where one is enough."""
+"""The judge to use where one is enough."""
 OWN = "own"
-"""What a run calls its own generator where that is the judge."""
+"""The name of a run's own generator when it is the judge."""
 
 
 def _targets(codes: np.ndarray, usable: np.ndarray, seed: int) -> np.ndarray:
