@@ -258,17 +258,17 @@ def epsilon_of(events: Iterable[Event], delta: float, relation: Relation = "repl
 
 
 def epsilon_added(events: Iterable[Event], delta: float) -> float:
-    """The same for adding or removing a record instead of replacing it."""
+    """What events cost together for adding or removing a record instead of replacing it."""
     return epsilon_of(events, delta, "added")
 
 
 def epsilon_with_batches_known(events: Iterable[Event], delta: float) -> float:
-    """The same against an adversary who knows who took part in each sampled release: sampling gains nothing."""
+    """What events cost together against an adversary who knows every sampled batch: sampling gains nothing."""
     return epsilon_of([replace(event, sampling=1.0) for event in events], delta)
 
 
 def epsilon_against_dealer(events: Iterable[Event], delta: float) -> float:
-    """The same against a dealer who reads what was opened and knows its noise and the batches.
+    """What events cost together against a dealer who reads what was opened and knows its noise and the batches.
 
     Infinite if nothing is left.
     """

@@ -117,7 +117,7 @@ class Budget:
         return self.account.spent()
 
     def spent_on(self, records: RecordSet) -> Epsilons:
-        """The same among these records."""
+        """What the record among these that has spent most has spent."""
         return self.account.spent(records)
 
     @property

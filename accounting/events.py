@@ -106,7 +106,7 @@ class Event:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Event:
-        """Back from `to_dict`; a field too many or too few is an error."""
+        """An event from the result of `to_dict`; an extra or missing field is an error."""
         if set(data) != {field.name for field in fields(cls)}:
             raise ValueError(f"not an event: fields {sorted(data)}")
         return cls(**data)

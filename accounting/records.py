@@ -30,7 +30,7 @@ class RecordSet:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RecordSet:
-        """Back from `to_bytes`."""
+        """A set from the result of `to_bytes`."""
         return cls(np.frombuffer(data, "<u8"))
 
     @classmethod

@@ -281,7 +281,7 @@ def divide(self: Any, y: Any) -> Any:
 
 
 def power(self: Any, p: Any) -> Any:
-    """By squaring; CrypTen's own function gives x^6 for x^5."""
+    """A power by squaring; CrypTen's own function gives x^6 for x^5."""
     if isinstance(p, float) and p.is_integer():
         p = int(p)
     if not isinstance(p, int):

@@ -26,7 +26,7 @@ def read(name: str) -> Dataset:
 
 
 def make_synthetic(rows: int) -> Dataset:
-    """The same records for the same number of rows."""
+    """Synthetic records; the same number of rows gives the same records."""
     rng = stream(rows, "synthetic")
     s = (rng.random(rows) < 0.4).astype(int)
     pull = np.array([0.45, 0.2, 0.15, 0.1, 0.1] + [0.0] * (FEATURES - 5))

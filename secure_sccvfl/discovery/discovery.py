@@ -106,7 +106,7 @@ class Finding:
     log: tuple[str, ...] = field(default_factory=tuple)
 
     def as_record(self) -> dict[str, Any]:
-        """For the audit log."""
+        """The finding as an entry of the audit log."""
         return {
             "roles": dict(self.roles.of),
             "mask": self.roles.digest(),

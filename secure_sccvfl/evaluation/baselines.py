@@ -143,7 +143,7 @@ def drop_m(ready: Prepared) -> Fitted:
 
 
 def drop_m_guard(ready: Prepared) -> Fitted:
-    """The same with the proxies guarded as in the default run: the result when consistency is trivial."""
+    """ERM without the mediators, proxies guarded as in the default run: the result when consistency is trivial."""
     roles = ready.roles.with_role("N", ready.roles.named("M"))
     return _without_m(ready, replace(ready.config, lambdas=(_known_lambda(ready.model),)), roles)
 

@@ -66,7 +66,7 @@ class Child:
 
     @property
     def exit_code(self) -> int:
-        """As a shell would show it."""
+        """The exit code as a shell would show it."""
         code = self.process.returncode
         return STOPPED if code is None else documented(code) if code >= 0 else 128 - code
 

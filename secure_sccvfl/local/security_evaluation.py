@@ -125,7 +125,7 @@ def _write(run: Path, made: dict[str, Any]) -> None:
 
 
 def unheard(line: str) -> None:
-    """For callers that want no progress."""
+    """Ignore progress: for callers that want none."""
 
 
 if __name__ == "__main__":

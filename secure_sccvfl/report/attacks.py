@@ -151,9 +151,7 @@ def missed(security: Mapping[str, Any] | None) -> list[str]:
 
 
 def _curved(final: Sequence[Row], attack: str) -> list[Row]:
-    """The views whose curves are drawn: all attacked models, or the promised views and the plaintext server's
-    worst.
-    """
+    """The views whose curves are drawn: all attacked models, or the promised views and the worst plaintext one."""
     if ATTACKS.get(attack).takes == "white box":
         return list(final)
     server = [r for r in final if r["view"].startswith("plaintext server")]
