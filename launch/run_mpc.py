@@ -28,6 +28,7 @@ from launch.arguments import Parser
 from launch.screens import Progress, show_report, show_result
 from secure_sccvfl.data.catalogue import dataset_help
 from secure_sccvfl.model.generators import GENERATORS
+from secure_sccvfl.modes import MODES
 from secure_sccvfl.run.console import OK, guarded, say
 from secure_sccvfl.run.process import check_transcript
 
@@ -65,7 +66,7 @@ def make_parser() -> argparse.ArgumentParser:
     data.add_argument("--min-group", type=int, help="fewest records that a rate of a group may rest on (default 20)")
     data.add_argument("--pooled", action="store_true", help="your own data may be pooled here: adds common judges")
     method = parser.add_argument_group("method")
-    method.add_argument("--mode", choices=("sealed", "split", "dp"), help="gradient mode (default sealed)")
+    method.add_argument("--mode", choices=MODES.names, help="gradient mode (default sealed)")
     method.add_argument("--rule", choices=("fractions", "fdr"), help="how scores become roles (default fractions)")
     method.add_argument("--conditional", action="store_true", help="score residuals too: one more release")
     method.add_argument("--encoder", choices=("plain", "random", "autoencoder"), help="default plain")

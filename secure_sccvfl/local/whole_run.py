@@ -17,6 +17,7 @@ from typing import Any
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import ProtocolError
 from secure_sccvfl.local.processes import Ending, Event, run_job
+from secure_sccvfl.modes import MODES
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.run.console import OK
 
@@ -129,7 +130,7 @@ class WholeRun:
         from secure_sccvfl.data.party_data import pooled
         from secure_sccvfl.data.splits import make_split
 
-        if self.options.mode == "sealed" or not self.options.pooled:
+        if MODES.get(self.options.mode).labels == "hidden" or not self.options.pooled:
             return []
         data = pooled(self.options.dataset, self.parties)
         label = data.label.values[make_split(data, self.options.split, self.options.seed).train]

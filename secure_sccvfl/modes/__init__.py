@@ -7,7 +7,7 @@ jobs of `run`. To add one, write its module and add a line to `MODES`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from secure_sccvfl.data.registry import Registry, imported
 
@@ -17,18 +17,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModeEntry:
-    """Where a mode is, and its words for people. Reading the words imports nothing."""
+    """Where a mode is, its words for people, and what its gradients tell of labels. Reading it imports nothing."""
 
     place: str
     words: str
+    labels: Literal["hidden", "noisy", "shown"]
 
 
 MODES: Registry[ModeEntry] = Registry(
     "mode",
     {
-        "sealed": ModeEntry("secure_sccvfl.modes.sealed:Sealed", "trained in secret"),
-        "split": ModeEntry("secure_sccvfl.modes.split:Split", "split learning: gradients are shown"),
-        "dp": ModeEntry("secure_sccvfl.modes.dp:Dp", "trained in secret, encoders by noisy gradients"),
+        "sealed": ModeEntry("secure_sccvfl.modes.sealed:Sealed", "trained in secret", "hidden"),
+        "split": ModeEntry("secure_sccvfl.modes.split:Split", "split learning: gradients are shown", "shown"),
+        "dp": ModeEntry("secure_sccvfl.modes.dp:Dp", "trained in secret, encoders by noisy gradients", "noisy"),
     },
 )
 

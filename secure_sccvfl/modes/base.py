@@ -89,18 +89,9 @@ class GradientMode(Protocol):
 
 
 def facts_of(schema: Schema, options: RunOptions, sizes: Mapping[str, int] | None = None) -> Facts:
-    """The facts that the plan of a run follows from."""
-    return Facts(
-        schema.bins,
-        schema.group_counts,
-        refreshes=options.refreshes,
-        conditional=options.conditional,
-        fdr=options.rule == "fdr",
-        moments=options.source == "moments",
-        exact=options.evaluation == "exact",
-        lambdas=len(options.lambdas),
-        sizes={"temperatures": len(TEMPERATURES) - 1, **(sizes or {})},
-    )
+    """What the plan of a run follows from."""
+    known = {"temperatures": len(TEMPERATURES) - 1, **(sizes or {})}
+    return Facts(schema.bins, schema.group_counts, known).with_settings(options)
 
 
 def discovery_releases(schema: Schema, options: RunOptions) -> list[Release]:

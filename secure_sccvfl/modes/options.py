@@ -14,6 +14,7 @@ from protocols.operations.noise import NoiseKind
 from protocols.session.runtime import Session
 from protocols.steps.sampling import nearest_sampling
 from secure_sccvfl.data.catalogue import forget, is_benchmark
+from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party_data import (
     PartyData,
     Schema,
@@ -90,7 +91,10 @@ class RunOptions:
             if name in options:
                 _check_kind(name, options[name], hint)
         given = {**options}
-        given.setdefault("pooled", is_benchmark(given.get("dataset", cls.dataset)))
+        try:
+            given.setdefault("pooled", is_benchmark(given.get("dataset", cls.dataset)))
+        except DataError as error:
+            raise ConfigError(str(error)) from None
         given.setdefault("evaluation", "exact" if given["pooled"] else "noisy")
         if "lambdas" in given:
             given["lambdas"] = tuple(float(v) for v in given["lambdas"])

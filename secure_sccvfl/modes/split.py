@@ -336,7 +336,7 @@ class Split:
         check_sampling(options, "split")
 
     def releases(self, options: RunOptions, schema: Schema) -> list[Release]:
-        facts = replace(facts_of(schema, options), lambdas=0)
+        facts = replace(facts_of(schema, options), lambdas=())
         return [
             *common_releases(schema, options),
             *split_releases(len(schema.parties), split_config(options)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from protocols.records.releases import ANY, Release
@@ -37,19 +37,25 @@ Columns = Mapping[int, Mapping[str, int]]
 class Facts:
     """The facts that a plan follows from. All of them are public before a session starts.
 
-    bins: public bins of each party's features. groups: of each protected attribute. lambdas: how many are tried.
-    exact: validation and test records are evaluated without noise. sizes: lengths that only one job knows.
+    bins: public bins of each party's features. groups: of each protected attribute. sizes: lengths that only one job
+    knows. The other fields are options of a run, under their names (`with_settings`).
     """
 
     bins: Columns
     groups: tuple[int, ...] = ()
-    refreshes: int = 0
-    conditional: bool = False
-    fdr: bool = False
-    moments: bool = False
-    exact: bool = False
-    lambdas: int = 0
     sizes: Mapping[str, int] | None = None
+    refreshes: int = 0
+    rule: str = ""
+    conditional: bool = False
+    source: str = ""
+    evaluation: str = ""
+    lambdas: tuple[float, ...] = ()
+
+    def with_settings(self, *settings: object) -> Facts:
+        """The same with what a plan follows from in these settings, by the names of their fields."""
+        known = [f.name for f in fields(self)]
+        named = {name: getattr(given, name) for given in settings for name in known if hasattr(given, name)}
+        return replace(self, **named)
 
     def length(self, symbol: str, rank: int | None) -> int:
         """The length that a symbol in a kind's shape stands for; `rank` is the owner where there is one."""
@@ -209,7 +215,7 @@ MOMENTS = Kind(
     "noisy moments of its mediators with s, to their owner alone",
     "with `source = moments`: noisy counts, sums and squares of its mediators by group; charged",
     charge="moments",
-    times=lambda facts: int(facts.moments),
+    times=lambda facts: int(facts.source == "moments"),
 )
 NUMBERS = Kind(
     "numbers",
@@ -220,7 +226,7 @@ NUMBERS = Kind(
     "which columns are numbers",
     "1 for each number, by the public dictionary",
     "with `source = moments`: which features are numbers, by the public dictionary",
-    times=lambda facts: int(facts.moments),
+    times=lambda facts: int(facts.source == "moments"),
 )
 SCORES = Kind(
     "scores",
@@ -244,7 +250,7 @@ P_VALUES = Kind(
     "follows from noisy releases that were paid for",
     "with the rule `fdr`: the same",
     follows=("sketch",),
-    times=lambda facts: _sketches(facts) if facts.fdr else 0,
+    times=lambda facts: _sketches(facts) if facts.rule == "fdr" else 0,
 )
 RESIDUAL_SCORES = Kind(
     "residual-scores",
@@ -333,7 +339,7 @@ RANGE_CHECK = Kind(
     "one bit: some logit is out of range (it must be 0, or the run stops)",
     'one bit for each lambda, "some logit of a training record is out of range" (if evaluation is exact: of a '
     "validation record too): 0, or the run stops; not charged",
-    times=lambda facts: facts.lambdas,
+    times=lambda facts: len(facts.lambdas),
 )
 VALIDATION_SUMMARY = Kind(
     "validation summary",
@@ -345,7 +351,7 @@ VALIDATION_SUMMARY = Kind(
     "not private: mean loss, variance of the logit and mean squared gap of the validation part, for each lambda",
     "only with `evaluation = exact` (not private): mean loss, variance of the logit, mean squared gap of the "
     "validation part, once for each lambda tried",
-    times=lambda facts: facts.lambdas if facts.exact else 0,
+    times=lambda facts: len(facts.lambdas) if facts.evaluation == "exact" else 0,
 )
 TEMPERATURE_CHOICE = Kind(
     "temperature choice",
@@ -357,7 +363,7 @@ TEMPERATURE_CHOICE = Kind(
     "not private: bits that give the temperature that calibrates validation records best",
     "only with `evaluation = exact` (not private): which of 25 temperatures calibrates best, as 24 bits: does the "
     "validation loss rise from each to the next",
-    times=lambda facts: int(facts.exact),
+    times=lambda facts: int(facts.evaluation == "exact"),
 )
 EVALUATION = Kind(
     "evaluation",
@@ -459,6 +465,12 @@ CATALOGUE = (
 def plan_of(facts: Facts, *stages: Stage) -> list[Release]:
     """Every release of these stages."""
     return [release for kind in CATALOGUE if kind.stage in stages for release in kind.releases(facts)]
+
+
+def charged_statistics(*settings: object) -> int:
+    """How many charges a run with these settings makes for statistics of s: its budget is planned for them."""
+    facts = Facts({0: {"some feature": 1}}, (2,)).with_settings(*settings)
+    return len({release.event for release in plan_of(facts, "discovery") if release.event is not None})
 
 
 def kind_of(name: str, *, charged: bool) -> Kind | None:

@@ -19,6 +19,7 @@ from markupsafe import Markup
 
 from accounting.plots import cost_plot, running_plot
 from protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.modes import MODES
 from secure_sccvfl.report import sections
 from secure_sccvfl.report.attacks import attack_panels, attack_story, check_words, missed
 from secure_sccvfl.report.policy_card import CARD
@@ -68,6 +69,7 @@ def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any
         costs=sections.cost_rows(report),
         totals=[(word, show(report["cost"]["total"][key])) for key, (word, show) in sections.COSTS.items()],
         learned_by=sections.learned_by(report),
+        labels=MODES.get(report["mode"]).labels,
         attacks=attack_panels(security),
         attack_story=attack_story(security),
         checks=[(check_words(c["check"]), c) for c in (security or {}).get("checks", [])],

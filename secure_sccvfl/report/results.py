@@ -12,6 +12,7 @@ from accounting.accountant import LossDistributionAccountant
 from accounting.ledger import FileSets, read_ledger
 from protocols.records.chain import read_chain, unused_name
 from secure_sccvfl.metrics.intervals import wilson
+from secure_sccvfl.modes import MODES
 from secure_sccvfl.report.charts import percent
 
 VERSION = 1
@@ -176,9 +177,9 @@ def find_warnings(report: Mapping[str, Any]) -> list[str]:
                 f"From the gradients it was shown, {name} can read {percent(row['rate'])} of the training labels "
                 f"({percent(row['low'])} to {percent(row['high'])}; guessing gives {percent(row['chance'])})."
             )
-    if report["mode"] == "split":
+    if MODES.get(report["mode"]).labels == "shown":
         found.append(
-            "Mode split shows every party gradients of its own columns, and these give the labels away. Use mode "
-            "sealed if labels must stay with their holder."
+            f"Mode {report['mode']} shows every party gradients of its own columns, and these give the labels away. "
+            "Use mode sealed if labels must stay with their holder."
         )
     return found

@@ -92,7 +92,7 @@ def headline(report: Report) -> dict[str, Any]:
     quoted = [f"“{word}”" for word in label["labels"]]
     title = f"Deciding {' or '.join(quoted)}" if quoted else f"Predicting {label['meaning'] or report['dataset']}"
     secrecy = "and none of them saw another's data: what joins their columns was computed on secret shares"
-    if report["mode"] == "split":
+    if MODES.get(report["mode"]).labels == "shown":
         secrecy = "none saw another's columns, but each was sent gradients, which tell the labels"
     story = [
         f"{listed(names).capitalize()} hold different columns about the same people. They trained one model together "

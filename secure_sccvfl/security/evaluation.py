@@ -32,6 +32,7 @@ from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.networks import TrainedNetwork, example_gradients
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared
+from secure_sccvfl.modes import MODES
 from secure_sccvfl.privacy.noise import GaussianNoise
 from secure_sccvfl.security.finished_run import FinishedRun, Target
 from secure_sccvfl.security.inference import Inference, balanced, dependence, gain_interval, infer
@@ -45,8 +46,9 @@ BASELINES = ("erm", "logreg", "drop_m", "paper")
 SHOWN, NO_GAIN, LEAKS = "shown", "no gain", "leaks by design"
 """The promise for a view: nothing (it is there for comparison), that it tells nothing, or that it does tell."""
 
-PROMISE: Mapping[str, str] = {"sealed": NO_GAIN, "split": LEAKS, "dp": SHOWN}
-"""What parties learn about labels: `dp` gives noisy sums of gradients, whose price is in the ledger."""
+PROMISE: Mapping[str, str] = {"hidden": NO_GAIN, "shown": LEAKS, "noisy": SHOWN}
+"""Of labels, by what the gradients of a mode tell of them."""
+"""What parties learn of labels: `dp` gives noisy sums of gradients, whose price the ledger has."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ class ViewAttacks:
         dealer, network = run.seen_by_dealer(), run.seen_by_network()
         for target in self.targets:
             attack, truth = ATTACK[target], run.truth(target)
-            promise = PROMISE[run.options.mode] if target == "y" else NO_GAIN
+            promise = PROMISE[MODES.get(run.options.mode).labels] if target == "y" else NO_GAIN
             for members in run.coalitions(target):
                 progress(f"{attack}: {run.name(members)}")
                 if members not in seen:

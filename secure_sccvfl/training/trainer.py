@@ -32,7 +32,14 @@ from secure_sccvfl.model.edits import EncodedEdits, Validity, movement, validity
 from secure_sccvfl.model.encoders import Encoder, EncoderKind, fit_encoder
 from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.model.table_generator import shift_direction
-from secure_sccvfl.privacy.releases import FEATURES, GUARD_LENGTH, MOVED_EDITED, MOVED_FIXED, VALIDITY
+from secure_sccvfl.privacy.releases import (
+    FEATURES,
+    GUARD_LENGTH,
+    MOVED_EDITED,
+    MOVED_FIXED,
+    VALIDITY,
+    charged_statistics,
+)
 from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, ConsistencyKind, Engine, Measures, Step
 
 EDITED_ROWS = 20_000
@@ -79,8 +86,8 @@ class TrainConfig:
 
     @property
     def charged(self) -> int:
-        """How many releases of statistics of s a run makes; its budget is planned for them."""
-        return self.refreshes + 1 + self.discovery.conditional + (self.generator.source == "moments")
+        """How many releases of statistics of s a run makes, for which its budget is planned."""
+        return charged_statistics(self, self.discovery, self.generator)
 
 
 def warmup_steps(config: TrainConfig) -> int:

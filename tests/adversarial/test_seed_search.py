@@ -19,7 +19,7 @@ WINDOW = 1 << 14
 SEARCH = """
 import json, os, sys
 import torch
-from protocols.runtime import stock_crypten
+from protocols.session.runtime import stock_crypten
 
 crypten = stock_crypten()
 window = int(sys.argv[1])

@@ -48,7 +48,7 @@ def party(rank, rendezvous, pipe):
     os.environ.update(WORLD_SIZE="3", RANK=str(rank), RENDEZVOUS="file://" + rendezvous,
                       DISTRIBUTED_BACKEND="gloo", GLOO_SOCKET_IFNAME="lo")
     import torch
-    from protocols.runtime import stock_crypten
+    from protocols.session.runtime import stock_crypten
     torch.set_num_threads(1)
     crypten = stock_crypten()
     crypten.init()
@@ -71,7 +71,9 @@ if __name__ == "__main__":
             process.start()
         for process in parties:
             process.join()
-    print(json.dumps({"off": mine.recv(), "codes": [process.exitcode for process in parties]}))
+    if any(process.exitcode for process in parties):
+        sys.exit(f"exit codes {[process.exitcode for process in parties]}")
+    print(json.dumps({"off": mine.recv()}))
 """
 
 

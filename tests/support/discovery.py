@@ -73,7 +73,7 @@ class Consortium:
         return self.bins[name].T @ np.eye(self.counts[attribute])[self.codes[attribute]]
 
     def plan(self, tables: int = 3, more: Sequence[Release] = ()) -> ReleasePlan:
-        facts = Facts(self.columns, tuple(self.counts), refreshes=tables - 1, conditional=True, moments=True)
+        facts = Facts(self.columns, tuple(self.counts), refreshes=tables - 1, conditional=True, source="moments")
         return ReleasePlan([*plan_of(facts, "discovery"), *more])
 
     def run(

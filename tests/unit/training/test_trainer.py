@@ -156,7 +156,7 @@ def test_a_run_acts_on_the_interventional_check():
     model = train(PlainEngine(), PlainStatistics(NoNoise()), data, split, EXACT, 0, roles=ROLES)
     assert model.roles.of == {"moves": "M", "idle": "N", "other": "N"}
     assert model.finding.log[-1] == "idle: M -> N, does not respond to a change of s"
-    assert [model.generators["s"][rank].edited for rank in (0, 1)] == [{"moves"}, frozenset()]
+    assert [model.generators["s"][rank].material.edited for rank in (0, 1)] == [{"moves"}, frozenset()]
 
 
 def test_a_run_with_a_generator_that_edits_what_must_stay_is_stopped(monkeypatch):
