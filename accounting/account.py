@@ -1,8 +1,8 @@
 """What a ledger says: its cap, its charges, and what each record has spent.
 
-A record has spent the composition of the releases it was part of. So sets that overlap add up where they overlap,
-sets that have no record in common do not, and one record more or less resets nothing for the others. A budget is
-about the record that has spent most.
+A record has spent the composition of the releases that it was part of. So the costs of overlapping sets add up
+where they overlap, and those of disjoint sets do not. One record more or less resets nothing for the others. A
+budget is about the record that has spent most.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Reading = Callable[[Sequence[Event], float], float]
 
 @dataclass(frozen=True)
 class Terms:
-    """The cap of every record. The first line of its ledger."""
+    """The cap of every record. It is the first line of the ledger."""
 
     epsilon: float
     delta: float
@@ -45,7 +45,7 @@ class Charge:
 
 @dataclass(frozen=True)
 class Account:
-    """A ledger as it stands, with the sets of records that its charges are about."""
+    """A ledger in its current state, with the sets of records that its charges are about."""
 
     terms: Terms
     charges: tuple[Charge, ...]
@@ -56,14 +56,14 @@ class Account:
         return tuple(charge.event for charge in self.charges)
 
     def until(self, number: int) -> Account:
-        """The account after its first charges."""
+        """The account after its first `number` charges."""
         return replace(self, charges=self.charges[:number])
 
     def histories(self, records: RecordSet | None = None) -> list[tuple[Event, ...]]:
-        """Every different list of releases that a record of this set was part of; without a set, any record charged.
+        """Every distinct list of releases that a record of this set was part of.
 
-        Lists with the same prices count as one. So do sets that were charged alike, which keeps the number of lists
-        small however many runs there were.
+        Without a set, every charged record counts. Lists with the same prices count as one. So do sets that were
+        charged alike. This keeps the number of lists small however many runs there were.
         """
         charged: dict[str, list[Event]] = {}
         for event in self.events:
@@ -87,11 +87,11 @@ class Account:
         return max(reading(events, self.terms.delta) for events in self.histories())
 
     def dearest(self, records: RecordSet | None = None) -> tuple[Event, ...]:
-        """The releases of the record that has spent most by the accountant that decides."""
+        """The releases of the record that has spent most, by the accountant that decides."""
         return max(self.histories(records), key=lambda events: epsilon_of(events, self.terms.delta))
 
     def spent(self, records: RecordSet | None = None) -> Epsilons:
-        """Three readings of what the record has spent that has spent most."""
+        """Three readings of what the record that has spent most has spent."""
         return epsilons(self.dearest(records), self.terms.delta)
 
 
@@ -99,7 +99,7 @@ _Kind = tuple[Price, Price, int, int]
 
 
 def _kinds(events: Sequence[Event]) -> frozenset[tuple[_Kind, int]]:
-    """All that any reading of these events depends on."""
+    """Everything that a reading of these events depends on."""
     counts: Counter[_Kind] = Counter()
     for event in events:
         counts[price_of(event), price_of(event, "added"), event.copies, event.dealer_copies] += event.count
@@ -107,7 +107,7 @@ def _kinds(events: Sequence[Event]) -> frozenset[tuple[_Kind, int]]:
 
 
 def read_account(entries: Sequence[Entry], sets: Sets) -> Account:
-    """The account of a ledger whose chain is intact, or LedgerError where it makes no sense or lacks a set."""
+    """The account of a ledger whose chain is intact; LedgerError where it makes no sense or lacks a set."""
     if not entries:
         raise LedgerError("the ledger is empty: nothing was charged to it")
     try:

@@ -1,23 +1,25 @@
 """Three readings of the same events: Rényi decides, privacy loss distributions are tight, Opacus cross-checks.
 
-What is added up depends on the prices and their counts alone and is put in a fixed order first, so the result does
-not depend on the order of the releases, to the last bit. Rényi also bounds discrete Gaussian noise on integers
-(Canonne, Kamath and Steinke 2020, Prop. 5: its divergence is at most the continuous one's), which is why it decides;
-the tight figure is that of continuous noise of the same deviation. Sampled releases are priced as continuous noise by
-all three: noise on a grid far finer than its deviation is that noise, rounded (protocols/steps/weighted_sums.py has
-the bound).
+A sum depends on the prices and their counts alone, and these are put in a fixed order first. So the result does not
+depend on the order of the releases, to the last bit. Rényi also bounds discrete Gaussian noise on integers
+(Canonne, Kamath and Steinke 2020, Prop. 5: its divergence is at most the continuous one's), which is why it
+decides. The tight figure is that of continuous noise of the same deviation. All three price sampled releases as
+continuous noise: noise on a grid far finer than its deviation is that noise, rounded
+(protocols/steps/weighted_sums.py has the bound).
 
-*Copies.* Several count as one, of the root of their number times the deviation. For discrete noise that is true up to
-the factor exp(tau) on every probability, tau <= 10 (copies - 1) exp(-pi^2 sigma^2), sigma in steps of the grid
-(Kairouz, Liu and Steinke 2021, Theorem 1): 8e-17 for two copies at 2 steps, so a million cells add less than 1e-10 to
-epsilon. Below that only one copy is counted (`FINE`).
+*Copies.* Several copies count as one, of the root of their number times the deviation. For discrete noise that is
+true up to the factor exp(tau) on every probability, tau <= 10 (copies - 1) exp(-pi^2 sigma^2), sigma in steps of
+the grid (Kairouz, Liu and Steinke 2021, Theorem 1): 8e-17 for two copies at 2 steps, so a million cells add less
+than 1e-10 to epsilon. Below that only one copy is counted (`FINE`).
 
-*Replacing a record in a sampled release.* Let P and R be the outputs with the record and with another in its place, Q
-without either. P and Q, Q and R differ by a record added, which is what dp_accounting and Opacus price (the larger
-direction of the two). The weak triangle inequality (Mironov 2017, Prop. 11, p = q = 2) gives
-D_a(P|R) <= (a - 1/2) / (a - 1) D_2a(P|Q) + D_2a-1(Q|R). Nor is it ever more than without sampling: the divergence is
-quasi-convex, and with the same coin for both the outputs differ by a replaced record or not at all. At each order the
-smaller of the two counts. Loss distributions have the pair itself: shifts to opposite sides, with chance q each.
+*Replacing a record in a sampled release.* Let P be the output with the record, R the output with another in its
+place, and Q the output without either. P and Q differ by an added record, and so do Q and R. dp_accounting and
+Opacus price that (the larger direction of the two). The weak triangle inequality (Mironov 2017, Prop. 11, p = q =
+2) gives
+D_a(P|R) <= (a - 1/2) / (a - 1) D_2a(P|Q) + D_2a-1(Q|R).
+The divergence is also never more than without sampling: it is quasi-convex, and with the same coin for both the
+outputs differ by a replaced record or not at all. At each order the smaller of the two bounds counts. Loss
+distributions have the pair itself: shifts to opposite sides, with chance q each.
 """
 
 from __future__ import annotations
@@ -39,22 +41,22 @@ from accounting.events import Event
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-# dp_accounting and opacus take seconds to import, so they are imported where something is added up.
+# dp_accounting and opacus take seconds to import, so they are imported where they are used.
 
 GRID = 1e-4
-"""Steps of a loss distribution, as a share of epsilon; absolute, if smaller, where many are convolved."""
+"""Step of a loss distribution, as a share of epsilon; absolute, if smaller, where many are convolved."""
 
 FINE = 2.0
-"""Steps of the grid in a copy's deviation from which copies of discrete noise count together."""
+"""Copies of discrete noise count together if a copy's deviation is at least this many steps of the grid."""
 Relation = Literal["replaced", "added"]
 Floats = npt.NDArray[np.float64]
 
 
 class Price(NamedTuple):
-    """All that the cost of a release depends on.
+    """Everything that the cost of a release depends on.
 
-    multiplier: deviation over what a neighbour moves. around: deviation over what an added record moves, through
-    which a replacement is priced in a sampled release; 0 elsewhere.
+    multiplier: deviation over what a neighbour moves. around: deviation over what an added record moves; a
+    replacement in a sampled release is priced through it. It is 0 elsewhere.
     """
 
     multiplier: float
@@ -63,7 +65,7 @@ class Price(NamedTuple):
 
 
 Lines = tuple[tuple[Price, int], ...]
-"""Each price and how often, in a fixed order."""
+"""Each price and its count, in a fixed order."""
 
 
 def price_of(event: Event, relation: Relation = "replaced") -> Price:
@@ -75,7 +77,7 @@ def price_of(event: Event, relation: Relation = "replaced") -> Price:
 
 
 class Accountant(Protocol):
-    """Adds events up; `epsilon` is an upper bound of what they cost together at this delta."""
+    """Adds events up; `epsilon` is an upper bound on what they cost together at this delta."""
 
     def compose(self, event: Event) -> None: ...
 
@@ -97,7 +99,7 @@ class _Tally:
 
 
 def _priced(multiplier: float, sampling: float, count: int) -> DpEvent:
-    """Releases that differ by an added record, in the words of dp_accounting."""
+    """Releases that differ by an added record, as events of dp_accounting."""
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 
     event: DpEvent = GaussianDpEvent(multiplier)
@@ -134,7 +136,7 @@ def _orders() -> Floats:
 
 @lru_cache(maxsize=64)
 def _divergences(price: Price) -> Floats:
-    """Rényi divergence of one release at every order: slow for sampled ones, and the same for each of them."""
+    """Rényi divergence of one release at every order; cached, since it is slow for sampled releases."""
     return _of_neighbours(price, _added_divergences)
 
 
@@ -143,7 +145,7 @@ class _Divergences(Protocol):
 
 
 def _of_neighbours(price: Price, added: _Divergences) -> Floats:
-    """Divergences of a price at every order, from a code that knows those of an added record."""
+    """Divergences of a price at every order, from a library that knows those of an added record."""
     orders = _orders()
     if not price.around:
         return added(price.multiplier, price.sampling, orders.tolist())
@@ -169,15 +171,15 @@ def _not_about_orders(record: logging.LogRecord) -> bool:
 
 
 def hush() -> None:
-    """dp_accounting says each time which orders it leaves out: the bound is looser for it, not wrong."""
+    """Silence dp_accounting's notes on orders that it leaves out: they make the bound looser, not wrong."""
     logging.getLogger("absl").addFilter(_not_about_orders)
 
 
 class LossDistributionAccountant(_Tally):
     """dp_accounting's privacy loss distributions, rounded up: tight to a thousandth and better.
 
-    Unsampled Gaussian releases are one Gaussian release (their inverse variances add), which is exact. Grid
-    steps grow with epsilon, so that a large one does not need a large memory.
+    Unsampled Gaussian releases are one Gaussian release (their inverse variances add), which is exact. Grid steps
+    grow with epsilon, so that a large epsilon does not need much memory.
     """
 
     def epsilon(self, delta: float) -> float:
@@ -196,7 +198,7 @@ class LossDistributionAccountant(_Tally):
         relation = NeighboringRelation.REPLACE_ONE if replaced else NeighboringRelation.ADD_OR_REMOVE_ONE
         accountant = PLDAccountant(relation, value_discretization_interval=GRID * share)
         plain = math.fsum(count / price.multiplier**2 for price, count in lines if price.sampling == 1)
-        if plain > 0:  # dp_accounting lets a replaced record move a sum by twice the sensitivity
+        if plain > 0:  # in dp_accounting a replaced record moves a sum by twice the sensitivity
             accountant.compose(GaussianDpEvent((2 if replaced else 1) / math.sqrt(plain)))
         for price, count in lines:
             if price.sampling < 1:
@@ -205,7 +207,7 @@ class LossDistributionAccountant(_Tally):
 
 
 class OpacusAccountant(_Tally):
-    """Opacus' Rényi divergences, another code for the same bound."""
+    """Opacus' Rényi divergences: another implementation of the same bound."""
 
     def epsilon(self, delta: float) -> float:
         from opacus.accountants.analysis.rdp import get_privacy_spent
@@ -239,11 +241,11 @@ class Epsilons:
 
     @property
     def agree(self) -> bool:
-        """Whether two codes for one bound give one figure (to .01 where next to nothing is spent), and the tight
-        figure is no larger.
+        """Whether two implementations of one bound give one figure, and the tight figure is no larger.
 
-        For sampled releases the two agree at whole orders; between them dp_accounting adds up absolute values,
-        which is an upper bound and up to 2 % above Opacus.
+        They may differ by .01 where next to nothing is spent. For sampled releases they agree at whole orders.
+        Between whole orders dp_accounting adds up absolute values, which is an upper bound and up to 2 % above
+        Opacus.
         """
         slack = max(0.01, 1e-3 * self.renyi)
         above = max(slack, 0.02 * self.renyi) if self.sampled else slack
@@ -251,22 +253,25 @@ class Epsilons:
 
 
 def epsilon_of(events: Iterable[Event], delta: float, relation: Relation = "replaced") -> float:
-    """What events cost together by the accountant that decides."""
+    """What events cost together, by the accountant that decides."""
     return _read(RenyiAccountant(relation), events, delta)
 
 
 def epsilon_added(events: Iterable[Event], delta: float) -> float:
-    """The same for adding or removing a record instead of replacing it."""
+    """What events cost together for adding or removing a record instead of replacing it."""
     return epsilon_of(events, delta, "added")
 
 
 def epsilon_with_batches_known(events: Iterable[Event], delta: float) -> float:
-    """The same against one who knows who took part in each sampled release: nothing is gained by sampling."""
+    """What events cost together against an adversary who knows every sampled batch: sampling gains nothing."""
     return epsilon_of([replace(event, sampling=1.0) for event in events], delta)
 
 
 def epsilon_against_dealer(events: Iterable[Event], delta: float) -> float:
-    """Against a dealer who reads what was opened: it knows its noise and the batches. Infinite if nothing is left."""
+    """What events cost together against a dealer who reads what was opened and knows its noise and the batches.
+
+    Infinite if nothing is left.
+    """
     listed = list(events)
     if any(event.dealer_copies == 0 for event in listed):
         return math.inf
@@ -274,7 +279,7 @@ def epsilon_against_dealer(events: Iterable[Event], delta: float) -> float:
 
 
 def finite(epsilon: float) -> float | None:
-    """For JSON, which has no infinity: None where no epsilon holds."""
+    """An epsilon for JSON, which has no infinity: None where no epsilon holds."""
     return epsilon if math.isfinite(epsilon) else None
 
 

@@ -1,8 +1,8 @@
 """A cap on what may be released about any record. Ask first, charge, and only then release.
 
-A charge is on disk when `charge` returns; the release follows it. If the process dies in between, the charge
-stays: more may have been paid than was released, never less. The ledger belongs to the consortium: it holds every set
-of records that was ever charged, a second run starts from what each of its records has spent, and processes that
+A charge is on disk when `charge` returns; the release follows it. If the process dies in between, the charge stays:
+more may have been paid than was released, never less. The ledger belongs to the consortium. It holds every set of
+records that was ever charged, and a second run starts from what each of its records has spent. Processes that
 charge at the same time wait for each other's lock and read the file anew.
 """
 
@@ -69,8 +69,8 @@ class Budget:
     def charge(self, event: Event, key: str, records: RecordSet) -> Quote:
         """Pay for a release about to be made, or raise BudgetError.
 
-        Charging a key again is free, so that a run that resumes does not pay twice: use a key again only to
-        send the very value that was noised under it, or when nothing was sent. New noise needs a new key.
+        Charging a key again is free, so that a run that resumes does not pay twice. Use a key again only to send
+        the very value that was noised under it, or when nothing was sent. New noise needs a new key.
         """
         _check_about(event, records)
         if not key:
@@ -113,30 +113,30 @@ class Budget:
 
     @property
     def spent(self) -> Epsilons:
-        """What the record has spent that has spent most."""
+        """What the record that has spent most has spent."""
         return self.account.spent()
 
     def spent_on(self, records: RecordSet) -> Epsilons:
-        """The same among these records."""
+        """What the record among these that has spent most has spent."""
         return self.account.spent(records)
 
     @property
     def head_digest(self) -> str:
-        """Stands for all that was charged, in its order; parties compare it."""
+        """Stands for all charges in their order; parties compare it."""
         with self._ledger.locked() as book:
             return digest_of(book.entries)
 
     @property
     def last_line(self) -> Entry:
-        """The last line of the ledger, by which another party finds out that it lacks just this one."""
+        """The last line of the ledger. From it another party finds out that it lacks just this one."""
         with self._ledger.locked() as book:
             return dict(book.entries[-1])
 
     def catch_up(self, line: Entry, own: Sequence[RecordSet]) -> None:
         """Charge what another ledger has charged, if its line is the one that would follow here.
 
-        own: the sets that this party makes of its own ids. A line about another set is refused: whom it charges
-        cannot be checked here.
+        own: the sets that this party makes of its own ids. A line about another set is refused: this party cannot
+        check whom it charges.
         """
         if line["previous"] != self.head_digest or line["kind"] != "charge":
             return

@@ -1,4 +1,4 @@
-"""From a budget to noise, and from noise to what is left of a budget; always by the Rényi accountant."""
+"""From a budget to noise, and from noise to the rest of a budget; always by the Rényi accountant."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ UPWARDS = Context(prec=7, rounding=ROUND_CEILING)
 """Multipliers are rounded up to seven digits: the planned releases always fit, and all hosts find the same."""
 MOST_RELEASES = 2**20
 LEAST = 2.0**-20
-"""No cap makes less noise than this, over sensitivity."""
+"""The least noise over sensitivity, for any cap."""
 Sampled = tuple[tuple[float, int], ...]
-"""Chance of a record to take part, and how many releases are made at it."""
+"""A record's chance to take part, and how many releases are made at it."""
 
 
 class TargetError(ValueError):
@@ -41,7 +41,7 @@ def noise_multiplier(epsilon: float, delta: float, releases: int, sampled: Sampl
     """Hidden noise over sensitivity at which all planned releases together just fit the cap, never more.
 
     It is `Event.multiplier`: sigma is this times the sensitivity to a replaced record, over the root of the copies.
-    releases: how many are about every record; sampled: how many more are about a secret Poisson sample, of
+    releases: how many are about every record. sampled: how many more are about a secret Poisson sample, of
     contributions with any sign (`Sensitivity.of_any`).
     """
     check_target(epsilon, delta)

@@ -1,8 +1,9 @@
 """A release as data: what was released about which records, how much one record can move it, and its noise.
 
-All parties know who is in, so what must stay hidden is a record's content. Two data sets are neighbours when one
-record is *replaced* by any other; that relation decides. Adding or removing one stands beside it. An event says
-nothing of how the release was made; accountants interpret it, and an event they cannot interpret cannot be built.
+All parties know who is in the data, so a record's content is what must stay hidden. Two data sets are neighbours
+when one record is *replaced* by any other; that relation decides. Adding or removing a record is reported beside
+it. An event does not say how the release was made. Accountants interpret events, and an event that they cannot
+interpret cannot be built.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ Mechanism = Literal["gaussian", "paper"]
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """Joint l2 norm of what one record can change in all that a release opens.
+    """Joint l2 norm of what one record can change in everything that a release opens.
 
-    replaced: by any other record. added: it joins or leaves. unit: the step of the grid that values and noise lie on.
+    replaced: the record is replaced by any other. added: it joins or leaves. unit: the step of the grid of values
+    and noise.
     """
 
     replaced: float
@@ -29,8 +31,8 @@ class Sensitivity:
     def of_counts(cls, added: float) -> Sensitivity:
         """For sums of contributions without a negative entry.
 
-        Then <v, w> >= 0 for any two of them, so |v - w|^2 <= |v|^2 + |w|^2 <= 2 added^2. Changing one s reaches it:
-        a record leaves one cell of each table for another.
+        Then <v, w> >= 0 for any two of them, so |v - w|^2 <= |v|^2 + |w|^2 <= 2 added^2. Changing one s reaches the
+        bound: a record leaves one cell of each table for another.
         """
         return cls(math.sqrt(2) * added, added)
 
@@ -42,16 +44,16 @@ class Sensitivity:
 
 @dataclass(frozen=True)
 class Event:
-    """One differentially private release, or `count` alike under one charge.
+    """One differentially private release, or `count` equal releases under one charge.
 
-    sensitivity: joint l2 norm of what replacing one record can change in all that the release opens. added: the same
-    for adding or removing one; 0 stands for as much as `sensitivity`.
-    sigma: deviation of ONE copy of noise, in the unit of `sensitivity`. copies: how many such copies stay hidden from
-    every coalition of parties that does not hold the attribute. dealer_copies: how many stay hidden from a dealer
-    who later reads what was opened; 0 means that nothing is left against it.
-    records: digest of the set of records it is about. sampling: chance of a record to take part in each, decided for
-    every record on its own and kept secret (Poisson); 1 means that all take part.
-    mechanism: "paper" marks a table scaled to a norm first (`accounting.paper`); it is priced alike.
+    sensitivity: joint l2 norm of what replacing one record can change in everything that the release opens. added:
+    the same for adding or removing one; 0 means the value of `sensitivity`. sigma: deviation of ONE copy of noise,
+    in the unit of `sensitivity`. copies: how many such copies stay hidden from every coalition of parties that does
+    not hold the attribute. dealer_copies: how many stay hidden from a dealer who later reads what was opened; 0
+    means that nothing is left against it. records: digest of the set of records it is about. sampling: a record's
+    chance to take part in each release. It is decided for every record independently and kept secret (Poisson); 1
+    means that all take part. mechanism: "paper" marks a table scaled to a norm first (`accounting.paper`); it is
+    priced in the same way.
     """
 
     name: str
@@ -91,12 +93,12 @@ class Event:
 
     @property
     def multiplier(self) -> float:
-        """Deviation of the hidden noise over what a replaced record moves: what decides."""
+        """Deviation of the hidden noise over what a replaced record moves: the figure that decides."""
         return self.sigma * math.sqrt(self.copies) / self.sensitivity
 
     @property
     def multiplier_added(self) -> float:
-        """The same over what an added record moves."""
+        """Deviation of the hidden noise over what an added record moves."""
         return self.sigma * math.sqrt(self.copies) / self.added
 
     def to_dict(self) -> dict[str, Any]:
@@ -104,7 +106,7 @@ class Event:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Event:
-        """Back from `to_dict`; a field too many or too few is an error."""
+        """An event from the result of `to_dict`; an extra or missing field is an error."""
         if set(data) != {field.name for field in fields(cls)}:
             raise ValueError(f"not an event: fields {sorted(data)}")
         return cls(**data)

@@ -1,23 +1,23 @@
 """The book of charges: hash-chained lines that belong to the data, not to a run; on disk or in memory.
 
 Each line is JSON with `index`, `previous` and `hash`; the hash covers the line without itself. Beside
-`ledger.jsonl` lies `ledger.jsonl.head`: the number of lines and the last hash. To append, under an exclusive
-lock: (1) write all lines to a new file, fsync, rename it over the ledger; (2) the same for the head; only then
+`ledger.jsonl` lies `ledger.jsonl.head`: the number of lines and the last hash. An append happens under an exclusive
+lock: (1) write all lines to a new file, fsync, rename it over the ledger; (2) do the same for the head. Only then
 does `append` return, and only then may a release follow. A crash can therefore leave
-  - a half-written new file: ignored and overwritten, nothing was charged and nothing released;
+  - a half-written new file: it is ignored and overwritten; nothing was charged and nothing released;
   - a ledger one line ahead of its head: the line is complete, so it counts, and the head is moved up.
-No crash tears a line, drops a charge that `append` returned from, or leaves a book that stays refused.
-Everything else was done by someone or by a failing disk, and is refused: a torn, edited, dropped, swapped or
-repeated line, lines cut off the end, a missing ledger or head.
+No crash tears a line, drops a charge that `append` returned from, or leaves a book that stays refused. Everything
+else comes from a person or a failing disk, and is refused: a torn, edited, dropped, swapped or repeated line, lines
+cut off the end, a missing ledger or head.
 
-Not noticed here: ledger and head both set back to an earlier state, deleted, or rewritten with new hashes (no
-key is involved). Every party has a book of its own with the same lines, each asks its own before a release, and
-one refusal is enough: a single book set back spends nothing more, and the report shows where books differ. The
+Not noticed here: ledger and head both set back to an earlier state, deleted, or rewritten with new hashes (no key
+is involved). Every party has its own book with the same lines. Each asks its own before a release, and one refusal
+is enough. So a single book that was set back spends nothing more, and the report shows where books differ. The
 files must lie on a local disk: locks of network file systems do not always hold.
 
-The sets of records that lines are about lie beside the book, in `sets/`: tags as bytes, named by their SHA-256. A set
-is on disk before a line names it. One that is missing or altered makes the book unreadable: what its records have
-spent would be forgotten otherwise.
+The sets of records that lines are about lie beside the book, in `sets/`: tags as bytes, named by their SHA-256. A
+set is on disk before a line names it. A missing or altered set makes the book unreadable; otherwise what its
+records have spent would be forgotten.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Book(Protocol):
 
 
 class Sets(Protocol):
-    """Where the sets of records lie that a book is about."""
+    """The store of the sets of records that a book is about."""
 
     def keep(self, records: RecordSet) -> None:
         """Durable when it returns."""
@@ -79,7 +79,7 @@ class Ledger(Protocol):
     def sets(self) -> Sets: ...
 
     def locked(self) -> AbstractContextManager[Book]:
-        """Context manager: a Book as it stands now, with nobody else at it."""
+        """Context manager: a Book in its current state, with nobody else using it."""
         ...
 
 
@@ -140,14 +140,14 @@ class FileSets:
 
     @classmethod
     def beside(cls, ledger: Path) -> FileSets:
-        """Those of the ledger at this path."""
+        """The sets of the ledger at this path."""
         return cls(ledger.resolve().parent / SETS)
 
     def keep(self, records: RecordSet) -> None:
         place = self._folder / records.digest
         if not place.exists():
             _make_folder(self._folder)
-            # Two ledgers may share the folder, each under its own lock: nobody else writes to this name.
+            # Two ledgers may share the folder, each under its own lock. Nobody else writes to this name.
             _replace(place, records.to_bytes(), f"{os.getpid()}-{threading.get_ident()}")
         if self.load(records.digest) != records:
             raise LedgerError(f"{SETS}/{records.digest[:12]}: could not be kept; nothing was charged")
@@ -191,10 +191,10 @@ class MemoryLedger:
 
 
 class FileLedger:
-    """A book on disk. The lock is that of the operating system, so it ends with its process."""
+    """A book on disk. The operating system holds the lock, so it ends with its process."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path = path.resolve()  # a link would be replaced by a second ledger
+        self.path = path = path.resolve()  # resolve: an append would replace a link by a second ledger
         self.sets: Sets = FileSets.beside(path)
         self._head = _head_of(path)
         self._guard = path.with_name(path.name + ".lock")
@@ -238,7 +238,7 @@ class _FileBook:
 
 
 def read_ledger(path: Path) -> tuple[list[Entry], bool]:
-    """All lines of a ledger, for reading only, and whether a head beside it vouches for its end."""
+    """All lines of a ledger, for reading only, and whether a head beside it confirms its end."""
     if not path.is_file():
         raise LedgerError(f"{path}: there is no ledger")
     entries, head = _read_lines(_text(path), path.name), _head_of(path)
@@ -253,7 +253,7 @@ def _head_of(path: Path) -> Path:
 
 
 def _check_head(entries: Sequence[Entry], head: Path, name: str) -> int:
-    """How many lines the head vouches for: all, or all but the last, which is what a crash leaves."""
+    """How many lines the head confirms: all, or all but the last, which is what a crash leaves."""
     text, known, last = _text(head), 0, START
     if text:
         try:
@@ -292,7 +292,7 @@ def _replace(path: Path, data: bytes, ending: str = "new") -> None:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make it and what is missing above it, durably."""
+    """Make the folder and missing parents, durably."""
     if not folder.is_dir():
         _make_folder(folder.parent)
         folder.mkdir(exist_ok=True)

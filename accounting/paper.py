@@ -1,25 +1,26 @@
 """The paper's mechanism, priced as what it is: all features and all refreshes together.
 
-The paper scales a table of counts c to c * min(1, S / |c|) and adds noise of deviation sigma * S. Its
-Proposition 1 gives epsilon = sqrt(2 ln(1.25 / delta)) / sigma for one table and one release, a formula that
-holds below epsilon = 1 only.
+The paper scales a table of counts c to c * min(1, S / |c|) and adds noise of deviation sigma * S. Its Proposition 1
+gives epsilon = sqrt(2 ln(1.25 / delta)) / sigma for one table and one release. This formula holds below epsilon = 1
+only.
 
 How far one record moves a scaled table. A record adds a vector u of zeros and ones, a of them ones (one per
-protected attribute whose counts are in the table), so c' = c + u with |u| = sqrt(a). Then the scaled tables
-are at most min(sqrt(a), S) apart:
+protected attribute whose counts are in the table), so c' = c + u with |u| = sqrt(a). Then the scaled tables are at
+most min(sqrt(a), S) apart:
   - Scaling is the projection onto a ball, which brings no two points further apart: at most sqrt(a).
   - If c = 0, they are min(sqrt(a), S) apart. Otherwise every attribute has a count, so |c|^2 >= a; with
     p = |c|^2 and q = c.u >= 0, cos^2 of the angle is (p + q)^2 / (p (p + 2q + a)) >= p / (p + a) >= 1/2. The
     angle is at most 45 degrees and norms only grow from c to c'. Both outside the ball: the chord is at most
     2 S sin(22.5 deg) < S. c inside, c' outside: |c|^2 + S^2 - 2 |c| S cos <= S^2 since |c| <= S <= 2 S cos.
     Both inside: the distance is sqrt(a) = |u| <= |c'| <= S.
-The bound is reached from an empty data set. Over d features it is sqrt(d) min(sqrt(a), S), which is at most
-the joint sensitivity sqrt(d a) of the unscaled tables times min(1, S): `scaled_sensitivity`. So the scaling
-saves nothing in privacy (noise and sensitivity shrink alike for S <= 1) while the counts are divided by |c| / S.
+An empty data set reaches the bound. Over d features it is sqrt(d) min(sqrt(a), S), which is at most the joint
+sensitivity sqrt(d a) of the unscaled tables times min(1, S): `scaled_sensitivity`. So the scaling saves nothing in
+privacy (noise and sensitivity shrink alike for S <= 1) while the counts are divided by |c| / S.
 
-Replacing a record moves a scaled table by at most sqrt(2) min(sqrt(a), S): the projection brings the sqrt(2a) of the
-counts no further apart, and two tables without a negative entry in a ball of radius S are at most sqrt(2) S apart. So
-scaled tables have the sensitivity of counts too. What the paper states is compared with the price of an added record.
+Replacing a record moves a scaled table by at most sqrt(2) min(sqrt(a), S): the projection brings the sqrt(2a) of
+the counts no further apart, and two tables without a negative entry in a ball of radius S are at most sqrt(2) S
+apart. So scaled tables have the sensitivity of counts too. The paper's statement is compared with the price of an
+added record.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def proposition_1(sigma: float, delta: float) -> float:
 
 
 def scaled_sensitivity(joint: float, scale: float) -> float:
-    """Joint sensitivity of tables after scaling each to norm `scale` at most; `joint` is the one before."""
+    """Joint sensitivity of tables after each is scaled to norm `scale` at most; `joint` is the one before."""
     if not (math.isfinite(scale) and scale > 0):
         raise ValueError(f"the norm to scale to must be finite and positive, got {scale}")
     return joint * min(1.0, scale)
@@ -47,14 +48,14 @@ def scaled_sensitivity(joint: float, scale: float) -> float:
 def paper_event(
     name: str, tables: int, sigma: float, records: str, scale: float = 1.0, refresh: int = 0, count: int = 1
 ) -> Event:
-    """One release of the paper's sketch: this many tables at once, noise sigma * scale on each count."""
+    """One release of the paper's sketch: this many tables at once, with noise sigma * scale on each count."""
     moved = Sensitivity.of_counts(scaled_sensitivity(math.sqrt(tables), scale))
     return Event(name, moved.replaced, sigma * scale, records, refresh, count, mechanism="paper", added=moved.added)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """The paper's epsilon beside the tight one: of one table, and of all tables and releases."""
+    """The paper's epsilon beside the tight one: for one table, and for all tables and releases."""
 
     sigma: float
     stated: float
@@ -63,7 +64,7 @@ class Claim:
 
     @property
     def too_small(self) -> bool:
-        """Whether the statement is wrong even for the single table that it is about."""
+        """Whether the paper's epsilon is wrong even for the single table that it is about."""
         return self.stated < self.one_table
 
 

@@ -1,6 +1,6 @@
-"""Text from outside (names in descriptions, ledgers, cards) made harmless: on a terminal, and in Markdown.
+"""Makes text from outside (names in descriptions, ledgers, cards) harmless on a terminal and in Markdown.
 
-Whoever writes a description chooses the names in it, and everybody else reads them in reports and logs.
+The author of a description chooses the names in it, and everybody else reads them in reports and logs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import unicodedata
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _BLANK = frozenset("\t\n\r\v\f\x85\u2028\u2029")
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
-# An underscore inside a word is no emphasis; elsewhere it is. A colon or a dot ends what would become a link.
+# An underscore inside a word is not emphasis; elsewhere it is. A colon or a dot ends text that would become a link.
 _SPECIAL = re.compile(r"[\\`*\[\]{}|~$]|(?<![^\W_])_|_(?![^\W_])|(?<=\{)%|(?<=:)/(?=/)|(?<=www)\.", re.IGNORECASE)
 _START = re.compile(r"^(\s*\d*)([-+#=.)])(?=[-#=\s]|$)")
 
@@ -30,7 +30,7 @@ def _shown(char: str) -> str:
 
 
 def markdown(text: object) -> str:
-    """The same words in Markdown, a cell of a table too: no HTML, link, emphasis, code, formula or template."""
+    """The same words in Markdown, also for a table cell: no HTML, link, emphasis, code, formula or template."""
     marked = _SPECIAL.sub(lambda found: "\\" + found[0], plain(text))
     return _START.sub(r"\1\\\2", marked.translate(_ENTITIES))
 

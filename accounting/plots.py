@@ -1,7 +1,7 @@
 """Plots of a privacy report as SVG text: one file, no script, readable on a phone, in light and in dark.
 
-Axes and letters take the colour of the page's text; series use the page's --renyi, --pld and --cap colours
-where it has them.
+Axes and letters take the colour of the page's text. Series use the page's --renyi, --pld and --cap colours where it
+has them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sets of records, by a tag for each. Who makes the tags keeps their key: without it they name nobody."""
+"""Sets of records, by a tag for each. The maker of the tags keeps their key: without it they name nobody."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Tags = npt.NDArray[np.uint64]
 class RecordSet:
     """Which records a release is about: sorted tags, each once.
 
-    Two records with one tag (chance n^2 / 2^65) count as one that was part of everything that either was: too much
-    is charged then, never too little.
+    Two records with one tag (chance n^2 / 2^65) count as one record that was part of everything that either was
+    part of. Then too much is charged, never too little.
     """
 
     __slots__ = ("_tags", "digest")
@@ -30,7 +30,7 @@ class RecordSet:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RecordSet:
-        """Back from `to_bytes`."""
+        """A set from the result of `to_bytes`."""
         return cls(np.frombuffer(data, "<u8"))
 
     @classmethod
@@ -62,7 +62,7 @@ class RecordSet:
 
 
 def memberships(records: RecordSet, kinds: Sequence[Sequence[RecordSet]]) -> npt.NDArray[np.int64]:
-    """Every different way in which a record of this set lies in others: of each kind of set, in how many."""
+    """Every distinct way in which a record of this set lies in others: for each kind of set, in how many."""
     counts = np.zeros((len(records), len(kinds)), np.int64)
     for column, sets in enumerate(kinds):
         for one in sets:

@@ -1,8 +1,8 @@
 """The privacy report of a ledger: as data, as text, and as one page with plots.
 
-It says what was released, what each release cost, what is left, and in plain words what the guarantee covers
-and what it does not. Everything is computed from the ledger's events; notes of a run add what a ledger cannot
-know: who made the noise, and which values were released without a charge.
+It says what was released, what each release cost and what is left. It says in plain words what the guarantee covers
+and what it does not. Everything is computed from the ledger's events. Notes of a run add what a ledger cannot know:
+who made the noise, and which values were released without a charge.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def build_report(account: Account, notes: Notes | None = None) -> dict[str, Any]
 
 
 def _merged(charges: Sequence[Charge]) -> tuple[Charge, ...]:
-    """Sampled steps that follow each other as one line: there may be hundreds, and each alone says little."""
+    """Consecutive sampled steps as one line: there may be hundreds, and each alone says little."""
     lines: list[Charge] = []
     for charge in charges:
         event = charge.event
@@ -136,7 +136,7 @@ def _merged(charges: Sequence[Charge]) -> tuple[Charge, ...]:
 
 
 def _what_if(account: Account) -> dict[str, Any] | None:
-    """More releases like the last one about its records, and what other caps would buy for as many."""
+    """How many more releases like the last one fit, and what other caps would buy for as many."""
     terms = account.terms
     if not account.events:
         return None
@@ -168,7 +168,8 @@ def _what_if(account: Account) -> dict[str, Any] | None:
 def _paper(terms: Terms, events: Sequence[Event]) -> dict[str, Any] | None:
     """The paper's statement beside what holds, for as many tables and releases as were made here.
 
-    An added record moves counts of d tables by sqrt(d), which gives the number of tables; other releases have none.
+    An added record moves the counts of d tables by sqrt(d), which gives the number of tables. Other releases have
+    none.
     """
     squares = [event.added**2 for event in events]
     tables = max((round(square) for square in squares if abs(square - round(square)) < 1e-9), default=0)
@@ -205,7 +206,7 @@ def write_report(folder: Path, report: dict[str, Any], name: str = "privacy_budg
 
 
 def _templates(html: bool) -> Environment:
-    """Names in a ledger come from outside: whatever a template prints is escaped, in Markdown too."""
+    """Names in a ledger come from outside, so everything that a template prints is escaped, in Markdown too."""
     return Environment(
         loader=PackageLoader("accounting"),
         autoescape=html,

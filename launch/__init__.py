@@ -1,4 +1,4 @@
-"""The programs. Each parses its arguments, calls the library, and prints what it returns.
+"""The programs. Each parses its arguments, calls the library, and prints the result.
 
-Nothing imports from here but other programs and tests.
+Only other programs and tests import from here.
 """

@@ -12,7 +12,7 @@ from secure_sccvfl.run.console import EXIT_CODES, WRONG_USE
 
 
 class Parser(argparse.ArgumentParser):
-    """Help that teaches (the module's own text), `--json` and `--debug` everywhere, and one-line errors."""
+    """Help from the module's own text, `--json` and `--debug` everywhere, and one-line errors."""
 
     def __init__(self, about: str | None, *, json: bool = True) -> None:
         super().__init__(
@@ -26,7 +26,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--debug", action="store_true", help="tracebacks and debug messages")
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """An option that is misspelt is named as such, before its value is taken for something else."""
+        """Name a misspelt option as such, before its value is read as something else."""
         for word in sys.argv[1:] if args is None else args:
             name = word.partition("=")[0]
             if name.startswith("--") and name not in self._option_string_actions:

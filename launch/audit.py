@@ -1,11 +1,12 @@
-"""Can a finished run be trusted? Checks every log, digest and figure of its folder against each other.
+"""Can a finished run be trusted? Checks every log, digest and figure of its folder.
 
     python launch/audit.py verify runs/2026-01-01
     python launch/audit.py verify runs/2026-01-01 --seal 3f9c0a12d4e5    the seal that you noted when it ended
     python launch/audit.py log runs/2026-01-01                           what was done, line by line
 
-`verify` says in one line whether the run can be trusted, and names what does not fit. Whoever can write every
-file of the folder could make all of it anew; the seal, kept by others, is what shows that.
+`verify` compares them with each other. It says in one line whether the run can be trusted, and
+names what does not fit. Someone who can write every file of the folder could make all of it anew.
+Only the seal, kept by others, shows that.
 """
 
 from __future__ import annotations

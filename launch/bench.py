@@ -10,9 +10,9 @@
 
 Systems: `ours` (dealer process, mutual TLS), `crypten-tfp` and `crypten-ttp` (stock CrypTen over
 gloo without TLS, with its two tuple providers), `plain` (torch, one thread). They run in turn,
-several blocks each, one system at a time; seconds are medians over all repeats. Bytes are what
-one party puts on the network on average, the dealer's or provider's traffic included, read
-from the loopback device (so with TLS records and TCP headers). Ratios mean something; seconds
+several blocks each, one system at a time. Seconds are medians over all repeats. Bytes are what one
+party puts on the network on average, including the traffic of the dealer or provider. They are read
+from the loopback device (so with TLS records and TCP headers). Compare the ratios; the seconds
 belong to this machine.
 """
 
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _arguments(options: argparse.Namespace) -> str:
-    """What of the command line the results follow from."""
+    """The part of the command line that the results depend on."""
     if options.what == "run":
         return f" --dataset {options.dataset}" if options.dataset else ""
     if options.what == "evaluation":
@@ -67,7 +67,7 @@ def _arguments(options: argparse.Namespace) -> str:
 
 
 def _measured(options: argparse.Namespace, command: str) -> tuple[dict[str, Any], str]:
-    """Measure and show; the result as data, and as Markdown."""
+    """Measure and show; returns the result as data and as Markdown."""
     if options.what == "ops":
         from secure_sccvfl.benchmarks import operations_table as ops
 

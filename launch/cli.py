@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     if find_spec(f"launch.{module}") is None:
         print(f"sccvfl: {given[0]} is not part of this version", file=sys.stderr)
         return WRONG_USE
-    sys.argv[0] = f"sccvfl {given[0]}"  # what --help and errors call the program
+    sys.argv[0] = f"sccvfl {given[0]}"  # the name of the program in --help and errors
     code: int = import_module(f"launch.{module}").main([*first, *given[1:]])
     return code
 

@@ -1,4 +1,4 @@
-"""Policy cards: which column has which role, who answers for it, and what was objected and decided.
+"""Policy cards: which role each column has, who answers for it, and what was objected and decided.
 
     python launch/policy.py show runs/2026-01-01
     python launch/policy.py show german                                  the card that is shipped for a data set
@@ -7,9 +7,9 @@
     python launch/policy.py review runs/2026-01-01 --who "policy board" --text "nothing to change" --due 2027-06-30
     python launch/policy.py diff old/policy_card.json runs/2026-01-01
 
-CARD is a file (JSON; TOML to read only), the folder of a run, or a shipped name. A review sets the next date, and a
-changed role makes a new version: train with `--card RUN/policy_card.json` to follow it. What happens to the card of
-a run goes to the run's hash-chained log.
+CARD is a file (JSON; TOML to read only), the folder of a run, or a shipped name. A review sets the
+next date. A changed role makes a new version: train with `--card RUN/policy_card.json` to follow
+it. Every change to the card of a run goes to the run's hash-chained log.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _changed(options: argparse.Namespace, card: PolicyCard) -> PolicyCard:
-    """The card after an appeal or a review, written where it was read from."""
+    """The card after an appeal or a review, written back to its place."""
     from secure_sccvfl.report.policy_card import keep_card
 
     place = Path(options.card)

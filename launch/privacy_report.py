@@ -3,11 +3,12 @@
     python launch/privacy_report.py runs/2026-01-01
     python launch/privacy_report.py ledger.jsonl --out somewhere
 
-RUN is the folder of a run, in which every party has party-K/ledger.jsonl, or one ledger. The parties' ledgers
-must have the same lines. Prints the report and writes privacy_budget.json, .md and .html; what was told of test
-records with noise has a ledger of its own (RUN/evaluation/party-K/evaluation.jsonl), and so evaluation_budget.json,
-.md and .html. Reads the notes of the run (who made noise, what was released without a charge) from RUN/report.json
-if it is there.
+RUN is the folder of a run, in which every party has party-K/ledger.jsonl, or one ledger. The
+parties' ledgers must have the same lines. The program prints the report and writes
+privacy_budget.json, .md and .html. Noisy figures of test records have their own ledger
+(RUN/evaluation/party-K/evaluation.jsonl), and so evaluation_budget.json, .md and .html. If
+RUN/report.json exists, the program reads the notes of the run from it (who made noise, what was
+released without a charge).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python launch/report.py runs/2026-01-01
     python launch/report.py runs/2026-01-01 --party 0     for that party, with what its own generator does
 
-A run makes its page at its end, and the security evaluation makes it again with its curves. The page of a party
-holds what was released to that party alone: it goes into the party's folder.
+A run makes its page at its end. The security evaluation makes it again with its curves. The page of
+a party holds what was released to that party alone, so it goes into the party's folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run an experiment of the method over seeds, on the plaintext engine, judged in common.
+"""Run an experiment of the method over seeds, on the plaintext engine, with common judges.
 
     python launch/reproduce.py main --dataset german --split iid --seeds 10 --jobs 2 --out results/german
     python launch/reproduce.py main --dataset german --first-seed 200 --seeds 10 --out results/fresh
@@ -6,8 +6,8 @@
     python launch/reproduce.py discovery --out results
     python launch/reproduce.py secure --dataset german --first-seed 200 --seeds 10 --out results/secure-german
 
-Finished seeds are kept in OUT/seeds, so a run that was stopped goes on where it was. OUT gets
-results.json (data), results.md (tables with 95 % intervals) and plots.
+Finished seeds are kept in OUT/seeds, so a stopped run continues where it was. OUT gets results.json
+(data), results.md (tables with 95 % intervals) and plots.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         return run_secure(options)
     datasets = options.dataset or (["mobility"] if options.experiment == "folktables" else ["german"])
     for name in datasets:
-        load(name)  # a name or a file that is wrong is told before work is handed out
+        load(name)  # report a wrong name or file before any work is handed out
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(options.experiment)
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def run_discovery(out: Path) -> int:
-    """Rank agreement of noisy scores, as OUT/discovery-utility.json and .md."""
+    """Rank agreement of noisy scores, written to OUT/discovery-utility.json and .md."""
     from secure_sccvfl.benchmarks.results import write_results
     from secure_sccvfl.evaluation import discovery_utility
 

@@ -2,8 +2,8 @@
 
     python launch/run_dealer.py --config session.toml --certs certs
 
-The dealer makes correlated randomness. It sees shapes and counts, never data, needs no open
-port (it dials the parties), and must not work together with any party.
+The dealer makes correlated randomness. It sees shapes and counts, never data. It needs no open port
+(it dials the parties). It must not work together with any party.
 """
 
 from __future__ import annotations

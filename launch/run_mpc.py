@@ -8,9 +8,10 @@
     python launch/run_mpc.py discovery --dataset compas                    noisy statistics and roles only
     python launch/run_mpc.py selftest --parties 5                          every secret operation, checked
 
-Training opens what SECURITY.md lists and nothing else; results are in the run's folder (report.json,
-privacy_budget.md, one folder per party). Throw-away certificates are made for the run and removed as soon
-as all processes have met. For one process per host see run_party.py and run_dealer.py.
+Training opens what SECURITY.md lists and nothing else. Results are in the run's folder
+(report.json, privacy_budget.md, one folder per party). Throw-away certificates are made for the run
+and removed as soon as all processes have met. For one process per host see run_party.py and
+run_dealer.py.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
-    """The job, the number of parties, and what goes into the session file."""
+    """The job, the number of parties, and the content of the session file."""
     from protocols.config import ConfigError
     from secure_sccvfl.local.whole_run import natural_parties, session_of
 
@@ -177,7 +178,7 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
 
 
 def _check_resume(options: argparse.Namespace) -> None:
-    """A run goes on with the settings it began with; a finished one would be trained over."""
+    """Refuse other settings than the run began with, and a finished run, which would be trained over."""
     from protocols.config import ConfigError
     from secure_sccvfl.report.run_log import LOG
 

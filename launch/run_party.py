@@ -3,8 +3,8 @@
     python launch/run_party.py --rank 1 --config session.toml --certs certs --out out
 
 Every host needs the same session file and this code, the folder of its own certificate
-(certs/party-1) and certs/ca.pem. Start the parties and the dealer in any order; `connect` in
-the session file says how many seconds they wait for each other (60).
+(certs/party-1) and certs/ca.pem. Start the parties and the dealer in any order. `connect` in the
+session file says how many seconds they wait for each other (60).
 """
 
 from __future__ import annotations

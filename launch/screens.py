@@ -90,7 +90,7 @@ def show_report(report: dict[str, Any], folder: Path) -> None:
 
 
 def show_result(job: str, result: dict[str, Any], folder: Path) -> None:
-    """What a session other than training found."""
+    """Show the result of a session other than training."""
     console = screen()
     if job == "predict":
         console.print(

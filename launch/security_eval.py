@@ -5,12 +5,14 @@
     python launch/security_eval.py runs/new --fresh --dataset heart --seed 1
     python launch/security_eval.py runs/2026-01-01 --json       the result for a machine
 
-Views: label holder, every party, every coalition of up to m-1, the dealer, the network (recorded TLS bytes), the
-receiver of predictions (a real session opens the logits of the test records to it), and beside them the paper's
-plaintext server. Attacks: s and y of training records, PGD on the model, telling shares of two secrets apart; and an
-empirical lower bound on the epsilon of a sketch. Writes security.json, security.md and pictures into RUN, and its
-page (report.html) anew.
-Needs data that may be pooled: transcripts of all parties in one place give every secret away.
+Views: label holder, every party, every coalition of up to m-1, the dealer, the network (recorded
+TLS bytes), the receiver of predictions (a real session opens the logits of the test records to it),
+and beside them the paper's plaintext server. Attacks: s and y of training records, PGD on the
+model, telling shares of two secrets apart. The audit gives an empirical lower bound on the epsilon
+of a sketch. The program writes security.json, security.md and pictures into RUN, and makes its page
+(report.html) anew.
+
+It needs data that may be pooled: transcripts of all parties in one place give every secret away.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The public settings of one session, the same on every process, and their digest.
 
-Nothing here is secret. Paths of one host (certificates, folders for output) are not part of
-it; they are given to each process beside it. All processes compare `SessionConfig.digest()`
-and `code_digest()` before anything secret is sent.
+Nothing here is secret. Paths of one host (certificates, output folders) are not part of it; each process gets them
+separately. All processes compare `SessionConfig.digest()` and `code_digest()` before anything secret is sent.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from protocols.errors import ProtocolError
 
 TRANSPORTS = ("tls", "gloo")
 DEALER = "dealer"
-"""What the others call it."""
+"""The dealer's name for the others."""
 KINDS: dict[Any, tuple[str, tuple[type, ...]]] = {
     str: ("text in quotes", (str,)),
     bool: ("true or false", (bool,)),
@@ -36,7 +35,7 @@ class ConfigError(ProtocolError, ValueError):
 
 
 def wrong_kind(value: object, kind: Any) -> str | None:
-    """What a value of a TOML file should have been, or None if it is that; true is no number."""
+    """The kind that a value of a TOML file should have had, or None if it has it; true is not a number."""
     wanted, types = KINDS[kind]
     fits = isinstance(value, types) and (kind is bool or not isinstance(value, bool))
     return None if fits else f"must be {wanted}, not {value!r}"

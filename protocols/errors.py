@@ -1,4 +1,4 @@
-"""What can go wrong, each as its own type. No message ever carries a key, a seed or a share."""
+"""Everything that can go wrong, each as its own type. No message ever carries a key, a seed or a share."""
 
 
 class ProtocolError(Exception):
@@ -9,7 +9,7 @@ class ProtocolError(Exception):
 
 
 class PeerError(ProtocolError):
-    """A peer failed, or sent what it must not. Names the peer and the step."""
+    """A peer failed, or sent something that it must not send. Names the peer and the step."""
 
     def __init__(self, peer: str, step: str, reason: str) -> None:
         super().__init__(f"{peer}: {reason} (step: {step})")
@@ -21,7 +21,7 @@ class PeerLate(PeerError):
 
 
 class PeerStopped(PeerError):
-    """A peer says that it stops, and why. `waited_for` names those whose answer it missed, if that is why."""
+    """A peer says that it stops, and why. If it missed answers, `waited_for` names the peers that owed them."""
 
     def __init__(self, peer: str, step: str, told: str, waited_for: str = "") -> None:
         super().__init__(peer, step, f"stopped: {told}")
@@ -41,7 +41,7 @@ class CounterReuse(ProtocolError):
 
 
 class LocalError(ProtocolError):
-    """Speaks about a party's own data or ledger: for the people at this party; peers hear the type alone."""
+    """An error about a party's own data or ledger. Only people at this party see it; peers hear the type alone."""
 
 
 class RangeError(LocalError, ValueError):
@@ -49,11 +49,11 @@ class RangeError(LocalError, ValueError):
 
 
 class InputError(LocalError, ValueError):
-    """Something that a person gave cannot be used: data, a description, a policy card, a model."""
+    """A person's input cannot be used: data, a description, a policy card, a model."""
 
 
 class Unavailable(ProtocolError, AttributeError):
-    """A function of CrypTen's without a sound meaning here. An AttributeError, so that hasattr says no."""
+    """A CrypTen function without a sound meaning here. It is an AttributeError, so that hasattr says no."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} is not available on a session")
@@ -64,16 +64,16 @@ class LedgerError(ProtocolError):
 
 
 def reason_for_peers(error: BaseException | None) -> str:
-    """What peers are told when this process stops: our own errors whole, of others the type alone.
+    """What peers are told when this process stops: our own errors in full, only the type of others.
 
-    A LocalError speaks about a party's own inputs, so of that the type alone too.
+    A LocalError speaks about a party's own inputs, so peers hear only its type too.
     """
     told = isinstance(error, ProtocolError) and not isinstance(error, LocalError)
     return str(error) if told else type(error).__name__
 
 
 def waited_for(error: BaseException | None) -> str:
-    """The names of those whose answer was missed, here or at the peer that stopped; empty if that is not why."""
+    """The names of those whose answer was missed, here or at the peer that stopped; otherwise empty."""
     if isinstance(error, PeerLate):
         return error.peer
     return error.waited_for if isinstance(error, PeerStopped) else ""

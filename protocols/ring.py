@@ -1,9 +1,9 @@
 """The ring Z/2^64 and fixed-point numbers in it.
 
-A real v is kept as round(v * 2^bits) in an int64, where sums and products wrap as the ring
-wants. Inputs are checked before they are encoded: what is not finite or does not fit is an
-error here, never a wrapped value later. Products need |x * y| < 2^30 at 16 bits, because
-truncation works for magnitudes below 2^62 (see protocols/operations/arithmetic.py).
+A real v is kept as round(v * 2^bits) in an int64, where sums and products wrap as the ring wants. Inputs are
+checked before they are encoded: a value that is not finite or does not fit is an error here, never a wrapped value
+later. Products need |x * y| < 2^30 at 16 bits, because truncation works for magnitudes below 2^62 (see
+protocols/operations/arithmetic.py).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def cross(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def unsigned_quotient(words: Words, divisor: int) -> Words:
-    """words // divisor, read as unsigned; a shift where that is the same."""
+    """words // divisor, with words read as unsigned; a shift where that gives the same."""
     unsigned = words.view(np.uint64)
     if divisor.bit_count() == 1:
         return (unsigned >> np.uint64(divisor.bit_length() - 1)).view(np.int64)
@@ -95,7 +95,7 @@ def apply(op: str, a: Words, b: Words, **options: object) -> Words:
 
 
 def shape_of(op: str, shape_a: Shape, shape_b: Shape, options: Mapping[str, Any]) -> Shape:
-    """The shape of what `apply` gives."""
+    """The shape of the result of `apply`."""
     if op == "mul":
         return np.broadcast_shapes(shape_a, shape_b)
     if op == "matmul":

@@ -39,8 +39,8 @@ _METHOD = (*_DISCOVERY, "encoder", "generator", "source", "consistency", "lambda
 class Data:
     """Records of all parties, and what a run in secret would read them from.
 
-    source: a name or a path, or None for DataFrames that were given here. read_off: what of the public dictionary
-    was read off the records, which is all right only for data that may be pooled.
+    source: a name or a path, or None for DataFrames given here. read_off: the parts of the public dictionary that
+    were read off the records, which is acceptable only for data that may be pooled.
     """
 
     dataset: Dataset
@@ -129,7 +129,7 @@ def load(
 
 
 def _load_named(name: str) -> Data:
-    """A name of the catalogue or a path; a path is kept in full, so that it holds in every folder."""
+    """A name of the catalogue or a path; a path becomes absolute, so that it holds in every folder."""
     if is_benchmark(name):
         return Data(load_dataset(name), name)
     path = Path(name).resolve()
@@ -138,7 +138,7 @@ def _load_named(name: str) -> Data:
 
 
 def as_data(data: Data | Dataset | str | Path) -> Data:
-    """What the functions of this package take for data."""
+    """The data of any argument that the functions of this package accept as data."""
     if isinstance(data, Data):
         return data
     return Data(data, None) if isinstance(data, Dataset) else load(data)
@@ -225,7 +225,7 @@ def discover(
 
 
 def _options(data: Data, known: Sequence[str], settings: Mapping[str, Any], **given: Any) -> RunOptions:
-    """Settings as a run in secret has them, checked in the same place."""
+    """Settings in the form of a run in secret, checked in the same place."""
     if unknown := sorted(set(settings) - set(known)):
         raise ConfigError(f"no setting {unknown[0]!r}; there is {', '.join(sorted((*known, *given)))}")
     options = RunOptions.of({**settings, **given, "pooled": True})

@@ -31,7 +31,7 @@ from secure_sccvfl.training.trainer import Problem, TrainConfig, Trainer, calibr
 PARTIES = 2
 VALIDATION_SHARE = 0.2
 FEWEST_HELD_OUT = 5
-"""Of a class, in the validation part: with fewer, training records serve for validation too."""
+"""Records of a class in the validation part. With fewer, training records serve for validation too."""
 
 
 class NoGroupsWarning(UserWarning):
@@ -40,7 +40,7 @@ class NoGroupsWarning(UserWarning):
 
 @dataclass(frozen=True)
 class _Columns:
-    """How cells become input space: the dictionary as it was read off the training records."""
+    """How cells become input space: the dictionary that was read off the training records."""
 
     features: tuple[Feature, ...]
 
@@ -49,7 +49,7 @@ class _Columns:
         return cls(tuple(_feature(name, table[name]) for name in table))
 
     def parties(self, table: pd.DataFrame) -> tuple[Party, ...]:
-        """Columns dealt out to two parties in order. A number out of the range of training is put at its end."""
+        """Columns assigned to two parties in order. A number outside the range of training is moved to its end."""
         cells = np.column_stack([_read(feature, table[feature.name]) for feature in self.features])
         cuts = [round(len(self.features) * k / PARTIES) for k in range(PARTIES + 1)]
         parties = []
@@ -130,7 +130,7 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, sensitive: Any = None) -> SCCClassifier:
         """Train on all rows of X; a fifth of them serves to choose lambda and the temperature.
 
-        `sensitive`: s of each row, as any values; every different one is a group.
+        `sensitive`: s of each row, as any values; every distinct value is a group.
         """
         table, y = self._table(X, y, fitting=True)
         check_classification_targets(y)
@@ -202,7 +202,7 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
         return _Fitted(columns, dict(model.encoders), model.head, model.temperature), model.roles
 
     def _table(self, X: Any, y: Any = None, fitting: bool = False) -> tuple[pd.DataFrame, Any]:
-        """X as a table without s, checked against what `fit` saw; and y where it is fitted."""
+        """X as a table without s, checked against what `fit` saw; and y when fitting."""
         mixed = isinstance(X, pd.DataFrame) and not all(pd.api.types.is_numeric_dtype(kind) for kind in X.dtypes)
         how: dict[str, Any] = {"skip_check_array": True} if mixed else {"dtype": np.float64}
         if fitting:
@@ -221,7 +221,7 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
         return table.reset_index(drop=True), y
 
     def _groups(self, X: Any, sensitive: Any, rows: int) -> np.ndarray | None:
-        """s as codes, from where it was given."""
+        """s as codes, from the place where it was given."""
         if sensitive is None and self.sensitive_column is not None:
             name = self.sensitive_column
             sensitive = X[name] if isinstance(X, pd.DataFrame) else np.asarray(X)[:, int(name)]
@@ -236,7 +236,7 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
         return np.asarray(codes)
 
     def _held_out(self, label: np.ndarray, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """Rows to train on and rows to choose on, stratified; all rows for both where a class is small."""
+        """Rows to train on and rows to choose on, stratified; all rows for both if a class is small."""
         whole = np.arange(len(label))
         strata = label if groups is None else label * (groups.max() + 1) + groups
         picked = []

@@ -1,4 +1,4 @@
-"""DataFrames to a data set and back: what a notebook holds, in the form that every other room takes.
+"""DataFrames to a data set and back: the form of a notebook and the form that every other room takes.
 
 A data set made here means the same as one read from files: both go through the same reader and the same checks.
 """
@@ -24,11 +24,11 @@ Holder = tuple[str, str] | tuple[str, str, Sequence[Any]] | Entry
 """Who holds the label or s: (party, column), (party, column, values), or an entry as in a description."""
 
 FEW_VALUES = 10
-"""A column of numbers with no more different values than this is read as a category."""
+"""A column of numbers with at most this many distinct values is read as a category."""
 MOST_CATEGORIES = 50
 MOST_CLASSES = 20
 SOURCE = "frames"
-"""What messages call a description that was made here."""
+"""The name of a description made here, in messages."""
 
 
 def read_frames(
@@ -64,7 +64,7 @@ def read_frames(
 
 
 def as_text(frame: pd.DataFrame, id: str) -> pd.DataFrame:
-    """Cells as a CSV file would have them; an index named as the id column becomes that column."""
+    """Cells as a CSV file would have them; an index with the name of the id column becomes that column."""
     if id not in frame and frame.index.name == id:
         frame = frame.reset_index()
     text = frame.astype("string")
@@ -106,7 +106,7 @@ def values_of(column: pd.Series) -> list[str]:
 
 
 def _entry(tables: Tables, holder: Holder, values: str, read_off: list[str]) -> dict[str, Any]:
-    """Party, column and values of the label or of s; values that are not given are those that occur."""
+    """Party, column and values of the label or of s; without given values, those that occur."""
     if not isinstance(holder, Mapping) and len(holder) not in (2, 3):
         raise DataError(f"name the holder as (party, column) or (party, column, values), not {holder!r}")
     entry = (
@@ -157,7 +157,7 @@ def _check_known(frames: Mapping[str, pd.DataFrame], features: Mapping[str, Entr
 def _dictionary(
     frame: pd.DataFrame, features: Mapping[str, Entry] | None, taken: set[str], read_off: list[str]
 ) -> list[dict[str, Any]]:
-    """Entries of one party: as declared, or of all its columns as they occur."""
+    """Entries of one party: as declared, or for all its columns from the values that occur."""
     columns = [str(column) for column in frame.columns if str(column) not in taken]
     if features is not None:
         return [{"name": name, **features[name]} for name in columns if name in features]
@@ -166,7 +166,7 @@ def _dictionary(
 
 
 def read_records(parties: Sequence[Sequence[Feature]], frame: pd.DataFrame) -> list[np.ndarray]:
-    """Cells of new records, party by party; a column that is missing, or a value out of range, is a DataError."""
+    """Cells of new records, party by party; a missing column or a value out of range raises DataError."""
     for features in parties:
         for feature in features:
             if feature.name not in frame:
@@ -175,7 +175,7 @@ def read_records(parties: Sequence[Sequence[Feature]], frame: pd.DataFrame) -> l
 
 
 def to_frames(data: Dataset, id: str = "id", label: str = "y") -> dict[str, pd.DataFrame]:
-    """One table per party, as it would bring it: its features, and the label or s where it is the holder.
+    """One table per party, as it would bring it: its features, and the label or s if it is the holder.
 
     The label of a regression is a share of its public range.
     """
@@ -243,7 +243,7 @@ def _toml(value: Any) -> str:
 
 
 def write_files(data: Dataset, folder: Path, id: str = "id", label: str = "y") -> Path:
-    """One CSV file per party and the description beside them; nobody but their owner may read them.
+    """One CSV file per party and the description beside them; only their owner may read them.
 
     Returns the path of the description.
     """

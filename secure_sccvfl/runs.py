@@ -41,7 +41,7 @@ SECURITY = "security.json"
 class Run:
     """A finished run: one folder, with a report, a page, and a folder for each party.
 
-    `Run.open("runs/a")` opens one. Nothing here changes it, but `attack` adds its findings.
+    `Run.open("runs/a")` opens one. Nothing here changes it, except that `attack` adds its findings.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -52,7 +52,7 @@ class Run:
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
-        """The run of this folder; a ConfigError where none has finished."""
+        """The run of this folder; ConfigError if none has finished."""
         path = Path(folder).resolve()
         if not (path / "report.json").is_file():
             raise ConfigError(f"{folder} is not the folder of a finished run: it has no report.json")
@@ -75,9 +75,10 @@ class Run:
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """Figures of the test part with 95 % intervals; the majority's beside them where there are baselines.
+        """Figures of the test part with 95 % intervals; the majority's beside them if there are baselines.
 
-        Names are those of `TrainedModel.evaluate`. An interval allows for noise in the figure; rates have one always.
+        Names are those of `TrainedModel.evaluate`. An interval allows for noise in the figure; rates always have
+        one.
         """
         found, simple = self.report["metrics"], self.report["baselines"].get("majority")
         rows = []
@@ -96,7 +97,7 @@ class Run:
     def privacy(self) -> dict[str, Any]:
         """What was released about the records and what it cost.
 
-        `training` is about the training records; `evaluation` about the test records, where figures carry noise.
+        `training` is about the training records; `evaluation` about the test records, if their figures carry noise.
         """
         names = {"training": "privacy_budget.json", "evaluation": "evaluation_budget.json"}
         return {
@@ -128,9 +129,9 @@ class Run:
         return dict(json.loads((self.folder / SECURITY).read_text(encoding="utf-8")))
 
     def predict(self, frame: pd.DataFrame) -> pd.Series:
-        """Decisions about new records, by a session of real processes; only the label's holder is shown them.
+        """Decisions about new records, by a session of real processes; only the label's holder sees them.
 
-        `frame` holds the columns of all parties; each process reads its own. Without a column for the id, rows are
+        `frame` holds the columns of all parties; each process reads its own. Without an id column, rows are
         numbered.
         """
         return self._predicted(frame, scores=False).iloc[:, 0]
@@ -174,16 +175,16 @@ def run_local(
 ) -> Run:
     """Train, evaluate and report in secret: a process for each party and one for the dealer, on this machine.
 
-    `parties`: as many as the data have; benchmark data can be dealt out to another number. `folder`: a new folder
-    (default `runs/TIME`). `settings` are the options of a run, such as seed, epsilon, delta, mode, card, evaluation
-    and ledger; `secure_sccvfl.run.options.RunOptions` lists them. `pooled=True` says that your own data may be pooled
-    here: the report then has common judges and baselines, and figures of test records are exact. `harness=False`
-    leaves judges and baselines out. `transcript=True` writes down all that each process sees, shares included, for
-    `Run.attack`; it is for pooled data only.
+    `parties`: as many as the data have; benchmark data can be distributed over another number. `folder`: a new
+    folder (default `runs/TIME`). `settings` are the options of a run, such as seed, epsilon, delta, mode, card,
+    evaluation and ledger; `secure_sccvfl.modes.options.RunOptions` lists them. `pooled=True` says that your own
+    data may be pooled here: the report then has common judges and baselines, and figures of test records are exact.
+    `harness=False` leaves out judges and baselines. `transcript=True` writes down everything that each process
+    sees, shares included, for `Run.attack`; it is for pooled data only.
 
-    DataFrames are written to `FOLDER-data` beside the run: a file for each party, which nobody but you may read. What
-    their records have spent is kept in `sccvfl-ledgers` beside both, or in `ledger`. Use the same place for every run
-    on the same people. Call this from the main thread: it passes signals on to its processes.
+    DataFrames are written to `FOLDER-data` beside the run: a file for each party, which only you may read. What
+    their records have spent is kept in `sccvfl-ledgers` beside both, or in `ledger`. Use the same place for every
+    run on the same people. Call this from the main thread: it passes signals on to its processes.
     """
     place = _new_folder() if folder is None else Path(folder)
     if place.exists() and any(place.iterdir()):
@@ -201,7 +202,7 @@ def run_local(
 
 
 def _dataset(data: Data | Dataset | str | Path, place: Path, options: dict[str, Any]) -> tuple[str, int]:
-    """What the processes read, and how many parties it has. No record of files is read here."""
+    """What the processes read, and its number of parties. No record of files is read here."""
     if isinstance(data, (str, Path)) and not is_benchmark(str(data)):
         path = Path(data).resolve()
         return str(path), len(own_schema(path).parties)
@@ -243,7 +244,7 @@ def _new_folder() -> Path:
 
 
 def _attack(folder: Path, releases: int) -> None:
-    """The security evaluation in a process of its own, which starts others and imports from where this one does."""
+    """The security evaluation in its own process, which starts others and has the same imports as this one."""
     places = os.pathsep.join(place or os.getcwd() for place in sys.path)
     environment = {**os.environ, "PYTHONPATH": places, "PYTHONSAFEPATH": "1"}
     command = [sys.executable, "-m", "secure_sccvfl.local.security_evaluation", str(folder), str(releases)]

@@ -1,6 +1,6 @@
 """What `train` and `discover` return: a model of the plaintext engine, and the scores of a simulated discovery.
 
-All columns are in this process. For data that may be pooled, and to try settings out before a run in secret.
+All columns are in this process. Use it for data that may be pooled, and to try settings before a run in secret.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from secure_sccvfl.training.plain import decisions, log_loss
 ROLE_WORDS = {"M": "edited with s", "P": "proxies, guarded", "N": "held fixed"}
 SHOWN = ("acc", "rmse", "logloss", "fr_ot", "fr_cvae", "fr_own", "positive_rate", "dp_gap", "eo_gap")
 GAPS = {"dp_gap": ("positive_rate",), "eo_gap": ("tpr", "fpr")}
-"""Which rates of groups a gap is the widest difference of."""
+"""The rates of groups whose widest difference is the gap."""
 
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Small matrices: more threads are slower, and change the last digits."""
+    """Use one thread: with small matrices more threads are slower, and change the last digits."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -134,12 +134,12 @@ class TrainedModel:
         return pd.Index(frame[self.id]) if self.id in frame else frame.index
 
     def evaluate(self) -> pd.DataFrame:
-        """Figures of the test part, each with its 95 % interval, and those of always giving the most frequent answer.
+        """Figures of the test part, each with its 95 % interval, and those of the most frequent answer.
 
-        acc and logloss (rmse for a regression). fr_ot, fr_cvae: share of decisions that flip when a record is edited
-        to another group, by two judges that training never saw; fr_own: by the run's own generator. dp_gap, eo_gap:
-        widest difference between groups in the share of positive decisions, and in true or false positive rates;
-        their intervals are those of the two groups that differ most.
+        acc and logloss (rmse for a regression). fr_ot, fr_cvae: share of decisions that flip when a record is
+        edited to another group, by two judges that training never saw; fr_own: by the run's own generator. dp_gap,
+        eo_gap: widest difference between groups in the share of positive decisions, and in true or false positive
+        rates. Their intervals are those of the two groups that differ most.
         """
         return self._figures.copy()
 
@@ -174,7 +174,7 @@ class TrainedModel:
     def _intervals(
         self, predict: Predictor, found: Mapping[str, float], edits: Mapping[str, EditedRecords]
     ) -> dict[str, tuple[float, float]]:
-        """What so few test records leave open about each figure."""
+        """The uncertainty of each figure from the number of test records."""
         task, test = self.ready.data.task, self.ready.split.test
         label, codes = self.ready.data.label.values[test], self.ready.data.protected[0].codes[test]
         logits = predict(self.ready.inputs[test])

@@ -1,22 +1,20 @@
 """Both ends of the dealer protocol.
 
-Before: the dealer shares one key with each party. Every party tells it what it asks for (kinds
-and shapes, see protocols/dealing/tuples.py): the same, byte for byte, because all run the same program.
-The dealer does nothing that not all have asked for; where they differ it stops and says who. Tuple
-number c is expanded by each party from its own key, at counter c and for this request; the dealer
-does the same for all of them, completes the bound fields, and sends that correction to party
-c mod m. No round between parties; one message from the dealer per tuple that has bound fields.
+Before: the dealer shares one key with each party. Every party sends its requests (kinds and shapes, see
+protocols/dealing/tuples.py). All parties run the same program, so their requests are the same, byte for byte. The
+dealer serves a request only when all parties have made it. Where requests differ, it stops and names the party.
+Each party expands tuple number c from its own key, at counter c and for this request. The dealer does the same for
+all of them, completes the bound fields, and sends that correction to party c mod m. There is no round between
+parties. The dealer sends one message for each tuple that has bound fields.
 
-Working ahead: a loop asks for the same tuples in every pass. `TupleSource.repeat` records the
-first pass and then asks for all the others at once, each pass as one bundle if that is small: one
-draw, one correction; so too for what is known to follow the loop. The dealer makes them in order and
-sends until the receivers' socket buffers are full, which is the bound of its queue. If something
-else is asked for before they are used up, the rest is cancelled: once all parties have said so the
-dealer answers with a marker, they throw away what came before it, and the counters of the cancelled
-tuples are never used again.
+Working ahead: a loop asks for the same tuples in every pass. `TupleSource.repeat` records the first pass and then
+requests all the others at once. A small pass becomes one bundle: one draw, one correction. Requests that are known
+to follow the loop are treated alike. The dealer makes the tuples in order and sends until the receivers' socket
+buffers are full, which bounds its queue. If a party asks for something else before they are used up, the rest is
+cancelled: once all parties have said so, the dealer answers with a marker and the parties throw away what came
+before it. The counters of cancelled tuples are never used again.
 
-The dealer learns kinds, shapes, counts and times; it holds no input and sees no message
-between parties.
+The dealer learns kinds, shapes, counts and times. It holds no input and sees no message between parties.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ _STREAM = "dealer tuples"
 _ASKING = "request for tuples"
 _CANCELLED = "tuples cancelled"
 _BUNDLED = 1 << 22
-"""Bytes of corrections up to which the tuples of a pass come in one frame."""
+"""Up to this many bytes of corrections, the tuples of a pass come in one frame."""
 
 
 class Dealer:
@@ -58,7 +56,7 @@ class Dealer:
         self.made = 0
 
     def serve(self) -> None:
-        """Until the parties say that the session ends."""
+        """Serve until the parties say that the session ends."""
         while True:
             while self._waiting is None and self._work:
                 self._waiting = next(self._work[0], None)
@@ -77,7 +75,8 @@ class Dealer:
     def _hear(self, wait: float) -> bytes | None:
         """The next order, once all parties have given it: nobody directs the dealer alone.
 
-        None if it has not come from all and `wait` is 0: there is work, and slower parties may wait for that.
+        Returns None if `wait` is 0 and some party has not given it yet: there is other work, and slower parties may
+        wait for it.
         """
         for rank, told in enumerate(self._told):
             if told is None:
@@ -86,7 +85,7 @@ class Dealer:
                 except PeerStopped as error:
                     if DEALER not in error.waited_for.split(", "):
                         raise
-                    # Another one stopped for want of an answer that this one held up.
+                    # Another party stopped because it missed an answer that this one held up.
                     raise PeerError(
                         f"party {rank}", _ASKING, f"did not ask for what others wait for; {error}"
                     ) from None
@@ -122,7 +121,7 @@ class Dealer:
         return True
 
     def _forget(self) -> None:
-        """Drop masks, once nothing that was asked for before can still need them."""
+        """Drop masks once no earlier request can still need them."""
         for counter in self._forgotten:
             self._masks.pop(counter, None)
         self._forgotten.clear()
@@ -179,7 +178,7 @@ class TupleSource:
         return got
 
     def _from_bundle(self, ahead: _Ahead, bundle: Request) -> tuple[int, dict[str, Array]]:
-        """The next request of a pass whose tuples come together."""
+        """The next request of a pass whose tuples arrive as one bundle."""
         if ahead.left % len(ahead.requests) == 0:
             counter, fields = self._fetch(bundle)
             ahead.counter, ahead.waiting = counter, deque(unbundle(fields, len(ahead.requests)))
@@ -204,11 +203,11 @@ class TupleSource:
         return counter, fields
 
     def repeat(self, times: int, known: list[Request] | None = None) -> Iterator[int]:
-        """Count passes of a loop; from the second pass on the dealer works ahead.
+        """Count the passes of a loop; the dealer works ahead from the second pass on.
 
-        A loop left early leaves tuples over: what asks for the same next takes them, anything else
-        cancels them. A loop inside another is part of its passes. `known` is a list that keeps what a
-        pass asks for: given again, the dealer works ahead from the first pass on.
+        A loop that ends early leaves tuples over. The next code that makes the same requests takes them; any other
+        request cancels them. A loop inside another is part of the outer loop's passes. `known` is a list that keeps
+        the requests of one pass. When it is passed in again, the dealer works ahead from the first pass on.
         """
         if self._looping or (times < 2 and not known):
             yield from range(times)
@@ -226,26 +225,26 @@ class TupleSource:
             if known:
                 self._plan(known, times - first)
             yield from range(first, times)
-        finally:  # also when an exception passes: nothing may be sent here
+        finally:  # also when an exception passes through: this must not send anything
             self._looping = False
 
     @contextmanager
     def record(self, requests: list[Request]) -> Iterator[None]:
-        """Keep in an empty list what is asked for inside, unless it could not be asked for again."""
+        """Keep the requests made inside in an empty list, unless they could not be made again."""
         if requests or self._recording is not None:
             yield
             return
         self._recording = []
         try:
             yield
-            # Products with a mask made inside name another mask every time.
+            # A product with a mask made inside names a different mask every time.
             if not any(request.kind == "mask" for request in self._recording):
                 requests.extend(self._recording)
         finally:
             self._recording = None
 
     def _plan(self, requests: Sequence[Request], times: int) -> None:
-        """Tell the dealer of passes to come."""
+        """Tell the dealer about passes to come."""
         if requests and times:
             together = _bundle_of(requests)
             self._ask([together] if together else requests, times)
@@ -256,7 +255,7 @@ class TupleSource:
         self._tell("forget a mask", {"forget": counter})
 
     def end(self) -> None:
-        """Tell the dealer that no more will be asked."""
+        """Tell the dealer that no more requests follow."""
         if self._ahead:
             self._cancel()
         self._tell("end", {"end": True})
@@ -276,7 +275,7 @@ class TupleSource:
 
 @dataclass
 class _Ahead:
-    """Requests that the dealer was told of beforehand, over and over, and how many are left."""
+    """Requests that the dealer was told of beforehand, repeated in passes, and how many are left."""
 
     requests: tuple[Request, ...]
     left: int

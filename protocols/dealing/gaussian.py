@@ -1,9 +1,9 @@
 """Exact discrete Gaussian noise: the one place that samples noise.
 
-OpenDP's sampler (Canonne, Kamath, Steinke 2020) on the operating system's generator: integers
-with probability proportional to exp(-x^2 / (2 sigma^2)), found with exact rational arithmetic,
-so no floating-point pattern can give the noise away. For integer statistics of l2 sensitivity D it
-satisfies the same Rényi bounds as the continuous Gaussian of the same sigma (theorem 4 there).
+It uses OpenDP's sampler (Canonne, Kamath, Steinke 2020) on the operating system's generator. An integer x has
+probability proportional to exp(-x^2 / (2 sigma^2)). The arithmetic is exact and rational, so no floating-point
+pattern can give the noise away. For integer statistics of l2 sensitivity D it satisfies the same Rényi bounds as
+the continuous Gaussian of the same sigma (theorem 4 there).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from protocols.errors import RangeError
 from protocols.ring import Words
 
 LARGEST_SIGMA = 2.0**58
-"""Twelve deviations of it fit the ring with room to spare."""
+"""Twelve deviations of this size fit the ring easily."""
 
 
 def discrete_gaussian(sigma: float, shape: tuple[int, ...]) -> Words:
@@ -32,7 +32,7 @@ def discrete_gaussian(sigma: float, shape: tuple[int, ...]) -> Words:
 
 @lru_cache(maxsize=16)
 def _sampler(sigma: float) -> Any:
-    # Its parts alone, and only where noise is drawn: opendp.prelude takes seconds.
+    # Import these parts alone, and only where noise is drawn: opendp.prelude takes seconds.
     from opendp.domains import atom_domain, vector_domain
     from opendp.measurements import make_gaussian
     from opendp.metrics import l2_distance

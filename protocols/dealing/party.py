@@ -1,24 +1,21 @@
 """One party's view of a running session, without CrypTen: keys, zero shares, masked openings.
 
-Set-up. Every pair of processes agrees on a fresh key (X25519 inside the authenticated
-channel). From it come: zero shares (pairs of parties), tuples (party and dealer). A local key
-serves what one party draws alone.
+Set-up. Every pair of processes agrees on a fresh key (X25519 inside the authenticated channel). Keys between two
+parties give zero shares; keys between a party and the dealer give tuples. A local key serves what one party draws
+alone.
 
-Zero shares: every pair (i, j) expands the same words; i adds them, j subtracts them. With m
-parties the shares of any honest two still differ by words that the other m-2 do not know.
-(A ring of neighbours, as CrypTen has it, would let the two neighbours of a party know its
-zero share, and so read its summand in an opened sum.)
+Zero shares: every pair (i, j) expands the same words; i adds them, j subtracts them. With m parties the shares of
+any two honest parties still differ by words that the other m-2 do not know. (CrypTen uses a ring of neighbours.
+There the two neighbours of a party would know its zero share, and so could read its summand in an opened sum.)
 
-Masked opening: each party sends its share of x - a to all others, one round. `a` is uniform
-and used once, so what is seen is uniform whatever x is. This is the only opening besides a
-declared release.
+Masked opening: each party sends its share of x - a to all others, one round. `a` is uniform and used once, so the
+opened value is uniform whatever x is. This is the only opening besides a declared release.
 
-Before a release the parties make sure of two things, in one round and with one small tuple
-(`confirm`). They heard the same: every two compare what the others said to all (protocols/dealing/heard.py),
-so that one who told different things to different parties is noticed. And the dealer was asked the
-same by all: it knows two secret words of each party and shares them out; each party gets its own
-back from the others' shares, which nobody can make up (chance 2^-128). Only then does a party send
-its share of what is opened.
+Before a release the parties check two things, in one round and with one small tuple (`confirm`). First, they heard
+the same: every two parties compare what the others said to all (protocols/dealing/heard.py). A party that told
+different things to different parties is noticed. Second, all asked the dealer for the same: the dealer knows two
+secret words of each party and shares them out. Each party gets its own words back from the others' shares, which
+nobody can make up (chance 2^-128). Only then does a party send its share of what is opened.
 """
 
 from __future__ import annotations
@@ -90,7 +87,7 @@ class Party:
     def broadcast(
         self, step: str, own: Sequence[Array] | None, theirs: Mapping[int, Sequence[Spec]]
     ) -> dict[int, list[Array]]:
-        """The same arrays to all others, and what some of them say to all, in one round; remembered for `confirm`."""
+        """One round: send the same arrays to all others and hear what some of them say to all; kept for `confirm`."""
         came = self.transport.exchange(step, {peer: own for peer in self.others} if own is not None else {}, theirs)
         self._heard.add(came)
         return came
@@ -98,7 +95,7 @@ class Party:
     def compared(
         self, step: str, send: Mapping[int, Sequence[Array]], receive: Mapping[int, Sequence[Spec]]
     ) -> dict[int, list[Array]]:
-        """A round with every other party, which also shows that both heard the same so far, or raises."""
+        """A round with every other party that also checks that both heard the same so far; raises if not."""
         tags = self._heard.tags()
         came = self.transport.exchange(
             step,
@@ -111,7 +108,7 @@ class Party:
         return came
 
     def confirm(self, step: str) -> None:
-        """All heard the same and asked the dealer for the same, or this raises. One round, 32 bytes to each."""
+        """Raise unless all heard the same and asked the dealer for the same. One round, 32 bytes to each."""
         words = self.take("confirmation", self.parties)
         shares = words["c"]
         specs = [Spec.of(shares[self.rank])]
@@ -134,9 +131,9 @@ class Party:
         return totals
 
     def open_slices(self, step: str, masked: Words) -> tuple[slice, Words, npt.NDArray[np.bool_]]:
-        """Masked values in m slices, slice k at party k alone, and at every party the sign of all: two rounds.
+        """Open masked values in m slices, slice k at party k alone, and all signs at every party: two rounds.
 
-        For large arrays of which only one party needs the value: an m-th of the bytes of `open_masked`.
+        For large arrays whose value only one party needs: an m-th of the bytes of `open_masked`.
         """
         bounds = [masked.size * k // self.parties for k in range(self.parties + 1)]
         slices = [slice(low, high) for low, high in pairwise(bounds)]
@@ -158,7 +155,7 @@ class Party:
         return slices[self.rank], own, negative.view(np.bool_)
 
     def publish(self, step: str, owner: int, array: Array | None, spec: Spec) -> Array:
-        """A masked array that `owner` alone holds, sent to all others in one round."""
+        """Send a masked array that `owner` alone holds to all others in one round."""
         if self.rank == owner:
             if array is None or Spec.of(array) != spec:
                 raise ValueError("the owner must give an array of the agreed shape")

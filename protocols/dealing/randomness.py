@@ -1,10 +1,9 @@
 """Every mask, share and tuple comes from here: ChaCha20 streams with 256-bit keys.
 
-Two processes agree on a key with X25519, afresh for each session and inside the
-authenticated channel; HKDF-SHA256 splits it into one key per label. A label's stream is cut
-into draws: draw number c is the ChaCha20 key stream with nonce c, so both ends find the same
-words from (label, c) alone. A draw may be bound to what it is for: whoever describes that
-otherwise finds unrelated words. Counters only go up; asking for an old one raises, because two
+Two processes agree on a key with X25519, afresh for each session and inside the authenticated channel. HKDF-SHA256
+splits it into one key per label. A label's stream is cut into draws: draw number c is the ChaCha20 key stream with
+nonce c, so both ends find the same words from (label, c) alone. A draw may be bound to its use: a process that
+describes the use differently finds unrelated words. Counters only go up. Asking for an old one raises, because two
 secrets under one mask would tell their difference.
 
 Objects here never show their key: not in repr, not in a pickle.
@@ -27,11 +26,11 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from protocols.errors import CounterReuse, ProtocolError
 
 KEY_BYTES = 32
-_ZEROS = memoryview(bytes(1 << 18))  # the key stream is what zeros are encrypted to
+_ZEROS = memoryview(bytes(1 << 18))  # encrypting zeros gives the key stream
 
 
 class _Unshown:
-    """Keeps what holds a key out of logs and files."""
+    """Keeps an object that holds a key out of logs and files."""
 
     __slots__ = ()
 
@@ -76,7 +75,7 @@ class Stream(_Unshown):
         self._next = 0
 
     def draw(self, counter: int | None = None, use: bytes = b"") -> Draw:
-        """Draw number `counter` (default: the next one) for `use`; each may be had once, in rising order."""
+        """Draw number `counter` (default: the next one) for `use`; each is given once, in rising order."""
         if counter is None:
             counter = self._next
         if counter < self._next:
@@ -87,7 +86,7 @@ class Stream(_Unshown):
 
 
 class Draw(_Unshown):
-    """Random words read from the front, as often as wanted; none is given out twice."""
+    """Random words read from the front, as often as wanted; no word is given out twice."""
 
     __slots__ = ("_cipher",)
 

@@ -1,20 +1,18 @@
 """Correlated randomness: what each kind of tuple holds, written once for dealer and parties.
 
-A tuple has *free* fields, which every party expands from the key that it shares with the
-dealer, and *bound* fields, which are a function of the free ones. Of a bound field all
-parties but one expand a random share too; that one, the receiver (the counter modulo m),
-gets its share from the dealer as a correction. So the dealer sends one share of the bound
-fields per tuple, and nothing for the rest.
+A tuple has *free* and *bound* fields. Every party expands its share of a free field from the key that it shares
+with the dealer. A bound field is a function of the free ones. All parties but one expand a random share of it too.
+That one, the receiver (the counter modulo m), gets its share from the dealer as a correction. So the dealer sends
+one share of the bound fields per tuple, and nothing for the rest.
 
-Why it is secure: a party's expanded words are a ChaCha20 stream under a key that only it and
-the dealer know, and the correction is the bound value minus at least one such stream unknown
-to the receiver, so any m-1 parties see uniform words. Words are bound to the whole request: if
-the dealer were told another kind, shape, deviation or owner than a party has in mind, its words
-and that party's would be unrelated. The dealer sees only requests: kinds, shapes and the rank
-that owns a mask.
+Why it is secure: a party's expanded words are a ChaCha20 stream under a key that only it and the dealer know. The
+correction is the bound value minus at least one such stream unknown to the receiver. So any m-1 parties see uniform
+words. Words are bound to the whole request: if the dealer were told another kind, shape, deviation or owner than a
+party has in mind, its words and that party's would be unrelated. The dealer sees only requests: kinds, shapes and
+the rank that owns a mask.
 
-A field with an owner is random at that party and zero elsewhere: the owner knows the whole
-value (the mask of its own block).
+A field with an owner is random at that party and zero elsewhere: the owner knows the whole value (the mask of its
+own block).
 """
 
 from __future__ import annotations
@@ -35,14 +33,14 @@ from protocols.net.transport import Array, Spec
 from protocols.ring import Shape
 
 Band = tuple[int, tuple[tuple[int, int], ...]]
-"""Rows, and of each block its mask's number and its columns."""
+"""The number of rows, and for each block its mask's number and its columns."""
 Shares = list[dict[str, Array]]
-"""Field values of every party, by rank: what only the dealer holds."""
+"""Field values of every party, by rank; only the dealer holds them."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """One array of a tuple: its shape, type, and how shares make up the value."""
+    """One array of a tuple: its shape, its type, and how shares make up the value."""
 
     shape: Shape
     dtype: str = "<i8"
@@ -62,7 +60,7 @@ class Field:
         return draw.bits(self.shape) if self.bits else draw.words(self.shape, self.dtype)
 
     def total(self, shares: Sequence[Array]) -> Array:
-        """The value that shares stand for."""
+        """The value that the shares stand for."""
         if self.owner is not None:
             return shares[self.owner]
         return reduce(np.add if self.how == "add" else np.bitwise_xor, shares)
@@ -86,7 +84,7 @@ class Request:
 
     @cached_property
     def use(self) -> bytes:
-        """What the words of this tuple are for, the same at dealer and parties."""
+        """A description of what this tuple's words are for, the same at dealer and parties."""
         return json.dumps(self.to_json()).encode()
 
     @classmethod
@@ -127,7 +125,7 @@ def bilinear(op: str, shape_a: Shape, shape_b: Shape, options: tuple[tuple[str, 
 def scaled_bilinear(
     op: str, shape_a: Shape, shape_b: Shape, options: tuple[tuple[str, Any], ...], divisor: int
 ) -> Recipe:
-    """For a product that is divided at once: m = op(a, b) + r, and what `truncation` gives for r."""
+    """For a product that is divided at once: m = op(a, b) + r, and the fields that `truncation` gives for r."""
     out = ring.shape_of(op, shape_a, shape_b, dict(options))
     divided = truncation(out, divisor)
 
@@ -169,7 +167,7 @@ def bit(shape: Shape) -> Recipe:
 
 
 def wraps(shape: Shape) -> Recipe:
-    """theta = how often the shares of r wrap around 2^64 when summed in order (CrypTen's wrap tuple)."""
+    """theta: how often the shares of r wrap around 2^64 when summed in order (CrypTen's wrap tuple)."""
 
     def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
         count = np.zeros(shape, np.int64)
@@ -185,9 +183,9 @@ def wraps(shape: Shape) -> Recipe:
 
 
 def truncation(shape: Shape, divisor: int) -> Recipe:
-    """q = r // divisor and top = the highest bit of r, both of r read as unsigned.
+    """q = r // divisor and top = the highest bit of r, both with r read as unsigned.
 
-    For the usual divisor 2^16 the top bit is used times 2^48, so shares of it modulo 2^16 are enough.
+    For the usual divisor 2^16 the top bit is multiplied by 2^48, so shares of it modulo 2^16 are enough.
     """
     top = Field(shape, "<u2" if divisor == 1 << 16 else "<i8")
 
@@ -200,7 +198,7 @@ def truncation(shape: Shape, divisor: int) -> Recipe:
 def comparison(count: int) -> Recipe:
     """For `count` values: a word r, and each of its 16 hexadecimal digits as a shared one-hot row.
 
-    The highest bit of r is left out of the top digit and shared on its own.
+    The top digit leaves out the highest bit of r, which is shared on its own.
     """
 
     def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
@@ -235,7 +233,7 @@ def trig(count: int, period_bits: int, terms: int, fraction_bits: int) -> Recipe
 
 
 def mask(shape: Shape, owner: int | None) -> Recipe:
-    """A mask that the dealer keeps, to make products with it later; an owner knows it whole."""
+    """A mask that the dealer keeps for later products; an owner knows all of it."""
     return Recipe({"a": Field(shape, owner=owner)}, {}, lambda free, shares, masks: {})
 
 
@@ -251,10 +249,10 @@ def masked_matmul(mask_counter: int, shape_a: Shape, shape_b: Shape, transposed:
 
 
 def band_matmul(bands: tuple[Band, ...], columns: int, shape_b: Shape, transposed: bool) -> Recipe:
-    """Products of a tall matrix, kept as bands of rows, each of blocks side by side under kept masks.
+    """Products of a tall matrix in bands of rows. Each band consists of blocks side by side, under kept masks.
 
-    c = A @ b, bands below each other; or A_i^T @ b_i of every band i apart, which the parties may
-    have to truncate before they add.
+    c = A @ b with the bands below each other, or A_i^T @ b_i separately for every band i. The parties may have to
+    truncate the latter before they add.
     """
     outputs = shape_b[1]
 
@@ -296,7 +294,7 @@ def selection(rows: int, groups: int, columns: int, owner: int, holder: int) -> 
 
 
 def cross(rows: int, widths: Shape, groups: int, holder: int, dtype: str) -> Recipe:
-    """c = [a0 | a1 | ...]^T @ b: masks of each owner's block and of the holder's, each known to it alone.
+    """c = [a0 | a1 | ...]^T @ b: masks of each owner's block and of the holder's, each known to its owner alone.
 
     The holder's own block needs no mask, so the width at its rank must be 0.
     """
@@ -313,14 +311,15 @@ def cross(rows: int, widths: Shape, groups: int, holder: int, dtype: str) -> Rec
 
 
 def noise(shape: Shape, sigma: float) -> Recipe:
-    """e = discrete Gaussian noise that no party knows."""
+    """e: discrete Gaussian noise that no party knows."""
     return Recipe({}, {"e": Field(shape)}, lambda free, shares, masks: {"e": discrete_gaussian(sigma, shape)})
 
 
 def confirmation(parties: int) -> Recipe:
-    """c[p] = t_p: for every party two words that it alone knows. Opened to it, they are the dealer's word.
+    """c[p] = t_p: two words for every party, which it alone knows. Opened to it, they are the dealer's word.
 
-    Nobody else finds its row of c without the dealer, who gives it only if all parties asked for the same.
+    Nobody else finds a party's row of c without the dealer. The dealer gives it only if all parties asked for the
+    same.
     """
     free = {f"t{rank}": Field((2,), owner=rank) for rank in range(parties)}
     return Recipe(
@@ -331,7 +330,7 @@ def confirmation(parties: int) -> Recipe:
 
 
 def weighted_sums(rows: int, widths: tuple[int, ...]) -> Recipe:
-    """c_p = a_p^T b: each a_p a mask that its owner knows, b of a shared column."""
+    """c_p = a_p^T b: each owner knows its mask a_p; b is the mask of a shared column."""
     free = {f"a{rank}": Field((rows, width), owner=rank) for rank, width in enumerate(widths)}
     return Recipe(
         {**free, "b": Field((rows, 1))},
@@ -354,7 +353,7 @@ def sampled(rows: int, chance: int) -> Recipe:
 
 
 def bundle(*parts: tuple[Any, ...]) -> Recipe:
-    """Several requests as one tuple: one draw of each party, one correction. Fields are prefixed by number."""
+    """Several requests as one tuple: one draw of each party, one correction. Numbers prefix the field names."""
     recipes = [recipe(Request(part[0], part[1:])) for part in parts]
 
     def joined(fields: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -392,8 +391,8 @@ def split_step(
 ) -> Recipe:
     """All products of one step of split learning (protocols/steps/split.py), with masks that serve this step alone.
 
-    h, d, s: masks of activations, displacements and one-hot rows, known to their owners; w, v, r, y, c, p, q: of
-    shared values. `cp` and `qw` hold a uniform dither besides the product.
+    h, d, s are masks of activations, of their displacements by edits, and of one-hot rows; their owners know them.
+    w, v, r, y, c, p, q are masks of shared values. `cp` and `qw` hold a uniform dither besides the product.
     """
     columns, directions = sum(widths), sum(count for _, count in attributes)
     starts = [sum(widths[:rank]) for rank in range(len(widths))]

@@ -1,9 +1,8 @@
 """A small certificate authority for one consortium, and what a process needs to prove its rank.
 
-Each process gets a certificate whose one subject alternative name is its place in the
-session (`urn:sccvfl:party:2`, `urn:sccvfl:dealer`). The authority's private key lives in
-memory while the certificates are made and is never written, so nobody can add a member
-later: new members mean a new set.
+Each process gets a certificate with one subject alternative name: its place in the session (`urn:sccvfl:party:2`,
+`urn:sccvfl:dealer`). The authority's private key lives in memory while the certificates are made and is never
+written. So nobody can add a member later: new members mean a new set.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Credentials:
         return found
 
     def context(self, *, server: bool) -> ssl.SSLContext:
-        """TLS 1.3 only, both sides must show a certificate of our authority."""
+        """TLS 1.3 only; both sides must show a certificate of our authority."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False  # identity is the rank in the certificate, not a host name

@@ -1,10 +1,10 @@
 """The second transport: torch.distributed's gloo, for networks that are already private.
 
-No TLS and no certificates: whoever can reach the ports can join. What an onlooker of this
-network sees is masked values and the shares of released ones; keys are still agreed with
-X25519. Uses its own process group, never torch's default one. A header of four words goes
-before each body, so steps, shapes and sequence are checked as on the mesh. It cannot look
-ahead on idle links, so a peer's abort is seen when something is next expected from it.
+It has no TLS and no certificates: whoever can reach the ports can join. An onlooker of this network sees masked
+values and the shares of released ones. Keys are still agreed with X25519. It uses its own process group, never
+torch's default one. A header of four words goes before each body, so steps, shapes and sequence are checked as on
+the mesh. It cannot look ahead on idle links. So a process sees a peer's abort only when it next expects something
+from that peer.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Gloo:
         return result
 
     def send_message(self, peer: int, step: str, message: bytes) -> None:
-        # Not waited for: gloo sends when the peer receives, and the peer may be sending to this process.
+        # Do not wait: gloo sends when the peer receives, and the peer may be sending to this process.
         self._under_way = [(p, works) for p, works in self._under_way if not all(w.is_completed() for w, _ in works)]
         self._under_way.append((peer, self._post(peer, step, MESSAGE, 0, message)))
         self.meter.add(dealer=_HEADER_BYTES + len(message))
@@ -156,7 +156,7 @@ class Gloo:
         if self._group is None:
             raise PeerError(self._config.node_name(peer), step, "the session is closed")
         try:
-            # The tensors are kept beside the work: gloo reads them until it is done.
+            # Keep the tensors beside the work: gloo reads them until it is done.
             return [(self._group.send([part], peer, 0), part) for part in parts]
         except RuntimeError:
             raise PeerError(self._config.node_name(peer), step, "closed the connection") from None

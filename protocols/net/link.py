@@ -1,11 +1,10 @@
 """One authenticated connection, as frames.
 
-A frame: kind (1 byte), length of the description (2), sequence number (8), length of the
-payload (8), description, payload. The description names the step and the types and shapes
-that follow and must equal, byte for byte, what the receiver expects, so that a wrong shape, a
-replayed or missing frame, or two programs out of step are seen before a byte of payload is
-read. At most one header is read ahead while nothing is expected: that is how a dead peer or
-an abort is noticed wherever a process waits.
+A frame: kind (1 byte), length of the description (2), sequence number (8), length of the payload (8), description,
+payload. The description names the step and the types and shapes that follow. It must equal, byte for byte, what the
+receiver expects. So a wrong shape, a replayed or missing frame, or two programs out of step are seen before a byte
+of payload is read. While nothing is expected, at most one header is read ahead. That is how a process notices a
+dead peer or an abort wherever it waits.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _KINDS = {DATA: "data", MESSAGE: "message", ABORT: "abort", GOODBYE: "goodbye"}
 _MESSAGE_LIMIT = 1 << 24
 _SMALL = 1 << 16
 _RECORD = 1 << 14
-"""The longest TLS record: less is read through a buffer of this size, so that a short frame is one call."""
+"""The longest TLS record. Shorter reads go through a buffer of this size, so that a short frame takes one call."""
 
 
 def as_bytes(array: Array) -> memoryview:
@@ -39,7 +38,7 @@ def as_bytes(array: Array) -> memoryview:
 
 @dataclass(frozen=True)
 class Frame:
-    """A frame but for its sequence number, which is each link's own: it may be sent to several peers."""
+    """A frame without its sequence number, which is each link's own: one frame may be sent to several peers."""
 
     kind: int
     described: int
@@ -95,7 +94,7 @@ class Link:
         return bool(self._out)
 
     def queue(self, frame: Frame) -> None:
-        """Line up a frame."""
+        """Put a frame into the outgoing queue."""
         head = HEADER.pack(frame.kind, frame.described, self._sent_frames, frame.payload)
         self._sent_frames += 1
         first, *rest = frame.parts
@@ -103,7 +102,7 @@ class Link:
         self._out.extend(rest)
 
     def flush(self, step: str) -> None:
-        """Write what the socket takes."""
+        """Write as much as the socket takes."""
         try:
             while self._out:
                 view = self._out[0]
@@ -122,21 +121,21 @@ class Link:
 
     @property
     def between_frames(self) -> bool:
-        """No header has come in yet."""
+        """No header has arrived yet."""
         return self._stage == self._read_header
 
     @property
     def held(self) -> bool:
-        """A header was read ahead and its body waits to be asked for."""
+        """A header was read ahead; its body waits until it is asked for."""
         return self._stage == self._hold
 
     @property
     def buffered(self) -> bool:
-        """Something has come in that no poll will tell of: bytes, or the end of the connection."""
+        """Something has arrived that no poll will report: bytes, or the end of the connection."""
         return bool(self._unread) or self.sock.fileno() < 0 or self.sock.pending() > 0
 
     def read(self, step: str) -> None:
-        """Move the incoming frame forward by what the socket gives."""
+        """Advance the incoming frame by what the socket gives."""
         self._step = step
         try:
             if self.want is not None and self._untouched and self._take_whole(self.want, step):
@@ -164,7 +163,7 @@ class Link:
         return self.between_frames and len(self._buffers) == 1 and len(self._buffers[0]) == HEADER.size
 
     def _take_whole(self, want: Want, step: str) -> bool:
-        """A short frame that is as it should be and has come in whole, in one go; anything else goes step by step."""
+        """Take a short, correct frame that has arrived completely, in one go; other frames are read step by step."""
         if not self._unread:
             count = self.sock.recv_into(self._record)
             if count == 0:
@@ -187,7 +186,7 @@ class Link:
         return True
 
     def _receive(self, view: memoryview, step: str) -> int:
-        """Fill the front of a buffer; returns how much."""
+        """Fill the front of a buffer; returns the number of bytes."""
         if not self._unread:
             direct = len(view) >= _RECORD
             count = self.sock.recv_into(view if direct else self._record)

@@ -1,7 +1,7 @@
 """The default transport: a full mesh of mutual-TLS-1.3 connections.
 
-One thread, sockets that do not block: all links are written and read at the same time, so an
-opening is one round for any size. Time for a step: the deadline plus one second per megabyte.
+One thread uses sockets that do not block. It writes and reads all links at the same time, so an opening is one
+round for any size. Time for a step: the deadline plus one second per megabyte.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Mesh:
         return begin
 
     def _run(self, step: str, seconds: float, until: Callable[[Link], bool] | None = None) -> None:
-        """Drive all links until what was lined up is written and what is wanted has come."""
+        """Drive all links until everything queued is written and everything wanted has arrived."""
         end = time.monotonic() + seconds
 
         def open_work(link: Link) -> bool:

@@ -1,10 +1,9 @@
 """How the processes of a session find and check each other: the one module that opens sockets.
 
-The process at place i dials all lower places and is dialled by all higher ones (the dealer
-has the highest, so it needs no open port). After the TLS handshake both sides send a
-fixed-size hello: their place, the digest of the configuration and of the code. The place must
-be the one in the peer's certificate, and the digests must be equal. A caller who cannot show
-a certificate of our authority is turned away and waiting goes on; a member of the session who
+The process at place i dials all lower places, and all higher ones dial it (the dealer has the highest, so it needs
+no open port). After the TLS handshake both sides send a fixed-size hello: their place, the digest of the
+configuration and of the code. The place must be the one in the peer's certificate, and the digests must be equal. A
+caller without a certificate of our authority is turned away, and waiting goes on. A member of the session who
 contradicts itself stops the session.
 """
 
@@ -92,7 +91,7 @@ class Rendezvous:
                     if time.monotonic() > self.end:
                         raise self._missing(links) from None
                     for link in links.values():
-                        link.read("connect")  # one that has given up says so
+                        link.read("connect")  # a peer that has given up says so
                     continue
                 if isinstance(came, Exception):
                     raise came
@@ -136,7 +135,7 @@ class Rendezvous:
             try:
                 sock = self._secure(raw, self.client, self._left(), server=False)
             except (ConnectionError, ssl.SSLEOFError):
-                raw.close()  # turned away in a crowd, or the peer is just starting: try again
+                raw.close()  # the peer is too busy or just starting: try again
                 self.stop.wait(0.05)
                 continue
             except (OSError, ValueError) as error:
@@ -162,7 +161,7 @@ class Rendezvous:
                 raw, address = listener.accept()
             except TimeoutError:
                 continue
-            except OSError:  # a caller gone again, no free handles: wait a little, until `stop` ends it
+            except OSError:  # the caller is gone, or no handles are free: wait a little, until `stop` ends it
                 self.stop.wait(0.05)
                 continue
             if not self.pending.acquire(blocking=False):

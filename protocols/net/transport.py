@@ -1,8 +1,8 @@
 """What a session asks of a network: rounds of exchanged arrays, with deadlines and counters.
 
 `Transport` is the seam. `protocols/net/mesh.py` (mutual TLS, the default) and `protocols/net/gloo.py`
-(torch.distributed, for networks that are already private) implement it and pass the same
-tests. Places are numbered: parties 0..m-1, the dealer m.
+(torch.distributed, for networks that are already private) implement it and pass the same tests. Places are
+numbered: parties 0..m-1, the dealer m.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def _described(specs: tuple[Spec, ...]) -> bytes:
 
 @dataclass
 class Cost:
-    """What a protocol took. Bytes are frames on this process's links, TLS records not counted."""
+    """What a protocol took. Bytes are frames on this process's links, without TLS records."""
 
     calls: int = 0
     rounds: int = 0
     sent: int = 0
     received: int = 0
     dealer: int = 0
-    """Bytes from and to the dealer, which may come ahead of time."""
+    """Bytes from and to the dealer; they may come ahead of time."""
 
 
 class Meter:
@@ -109,12 +109,12 @@ class Transport(Protocol):
     def receive_message(self, peer: int, step: str, *, wait: float | None = None) -> bytes | None:
         """The next message of a peer, within `wait` seconds (default: the deadline).
 
-        With `wait=0`: None if none has begun to come.
+        With `wait=0`: None if no message has begun to arrive.
         """
         ...
 
     def skip_to(self, peer: int, step: str) -> None:
-        """Throw away what a peer sent until an empty frame named `step`."""
+        """Throw away what a peer sent up to an empty frame named `step`."""
         ...
 
     def finish(self) -> None:
@@ -122,8 +122,8 @@ class Transport(Protocol):
         ...
 
     def abort(self, reason: str, waited_for: str = "") -> None:
-        """Tell all peers why this process stops, as far as they can still be told, and close.
+        """Tell all peers that can still be told why this process stops, and close.
 
-        `waited_for` names those whose answer it missed, if that is why.
+        `waited_for` names those whose answer it missed, if that is the reason.
         """
         ...

@@ -1,4 +1,4 @@
-"""Products and truncation on additive shares. Every function is run by all parties together.
+"""Products and truncation on additive shares. All parties run every function together.
 
 | step | before | rounds | words to each peer | learned |
 |---|---|---|---|---|
@@ -9,16 +9,15 @@
 | divide by a public integer (or several, by several) | shares of x | 1 | size of x | nothing |
 | the same, from 2^15 values on | shares of x | 2 | an m-th of it, and a bit for each value | nothing |
 
-Why: all that is opened is a secret minus a uniform tuple value that is used for this secret
-alone. A mask may serve many products of the *same* secret, since it is opened once.
+Why it is secure: each opened value is a secret minus a uniform tuple value that is used for this secret alone. A
+mask may serve many products of the *same* secret, since it is opened once.
 
-Division. Let X = x + h with h a multiple of the divisor d near 2^62, so 0 <= X < 2^63 for
-|x| < 2^62 - d. With r uniform in [0, 2^64), open c = X + r mod 2^64. A wrap happened exactly
-when the top bit of r is 1 and the top bit of c is 0, which is linear in the shared top bit.
-So X = c - r + wrap * 2^64 over the integers and X // d is
-c // d - r // d + wrap * round(2^64 / d), off by at most 1 (d a power of two) or 2 units.
-Nothing depends on how large the shares are, so no value is ever garbage, for any number of
-parties. The error is random rounding: unbiased for powers of two.
+Division. Let X = x + h with h a multiple of the divisor d near 2^62, so 0 <= X < 2^63 for |x| < 2^62 - d. With r
+uniform in [0, 2^64), open c = X + r mod 2^64. A wrap happened exactly when the top bit of r is 1 and the top bit of
+c is 0, which is linear in the shared top bit. So X = c - r + wrap * 2^64 over the integers, and X // d is c // d -
+r // d + wrap * round(2^64 / d), off by at most 1 (d a power of two) or 2 units. Nothing depends on how large the
+shares are, so no value is ever garbage, for any number of parties. The error is random rounding: unbiased for
+powers of two.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def scaled_bilinear(party: Party, op: str, x: Words, y: Words, divisor: int, **o
 def _beaver(
     party: Party, op: str, x: Words, y: Words, a: Words, b: Words, c: Words, options: dict[str, Any]
 ) -> Words:
-    """Shares of op(x, y) + (c - op(a, b)); the tuple is used up, and its arrays hold what follows."""
+    """Shares of op(x, y) + (c - op(a, b)). This uses up the tuple: its arrays are overwritten."""
     e, d = party.open_masked(op, [x - a, y - b])
     if party.rank == 0:
         b += d  # e*b + e*d in one product
@@ -88,7 +87,7 @@ def square(party: Party, x: Words) -> Words:
 class Masked:
     """A matrix under a mask that was opened once: x = opened + mask.
 
-    With an owner, `own` is x itself there and None elsewhere; without one, `mask` is a share.
+    With an owner, `own` is x itself there and None elsewhere. Without one, `mask` is a share.
     """
 
     counter: int
@@ -100,7 +99,7 @@ class Masked:
 
 
 def mask_owned(party: Party, owner: int, x: Words | None, shape: tuple[int, int]) -> Masked:
-    """Put a block that `owner` holds in the clear under a mask that only it (and the dealer) knows."""
+    """Put a block that `owner` holds in the clear under a mask that only the owner and the dealer know."""
     counter, fields = party.tuples.take(Request("mask", (shape, owner)))
     if party.rank == owner:
         if x is None or x.shape != shape:
@@ -166,7 +165,7 @@ def divide_each(party: Party, work: Sequence[tuple[Words, int]]) -> list[Words]:
 def divisions(
     party: Party, work: Sequence[tuple[Words, int]]
 ) -> tuple[list[Words], Callable[[Sequence[Words]], list[Words]]]:
-    """The same in halves, for a round that opens other things too: what to open, and what follows."""
+    """`divide_each` in two halves, for a round that opens other values too: what to open, and the next step."""
     pairs = [party.take("truncation", (x.size,), divisor) for x, divisor in work]
     masked = [
         _lift(party, x.reshape(-1) + pair["r"], divisor) for (x, divisor), pair in zip(work, pairs, strict=True)
@@ -197,7 +196,7 @@ def _quotient(party: Party, opened: Words, q: Words, top: Words, divisor: int) -
 
 
 def _wraps(negative: npt.NDArray[np.bool_], top: Words, divisor: int) -> Words:
-    """What a wrap around 2^64 adds: where the top bit of c is 0, a top bit of r means one."""
+    """What a wrap around 2^64 adds: where the top bit of c is 0, a top bit of 1 in r means a wrap."""
     wrap = ((1 << 64) + divisor // 2) // divisor
     return np.where(negative, np.int64(0), np.uint64(wrap % (1 << 64)).view(np.int64)) * top.reshape(-1)
 
@@ -208,7 +207,7 @@ def _unmask_quotient(party: Party, product: Words, q: Words, top: Words, divisor
     if masked.size < _SLICED:
         (opened,) = party.open_masked("truncate", [masked])
         return _quotient(party, opened, q.reshape(-1), top, divisor).reshape(product.shape)
-    # One party adds the public quotient, so large arrays are opened in slices, each at one party.
+    # One party adds the public quotient. So large arrays are opened in slices, each at one party.
     mine, opened, negative = party.open_slices("truncate", masked)
     factor = _wraps(negative, top, divisor)
     result: Words = np.subtract(factor, q.reshape(-1), out=factor)
@@ -222,7 +221,7 @@ def truncate(party: Party, x: Words, bits: int) -> Words:
 
 
 def rescale(party: Party, x: Words, bits: int, wanted: int) -> Words:
-    """The same values with another fraction: exact and free to a longer one, a round to a shorter."""
+    """The same values with another fraction: a longer one is exact and free, a shorter one takes a round."""
     if bits > wanted:
         return truncate(party, x, bits - wanted)
     return np.left_shift(x, wanted - bits) if bits < wanted else x

@@ -1,8 +1,9 @@
 """Choices made in secret: does a ratio meet a target, the first that does, some bit of many, a temperature.
 
-Before: shares of what is compared, or of bits; targets and temperatures are public. After: shares of the choice,
-or of what was chosen. Nobody learns anything: what is opened on the way are comparisons and products under fresh
-uniform masks (protocols/operations/comparison.py, protocols/operations/arithmetic.py).
+Before: the parties hold shares of the values to compare, or of bits. Targets and temperatures are public. After:
+they hold shares of the choice, or of the chosen value. Nobody learns anything: only comparisons and products are
+opened on the way, under fresh uniform masks (protocols/operations/comparison.py,
+protocols/operations/arithmetic.py).
 
 | step | rounds | bytes to each peer |
 |---|---|---|
@@ -11,9 +12,9 @@ uniform masks (protocols/operations/comparison.py, protocols/operations/arithmet
 | `some`: is one of the bits 1? | 6 | 15 |
 | `inverse_temperature`: 1 / T where the loss begins to rise | 0 | 0 |
 
-How exact `meets` is: target^2 is a fraction with at least 15 significant bits (relative error 2^-15), and the
-product with the variance is cut to the unit of the shares, 2^-32, with an error of one unit. So the answer is right
-unless square and target^2 * variance differ by less than 2^-15 of the latter and two units.
+How exact `meets` is: target^2 is a fraction with at least 15 significant bits (relative error 2^-15). The product
+with the variance is cut to the unit of the shares, 2^-32, with an error of one unit. So the answer is right unless
+square and target^2 * variance differ by less than 2^-15 of the latter and two units.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _LONGEST = 60
 
 
 def meets(party: Party, square: Words, variance: Words, target: float) -> Words:
-    """Shares of the bits [square <= target^2 * variance]; both with the same fraction, at most 32 bits."""
+    """Shares of the bits [square <= target^2 * variance]; both have the same fraction, at most 32 bits."""
     if not 0 < target <= 1:
         raise ProtocolError(f"a target must be above 0 and at most 1, not {target}")
     bits = min(_LONGEST, _FACTOR_BITS - floor(2 * log2(target)))
@@ -45,9 +46,10 @@ def meets(party: Party, square: Words, variance: Words, target: float) -> Words:
 
 
 def first_kept(party: Party, found: Words, kept: Words, new: Words, met: Words) -> tuple[Words, Words]:
-    """Shares of `found` and `kept` after one more value: it is kept unless one was found, and found if it met.
+    """Shares of `found` and `kept` after one more value.
 
-    Begun with found = 0, what is kept at the end is the first value that met, or the last one if none did.
+    The value is kept unless one was found before. It counts as found if it met. Starting from found = 0, `kept`
+    ends as the first value that met, or as the last one if none did.
     """
     still = (1 if party.rank == 0 else 0) - found
     moved = bilinear(party, "mul", still, np.concatenate([met.reshape(-1), (new - kept).reshape(-1)]))
@@ -60,11 +62,11 @@ def some(party: Party, bits: Words) -> Words:
 
 
 def inverse_temperature(party: Party, rising: Words, temperatures: Sequence[float], bits: int) -> Words:
-    """Shares of 1 / T for the first temperature after which the loss rises, or the last; an array of one.
+    """Shares of 1 / T for the first temperature after which the loss rises, or for the last one; an array of one.
 
-    rising: shares of a bit for each but the last. A loss that is convex in 1 / T first falls and then rises, so the
-    bits are 0 ... 0 1 ... 1 and their weighted sum is the choice; where two losses are as good as equal, rounding
-    may turn a bit, and the result lies between temperatures that are equally good.
+    rising: shares of a bit for each temperature but the last. A loss that is convex in 1 / T first falls and then
+    rises. So the bits are 0 ... 0 1 ... 1, and their weighted sum is the choice. Where two losses are almost equal,
+    rounding may flip a bit. The result then lies between temperatures that are equally good.
     """
     inverse = np.array([round(2**bits / t) for t in temperatures], np.int64)
     chosen: Words = (rising * -np.diff(inverse)).sum(keepdims=True)

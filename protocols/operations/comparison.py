@@ -2,18 +2,18 @@
 
 Before: shares of x. After: arithmetic shares of the bit [x < 0]. Nobody learns anything.
 
-1. Open c = x + r for a uniform word r (1 round, 8 bytes a value). Then x = c - r mod 2^64 and
-   its top bit is top(c) xor top(r) xor [low(c) < low(r)], low meaning the other 63 bits.
-2. The dealer has shared each hexadecimal digit of low(r) as a one-hot row of 16 bits. For a
-   public digit v of c, [v < digit] and [v = digit] are exclusive ors of entries of that row:
-   16 pairs (less, equal) from no communication.
-3. Neighbouring digits are joined, (l, e) o (l', e') = (l xor e l', e e'), four times: 16 to 1,
-   one round of bit products each; 4, 2, 1 and 1/4 bytes a value.
-4. The bit is opened under a random bit that is shared both ways, which turns it into an
-   arithmetic share (1 round, 1/8 byte).
+1. Open c = x + r for a uniform word r (1 round, 8 bytes a value). Then x = c - r mod 2^64. Its top bit is
+   top(c) xor top(r) xor [low(c) < low(r)], where low means the other 63 bits.
+2. The dealer has shared each hexadecimal digit of low(r) as a one-hot row of 16 bits. For a public digit v of c,
+   [v < digit] and [v = digit] are exclusive ors of entries of that row: 16 pairs (less, equal) without
+   communication.
+3. Neighbouring digits are joined, (l, e) o (l', e') = (l xor e l', e e'), four times: 16 to 1. Each time takes one
+   round of bit products: 4, 2, 1 and 1/4 bytes a value.
+4. The bit is opened under a random bit that is shared both ways. This turns it into an arithmetic share (1 round,
+   1/8 byte).
 
-Together 6 rounds and about 15.4 bytes a value to each peer. Everything opened is under a fresh
-uniform mask. CrypTen instead adds m binary numbers of 64 bits (dozens of rounds).
+Together this takes 6 rounds and about 15.4 bytes a value to each peer. Everything opened is under a fresh uniform
+mask. CrypTen instead adds m binary numbers of 64 bits (dozens of rounds).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def to_arithmetic(party: Party, bits: Bits) -> Words:
 
 
 def all_ones(party: Party, bits: Bits) -> Bits:
-    """Shares of whether all bits of a row are 1, for rows of a power of two; one round for each halving."""
+    """Shares of whether all bits of a row are 1. The row length is a power of two; each halving takes one round."""
     while bits.shape[1] > 1:
         half = bits.shape[1] // 2
         bits = _bit_and(party, bits[:, :half], bits[:, half:])
@@ -76,7 +76,7 @@ def _digits_below(c: npt.NDArray[np.uint64], rows: npt.NDArray[np.uint16]) -> tu
 
 
 def _join(party: Party, less: Bits, equal: Bits) -> tuple[Bits, Bits]:
-    """Halve the number of digits; the last time only `less` is needed."""
+    """Halve the number of digits; the last halving needs `less` only."""
     high_less, low_less = less[:, 0::2], less[:, 1::2]
     high_equal, low_equal = equal[:, 0::2], equal[:, 1::2]
     if high_less.shape[1] == 1:

@@ -1,8 +1,8 @@
-"""Noise on a shared statistic, made in secret. Every function is run by all parties together.
+"""Noise on a shared statistic, made in secret. All parties run every function together.
 
-Before: shares of an integer statistic whose columns each have a holder (of the protected attribute
-that they are about). After: shares of the same plus independent discrete Gaussian noise, at *full scale* from
-each who adds some. A differential-privacy event counts the copies that stay hidden.
+Before: shares of an integer statistic. Each column has a holder: the holder of the protected attribute that the
+column is about. After: shares of the same statistic plus independent discrete Gaussian noise. Each contributor adds
+a copy at *full scale*. A differential-privacy event counts the copies that stay hidden.
 
 | kind | who adds | hidden from parties without the attribute | hidden from a dealer who reads what was opened |
 |---|---|---|---|
@@ -10,11 +10,11 @@ each who adds some. A differential-privacy event counts the copies that stay hid
 | `dealer` | the dealer | its copy | none |
 | `all-parties` | every party | one copy at least, of the party that is not among them | every copy |
 
-Parties that hold the attribute know their own copy: `dealer+holder` leaves one against them, about others' columns.
-Nothing is left against the dealer and a holder (or all parties) that put their views together: the dealer works with
-nobody, as everywhere in this package. Who adds noise knows it; nobody learns anything else. The dealer
-learns sigma and the shape. Rounds: none; bytes: one share of the dealer's copy, to one party. A party
-adds its own copy to its share: shares are made fresh before they are opened, so that hides it.
+Parties that hold the attribute know their own copy: `dealer+holder` leaves one copy against them, about others'
+columns. Nothing is left against the dealer and a holder (or all parties) that put their views together: the dealer
+colludes with nobody, as everywhere in this package. A contributor knows its own noise; nobody learns anything else.
+The dealer learns sigma and the shape. Rounds: none. Bytes: one share of the dealer's copy, to one party. A party
+adds its own copy to its share. Shares are made fresh before they are opened, which hides it.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ NoiseKind = Literal["dealer+holder", "dealer", "all-parties"]
 
 
 def copies(kind: NoiseKind, parties: int, holders: int = 1) -> int:
-    """How many full-scale copies of noise a released value carries that has this many holders."""
+    """How many full-scale copies of noise a released value with this many holders carries."""
     if kind not in get_args(NoiseKind):
         raise ProtocolError(f"unknown noise {kind!r}; use {', '.join(get_args(NoiseKind))}")
     return {"dealer+holder": 1 + holders, "dealer": 1, "all-parties": parties}[kind]
 
 
 def hidden_copies(kind: NoiseKind, parties: int) -> int:
-    """How many of them every coalition of parties lacks that does not hold the attribute."""
+    """How many of the copies are unknown to every coalition of parties that does not hold the attribute."""
     return 1 if kind == "all-parties" else copies(kind, parties)
 
 
 def copies_against_dealer(kind: NoiseKind, parties: int) -> int:
-    """How many of them a dealer lacks who later reads what was opened."""
+    """How many of the copies are unknown to a dealer who later reads what was opened."""
     return copies(kind, parties) - (kind != "all-parties")
 
 
@@ -58,8 +58,8 @@ def deviation(kind: NoiseKind, sigma: float, parties: int, holders: int = 1) -> 
 def noise_share(party: Party, kind: NoiseKind, sigma: float, rows: int, holders: Sequence[Collection[int]]) -> Words:
     """This party's share of the noise for `rows` x len(holders) values; column j belongs to all of holders[j].
 
-    A column of several holders (of the label and of s, say) carries a copy of each: who lacks one of their secrets
-    lacks the dealer's copy and one more.
+    A column with several holders (of the label and of s, say) carries one copy of each. A party without one of
+    their secrets lacks the dealer's copy and at least one more.
     """
     shape = (rows, len(holders))
     copies(kind, party.parties)

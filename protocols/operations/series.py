@@ -1,26 +1,28 @@
 """Sigmoid, tanh and log-cosh of a bounded shared value in one round, by a Fourier series.
 
-Before: shares of x with |x| <= bound, which the caller has made sure of. After: shares of
-f(x) with the fraction asked for. Nobody learns anything. x may have a longer fraction than 16
-bits, as a product before truncation has: the round that would truncate it is saved.
+Before: shares of x with |x| <= bound; the caller has made sure of the bound. After: shares of f(x) with the
+requested fraction. Nobody learns anything. x may have a longer fraction than 16 bits, as a product before
+truncation has. This saves the round that would truncate it.
 
-The sum of sigmoids that alternate in sign at every half period P/2 has the series
-1/2 + sum over odd k of b_k sin(2 pi k x / P), b_k = (4 pi / P) / sinh(2 pi^2 k / P), and
-differs from one sigmoid by exp(|x| - P/2) at most. With P = 64 and 16 terms the error is
-below 1e-4 for |x| <= 22. The integral of its waves, c - sum of b_k / (2 pi k / P) cos(2 pi k x / P), is
-log(2 cosh(x / 2)) = log(1 + exp(x)) - x / 2, the even part of the logistic loss, with c such that it is log 2
-at 0. The dealer shares, for t uniform over one period, the sines and cosines of k w t. The parties open
-c = x + t modulo the period (1 round, 4 bytes a value, or 8 for long fractions: c is uniform), and
+Take the sum of sigmoids that alternate in sign at every half period P/2. Its series is
+    1/2 + sum over odd k of b_k sin(2 pi k x / P),    b_k = (4 pi / P) / sinh(2 pi^2 k / P).
+It differs from one sigmoid by exp(|x| - P/2) at most. With P = 64 and 16 terms the error is below 1e-4 for |x| <=
+22. The integral of its waves is
+    c - sum of b_k / (2 pi k / P) cos(2 pi k x / P) = log(2 cosh(x / 2)) = log(1 + exp(x)) - x / 2,
+the even part of the logistic loss, with c such that it is log 2 at 0. The dealer shares, for t uniform over one
+period, the sines and cosines of k w t. The parties open c = x + t modulo the period (1 round, 4 bytes a value, or 8
+for long fractions: c is uniform). Then
     sin(k w x) = sin(k w c) cos(k w t) - cos(k w c) sin(k w t)
-is linear in the shared sines and cosines, and so is the cosine of k w x. (The trick is the one of SHAFT, NDSS 2025.)
+is linear in the shared sines and cosines, and so is the cosine of k w x. (The trick is the one of SHAFT, NDSS
+2025.)
 
-Every party multiplies its share, a random word, by sin(k w c) and cos(k w c), so these must be
-equal at all parties to the last bit: they are computed with integers alone, from tables made
-with integers alone. Floating point differs between machines.
+Every party multiplies its share, a random word, by sin(k w c) and cos(k w c). So these must be equal at all parties
+to the last bit. They are computed with integers alone, from tables made with integers alone. Floating point differs
+between machines.
 
-The ring forgets multiples of the period, so a value beyond half the period would come back
-as another value's result: that is why the bound is the caller's promise, and why
-protocols/session/runtime.py clamps, at the price of a range check, when there is no promise.
+The ring forgets multiples of the period. So a value beyond half the period would come back as another value's
+result. That is why the caller promises the bound. Without a promise protocols/session/runtime.py clamps first, at
+the price of a range check.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ _TABLE_BITS = 30
 _COEFFICIENT_BITS = 28
 """Fraction of the coefficients, which are below 16."""
 _ANGLE_BITS = 24
-"""Of an opened angle with a longer fraction, these highest bits are looked up."""
+"""An opened angle with a longer fraction is looked up by this many of its highest bits."""
 _HIGH_BITS = 11
 """An angle is looked up as its highest bits plus the rest."""
 
@@ -59,7 +61,7 @@ _PI = decimal.Decimal("3.1415926535897932384626433832795028841971693993751058209
 
 @dataclass(frozen=True)
 class Series:
-    """Period as a power of two, coefficients of sines or cosines, f = constant + the series."""
+    """The period as a power of two, coefficients of sines or cosines, and f = constant + the series."""
 
     period_log2: int
     coefficients: tuple[int, ...]
@@ -99,7 +101,7 @@ def evaluate(
 def evaluation(
     party: Party, name: Name, x: Words, bound: float, bits: int = FRACTION_BITS, wanted: int = WIDE_BITS
 ) -> tuple[Array, Callable[[Array], Words]]:
-    """The same in halves, for a round that opens other things too: what to open, and what follows."""
+    """`evaluate` in two halves, for a round that opens other values too: what to open, and the step that follows."""
     chosen = series(name, float(bound))
     period_bits, public_bits = chosen.period_log2 + bits, wanted - _WAVE_BITS
     if period_bits > 62 or not 0 < public_bits <= 18:
@@ -143,7 +145,7 @@ def _rotate(cos_a: Words, sin_a: Words, cos_b: Words, sin_b: Words) -> tuple[Wor
 
 
 def _shift(words: Words, bits: int) -> Words:
-    """Drop fractional bits, to nearest."""
+    """Drop fractional bits, rounding to nearest."""
     return (words + (1 << (bits - 1))) >> bits
 
 

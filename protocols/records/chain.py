@@ -32,7 +32,7 @@ class HashChain:
 
     @classmethod
     def reopened(cls, path: Path) -> HashChain:
-        """A log that is there already, its chain checked, to add to."""
+        """An existing log to add to; its chain is checked."""
         chain = cls()
         chain.entries, chain._path = read_chain(path), path
         if chain.entries:
@@ -61,7 +61,7 @@ class HashChain:
 
 
 def unused_name(path: Path) -> Path:
-    """The first of NAME, NAME-1, NAME-2, ... that is not taken: a run that resumes adds to what is there."""
+    """The first of NAME, NAME-1, NAME-2, ... that is free: a run that resumes adds to what is there."""
     taken, found = 0, path
     while found.exists():
         taken += 1

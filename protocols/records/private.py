@@ -1,4 +1,4 @@
-"""Files that are their owner's alone from the first byte on: a mode that is set afterwards comes too late."""
+"""Files that only their owner can read, from the first byte on: setting the mode afterwards would be too late."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def private(path: str, flags: int) -> int:
-    """An `opener` for `open`: a new file that nobody else may read, whatever the umask is."""
+    """An `opener` for `open`: a file that nobody else may read, whatever the umask is."""
     handle = os.open(path, flags, 0o600)
-    os.fchmod(handle, 0o600)  # one that was there already may have been anybody's
+    os.fchmod(handle, 0o600)  # an existing file may have been readable by others
     return handle

@@ -1,11 +1,10 @@
 """Which secrets may become plain values, for whom and why: declared first, recorded before opening.
 
-A plan lists every release of a run and is part of what the processes compare before they
-start. `ReleaseDesk.admit` is asked before each opening: a release that is not in the plan, or
-asks for another shape, or comes more often than declared, raises on every party, because all
-run the same program. A release that a differential-privacy event pays for needs the receipt of
-its charge, and a receipt pays once. What was admitted goes to a hash-chained log without the value itself
-(only its receivers may know it); the parties compare the heads of their logs at the end.
+A plan lists every release of a run and is part of what the processes compare before they start. `ReleaseDesk.admit`
+is asked before each opening. A release that is not in the plan, has another shape, or comes more often than
+declared raises on every party, because all run the same program. A release that a differential-privacy event pays
+for needs the receipt of its charge, and a receipt pays once. Admitted releases go to a hash-chained log without the
+value itself (only its receivers may know it). The parties compare the heads of their logs at the end.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from protocols.errors import ProtocolError, UndeclaredRelease
 from protocols.records.chain import HashChain
 
 ANY = -1
-"""In a declared shape: a length that is not fixed beforehand."""
+"""In a declared shape: a length that is not fixed in advance."""
 
 
 @dataclass(frozen=True)
 class Release:
     """One kind of value that leaves the computation.
 
-    receivers: the ranks that see it. shape: as opened, ANY for a free length. event: the name
-    of the differential-privacy event that pays for it, or None with the reason in `purpose`.
-    times: how often it may be opened.
+    receivers: the ranks that see it. shape: as opened, ANY for a free length. event: the name of the
+    differential-privacy event that pays for it, or None with the reason in `purpose`. times: how often it may be
+    opened.
     """
 
     name: str
@@ -82,7 +81,7 @@ class ReleasePlan:
 
 @dataclass(frozen=True)
 class Admission:
-    """What `ReleaseDesk.admit` gives for one opening; nothing else lets shares be collected."""
+    """What `ReleaseDesk.admit` returns for one opening; shares can be collected only with it."""
 
     release: Release
     head: str
@@ -107,9 +106,9 @@ class ReleaseDesk:
     def admit_all(
         self, wanted: Sequence[tuple[Release, tuple[int, ...]]], receipt: Receipt | None = None
     ) -> list[Admission]:
-        """Record several that are about to be made in one round, or raise and record none.
+        """Record several releases that are about to be made in one round, or raise and record none.
 
-        `receipt` is of the charge that pays for all of them.
+        `receipt` belongs to the charge that pays for all of them.
         """
         asked = Counter(release.name for release, _ in wanted)
         for release, shape in wanted:
@@ -139,7 +138,7 @@ class ReleaseDesk:
         return [Admission(release, head) for (release, _), head in zip(wanted, heads, strict=True)]
 
     def _check_paid(self, release: Release, receipt: Receipt | None) -> None:
-        """Raise unless the receipt is of the release's event and has not paid for this release before."""
+        """Raise unless the receipt is for the release's event and has not paid for this release before."""
         if release.event is None and receipt is None:
             return
         if receipt is None:

@@ -1,14 +1,14 @@
 """What a process saw of a session, on disk, for a security evaluation. Off unless asked for.
 
-`Recording` stands between a process and its transport and writes down, in order, every array and message
-that crosses it, both ways; a session adds the values of the releases it received. This is an adversary's view
-at that place apart from its own inputs and random words. **It holds shares**: a folder of transcripts of
-*all* parties gives every secret away, so it is for data that may be pooled, and readable by its owner only.
-Not written: corrections of tuples that were cancelled before use.
+`Recording` stands between a process and its transport. It writes down, in order, every array and message that
+crosses it, both ways. A session adds the values of the releases it received. This is an adversary's view at that
+place, apart from its own inputs and random words. **It holds shares**: a folder of transcripts of *all* parties
+gives every secret away. So it is for data that may be pooled, and readable by its owner only. Corrections of tuples
+that were cancelled before use are not written.
 
-Two files: `index.jsonl` (one line per frame: way, peers, kind, step, types and shapes, where its bytes begin)
-and `words.bin` (the bytes). Nothing is written beyond `LIMIT`; the session stops instead, since half a view would
-look like a safe one.
+Two files: `index.jsonl` (one line per frame: way, peers, kind, step, types and shapes, where its bytes begin) and
+`words.bin` (the bytes). Nothing is written beyond `LIMIT`; the session stops instead, since half a view would look
+like a safe one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from protocols.errors import LocalError
 from protocols.net.transport import Array, Meter, Spec, Transport
 
 LIMIT = 1 << 32
-"""Bytes of one transcript."""
+"""The most bytes of one transcript."""
 
 Way = Literal["in", "out"]
 Kind = Literal["data", "message", "goodbye", "release"]
@@ -154,7 +154,7 @@ def read_transcript(folder: Path) -> Iterator[Frame]:
 
 
 def _alike(send: Mapping[int, Sequence[Array]]) -> list[tuple[list[int], Sequence[Array]]]:
-    """Peers that are sent the very same arrays, together."""
+    """Groups of peers that are sent the very same arrays."""
     groups: list[tuple[list[int], Sequence[Array]]] = []
     for peer, arrays in send.items():
         for peers, known in groups:

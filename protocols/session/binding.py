@@ -1,8 +1,8 @@
 """Our protocols behind CrypTen's names: what `protocols/session/runtime.py` installs into CrypTen.
 
-Nothing here imports crypten; `install` is handed the module. Every replacement looks up the
-session of its context when it is called. Set-up, randomness and openings are here, the tensors
-in `binding_arithmetic.py`, `binding_binary.py`, `binding_functions.py` and `binding_gradients.py`.
+Nothing here imports crypten; `install` receives the module. Every replacement looks up the session of its context
+when it is called. This module has set-up, randomness and openings. The tensors are in `binding_arithmetic.py`,
+`binding_binary.py`, `binding_functions.py` and `binding_gradients.py`.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _replace_set_up(crypten: Any, current: Callable[[], Session]) -> None:
     crypten.mpc.get_default_provider = lambda: current().provider
     crypten.mpc.ttp_required = lambda: False
 
-    # CrypTen's configuration and its autograd switch are one for the process: give each context its own.
+    # CrypTen's configuration and its autograd switch are global to the process: give each context its own.
     cfg = crypten.config.cfg
     state: ContextVar[Any] = ContextVar("crypten configuration", default=cfg.config)
     autograd: ContextVar[bool] = ContextVar("crypten autograd", default=True)
@@ -136,7 +136,7 @@ UNAVAILABLE = (
     "trace",
     "trace_once",
 )
-"""Functions of the package that need what is not here: caches, files with shares, other counters."""
+"""Functions of the package that need something absent here: caches, files with shares, other counters."""
 
 
 class NoDebugging:

@@ -1,9 +1,9 @@
 """Our protocols behind CrypTen's `ArithmeticSharedTensor`.
 
-A tensor has 0, 16 or 32 fractional bits (integers, usual values, series before truncation). Results get
-the fraction they need. What is written in place keeps the fraction of the tensor it is written to, as
-torch keeps a dtype: a longer one is truncated (one round, one unit), and a fraction written to a tensor of
-integers raises. So the memory of a tensor, its views and its slices always agree on what the words mean.
+A tensor has 0, 16 or 32 fractional bits (integers, usual values, series before truncation). Results get the
+fraction they need. A value written in place takes the fraction of its target tensor, as torch keeps a dtype: a
+longer fraction is truncated (one round, one unit), and a fraction written to a tensor of integers raises. So the
+memory of a tensor, its views and its slices always agree on what the words mean.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def make(array: Any, precision: int) -> Any:
 
 
 def encode(self: Any, x: Any, device: Any = None) -> Any:
-    """CrypTen's encoder, with reals checked and rounded, integers checked where they are scaled."""
+    """CrypTen's encoder, but reals are checked and rounded, and integers are checked where they are scaled."""
     if torch.is_tensor(x) and x.dtype == torch.bool:
         x = x.long()
     if is_real(x):
@@ -103,7 +103,7 @@ def _largest(x: Any) -> int:
 
 
 def is_real(x: Any) -> bool:
-    """Public values that may have a fraction."""
+    """Whether public values may have a fraction."""
     return isinstance(x, (float, list, np.ndarray, np.floating)) or (torch.is_tensor(x) and x.is_floating_point())
 
 
@@ -113,7 +113,7 @@ def usual_words(tensor: Any) -> Any:
 
 
 def fitted(value: Any, precision: int) -> torch.Tensor:
-    """The share with this fraction; integers never take fractions, which would round them away."""
+    """The share with this fraction; integers never take fractions, since that would round them away."""
     if precision == 0 and bits(value) > 0:
         raise ProtocolError("a tensor of integers cannot take fractions in place: multiply it by 1.0 first")
     if precision == bits(value):
@@ -123,7 +123,7 @@ def fitted(value: Any, precision: int) -> torch.Tensor:
 
 
 def shared(value: Any, precision: int) -> Any:
-    """A public value as a tensor, whole numbers with the given fraction; a shared one as it is."""
+    """A public value as a tensor, where whole numbers get the given fraction; a shared value stays as it is."""
     if isinstance(value, _Shared):
         return value
     if not isinstance(value, _PUBLIC):
@@ -134,7 +134,7 @@ def shared(value: Any, precision: int) -> Any:
 
 
 def same_fraction(values: Sequence[Any]) -> list[Any]:
-    """All as tensors with the longest fraction among them: exact, no communication."""
+    """All values as tensors with the longest fraction among them: exact, no communication."""
     least = max((bits(value) for value in values if isinstance(value, _Shared)), default=FRACTION_BITS)
     tensors = [shared(value, least) for value in values]
     longest = max(map(bits, tensors))
@@ -148,7 +148,7 @@ def same_fraction(values: Sequence[Any]) -> list[Any]:
 
 
 def _function(self: Any, y: Any, op: str, inplace: bool = False, *args: Any, **options: Any) -> Any:
-    """What CrypTen's add, sub, matmul and convolutions call."""
+    """The function that CrypTen's add, sub, matmul and convolutions call."""
     if op in ("add", "sub"):
         return add(self, y, 1 if op == "add" else -1)
     return multiply(self, y, op, **options)
@@ -194,7 +194,7 @@ def _narrow(product: Words) -> Any:
 
 
 def divide(self: Any, y: Any) -> Any:
-    """By a public number: integers exactly, others by their reciprocal, rounded to 2^-16."""
+    """Divide by a public number: integers exactly, others by their reciprocal, rounded to 2^-16."""
     if not isinstance(y, _PUBLIC):
         raise ProtocolError(f"division of arithmetic shares by {type(y).__name__}: MPCTensor has it")
     if torch.is_tensor(y) and y.numel() == 1 and self.share.dim() >= y.dim():
@@ -202,7 +202,7 @@ def divide(self: Any, y: Any) -> Any:
     if isinstance(y, float) and y.is_integer():
         y = int(y)
     if isinstance(y, int):
-        precision = bits(self) or FRACTION_BITS  # half of an integer has a fraction
+        precision = bits(self) or FRACTION_BITS  # a half of an integer has a fraction
         whole = np.left_shift(words(self), precision - bits(self))
         with _current().measure("truncation"):
             return make(arithmetic.divide(_current().party, whole, y), precision)
@@ -217,13 +217,13 @@ def square(self: Any) -> Any:
 
 
 def pad(self: Any, pad: Sequence[int], mode: str = "constant", value: Any = 0) -> Any:
-    """A border of a public or a shared number."""
+    """Add a border of a public or a shared number."""
     if mode != "constant":
         raise ProtocolError(f"pad with mode {mode!r} is not available on a session")
     inner, border = same_fraction([self, value])
     if border.dim() != 0:
         raise ProtocolError("the value of a border must have no dimension")
-    # torch would take the border's share for a float, so it is put around zeros by a product.
+    # torch would treat the border's share as a float, so a product puts it around zeros.
     outside = torch.nn.functional.pad(torch.zeros_like(inner.share), tuple(pad), value=1)
     share = torch.nn.functional.pad(inner.share, tuple(pad)) + outside * border.share
     return _Shared.from_shares(share, precision=bits(inner))
@@ -247,7 +247,7 @@ def write(self: Any, value: Any) -> Any:
 
 
 def _source(self: Any, value: Any) -> torch.Tensor:
-    """The words to write into a tensor, in memory of their own: torch does not look out for an overlap."""
+    """The words to write into a tensor, in memory of their own: torch does not check for an overlap."""
     share = fitted(shared(value, bits(self)), bits(self))
     same = share.untyped_storage().data_ptr() == self.share.untyped_storage().data_ptr()
     return share.clone() if same else share
@@ -283,7 +283,7 @@ def _index_add(self: Any, dim: int, index: Any, tensor: Any) -> Any:
 
 
 def _on_copy(function: Callable[..., Any]) -> Any:
-    """The same on a copy, with a fraction that both have room in."""
+    """The same function on a copy, with a fraction that fits both operands."""
 
     def copied(self: Any, dim: int, index: Any, value: Any) -> Any:
         wide, other = same_fraction([self, value])
@@ -303,7 +303,7 @@ def _encode_in_place(self: Any, encoder: Any) -> Any:
 
 
 def _replace_beaver(beaver: Any) -> None:
-    """CrypTen's own protocol functions, for whoever calls them directly: products without truncation."""
+    """CrypTen's own protocol functions, for direct callers: products without truncation."""
 
     def raw(op: str) -> Any:
         return lambda x, y, **options: make(

@@ -1,7 +1,7 @@
 """Our protocols behind CrypTen's `BinarySharedTensor`: words that are shared by exclusive or.
 
-Bitwise functions act on the words. Sums, comparisons and joins take values of one fraction only;
-comparisons give integers.
+Bitwise functions act on the words. Sums, comparisons and joins take values of one fraction only. Comparisons give
+integers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Arithmetic: Any = None
 _current: Callable[[], Session]
 
 UNAVAILABLE = ("cumsum", "dot", "ger", "index_add", "mean", "prod", "scatter_add", "trace", "var")
-"""CrypTen has a name for them, and no sound meaning on bits."""
+"""CrypTen names these functions, but they have no sound meaning on bits."""
 
 
 def install(crypten: Any, current: Callable[[], Session]) -> None:
@@ -77,7 +77,7 @@ def same_fraction(x: Any, y: Any) -> None:
 
 
 def operand(x: Any, y: Any) -> Any:
-    """A public number as binary shares with the fraction of x; binary shares as they are."""
+    """A public number as binary shares with the fraction of x; binary shares stay as they are."""
     if isinstance(y, _Shared):
         same_fraction(x, y)
         return y
@@ -119,7 +119,7 @@ def _and(x: Any, y: Any) -> Any:
 
 
 def _and_in_place(self: Any, y: Any) -> Any:
-    """Into the memory of the tensor; CrypTen would give it other memory and leave its views behind."""
+    """Write into the memory of the tensor. CrypTen would give it other memory and leave its views behind."""
     self.share.copy_(_and(self, y).share if isinstance(y, _Shared) else self.share & y)
     return self
 

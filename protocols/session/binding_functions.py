@@ -1,7 +1,7 @@
-"""Our protocols behind CrypTen's `MPCTensor`: what it does that its two kinds of shares do not.
+"""Our protocols behind CrypTen's `MPCTensor`: functions beyond those of its two kinds of shares.
 
-Some of CrypTen's own functions are replaced because they are wrong as they come: powers above 4, `var` with
-`unbiased`, borders of `max_pool2d`, joins with public tensors, `copy_` between kinds, `to` of a data type.
+Some of CrypTen's own functions are replaced because they are wrong: powers above 4, `var` with `unbiased`, borders
+of `max_pool2d`, joins with public tensors, `copy_` between kinds, `to` of a data type.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ IN_PLACE = frozenset({
     "square", "sub", "tanh",
 })
 # fmt: on
-"""Functions with a form that writes into the tensor itself (`add_`): those torch has, for one shape."""
+"""Functions with a form that writes into the tensor itself (`add_`): those that torch has, for one shape."""
 
 NO_GRADIENT = frozenset(
     {
@@ -116,7 +116,7 @@ def _replace_attributes(Base: Any) -> None:
 
 
 def _owned(function: Callable[..., None], whole: bool) -> Any:
-    """A constructor that looks at the values of their owner alone: the others' stand for the size."""
+    """A constructor that looks at the owner's values only; the others' values only give the size."""
 
     def made(self: Any, tensor: Any = None, *args: Any, src: int = 0, **options: Any) -> None:
         if src >= 0 and tensor is not None:
@@ -133,7 +133,7 @@ def _owned(function: Callable[..., None], whole: bool) -> Any:
 
 
 def _stay(self: Any, *args: Any, **options: Any) -> Any:
-    """Shares are 64-bit words in main memory, and stay so."""
+    """Shares are 64-bit words in main memory and stay there."""
     places = [*args, *options.values()]
     if any(isinstance(place, torch.dtype) or torch.is_tensor(place) for place in places):
         raise Unavailable("to another type of number")
@@ -184,7 +184,7 @@ def _deeply_copied(self: Any, memo: dict[int, Any]) -> Any:
 
 
 def _get_item(function: Callable[..., Any]) -> Any:
-    """x[index] is part of the graph: Python would pass by the attribute that records it."""
+    """x[index] as part of the graph: Python would bypass the attribute that records it."""
 
     def item(self: Any, index: Any) -> Any:
         if self.requires_grad and _crypten.CrypTensor.AUTOGRAD_ENABLED:
@@ -221,7 +221,7 @@ def set_item(self: Any, index: Any, value: Any) -> None:
 
 
 def _passed_on(name: str) -> Any:
-    """A function that its shares have; a shared operand is passed as its shares."""
+    """A function that the shares have; a shared operand is passed as its shares."""
 
     def method(self: Any, *args: Any, **options: Any) -> Any:
         result = self.shallow_copy()
@@ -267,7 +267,7 @@ def less_than_zero(self: Any) -> Any:
 
 
 def not_equal(self: Any, y: Any) -> Any:
-    """Either difference is negative; CrypTen's way for two parties forgets the fraction."""
+    """Either difference is negative; CrypTen's method for two parties forgets the fraction."""
     difference = self - y
     return _Tensor.stack([difference, -difference])._ltz().sum(0)
 
@@ -281,7 +281,7 @@ def divide(self: Any, y: Any) -> Any:
 
 
 def power(self: Any, p: Any) -> Any:
-    """By squaring; CrypTen's own gives x^6 for x^5."""
+    """A power by squaring; CrypTen's own function gives x^6 for x^5."""
     if isinstance(p, float) and p.is_integer():
         p = int(p)
     if not isinstance(p, int):
@@ -300,7 +300,7 @@ def power(self: Any, p: Any) -> Any:
 
 
 def variance(self: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Any:
-    """As torch has it: `unbiased` divides by one less than the count. CrypTen reads it the other way round."""
+    """As in torch: `unbiased` divides by one less than the count. CrypTen reads it the other way round."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     mean = self.mean() if dim is None else self.mean(dim, keepdim=True)
@@ -322,7 +322,7 @@ def max_pool2d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """CrypTen's, without its borders: those are words that mean another number for each fraction and party."""
+    """CrypTen's function without its borders, whose words mean another number for each fraction and party."""
     if ceil_mode and self.requires_grad:
         raise Unavailable("max_pool2d with ceil_mode and gradients")
     kernel, steps, gaps, border = (_pair(x) for x in (kernel_size, stride or kernel_size, dilation, padding))
@@ -346,7 +346,7 @@ def _pair(value: Any) -> tuple[int, int]:
 def weighted_index(self: Any, dim: int | None = None) -> Any:
     """One-hot along a dimension, at random with these weights.
 
-    The threshold, a uniform number below the total, is not rounded: it could else reach the total.
+    The threshold, a uniform number below the total, is not rounded: rounding could make it reach the total.
     """
     if dim is None:
         return self.flatten().weighted_index(dim=0).view(self.size())

@@ -1,8 +1,8 @@
-"""Gradients of CrypTen's that are replaced.
+"""Replacements for some of CrypTen's gradients.
 
-Its dropout draws masks from a common generator that does not exist here. Others are wrong as they come: `pos_pow`,
-`norm` along a dimension, items taken twice, `var` and batch norm with `unbiased` the wrong way round, a polynomial
-that changes its caller's coefficients.
+Its dropout draws masks from a common generator that does not exist here. Others are wrong: `pos_pow`, `norm` along
+a dimension, items taken twice, `var` and batch norm with `unbiased` the wrong way round, a polynomial that changes
+its caller's coefficients.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _feature_dropout(ctx: Any, input: Any, p: float = 0.5, training: bool = True
 
 
 def _masked(ctx: Any, input: Any, size: tuple[int, ...], p: float, training: bool, inplace: bool) -> Any:
-    """With a mask that nobody knows: a shared bit for each element, or for each feature map."""
+    """Apply a mask that nobody knows: a shared bit for each element, or for each feature map."""
     if inplace:
         raise Unavailable("dropout in place with gradients")
     if not training or p == 0:
@@ -108,7 +108,7 @@ def _pos_pow_backward(ctx: Any, grad_output: Any) -> Any:
     input, power = ctx.saved_tensors
     if isinstance(power, int) or (isinstance(power, float) and power.is_integer()):
         return _pow_backward(ctx, grad_output)
-    return input.mul(power - 1.0).exp().mul(power).mul(grad_output)  # what was saved is the logarithm
+    return input.mul(power - 1.0).exp().mul(power).mul(grad_output)  # the saved value is the logarithm
 
 
 def _polynomial_backward(ctx: Any, grad_output: Any) -> Any:
@@ -140,7 +140,7 @@ def _batch_norm(forward: Any) -> Any:
     parameters = signature(forward)
 
     def normed(ctx: Any, *given: Any, **named: Any) -> Any:
-        """As torch: the batch is divided by its biased deviation, the running one is unbiased."""
+        """As in torch: the batch is divided by its biased deviation, the running one is unbiased."""
         call = parameters.bind(ctx, *given, **named)
         call.apply_defaults()
         known = call.arguments

@@ -1,7 +1,7 @@
 """CrypTen's communicator interface over our transport: one round for every collective.
 
-The collectives move shares, so they work only inside `masked_openings`, for protocol code of
-CrypTen's that opens nothing but masked values; anywhere else they raise.
+The collectives move shares. So they work only inside `masked_openings`, for CrypTen's protocol code that opens
+nothing but masked values. Anywhere else they raise.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Communicator:
         return torch.from_numpy(came[src][0])
 
     def broadcast_obj(self, obj: Any, src: int, group: Any = None) -> Any:
-        """The size of a tensor, which is public; nothing else."""
+        """Broadcast the size of a tensor, which is public, and nothing else."""
         party = self._session.party
         packed = np.full(_MOST_DIMENSIONS, -1, np.int64)
         if party.rank == src:
@@ -133,7 +133,7 @@ class Communicator:
         )
 
     def _to_one(self, step: str, tensors: list[torch.Tensor], dst: int) -> list[list[torch.Tensor]] | None:
-        """The same at party `dst`, None elsewhere."""
+        """The same as `_everyones`, but at party `dst` alone; None elsewhere."""
         self._guard(step)
         party = self._session.party
         arrays = [_array(tensor) for tensor in tensors]

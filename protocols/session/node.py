@@ -1,4 +1,4 @@
-"""Bringing up one process of a session: a party's `Session`, or the dealer.
+"""Starts one process of a session: a party's `Session`, or the dealer.
 
 The dealer needs neither torch nor CrypTen, so those are imported where a party needs them.
 """
@@ -50,7 +50,7 @@ def open_session(
     listener: socket.socket | None = None,
     transcript: Path | None = None,
 ) -> Session:
-    """A party's session, connected and ready to enter. `transcript`: where to write down all that it sees."""
+    """A party's session, connected and ready to enter. `transcript`: where to write everything that it sees."""
     from protocols.session.runtime import Session
 
     if log is not None and log.exists():
@@ -68,7 +68,7 @@ def serve_as_dealer(config: SessionConfig, credentials: Credentials | None, tran
         transport = Recording(transport, kept)
     try:
         keys = agree_on_keys(transport, config)
-        # Parties may work locally for long, and then the dealer's sends wait for them.
+        # Parties may work locally for long; meanwhile the dealer's sends wait for them.
         usual, transport.deadline = transport.deadline, config.idle
         dealer = Dealer(transport, keys, config.idle)
         dealer.serve()

@@ -1,20 +1,18 @@
 """CrypTen on our dealer, randomness, transport and releases: the one module that imports crypten.
 
-`Session` is a context manager: public configuration in, shares and counters out. Inside it,
-shared values are CrypTen's `MPCTensor`s and CrypTen's operations work on them, all but those that
-docs/crypten.md lists, which raise; what CrypTen does underneath is replaced where it is unsafe,
-wrong or slow:
+`Session` is a context manager: public configuration in, shares and counters out. Inside it, shared values are
+CrypTen's `MPCTensor`s and CrypTen's operations work on them, except those that docs/crypten.md lists, which raise.
+CrypTen's internals are replaced where they are unsafe, wrong or slow:
 
 - its generators by ChaCha20 streams, its ring of zero shares by one over all pairs;
 - its tuple provider by our dealer (TFP and TTP cannot be reached, whatever its configuration);
 - its products, truncation, comparison, sigmoid and tanh by those of this package;
-- every way to a plain value (`get_plain_text`, `reveal`, printing, pickling, the communicator's
-  collectives) by an error. `Session.open(value, release)` is the only one left.
+- every way to a plain value (`get_plain_text`, `reveal`, printing, pickling, the communicator's collectives) by an
+error. `Session.open(value, release)` is the only one left.
 
-The replacements are installed once per process and find their session in a context variable,
-so sessions may follow each other, or run in different threads, without touching each other.
-`stock_crypten` gives CrypTen untouched, for the benchmark and for tests, in a process that
-never opens a session.
+The replacements are installed once per process and find their session in a context variable. So sessions may follow
+each other, or run in different threads, without touching each other. `stock_crypten` gives CrypTen untouched, for
+the benchmark and for tests, in a process that never opens a session.
 """
 
 from __future__ import annotations
@@ -89,7 +87,7 @@ _installed = False
 
 
 def stock_crypten() -> Any:
-    """CrypTen as it comes, unsafe defaults and all: for comparison only."""
+    """CrypTen unchanged, unsafe defaults included: for comparison only."""
     if _installed:
         raise ProtocolError("this process has opened a session; stock CrypTen needs a process of its own")
     return crypten
@@ -119,7 +117,7 @@ class Session:
         self._desk = ReleaseDesk(plan, transport.parties, log)
         self._plan, self._transcript = plan, transcript
         self.folder = log.parent if log is not None else None
-        """Where this party keeps what the run leaves behind."""
+        """Where this party keeps the files of the run."""
         self._token: Token[Session | None] | None = None
         self._party: Party | None = None
         self.rank, self.parties = transport.node, transport.parties
@@ -177,8 +175,8 @@ class Session:
     ) -> Any:
         """A shared tensor of what `owner` holds; the others give only its shape.
 
-        Values that are not finite or do not fit raise at the owner before anything is shared.
-        `bits=0` keeps integers exact (counts).
+        Values that are not finite or do not fit raise at the owner before anything is shared. `bits=0` keeps
+        integers exact (counts).
         """
         if bits not in (0, FRACTION_BITS):
             raise ProtocolError(f"values are shared with 0 or {FRACTION_BITS} fractional bits, not {bits}")
@@ -197,10 +195,9 @@ class Session:
     def open(self, value: Any, release: Release, receipt: Receipt | None = None) -> torch.Tensor | None:
         """The plain value at the receivers of a declared release, None elsewhere. Two rounds.
 
-        The release is on disk before a share is sent, and shares are made fresh first, so
-        that they tell nothing beyond their sum. Before that the parties make sure that they heard
-        the same and asked the dealer for the same (`Party.confirm`). A release that an event pays for
-        needs the receipt of that charge.
+        The release is on disk before a share is sent. Shares are made fresh first, so that they tell nothing beyond
+        their sum. Before that the parties check that they heard the same and asked the dealer for the same
+        (`Party.confirm`). A release that an event pays for needs the receipt of that charge.
         """
         return self.open_each([(value, release)], receipt)[0]
 
@@ -209,7 +206,7 @@ class Session:
     ) -> list[torch.Tensor | None]:
         """Several values, each at the receivers of its own release alone, in the same two rounds.
 
-        `receipt` is of the charge that pays for all of them.
+        `receipt` belongs to the charge that pays for all of them.
         """
         tensors = [value._tensor if isinstance(value, MPCTensor) else value for value, _ in pairs]
         if any(not isinstance(tensor, (_Arithmetic, _Binary)) for tensor in tensors):
@@ -238,7 +235,8 @@ class Session:
     def announce(self, values: Mapping[str, float], release: Release) -> dict[str, float]:
         """Every party tells all others these plain numbers of its own; returns those of all. Two rounds.
 
-        For what is public or follows from an earlier release: it is declared and recorded like one.
+        Use it for values that are public or follow from an earlier release. They are declared and recorded like a
+        release.
         """
         if set(release.receivers) != set(range(self.parties)):
             raise UndeclaredRelease(f"release {release.name!r} is announced, so it must go to every party")
@@ -269,9 +267,9 @@ class Session:
     # operations of our own
 
     def sigmoid(self, value: Any, bound: float | None = None) -> Any:
-        """Sigmoid to within 5e-4. One round if |value| <= bound is certain; else values are clamped first.
+        """Sigmoid to within 5e-4. One round if |value| <= bound is certain; otherwise values are clamped first.
 
-        The result has 32 fractional bits; products bring it back to 16. Not part of CrypTen's autograd:
+        The result has 32 fractional bits; products bring it back to 16. It is not part of CrypTen's autograd;
         `value.sigmoid()` is, and always clamps.
         """
         return self._bounded("sigmoid", value, bound, 12.0)
@@ -302,19 +300,19 @@ class Session:
             raise RangeError(f"values outside [-{bound:g}, {bound:g}] where the program needs them inside")
 
     def mask(self, values: Any = None, *, owner: int, shape: tuple[int, int]) -> arithmetic.Masked:
-        """A matrix that `owner` holds, under a mask of its own: it sends it once, for many products."""
+        """Put a matrix that `owner` holds under the owner's mask; the owner sends it once, for many products."""
         with self._transport.meter.scope("mask"):
             words = ring.encode(values) if self.rank == owner else None
             return arithmetic.mask_owned(self.party, owner, words, shape)
 
     def mask_shared(self, value: Any) -> arithmetic.Masked:
-        """A shared matrix under a mask that is opened once, for many products."""
+        """Put a shared matrix under a mask; it is opened once, for many products."""
         with self._transport.meter.scope("mask"):
             words = arithmetic.rescale(self.party, added_words(value), bits_of(value), FRACTION_BITS)
             return arithmetic.mask_shared(self.party, words)
 
     def forget(self, block: arithmetic.Masked) -> None:
-        """The dealer need not keep this mask any longer; no product with it may follow."""
+        """Let the dealer drop this mask; no product with it may follow."""
         self.party.tuples.forget(block.counter)
 
     def masked_matmul(self, block: arithmetic.Masked, value: Any, *, transposed: bool = False) -> Any:
@@ -325,12 +323,12 @@ class Session:
             return self.wrap(arithmetic.truncate(self.party, words, FRACTION_BITS), FRACTION_BITS)
 
     def tell_all(self, step: str, flag: int) -> list[int]:
-        """One public number below 256 from each party to all, by rank: for agreeing on what comes next."""
+        """One public number below 256 from each party to all, by rank: for agreeing on the next step."""
         came = self._to_all(step, np.array([flag], np.uint8))
         return [flag if rank == self.rank else int(came[rank][0]) for rank in range(self.parties)]
 
     def swap_bytes(self, step: str, own: bytes) -> list[bytes]:
-        """Public bytes of every party, as many from each, by rank."""
+        """Public bytes of every party, the same number from each, by rank."""
         came = self._to_all(step, np.frombuffer(own, np.uint8))
         return [own if rank == self.rank else came[rank].tobytes() for rank in range(self.parties)]
 
@@ -348,9 +346,9 @@ class Session:
     # running
 
     def repeat(self, times: int, known: list[Request] | None = None) -> Iterator[int]:
-        """Count the passes of a loop in which every pass asks for the same; the dealer works ahead.
+        """Count the passes of a loop in which every pass makes the same requests; the dealer works ahead.
 
-        `known`, a list that is empty at first, remembers what a pass asks for until the next such loop.
+        `known`, a list that is empty at first, remembers the requests of a pass until the next such loop.
         """
         return self.party.tuples.repeat(times, known)
 
@@ -430,7 +428,7 @@ def words_of(value: Any) -> Words:
 
 
 def added_words(value: Any) -> Words:
-    """The same, for steps that need shares which add up to the value."""
+    """The same as `words_of`, for steps that need shares which add up to the value."""
     if isinstance(value._tensor if isinstance(value, MPCTensor) else value, _Binary):
         raise ProtocolError("this needs arithmetic shares: convert the binary ones first")
     return words_of(value)

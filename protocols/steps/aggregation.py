@@ -1,12 +1,12 @@
-"""Secure aggregation: only the sum over parties of what each holds is opened, to declared receivers.
+"""Secure aggregation: it opens only the sum over parties of what each holds, to declared receivers.
 
-Before: every party has a vector of the same public length. After: the receivers of the release know the
-sum, nobody else anything. A party's share of the sum is its own vector plus a share of zero (one key per
-pair of parties), so any m-1 see uniform words besides the sum. One round: the opening itself.
+Before: every party has a vector of the same public length. After: the receivers of the release know the sum; nobody
+else learns anything. A party's share of the sum is its own vector plus a share of zero (one key per pair of
+parties). So any m-1 parties see uniform words besides the sum. One round: the opening itself.
 
-What a sum tells: a receiver that is a party can subtract its own summand, so with two parties the sum tells
-each the other's vector, and with m parties any m-1 of them together learn the last one's. Noise is the only
-remedy against that; aggregate what may be known to that extent.
+What a sum tells: a receiver that is a party can subtract its own summand. So with two parties the sum tells each
+the other's vector. With m parties any m-1 of them together learn the last one's. Noise is the only remedy against
+that. Aggregate only what may be known to that extent.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Do all parties hold the same records in the same order? Asked before anything else is computed.
+"""Do all parties hold the same records in the same order? This is checked before anything else is computed.
 
-Before: each party has its ordered record ids. After: all know, of every party but the first, whether
-its list equals the first one's: one bit each, a declared release. Nothing else is shown, so there is
-nothing to try lists of ids against at leisure; whoever wants to know whether another holds a certain
-list must bring that list to a run, and learns that bit of it.
+Before: each party has its ordered record ids. After: all know, for every party but the first, whether its list
+equals the first one's: one bit each, a declared release. Nothing else is shown, so nobody can try lists of ids
+offline. To find out whether another party holds a certain list, a party must bring that list to a run. It then
+learns that one bit.
 
-Each party hashes its list to 128 bits (SHA-256). The exclusive or of two hashes is shared from the
-start, since each of the two holds one of them as its share. All its bits are zero exactly when the
-hashes are equal; the products of their complements are taken in secret, half as many in each round,
-under masks that are used once (protocols/operations/comparison.py), and the last bit alone is opened.
+Each party hashes its list to 128 bits (SHA-256). The exclusive or of two hashes is shared from the start, since
+each of the two parties holds one hash as its share. All its bits are zero exactly when the hashes are equal. The
+products of their complements are taken in secret, half as many in each round, under masks that are used once
+(protocols/operations/comparison.py). Only the last bit is opened.
 
 Ten rounds, about 70 bytes for each pair to each peer. Two different lists pass for equal with chance 2^-128.
 Finding the common records of unequal lists (private set intersection) is not done here.
@@ -34,7 +34,7 @@ class AlignmentError(ProtocolError):
 
 
 def check_alignment(session: Session, ids: Iterable[str], names: Iterable[str] | None = None) -> None:
-    """Raise AlignmentError at every party unless all ids agree; `names` are what the parties are called."""
+    """Raise AlignmentError at every party unless all ids agree; `names` are the parties' names."""
     called = list(names) if names is not None else [f"party {rank}" for rank in range(session.parties)]
     equal = comparison.all_ones(session.party, _equal_bits(session.rank, session.parties, _hashed(ids)))
     words = comparison.to_arithmetic(session.party, equal)
@@ -51,7 +51,7 @@ def check_alignment(session: Session, ids: Iterable[str], names: Iterable[str] |
 
 
 def _equal_bits(rank: int, parties: int, own: Array) -> Array:
-    """Shares of which bits of each other party's hash equal the first one's, a row for each of them."""
+    """Shares of which bits of each other party's hash equal the first one's, one row for each other party."""
     shares = np.zeros((parties - 1, _BITS), np.uint8)
     if rank == 0:
         shares[:] = own ^ 1
@@ -61,7 +61,7 @@ def _equal_bits(rank: int, parties: int, own: Array) -> Array:
 
 
 def _hashed(ids: Iterable[str]) -> Array:
-    """Bits of a hash of ids with their lengths, so that no two lists look alike."""
+    """Bits of a hash of the ids with their lengths, so that no two lists look alike."""
     encoded = [str(name).encode() for name in ids]
     lengths = np.array([len(encoded), *map(len, encoded)], ">u8").tobytes()
     digest = hashlib.sha256(lengths + b"".join(encoded)).digest()

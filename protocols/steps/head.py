@@ -1,11 +1,11 @@
 """The fused head in secret: tall matrices that parties hold side by side, and one training step on them.
 
-Before: each party holds its own columns (encodings, scaled by it), one holds the labels, head
-and velocity are shares. After: shares of the new head and velocity. Nobody learns anything.
+Before: each party holds its own columns (encodings, which it has scaled). One party holds the labels. Head and
+velocity are shares. After: shares of the new head and velocity. Nobody learns anything.
 
-A tall matrix X is kept in bands of rows; in each band every party's block lies under a mask
-that its owner shares with the dealer, and the masked block was sent once, by its owner. The
-mask serves all products of that block and no other secret.
+A tall matrix X is kept in bands of rows. In each band every party's block lies under a mask that its owner shares
+with the dealer. The owner sent the masked block once. The mask serves all products of that block and no other
+secret.
 
 | step of training | rounds | words to each peer |
 |---|---|---|
@@ -14,14 +14,14 @@ mask serves all products of that block and no other secret.
 | open r - b': shares of X^T r, band by band | 1 | rows |
 | truncate, with rate and momentum as the divisors | 1 | columns x (bands + 2) |
 
-Opened are only differences between a secret and a uniform tuple value that is used once, or a
-mask that belongs to one secret, so every view is uniform whatever the data are.
+Why it is secure: each opened value is a secret minus a uniform tuple value that is used once, or minus a mask that
+belongs to one secret. So every view is uniform whatever the data are.
 
-Selection: `owner` holds a[i, g, :] for every group g, `holder` the one-hot s[i, :]; shares of
-a[i, s_i, :] come from one message each way between these two (1 round for each band of 2^11 rows), and nothing else.
+Selection: `owner` holds a[i, g, :] for every group g, `holder` holds the one-hot s[i, :]. One message each way
+between these two gives shares of a[i, s_i, :] (1 round for each band of 2^11 rows), and nothing else.
 
-Fractions: encodings 16 bits, head and H 24, logits 40, residuals 28, so a band of 2^11 rows of
-magnitude 2^6 stays below 2^62, where truncation is exact (protocols/operations/arithmetic.py).
+Fractions: encodings 16 bits, head and H 24, logits 40, residuals 28. So a band of 2^11 rows of magnitude 2^6 stays
+below 2^62, where truncation is exact (protocols/operations/arithmetic.py).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ HEAD_BITS = 24
 LOGIT_BITS = FRACTION_BITS + HEAD_BITS
 RESIDUAL_BITS = 28
 LOGIT_BOUND = 22.0
-"""Beyond it the one-round sigmoid is wrong; whoever trains must look (see `headroom`)."""
+"""Beyond this the one-round sigmoid is wrong; training code must check (see `headroom`)."""
 BAND_ROWS = 1 << 11
 COLUMN_LIMIT = 2.0**6
 """Largest magnitude of an encoding."""
@@ -52,7 +52,7 @@ COLUMN_LIMIT = 2.0**6
 
 @dataclass(frozen=True)
 class BandedMatrix:
-    """A matrix in bands of rows, each of masked blocks side by side."""
+    """A matrix in bands of rows; each band consists of masked blocks side by side."""
 
     bands: tuple[tuple[Masked, ...], ...]
     columns: int
@@ -62,13 +62,13 @@ class BandedMatrix:
         return sum(band[0].shape[0] for band in self.bands)
 
     def stacked(self, other: BandedMatrix) -> BandedMatrix:
-        """The same with the rows of another below."""
+        """This matrix with another's rows appended."""
         if other.columns != self.columns:
             raise ProtocolError(f"{other.columns} columns do not go below {self.columns}")
         return BandedMatrix((*self.bands, *other.bands), self.columns)
 
     def numbers(self) -> Iterator[int]:
-        """The masks that the dealer keeps for it."""
+        """The counters of the masks that the dealer keeps for this matrix."""
         return (block.counter for band in self.bands for block in band)
 
     def layout(self) -> tuple[Band, ...]:
@@ -133,7 +133,7 @@ def transposed_products(party: Party, tall: BandedMatrix, rows: Words) -> Words:
 
 
 def _add_known(party: Party, block: Masked, d: Words, out: Words, *, transposed: bool) -> None:
-    """x d, where x is known to its owner or is opened + a shared mask."""
+    """Add x d, where the owner knows x, or x is opened + a shared mask."""
 
     def turn(matrix: Words) -> Words:
         return matrix.T if transposed else matrix
@@ -186,7 +186,7 @@ def descend(party: Party, weights: Weights, gradients: Words, pull: Words, resid
     rows = len(residual)
     kept = round(pace.momentum * 2**FRACTION_BITS)
     flat = np.concatenate([weights.velocity.reshape(-1), weights.bias_velocity.reshape(-1)])
-    # Divisors hold the rate: x / (rows / rate) is rate * x / rows.
+    # The divisors include the rate: x / (rows / rate) is rate * x / rows.
     gradient_unit = round(rows * 2 ** (FRACTION_BITS + RESIDUAL_BITS - HEAD_BITS) / pace.rate)
     pull_unit = round(2**HEAD_BITS / pace.rate)
     bias_unit = max(2, round(rows * 2 ** (RESIDUAL_BITS - HEAD_BITS) * pace.bias_curvature / pace.rate))
@@ -206,7 +206,7 @@ def descend(party: Party, weights: Weights, gradients: Words, pull: Words, resid
 
 
 def headroom(party: Party, logits: Words, bits: int, bound: float = LOGIT_BOUND) -> Words:
-    """Shares of bound + u and bound - u: both positive while the logit u is inside the range."""
+    """Shares of bound + u and bound - u: both are positive while the logit u is inside the range."""
     flat = logits.reshape(-1)
     room = np.concatenate([flat, -flat])
     if party.rank == 0:
@@ -219,7 +219,7 @@ def select(
 ) -> Words:
     """Shares of choices[i, s_i, :] (rows x columns), from choices at `owner` and the one-hot of s at `holder`.
 
-    One message from each of the two to the other; whoever is both computes alone.
+    Each of the two sends one message to the other. A party that is both computes alone.
     """
     rows, groups, columns = shape
     out = np.zeros((rows, columns), np.int64)

@@ -1,10 +1,10 @@
 """One step of split learning in secret: encoders at the parties, head, labels and s nowhere in the clear.
 
-Before: party p holds its activations h_p of the rows of this step and, where it edits mediators, how far
-every hypothesised edit moves them (`deltas`, one for each group a record may be in); the holder of each
-protected attribute holds its one-hot s; head, velocity and label are shares. After: shares of the new head
-and velocity, and of what is opened to each party about its own activations. Activations change in every
-step, so every step masks them anew.
+Before: party p holds its activations h_p of the rows of this step. If it edits mediators, it also holds how far
+every hypothesised edit moves them (`deltas`, one for each group a record may be in). The holder of each protected
+attribute holds its one-hot s. Head, velocity and label are shares. After: shares of the new head and velocity, and
+of what is opened to each party about its own activations. Activations change in every step, so every step masks
+them anew.
 
 | round | opened | words to each peer |
 |---|---|---|
@@ -14,22 +14,21 @@ step, so every step masks them anew.
 | 4 | truncation of the update with rate and momentum as divisors; c - b_c | columns x 3 + 2, rows |
 | 5, 6 | what precedes every release; to each owner alone: its gradient (see below) | (rows + width) x probes |
 
-Why the first four tell nothing: all that is opened is a secret plus a uniform tuple value used once.
+Why the first four rounds tell nothing: each opened value is a secret plus a uniform tuple value used once.
 
-What round 6 tells. The gradient of the loss in h_p is G = c w_p^T, of rank `outputs`. Its owner gets G V
-and Q^T G for public sign matrices V and Q with a few columns more than the rank, and finds G =
-(G V) (Q^T G V)^+ (Q^T G): a few vectors instead of a matrix, and both are functions of G. They carry a
-uniform dither of one unit in the last place (2^-16): the exact integers would tell more, since their common
-divisors are the head's weights. G itself gives every label of the step away (attacks/labels.py), and the
-direction of w_p; that is what `split` means.
+What round 6 tells. The gradient of the loss in h_p is G = c w_p^T, of rank `outputs`. Its owner gets G V and Q^T G
+for public sign matrices V and Q with a few columns more than the rank. It finds G = (G V) (Q^T G V)^+ (Q^T G). So
+it gets a few vectors instead of a matrix, and both are functions of G. They carry a uniform dither of one unit in
+the last place (2^-16). The exact integers would tell more, since their common divisors are the head's weights. G
+itself gives away every label of the step (attacks/labels.py) and the direction of w_p; that is what `split` means.
 
-What round 6 does not tell. The consistency gradient in the *edited* activations is zero in every direction
-but the record's own: it would hand s to every party. So the counterfactual logit is a target: c pulls the
-original towards it, and edited activations get no gradient. The head is trained on the whole loss, in secret.
-c still holds one number for each record that depends on s where edits shift the logit.
+What round 6 does not tell. The consistency gradient in the *edited* activations is zero in every direction but the
+record's own: it would hand s to every party. So the counterfactual logit is a target: c pulls the original towards
+it, and edited activations get no gradient. The head is trained on the whole loss, in secret. c still holds one
+number for each record that depends on s where edits shift the logit.
 
-Fractions: activations 12 bits, head 18, logits 30, residual 28, c 20. With |h| <= 16, |u| and |v| <= 22 and
-2^11 rows all sums stay below 2^62, where truncation is exact.
+Fractions: activations 12 bits, head 18, logits 30, residual 28, c 20. With |h| <= 16, |u| and |v| <= 22 and 2^11
+rows all sums stay below 2^62, where truncation is exact.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ MOST_ROWS = 1 << 11
 _LAMBDA_BITS = 8
 
 Pending = tuple[Sequence[Array], Callable[[Sequence[Array]], Words]]
-"""Half of a round: what to open, and what makes the result of it."""
+"""Half of a round: what to open, and the function that makes the result from it."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +102,11 @@ class SplitLayout:
 
 @dataclass(frozen=True)
 class Own:
-    """What one party brings to a step, in the ring: activations, their displacements (rows x directions x
-    width), and the one-hot rows of the attributes that it holds, by number."""
+    """What one party brings to a step, in the ring.
+
+    It brings activations, how far each edit moves them (rows x directions x width), and the one-hot rows of the
+    attributes that it holds, by number.
+    """
 
     activations: Words = field(repr=False)
     deltas: Words | None = field(default=None, repr=False)
@@ -123,7 +125,7 @@ class SplitPace:
 
 @dataclass(frozen=True)
 class Stepped:
-    """Shares: the new head, logits and shifts of the step, and for each party what is opened to it."""
+    """Shares of the new head, of the step's logits and shifts, and of what is opened to each party."""
 
     weights: Weights
     logits: Words = field(repr=False)
@@ -145,7 +147,7 @@ def split_step(
     residual: Callable[[Words], Pending],
     probe: tuple[Words, Words],
 ) -> Stepped:
-    """All rounds but the last. `residual` begins with logits; `probe` is (V by party below each other, Q)."""
+    """All rounds but the last. `residual` starts with logits. `probe` is (V, Q), V with all parties' rows."""
     fields = party.take("split_step", *layout.arguments())
     left, right = probe
     outputs, directions = layout.outputs, layout.directions
@@ -189,7 +191,7 @@ def split_step(
 
 
 def gradient_of(sketch: Array, layout: SplitLayout, rank: int, probe: tuple[Words, Words]) -> Array:
-    """Party step, local: the gradient (rows x width) of the summed loss from what was opened."""
+    """Party step, local: the gradient (rows x width) of the summed loss, from what was opened."""
     cut = layout.rows * layout.probes
     tall, wide = sketch[:cut].reshape(layout.rows, -1), sketch[cut:].reshape(layout.probes, -1)
     left, right = probe[0][layout.of(rank)], probe[1]
@@ -207,7 +209,7 @@ def _slices(layout: SplitLayout) -> list[slice]:
 def _first_round(
     party: Party, layout: SplitLayout, own: Own, fields: Mapping[str, Array], shared: Sequence[Words]
 ) -> tuple[dict[str, Words], list[Words]]:
-    """Masked blocks of every owner and the masked head, in one round; opened blocks by name."""
+    """Open the masked blocks of every owner and the masked head, in one round; returns opened blocks by name."""
     mine = {f"h{party.rank}": own.activations}
     if own.deltas is not None and party.rank in layout.editing:
         mine[f"d{party.rank}"] = own.deltas.reshape(-1, layout.widths[party.rank])
@@ -246,7 +248,7 @@ def _owned(layout: SplitLayout, rank: int) -> dict[str, tuple[int, int]]:
 def _forward(
     party: Party, layout: SplitLayout, own: Own, blocks: Mapping[str, Words], d: Words, fields: Mapping[str, Array]
 ) -> tuple[Words, Words]:
-    """Shares of logits and of shifts: x w = x d + (x - A) b + A b, the first at the owner of x."""
+    """Shares of logits and of shifts: x w = x d + (x - A) b + A b, where the owner of x computes the first term."""
     logits, shifts = fields["hw"], fields.get("dw", np.zeros((0, layout.outputs), np.int64))
     b = fields["w"]
     for rank, here in enumerate(_slices(layout)):
@@ -263,7 +265,7 @@ def _forward(
 def _selected(
     layout: SplitLayout, own: Own, blocks: Mapping[str, Words], e: Words, fields: Mapping[str, Array]
 ) -> Words:
-    """Shares of s v (rows x directions x outputs): zero but in the direction of each record's own group."""
+    """Shares of s v (rows x directions x outputs): zero except in the direction of each record's own group."""
     chosen, at = fields["sv"], 0
     for number, (_, count) in enumerate(layout.attributes):
         here = slice(at, at + count)
@@ -300,7 +302,7 @@ def _backward(
 def _updates(
     weights: Weights, task: Words, pull: Words, r: Words, pace: SplitPace, layout: SplitLayout
 ) -> list[tuple[Words, int]]:
-    """What the update divides by what: rate, momentum and lambda are in the divisors."""
+    """Dividends and divisors of the update: the divisors include rate, momentum and lambda."""
     kept, decay = round(pace.momentum * 2**16), round(pace.rate * pace.decay * 2**16)
     velocity = np.concatenate([weights.velocity * kept - weights.weight * decay, weights.bias_velocity[None] * kept])
     unit = layout.rows / pace.rate
@@ -333,5 +335,5 @@ def _beaver(party: Party, e: Words, a: Words, d: Words, b: Words, c: Words) -> W
 
 
 def _centred(party: Party, sketch: Words) -> Words:
-    """The dither is uniform from 0 on; take its mean away."""
+    """Subtract the mean of the dither, which is uniform from 0 on."""
     return sketch - (1 << (DITHER_BITS - 1)) if party.rank == 0 else sketch

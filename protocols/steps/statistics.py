@@ -1,24 +1,23 @@
 """Sums of the parties' columns by the groups that one party holds, on shares.
 
-Before: each party p has a block X_p (rows x its columns) of integers; the holder h has the one-hot S
-(rows x groups). After: every party has a share of the table X^T S (all columns x groups), nothing else.
+Before: each party p has a block X_p (rows x its columns) of integers. The holder h has the one-hot S (rows x
+groups). After: every party has a share of the table X^T S (all columns x groups), nothing else.
 
-For each chunk of rows the dealer gives p a mask A_p and h a mask B, each known to it alone, and
-shares C of A^T B. p sends E_p = X_p - A_p to h *only*; h sends D = S - B to the parties with columns.
-Since X^T S = X^T D + E^T B + A^T B, the shares are X_p^T D + C_p at p, E^T B + C_h at h, C_k
-elsewhere. The holder's own columns need no message: it multiplies them in the clear.
+For each chunk of rows the dealer gives p a mask A_p and h a mask B, each known to its receiver alone, and shares C
+of A^T B. p sends E_p = X_p - A_p to h *only*. h sends D = S - B to the parties with columns. Since X^T S = X^T D +
+E^T B + A^T B, the shares are X_p^T D + C_p at p, E^T B + C_h at h, C_k elsewhere. The holder's own columns need no
+message: it multiplies them in the clear.
 
-Why it is secure: p sees D, h sees every E_p; both are a secret minus a uniform mask that is used for
-this secret and this product alone, and is unknown to everyone but its owner and the dealer. C is
-shared afresh. So any m-1 parties see uniform words. The dealer learns the shapes.
+Why it is secure: p sees D, h sees every E_p. Both are a secret minus a uniform mask. The mask serves this secret
+and this product alone, and is unknown to everyone but its owner and the dealer. C is shared afresh. So any m-1
+parties see uniform words. The dealer learns the shapes.
 
-Cost per chunk: one round; p sends its block once, h its block once to each party with columns,
-instead of every block to everyone. Memory is bounded by the chunk, at the dealer too. Words of 32 bits
-suffice for counts (the caller says), which halves bytes and time; `lifted` makes ring elements of them.
-All is exact: no truncation.
+Cost per chunk: one round. p sends its block once, and h sends its block once to each party with columns, instead of
+every block to everyone. The chunk bounds memory, at the dealer too. Words of 32 bits suffice for counts (the caller
+decides), which halves bytes and time; `lifted` turns them into ring elements. Everything is exact: no truncation.
 
-Squared norms of pieces of such a table (for HSIC): one division by a public number (1 or 2 rounds), which
-is off by at most 2 units in each entry, and one square (1 round); both open masked values only.
+Squared norms of pieces of such a table (for HSIC) take one division by a public number (1 or 2 rounds), which is
+off by at most 2 units in each entry, and one square (1 round). Both open masked values only.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from protocols.operations import arithmetic
 from protocols.ring import Words
 
 CHUNK_BYTES = 1 << 24
-"""About this much of all parties' columns is worked on at a time."""
+"""About this much of all parties' columns is processed at a time."""
 
 HALF = 32
-"""Where a 32-bit share sits in a ring element: v * 2^32 is shared exactly if v is shared modulo 2^32."""
+"""The place of a 32-bit share in a ring element: if v is shared modulo 2^32, v * 2^32 is shared exactly."""
 
 Rows = Callable[[slice], Array]
 """Gives the integers of these rows: a party's block, or the holder's one-hot."""
@@ -63,7 +62,7 @@ def group_table(
     sent = tuple(0 if rank == holder else width for rank, width in enumerate(widths))
     per_row = np.dtype(dtype).itemsize * (sum(widths) + groups)
     chunks = math.ceil(rows * per_row / CHUNK_BYTES)
-    size = math.ceil(rows / max(chunks, 1))  # chunks alike, so that the dealer can work ahead
+    size = math.ceil(rows / max(chunks, 1))  # chunks of equal size, so that the dealer can work ahead
     bounds = np.cumsum([0, *widths])
     table = np.zeros((sum(widths), groups), dtype)
     request = Request("cross", (size, sent, groups, holder, dtype))
@@ -97,7 +96,7 @@ def group_table(
 
 
 def lifted(table: Array) -> tuple[Words, int]:
-    """Shares in the ring, and by how many bits their value is shifted up."""
+    """Shares in the ring, and the number of bits by which their value is shifted up."""
     if table.dtype == np.int64:
         return table, 0
     return np.left_shift(table.astype(np.int64), HALF), HALF

@@ -1,22 +1,22 @@
-"""Sums of owned rows under a secret weight: what batch gradients of local encoders are made of.
+"""Sums of owned rows under a secret weight: the parts of batch gradients of local encoders.
 
-Before: party p holds a matrix G_p (rows x parameters, the clipped gradient of its own score for each
-record); the weight r (one residual for each record) is shared. After: shares of G_p^T r for every p,
-exact integers, to which noise is added before they are opened. Nobody learns anything.
+Before: party p holds a matrix G_p (rows x parameters, the clipped gradient of its own score for each record). The
+weight r (one residual for each record) is shared. After: shares of G_p^T r for every p, as exact integers. Noise is
+added to them before they are opened. Nobody learns anything.
 
-One round: G_p - A_p by its owner, r - b by all; then G^T r = G^T (r - b) + (G - A)^T b + A^T b, where the
-first is known to the owner and the last comes from the dealer. Words to each peer: rows x parameters of
-the owner, and rows. All that is opened is a secret minus a uniform tuple value used once.
+One round: the owner opens G_p - A_p, all open r - b. Then G^T r = G^T (r - b) + (G - A)^T b + A^T b, where the
+owner knows the first term and the dealer provides the last. Words to each peer: rows x parameters of the owner, and
+rows. Each opened value is a secret minus a uniform tuple value used once.
 
-Sensitivity. A weight is sigmoid minus label from the series of protocols/operations/series.py, which stays within
-[0, 1] to 2^-10 for every input, in its range or not; gradients are rounded towards zero after clipping. So a
-record adds at most clip * (1 + 2^-10) in l2 norm to one party's sum, and sqrt(parties) times that to all. One that is
-replaced moves them by twice that at most.
+Sensitivity. A weight is sigmoid minus label. The sigmoid comes from the series of protocols/operations/series.py,
+which stays within [0, 1] to 2^-10 for every input, in its range or not. Gradients are rounded towards zero after
+clipping. So a record adds at most clip * (1 + 2^-10) in l2 norm to one party's sum, and sqrt(parties) times that to
+all. Replacing a record moves them by twice that at most.
 
-Fine grid. Sums are integers at 2^44 to one. Discrete Gaussian noise of 2^40 units or more gives every integer within
-2^10 deviations the chance of the continuous noise rounded to it, up to a factor 1 +- 2^-61 (the mean of
-exp(-(2 k u + u^2) / (2 sigma^2)) over |u| <= 1/2), and less than exp(-2^18) beyond. So prices of continuous
-noise, which is what is known for sampled releases, hold up to parameters * 2^-59 in epsilon.
+Fine grid. Sums are integers at 2^44 to one. Discrete Gaussian noise of 2^40 units or more gives every integer
+within 2^10 deviations the chance of the continuous noise rounded to it, up to a factor 1 +- 2^-61 (the mean of
+exp(-(2 k u + u^2) / (2 sigma^2)) over |u| <= 1/2), and less than exp(-2^18) beyond. Prices of sampled releases are
+known for continuous noise. So these prices hold up to parameters * 2^-59 in epsilon.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ WEIGHT_BITS = 28
 SUM_BITS = FRACTION_BITS + WEIGHT_BITS
 LARGEST_WEIGHT = 1 + 2.0**-10
 FINEST_NOISE = 2.0 ** (40 - SUM_BITS)
-"""Least deviation of noise on a sampled sum: below it the grid would not count as fine."""
+"""The least deviation of noise on a sampled sum; with less the grid would not count as fine."""
 MOST_ROWS = 1 << 17
 """Sums of this many weighted rows of norm 1 stay below 2^62."""
 
 
 def clipped(rows: np.ndarray, clip: float) -> Words:
     """Party step, local: rows in the ring, scaled down to norm `clip` where they are longer."""
-    if not np.isfinite(rows).all():  # no clipping bounds these, and as a word they are 2^63
+    if not np.isfinite(rows).all():  # clipping does not bound these, and as a word they are 2^63
         raise RangeError("a gradient is NaN or infinite: lower the rate")
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     short = rows * np.minimum(1.0, clip / np.maximum(norms, 1e-12))

@@ -1,4 +1,4 @@
-"""Attribute inference: learn s from the values a View shows, balanced over groups."""
+"""Attribute inference: learn s from the values that a View shows, balanced over groups."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def _mlp(
 def guesses(
     view: View, seed: int, attackers: Sequence[str] = ATTACKERS, epochs: tuple[int, ...] = EPOCHS
 ) -> dict[str, np.ndarray]:
-    """What attackers say about the records they were not told of; the network once for each number of epochs.
+    """Attackers' guesses for the records whose secret they do not know; the network once for each number of epochs.
 
-    `trees` is boosting without histograms: as strong, and far quicker on some hundred records.
+    `trees` is boosting without histograms: as strong, and far faster on a few hundred records.
     """
     x, codes, test = _standard(view, np.random.default_rng(seed))
     made = {f"mlp{k}": guess for k, guess in (_mlp(x, codes, test, seed, epochs) if epochs else {}).items()}
@@ -73,7 +73,7 @@ def guesses(
 
 
 def attribute_inference(view: View, seed: int) -> list[Rate]:
-    """All attackers on one view; a report takes the strongest by its mean over seeds."""
+    """All attackers on one view; a report takes the one that is strongest on average over seeds."""
     truth = view.unknown[1]
     return [Rate.balanced(name, view.holder, guess, truth) for name, guess in guesses(view, seed).items()]
 

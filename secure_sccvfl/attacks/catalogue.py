@@ -1,4 +1,4 @@
-"""The attacks there are: what each takes, and what reports call it. One entry per attack."""
+"""The list of attacks: what each takes, and its name in reports. One entry per attack."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _TRAINED = "rounds of training the attacker"
 class Attack:
     """An attack is a function of what an adversary holds and a seed. It returns rates, the strongest setting last.
 
-    `takes`: what it needs, as in attacks/view.py; shares are a View too. `title` and `strength`: the attack and what
-    makes it stronger, on the page. `guessed`: what it guesses, as a heading. `secret`: the same in a sentence.
+    `takes`: what it needs, as in attacks/view.py; shares are a View too. `title` and `strength`: the attack and
+    what makes it stronger, on the page. `guessed`: what it guesses, as a heading. `secret`: the same in a sentence.
     `curve`: its strength on an axis. Tables over seeds name its figures after `stem`: `metric` is one rate of one
     view, `main` the figure of the main table, `columns` those of the table of attacks.
     """
@@ -96,5 +96,5 @@ ATTACKS: Registry[Attack] = Registry(
 
 
 def on_models_first() -> list[tuple[str, Attack]]:
-    """The attacks as tables have them: those on a whole model, then those on what somebody sees."""
+    """The attacks in the order of tables: first those on a whole model, then those on what somebody sees."""
     return sorted(ATTACKS.items(), key=lambda item: item[1].takes != "white box")

@@ -19,7 +19,7 @@ Step = TypeVar("Step", Seen, DpSeen)
 
 
 def labels_from_split(seen: Sequence[Seen], label: np.ndarray) -> Rate:
-    """Gradients of one pass. Each is a record's signal times one direction, which moves little between steps."""
+    """From gradients of one pass. Each is a record's signal times one direction, which moves little between steps."""
     rows, signals, direction = [], [], None
     for step in seen:
         found = np.linalg.svd(step.gradient, full_matrices=False)[2][0]
@@ -30,9 +30,10 @@ def labels_from_split(seen: Sequence[Seen], label: np.ndarray) -> Rate:
 
 
 def labels_from_dp(seen: Sequence[DpSeen], label: np.ndarray) -> Rate:
-    """Noisy sums: each is linear in the residuals, with factors that the party knows.
+    """From noisy sums: each is linear in the residuals, with factors that the party knows.
 
-    Solved from the first step alone and from all steps together (residuals change little); the better one counts.
+    It is solved from the first step alone and from all steps together (residuals change little); the better result
+    counts.
     """
     found = []
     for steps in (seen[:1], seen):
@@ -44,7 +45,7 @@ def labels_from_dp(seen: Sequence[DpSeen], label: np.ndarray) -> Rate:
 
 
 def labels_from_kept(folder: Path, label: np.ndarray) -> Rate | None:
-    """How many training labels a party reads off the gradients that it kept; None where it was shown none."""
+    """How many training labels a party reads off the gradients that it kept; None if it was shown none."""
     path = folder / GRADIENTS
     if not path.exists():
         return None

@@ -1,7 +1,7 @@
 """Label inference from gradients that a feature party gets back in `split` mode.
 
-A residual is negative exactly where the label is 1, and every gradient is a residual times something the
-party knows or can find. Sealed runs return no gradient, so there is nothing to attack.
+A residual is negative exactly where the label is 1. Every gradient is a residual times something that the party
+knows or can find. Sealed runs return no gradient, so there is nothing to attack.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from secure_sccvfl.attacks.view import Gradients, Rate
 
 
 def rate_of_residuals(name: str, residual: np.ndarray, label: np.ndarray) -> Rate:
-    """Success of the better sign convention, beside the majority rate; the party can tell which is which."""
+    """Success of the better sign convention, beside the majority rate; the party can tell which sign is which."""
     guess = residual < 0
     hits = int(max((guess == label).sum(), (guess != label).sum()))
     chance = float(max(label.mean(), 1 - label.mean()))
@@ -26,7 +26,7 @@ def from_example_gradients(gradients: np.ndarray, label: np.ndarray) -> Rate:
 
 
 def from_batch_gradient(name: str, jacobian: np.ndarray, total: np.ndarray, label: np.ndarray) -> Rate:
-    """One gradient of the party's parameters, summed over a batch.
+    """From one gradient of the party's parameters, summed over a batch.
 
     The sum is linear in the residuals, and with at least as many parameters as records it can be solved.
     """
@@ -35,6 +35,6 @@ def from_batch_gradient(name: str, jacobian: np.ndarray, total: np.ndarray, labe
 
 
 def label_inference(seen: Gradients, seed: int) -> list[Rate]:
-    """From the gradients of single records, then from every sum. Nothing is drawn, so the seed changes nothing."""
+    """From the gradients of single records, then from every sum. Nothing is random, so the seed has no effect."""
     sums = [from_batch_gradient(name, seen.jacobian, total, seen.label) for name, total in seen.sums.items()]
     return [from_example_gradients(seen.example, seen.label), *sums]

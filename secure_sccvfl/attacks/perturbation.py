@@ -43,5 +43,5 @@ def subspace_pgd(target: WhiteBox, radius: float, steps: int = STEPS) -> Rate:
 
 
 def subspace_pgd_curve(target: WhiteBox, seed: int) -> list[Rate]:
-    """One rate for each radius. It starts from the records themselves, so the seed changes nothing."""
+    """One rate for each radius. It starts from the records themselves, so the seed has no effect."""
     return [subspace_pgd(target, radius) for radius in target.radii]

@@ -34,7 +34,7 @@ class View:
 
 @dataclass(frozen=True)
 class WhiteBox:
-    """A model that the adversary can differentiate, and records it may perturb in some columns, this far."""
+    """A model that the adversary can differentiate, and records to perturb in some columns, up to a radius."""
 
     holder: str
     logits: TorchLogits
@@ -45,7 +45,7 @@ class WhiteBox:
 
 @dataclass(frozen=True)
 class Gradients:
-    """What a party gets back from a server that returns gradients, and the labels that they may give away.
+    """What a party gets back from a server that returns gradients, and the labels that they may reveal.
 
     `example`: the gradient of each record (n x d). `sums`: gradients of the party's parameters summed over all
     records, by name. `jacobian`: the factors of a record's residual in such a sum (n x parameters); the party knows
@@ -77,8 +77,10 @@ class Rate:
 
     @classmethod
     def balanced(cls, attack: str, view: str, guess: np.ndarray, truth: np.ndarray, z: float = Z95) -> Rate:
-        """Mean of the per-group hit rates: the expected rate on a balanced test split. `z` other than of 95 %: for
-        one of several intervals that hold together."""
+        """Mean of the per-group hit rates: the expected rate on a balanced test split.
+
+        A `z` other than that of 95 % is for one of several intervals that hold together.
+        """
         groups = np.unique(truth)
         hits = np.array([(guess[truth == g] == g).mean() for g in groups])
         sizes = np.array([(truth == g).sum() for g in groups])

@@ -1,8 +1,8 @@
 """Benchmark of the secret group tables: one release of synthetic one-hot bins, from columns to opened tables.
 
 A pass is everything that a first release takes: input checks, masks and product in chunks, the agreement on the
-budget, noise, opening. The inputs are public, so the result can be checked here. `synthetic` is shared with the
-runner of stock CrypTen, so that both do the same work.
+budget, noise, opening. The inputs are public, so the result can be checked here. The runner of stock CrypTen uses
+`synthetic` too, so that both do the same work.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from secure_sccvfl.run.jobs import Progress
 
 FEATURES, BINS = 20, 5
 PEER_ROWS = 60_000
-"""Where stock CrypTen does the same work."""
+"""The size at which stock CrypTen does the same work."""
 HOLDER = 1
 MULTIPLIER = 4.0
 
 
 def layout(features: int, bins: int, parties: int) -> dict[int, dict[str, int]]:
-    """Features dealt out to the parties in turn."""
+    """Features assigned to the parties in turn."""
     return {
         rank: {f"x{number}": bins for number in range(features) if number % parties == rank}
         for rank in range(parties)
@@ -76,7 +76,7 @@ class DiscoveryBenchmark:
         passes = iter(range(self.repeats + 1))
 
         def release() -> dict[str, np.ndarray]:
-            # A new object each time: nothing is kept from the pass before.
+            # A new object each time, so that nothing is kept from the pass before.
             statistics = SecureStatistics(session, self.columns, [HOLDER], self.rows, charger)
             name = SKETCH.charged_as(next(passes))
             return statistics.group_sums(own, [held], [self.groups], name, sensitivity)[0]

@@ -1,8 +1,8 @@
 """`bench.py evaluation`: how far noisy figures of a test part lie from the exact ones.
 
-One secure training on public data, then many noisy evaluations of it, each by real processes and with fresh noise:
-what was recorded and paid is removed in between, which on public data harms nobody. The exact figures come from the
-shares of all parties, which lie on this machine.
+It makes one secure training on public data, then many noisy evaluations of it, each by real processes and with
+fresh noise. In between it removes what was recorded and paid, which on public data harms nobody. The exact figures
+come from the shares of all parties, which lie on this machine.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def measure(dataset: str, runs: int, tell: Tell) -> list[dict[str, Any]]:
 
 
 def forget(folder: Path) -> None:
-    """Remove an evaluation, what it recorded and what it paid."""
+    """Remove an evaluation, its record and its payment."""
     shutil.rmtree(folder / "evaluation")
     for rank in range(PARTIES):
         party = folder / f"party-{rank}"
@@ -79,7 +79,7 @@ def exact_figures(dataset: str, folder: Path) -> tuple[dict[str, Any], list[int]
 
 
 def errors(told: Mapping[str, Any], exact: Mapping[str, Any], sizes: list[int]) -> dict[str, Any]:
-    """How far off one evaluation is: accuracy, and the worst rate that rests on a large number of records."""
+    """How far off one evaluation is: accuracy, and the worst rate over a large number of records."""
     from secure_sccvfl.metrics.group_rates import DENOMINATORS
 
     off = [
@@ -100,7 +100,7 @@ def errors(told: Mapping[str, Any], exact: Mapping[str, Any], sizes: list[int]) 
 
 
 def markdown(dataset: str, rows: list[dict[str, Any]], command: str) -> str:
-    """What was asked, and what was seen."""
+    """What was asked, and what was observed."""
     accuracy = np.array([row["acc"] for row in rows])
     figures = [_line("accuracy", accuracy, 0.005)]
     groups = np.array([row["large_groups"] for row in rows if row["large_groups"] is not None])

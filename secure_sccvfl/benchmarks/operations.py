@@ -1,7 +1,7 @@
-"""Micro-benchmarks of the secure operations, as a job, and what they should give in the clear.
+"""Micro-benchmarks of the secure operations, as a job, and their results in the clear.
 
-The inputs are public. `cases` is shared with the runners of stock CrypTen and of plain torch, so that all systems
-do the same work.
+The inputs are public. The runners of stock CrypTen and of plain torch use `cases` too, so that all systems do the
+same work.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def cases() -> dict[str, Case]:
 
 
 def loopback_bytes() -> int:
-    """All bytes that the loopback device has carried; 0 where the system does not tell."""
+    """All bytes that the loopback device has carried; 0 where the system does not report them."""
     try:
         with open("/proc/net/dev") as file:
             for line in file:

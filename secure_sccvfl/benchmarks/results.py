@@ -9,7 +9,7 @@ from typing import Any
 
 
 def write_results(path: Path, result: Mapping[str, Any], text: str) -> None:
-    """`result` as JSON, with the command that made it; `text` beside it, in a file that ends in .md."""
+    """Write `result` as JSON, with the command that made it, and `text` beside it in a file that ends in .md."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     path.with_suffix(".md").write_text(text, encoding="utf-8")

@@ -2,11 +2,12 @@
 
 Inputs are public: 560 records, 3 parties with 64 columns each, two classes (one logit), two groups.
 
-- `sealed`: encodings are constant and in secret before the clock starts; a step gives the new head from the
-  task gradient and the squared consistency of the counterfactual rows.
-- `split`: activations and those of every hypothesised edit are new in every step, so putting them in secret
-  is part of it; the edit is selected by the secret one-hot of s; the head is updated, and each party gets the
-  gradient in its own activations.
+- `sealed`: encodings are constant and in secret before the clock starts. A step gives the new head from the task
+gradient and the squared consistency of the counterfactual rows.
+- `split`: activations and those of every hypothesised edit are new in every step, so putting them in secret is part
+  of
+it. The secret one-hot of s selects the edit. The head is updated, and each party gets the gradient in its own
+activations.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ PARTIES, ROWS, WIDTH, GROUPS = 3, 560, 64, 2
 COLUMNS = PARTIES * WIDTH
 RATE, MOMENTUM, LAM = 0.05, 0.9, 0.5
 TOGETHER = 10
-"""Steps between two looks at the clock: the dealer works ahead, as it does in training."""
+"""Steps between two readings of the clock: the dealer works ahead, as it does in training."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def inputs() -> Inputs:
 
 @dataclass
 class PlainStep:
-    """The step in the clear, with numpy; iterates on its own head. Also what the others are checked against."""
+    """The step in the clear, with numpy; it iterates on its own head. The others are checked against it."""
 
     given: Inputs
     mode: Mode
@@ -79,7 +80,7 @@ class PlainStep:
         self.velocity, self.bias, self.bias_velocity = np.zeros_like(self.weight), 0.0, 0.0
 
     def __call__(self) -> list[np.ndarray]:
-        """Takes a step; returns the gradients of the parties in `split`."""
+        """Take a step; returns the gradients of the parties in `split`."""
         rows, chosen = self.given.rows, self.given.chosen
         residual = 1 / (1 + np.exp(-(rows @ self.weight + self.bias))) - self.given.label[:, None]
         shift = chosen @ self.weight
@@ -116,7 +117,7 @@ def _layout() -> split.SplitLayout:
 
 
 class StepBenchmark:
-    """Options: `mode` and `repeats`. Rank 0 holds the label, the last one s."""
+    """Options: `mode` and `repeats`. Rank 0 holds the label, the last rank holds s."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
         mode = config.options.get("mode", "sealed")
@@ -249,5 +250,5 @@ def _plain_split() -> Callable[[], None]:
 
 
 def peak_memory() -> int:
-    """Bytes that this process has held at most."""
+    """The largest memory of this process so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

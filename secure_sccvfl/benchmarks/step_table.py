@@ -13,7 +13,7 @@ TITLE = f"one training step, medians, {PARTIES} parties; `times ours` above 1: s
 COLUMNS = ("job", "system", "ms", "times ours", "rounds", "kB to peers", "least", "kB dealer", "MB memory", "error")
 REFERENCE = {"sealed": "ours-sealed", "split": "ours-split"}
 STOCK_REPEATS = 3
-"""Of a system whose step takes a second."""
+"""Repeats of a system whose step takes a second."""
 
 
 def measure(repeats: int, blocks: int, tell: Tell) -> list[Row]:
@@ -40,7 +40,7 @@ def _ours(mode: Mode, repeats: int) -> list[Row]:
 
 
 def _summary(job: str, system: str, blocks: list[Row]) -> Row:
-    """Medians. What stock CrypTen sends is read from the loopback device, its provider included."""
+    """Medians. The bytes of stock CrypTen are read from the loopback device and include its provider."""
 
     def middle(name: str) -> float | None:
         return statistics.median(block[name] for block in blocks) if name in blocks[0] else None

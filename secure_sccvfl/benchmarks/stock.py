@@ -2,7 +2,7 @@
 
     python -m secure_sccvfl.benchmarks.stock --rank 0 --parties 3 --provider TTP --rendezvous FILE --out FILE
 
-CrypTen is used exactly as it comes, in a process that never opens a session of ours.
+CrypTen is used unchanged, in a process that never opens a session of ours.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def time_tables(crypten: Any, communicator: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Every party shares its one-hot bins, the holder its groups; one product; all opened."""
+    """Every party shares its one-hot bins, the holder its groups; then one product, and everything is opened."""
     import torch
 
     from secure_sccvfl.benchmarks.discovery import BINS, FEATURES, HOLDER, PEER_ROWS, layout, synthetic

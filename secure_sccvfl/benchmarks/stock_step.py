@@ -1,8 +1,8 @@
 """The training step of secure_sccvfl/benchmarks/step.py with stock CrypTen's own tensors and operations.
 
-Two ways to the probabilities: `sigmoid` of the one logit (the difference of two), which is the same
-mathematical step as ours, and `softmax` over two logits, as CrypTen users write it. `sealed` takes the
-displacements of each record's own group as shared rows; `gram` gives it our algebra (one matrix for all rows).
+There are two ways to the probabilities. `sigmoid` of the one logit (the difference of two) is the same mathematical
+step as ours. `softmax` over two logits is what CrypTen users write. `sealed` takes the displacements of each
+record's own group as shared rows; `gram` gives it our algebra (one matrix for all rows).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class StockStep:
         self.split, self.softmax, self.gram = case.startswith("split"), "softmax" in case, "gram" in case
         given, outputs = self.given, 2 if self.softmax else 1
         start = given.start if self.split else np.zeros_like(given.start)
-        # Two logits that differ by the one: half of it each way.
+        # Two logits that differ by the one: half of it in each direction.
         start = np.hstack([-start / 2, start / 2]) if self.softmax else start
         self.weight, self.velocity = self._share(start, 0), self._share(np.zeros_like(start), 0)
         self.bias, self.bias_velocity = (self._share(np.zeros((1, outputs)), 0) for _ in range(2))
@@ -64,11 +64,11 @@ class StockStep:
         self.weight, self.bias = self.weight + self.velocity, self.bias + self.bias_velocity
 
     def _activations(self) -> tuple[Any, Any]:
-        """Rows, and below each other the displacements of every hypothesised group, shared anew."""
+        """Rows, and below them the displacements of every hypothesised group, shared anew."""
         return self._join(self.given.rows), self._join(self.given.deltas.transpose(1, 0, 2).reshape(-1, COLUMNS))
 
     def _open_gradients(self, pull: Any) -> None:
-        """Each party's gradient in its own activations, to it alone."""
+        """Open each party's gradient in its own activations to it alone."""
         for rank in range(PARTIES):
             pull_of = pull.matmul(self.weight[self.given.of(rank)].t())
             pull_of.get_plain_text(dst=rank)

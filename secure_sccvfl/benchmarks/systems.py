@@ -1,6 +1,6 @@
-"""The systems that are measured, one at a time on one machine: ours in sessions of its own, and stock CrypTen.
+"""The measured systems, one at a time on one machine: ours in its own sessions, and stock CrypTen.
 
-Both are real processes. `in_turn` runs them several times each, so that a busy moment of the machine hits all.
+Both are real processes. `in_turn` runs them several times each, so that a busy moment of the machine affects all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PARTIES = 3
 STOCK_SECONDS = 600
 Row = dict[str, Any]
 Tell = Callable[[str], None]
-"""Hears what is being measured."""
+"""Called with what is being measured."""
 
 
 def in_turn(
@@ -52,7 +52,7 @@ def run_ours(job: str, settings: dict[str, Any]) -> tuple[list[list[Row]], dict[
 
 
 def run_stock(provider: str, repeats: int, what: str) -> list[Row]:
-    """The rows of party 0 of stock CrypTen, each of its processes a Python of its own (`benchmarks/stock.py`)."""
+    """The rows of party 0 of stock CrypTen; each of its processes is a new Python (`benchmarks/stock.py`)."""
     with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as folder:
         out = Path(folder) / "rows.json"
         common = ["--parties", str(PARTIES), "--provider", provider, "--rendezvous", f"{folder}/meet", "--what", what]

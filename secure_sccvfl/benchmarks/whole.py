@@ -1,8 +1,8 @@
 """`bench.py run`: whole secure trainings beside the plaintext engine on the same releases.
 
-The secure run is the default one (three parties as processes, dealer, mutual TLS; judges and baselines left
-out). The plaintext engine then trains on the very tables that the secure run released, so that both take the
-same steps; it runs in this process with one thread. Memory is of the largest process.
+The secure run is the default one (three parties as processes, dealer, mutual TLS) without judges and baselines. The
+plaintext engine then trains on the very tables that the secure run released, so that both take the same steps. It
+runs in this process with one thread. Memory is that of the largest process.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def pair(dataset: str, parties: int, tell: Tell) -> list[dict[str, Any]]:
 
 
 def delayed(tell: Tell, dataset: str = "german", parties: int = PARTIES) -> dict[str, Any]:
-    """The same between hosts that are far apart (`secure_sccvfl/local/slow_link.py`)."""
+    """One secure training between distant hosts (`secure_sccvfl/local/slow_link.py`)."""
     tell(f"{dataset}, {parties} parties, {ROUND_TRIP_MS} ms round trip")
     with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as place:
         ours = secure(dataset, parties, Path(place) / "run", ROUND_TRIP_MS / 2000)

@@ -1,7 +1,7 @@
-"""Every data set there is, by name: `load(name)` is the one way to it.
+"""Every data set, by name: `load(name)` is the one way to it.
 
-A loader is a line in the table and a module that has `read(name)`. The module may have `words(name)`, the label and
-the protected attributes as people call them, and `files(name)`, what the records are read from.
+A loader is a line in the table and a module that has `read(name)`. The module may also have `words(name)`, the
+names of the label and the protected attributes for people, and `files(name)`, the files that hold the records.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Loader:
         return data
 
     def words(self, name: str) -> dict[str, Any]:
-        """Label and protected attributes as their description has them."""
+        """Label and protected attributes, as their description names them."""
         described = getattr(import_module(self.module), "words", None)
         if described is not None:
             found: dict[str, Any] = described(name)
@@ -52,7 +52,7 @@ class Loader:
         return {"label": {"meaning": data.label.meaning}, "protected": entries}
 
     def state(self, name: str) -> tuple[tuple[str, int, int], ...]:
-        """Name, time and size of the files that the records are read from: they tell whether something changed."""
+        """Name, time and size of the files that hold the records: they tell whether something changed."""
         files = getattr(import_module(self.module), "files", None)
         if files is None:
             return ()
@@ -81,7 +81,7 @@ def loader_of(name: str) -> Loader:
     for _, loader in LOADERS.items():
         if loader.takes(name):
             return loader
-    from secure_sccvfl.data.features import DataError  # slow to import, and programs that only show help need it not
+    from secure_sccvfl.data.features import DataError  # slow to import; programs that only show help do not need it
 
     raise DataError(f"no data set {name!r}: use one of {dataset_help()}")
 
@@ -92,7 +92,7 @@ def is_benchmark(name: str) -> bool:
 
 
 def dataset_help() -> str:
-    """What can be named, for people."""
+    """The names that can be given, for people."""
     told = [f"{', '.join(loader.names) or loader.example} ({loader.help})" for _, loader in LOADERS.items()]
     return ", ".join(told)
 
@@ -120,5 +120,5 @@ def load(name: str) -> Dataset:
 
 
 def forget() -> None:
-    """Keep no data set: for a process that goes on with one party's columns alone."""
+    """Keep no data set: for a process that continues with one party's columns alone."""
     _LAST.kept = None

@@ -135,7 +135,7 @@ def read(name: str) -> Dataset:
 
 
 def files(name: str) -> list[Path]:
-    """The csv, where one is named."""
+    """The csv file, if the name has one."""
     _, mark, place = _parts(name)
     return [Path(place)] if mark == ":" else []
 

@@ -13,7 +13,7 @@ LEAK_AUC = 0.98
 
 
 def record_groups(data: Dataset) -> np.ndarray:
-    """Number of the distinct record (features, label, s) that each row is a copy of."""
+    """For each row, the number of the distinct record (features, label, s) that it copies."""
     rows = np.column_stack([data.values, data.label.values, *[a.codes for a in data.protected]])
     _, inverse = np.unique(np.nan_to_num(rows, nan=-1e9), axis=0, return_inverse=True)
     return np.asarray(inverse).reshape(-1)
@@ -33,7 +33,7 @@ class DataReport:
 
 
 def _auc(values: np.ndarray, label: np.ndarray, category: bool) -> float:
-    """AUC of one column alone; a category is scored by its label rate, which is what a leak looks like."""
+    """AUC of one column alone; a category is scored by its label rate, since that is how a leak looks."""
     from sklearn.metrics import roc_auc_score  # slow to import, and a party's process does not need it
 
     known = np.nan_to_num(values, nan=-1.0)
@@ -45,7 +45,7 @@ def _auc(values: np.ndarray, label: np.ndarray, category: bool) -> float:
 
 
 def examine(data: Dataset) -> DataReport:
-    """Count repeated records and warn about columns that alone give the label away."""
+    """Count repeated records and warn about columns that alone reveal the label."""
     leaks: list[tuple[str, float]] = []
     if data.task != "regression":
         for feature, values in zip(data.features, data.values.T, strict=True):

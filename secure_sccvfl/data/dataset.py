@@ -1,8 +1,8 @@
 """Data sets, and how one is read from its TOML description: the embedded ones and a user's own.
 
-A description names one CSV or parquet file per party, the id column, who holds the label and the
-protected attributes, and the public feature dictionary. Rows are aligned by id and sorted by it, so the
-order of rows in a file means nothing.
+A description names one CSV or parquet file per party, the id column, who holds the label and the protected
+attributes, and the public feature dictionary. Rows are aligned by id and sorted by it, so the order of rows in a
+file has no meaning.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Task = Literal["binary", "multiclass", "regression"]
 
 
 class DataWarning(UserWarning):
-    """Something in the data that a reader should know; the run goes on."""
+    """Something in the data that a reader should know; the run continues."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _codes(column: pd.Series, values: tuple[str, ...], what: str) -> np.ndarray:
 
 
 def _check_present(codes: np.ndarray, values: tuple[str, ...], what: str) -> None:
-    """Refuse a class or group without a record, where whose records they are is no secret."""
+    """Refuse a class or group without a record, where its records are no secret."""
     present = np.unique(codes)
     if len(present) < 2:
         raise DataError(f"{what}: only {values[int(present[0])]!r} occurs; at least two are needed")
@@ -138,7 +138,10 @@ def _check_present(codes: np.ndarray, values: tuple[str, ...], what: str) -> Non
 
 
 def warn_absent(codes: np.ndarray, groups: tuple[str, ...], name: str) -> None:
-    """Tell the holder alone: were such a group refused, the others would learn it of s, and nobody charged it."""
+    """Tell the holder alone that a group has no record.
+
+    A refusal would tell the others about s, and nobody charged for that.
+    """
     sizes = np.bincount(codes, minlength=len(groups))
     if absent := [group for group, size in zip(groups, sizes, strict=True) if size == 0]:
         warnings.warn(
@@ -189,7 +192,7 @@ class Reader:
 
     @classmethod
     def of(cls, path: Path) -> Reader:
-        """For the files beside a description."""
+        """A reader for the files beside a description."""
         spec = read_description(path)
         return cls(spec, Tables(path.parent, spec["id"]))
 
@@ -243,7 +246,7 @@ def load_toml(path: Path) -> Dataset:
 
 
 def read_whole(reader: Reader, name: str) -> Dataset:
-    """All that a reader can read; `name` stands for the description in messages."""
+    """Everything that a reader can read; `name` stands for the description in messages."""
     spec = reader.spec
     tables = tuple(reader.table(party) for party in spec["parties"])
     if not tables:
@@ -259,7 +262,7 @@ def read_whole(reader: Reader, name: str) -> Dataset:
 
 
 def warn_constant(table: PartyTable) -> None:
-    """Say which columns carry nothing."""
+    """Warn about columns that are constant."""
     for feature, values in zip(table.features, table.values.T, strict=True):
         if len(np.unique(values[~np.isnan(values)])) < 2:
             warnings.warn(f"column {feature.name!r} is constant and carries nothing", DataWarning, stacklevel=3)

@@ -1,7 +1,7 @@
 """The public feature dictionary: what a column means and which values it may take.
 
-Ranges, edges and categories are agreed in public before any data is read. Bins for discovery and knots
-for encoders come from here and never from records.
+Ranges, edges and categories are agreed in public before any data is read. Bins for discovery and knots for encoders
+come from here and never from records.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ DEFAULT_BINS = 5
 
 
 class DataError(InputError):
-    """The data or its description can not be used as it stands; the message says why."""
+    """The data or its description cannot be used as it is; the message says why."""
 
     for_operator = True
 
 
 def check_entries(where: str, table: object, wanted: Mapping[str, Any], optional: Mapping[str, Any]) -> None:
-    """DataError unless a table has all that is wanted, and what it has is of the right kind."""
+    """Raise DataError unless a table has all wanted entries and each entry has the right kind."""
     if not isinstance(table, dict):
         raise DataError(f"{where} must be a table with {', '.join(wanted)}, not {table!r}")
     for key, kind in {**wanted, **optional}.items():
@@ -120,7 +120,7 @@ class Feature:
         return values
 
     def bin_index(self, values: np.ndarray) -> np.ndarray:
-        """Public bin of every value; a gap has the last bin."""
+        """Public bin of every value; a gap falls into the last bin."""
         if self.kind == "category":
             inner = np.nan_to_num(values, nan=0.0).astype(int)
         else:
@@ -159,7 +159,7 @@ class Feature:
 
 
 def _plain_number(text: str) -> str:
-    """A whole number written as 3.0 (as tables with gaps do) reads as 3."""
+    """A whole number written as 3.0 (as in tables with gaps) reads as 3."""
     return text.removesuffix(".0") if text.removesuffix(".0").lstrip("-").isdigit() else text
 
 

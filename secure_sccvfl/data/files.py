@@ -1,6 +1,6 @@
 """A user's own files: the TOML description of a data set and the tables of its parties.
 
-Every way in which such a file can be wrong has one line that names the file and the entry and says what is wanted.
+Every error in such a file has a one-line message. It names the file and the entry and says what is wanted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def read_description(path: Path) -> dict[str, Any]:
 
 
 def check_description(spec: Mapping[str, Any], file: str) -> None:
-    """DataError unless every entry of a description, which `file` names in messages, has its shape."""
+    """Raise DataError unless every entry of a description has its shape; `file` names the description in messages."""
     check_entries(file, spec, {"name": str, "task": str, "id": str, "label": dict, "protected": list}, {})
     check_entries(file, spec, {"parties": dict}, {})
     if "/" in spec["name"] or "\\" in spec["name"]:
@@ -80,14 +80,14 @@ def _is_party(spec: Mapping[str, Any], entry: Mapping[str, Any], what: str) -> N
 
 
 def read_table(path: Path, id_column: str, owner: str) -> pd.DataFrame:
-    """A table as text, one record a row, with an id each and none twice."""
+    """A table as text, one record per row, each with its own id."""
     table = _parquet(path) if path.suffix == ".parquet" else _csv(path)
     check_table(table, id_column, owner, path.name)
     return table
 
 
 def check_table(table: pd.DataFrame, id_column: str, owner: str, name: str) -> None:
-    """DataError unless every record of a table of text has an id, and none twice."""
+    """Raise DataError unless every record of a text table has an id, and no id occurs twice."""
     if id_column not in table:
         hint = "; save it with commas between the columns" if ";" in str(table.columns[0]) else ""
         raise DataError(f"{owner}: {name!r} has no id column {id_column!r}; it has {named(table)}{hint}")
@@ -101,7 +101,7 @@ def check_table(table: pd.DataFrame, id_column: str, owner: str, name: str) -> N
 
 
 def _csv(path: Path) -> pd.DataFrame:
-    """Cells as they stand. A row with more cells than the header is refused: pandas would shift its columns."""
+    """Cells as they are. A row with more cells than the header is refused: pandas would shift its columns."""
     how: dict[str, Any] = {"dtype": "string", "keep_default_na": False, "index_col": False, "encoding": "utf-8-sig"}
     try:
         head = pd.read_csv(path, header=None, nrows=1, **how).iloc[0]
@@ -129,5 +129,5 @@ def _parquet(path: Path) -> pd.DataFrame:
 
 
 def named(table: pd.DataFrame) -> str:
-    """The columns of a table, the first of them if there are many."""
+    """The names of a table's columns, only the first ones if there are many."""
     return ", ".join(map(str, table.columns[:12])) + (", ..." if len(table.columns) > 12 else "")

@@ -1,7 +1,7 @@
 """Input space: every feature as columns between 0 and 1, made from the public dictionary alone.
 
-A number is scaled by its public range (one column), a category or code is one-hot, and a column that may
-be missing has one more flag. Generators edit here, attacks perturb here, encoders read from here.
+A number is scaled by its public range (one column). A category or code is one-hot. A column that may be missing has
+one more flag. Generators edit here, attacks perturb here, encoders read from here.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def one_hot(codes: np.ndarray, count: int, dtype: DTypeLike = np.float64) -> np.
 
 
 def _check_range(feature: Feature, column: np.ndarray) -> None:
-    """Nothing outside the public dictionary may reach a statistic: it would be counted in some bin."""
+    """Raise for values outside the public dictionary: none may reach a statistic, where some bin would count it."""
     gap = np.isnan(column)
     if gap.any() and not feature.missing:
         raise DataError(f"{feature.name}: {int(gap.sum())} values are NaN; declare `missing = true` or fill them in")

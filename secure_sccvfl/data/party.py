@@ -1,4 +1,4 @@
-"""What each party computes alone: input space, public bins, residuals. s never comes here."""
+"""What each party computes alone: input space, public bins, residuals. s is never used here."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Party:
     def moments(self, names: Collection[str]) -> dict[str, np.ndarray]:
         """Party step, local: per record count, u and u^2 of numbers (u in 0..1 by the public range).
 
-        In whole steps of 1/MOMENT_GRID; a gap counts nowhere. A row has norm at most MOMENT_GRID sqrt(3).
+        Values are whole steps of 1/MOMENT_GRID; a gap counts nowhere. A row has norm at most MOMENT_GRID sqrt(3).
         """
         out = {}
         for block in self.layout.blocks:
@@ -53,9 +53,9 @@ class Party:
     def residual_features(self, seed: int, fit: np.ndarray) -> dict[str, np.ndarray]:
         """Party step, local: bounded kernel features of x_j minus a ridge prediction from the other columns.
 
-        The prediction is fitted on `fit`, rows of *other* records: so a record moves its own features
-        alone, which is what the sensitivity of the statistic counts. Random Fourier features of the
-        residual, scaled so that every row has norm 1.
+        The prediction is fitted on `fit`, rows of *other* records. So a record moves only its own features, which
+        is what the sensitivity of the statistic counts. The result is random Fourier features of the residual,
+        scaled so that every row has norm 1.
         """
         out = {}
         for block in self.layout.blocks:
@@ -101,7 +101,7 @@ class Attribute(Protocol):
 
 @dataclass(frozen=True)
 class Part:
-    """One part of the split as this process holds it: its parties; label and s where it is the holder."""
+    """One part of the split as this process holds it: its parties, and label and s where it is the holder."""
 
     parties: tuple[Party, ...]
     label: AtHolder

@@ -1,8 +1,8 @@
 """What one process of a secure run holds: its own columns, and the label or s only where it is the holder.
 
-Two ways. A consortium: every process reads the files of its own party and nothing else; rows are split by
-a public rule on the ids. A benchmark (`pooled`): the data are public and a harness that sees all of them
-makes the stratified split and the judges, then hands each process its part.
+There are two ways. In a consortium every process reads the files of its own party and nothing else. Rows are split
+by a public rule on the ids. In a benchmark (`pooled`) the data are public. A harness that sees all of them makes
+the stratified split and the judges, then hands each process its part.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from secure_sccvfl.data.splits import TEST_SHARE, VALIDATION_SHARE, Split, Split
 
 @dataclass(frozen=True)
 class PartyAttribute:
-    """What everyone knows of a protected attribute; codes where it is held."""
+    """What everyone knows of a protected attribute, and its codes at the holder."""
 
     name: str
     groups: tuple[str, ...]
@@ -82,7 +82,7 @@ class PartyData:
     split: Split
 
     def part(self, rows: np.ndarray) -> Part:
-        """These rows as the driver takes them."""
+        """These rows in the form that the driver takes."""
         label = None if self.label is None else self.label[rows]
         codes = [None if a.codes is None else a.codes[rows] for a in self.protected]
         seen = tuple(replace(a, codes=own) for a, own in zip(self.protected, codes, strict=True))
@@ -90,9 +90,9 @@ class PartyData:
 
 
 def regrouped(data: Dataset, parties: int) -> Dataset:
-    """The same columns dealt out to another number of parties, in order; the first holds y, the last holds s.
+    """The same columns distributed over another number of parties, in order; the first holds y, the last holds s.
 
-    For benchmarks: a consortium has the parties it has.
+    For benchmarks only: a consortium has the parties it has.
     """
     if parties == len(data.parties):
         return data
@@ -188,9 +188,9 @@ def _schema(reader: Reader) -> Schema:
 def public_split(ids: np.ndarray, seed: int) -> Split:
     """Train, validation and test by a hash of seed and id: every party finds the same rows alone.
 
-    A record's part depends on its own id alone: were it its rank among all, one more record could push another
-    one out of the training part, and a release about that part would change by two records where one is charged.
-    Not stratified: no party knows label and s together.
+    A record's part depends on its own id alone. If it depended on its rank among all records, one more record could
+    push another one out of the training part. Then a release about that part would change by two records where one
+    is charged. The split is not stratified: no party knows label and s together.
     """
     digests = [hashlib.sha256(f"{seed} {name}".encode()).digest() for name in ids]
     point = np.array([int.from_bytes(d[:7]) for d in digests], np.int64)

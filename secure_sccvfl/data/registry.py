@@ -1,7 +1,7 @@
-"""Tables of what there is to choose from: a name, and what it stands for, one line per entry.
+"""Tables of choices: each line has a name and what it stands for.
 
-A table is whole as soon as it is imported. What is slow to import stands in it as "module:attribute" and is imported
-when it is asked for.
+A table is complete as soon as it is imported. An entry that is slow to import is written as "module:attribute" and
+imported when it is first used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def imported(place: str) -> Any:
-    """What "module:attribute" stands for."""
+    """The object that "module:attribute" stands for."""
     module, _, attribute = place.partition(":")
     return getattr(import_module(module), attribute)
 
@@ -31,7 +31,7 @@ class Registry(Generic[T]):
         return tuple(self.entries)
 
     def get(self, name: str) -> T:
-        """What the name stands for; for another name, one line that says which there are."""
+        """The object of this name; an unknown name raises one line that lists the known ones."""
         if name not in self.entries:
             raise self.error(f"no {self.what} {name!r}; there is {', '.join(self.entries)}")
         entry = self.entries[name]

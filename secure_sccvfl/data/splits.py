@@ -1,7 +1,7 @@
 """Train, validation and test rows from one seed; copies of a record never straddle a split.
 
-`iid` is stratified by label and group. `shift` moves the protected attribute: within the majority group
-more rows go to train and within the minority more go to test (the paper's non-IID setting).
+`iid` is stratified by label and group. `shift` moves the protected attribute: more rows of the majority group go to
+train, and more rows of the minority go to test (the paper's non-IID setting).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _strata(data: Dataset, rows: np.ndarray) -> np.ndarray:
 
 
 def _pick(strata: np.ndarray, share: dict[int, float], rng: np.random.Generator) -> np.ndarray:
-    """A mask that takes the wanted share of every stratum; what rounding leaves over is drawn by lot."""
+    """A mask that takes the wanted share of every stratum; the remainder is assigned at random."""
     mask = np.zeros(len(strata), bool)
     for value in np.unique(strata):
         members = rng.permutation(np.flatnonzero(strata == value))

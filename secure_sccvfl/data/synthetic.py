@@ -1,7 +1,7 @@
 """Records from a formula, in any number: for benchmarks of speed and memory, never of quality.
 
-Twenty features at three parties, two groups. Five features follow s (one of them closely), the label follows
-features of every party.
+There are twenty features at three parties and two groups. Five features follow s (one of them closely). The label
+follows features of every party.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def read(name: str) -> Dataset:
 
 
 def make_synthetic(rows: int) -> Dataset:
-    """The same records for the same number of rows."""
+    """Synthetic records; the same number of rows gives the same records."""
     rng = stream(rows, "synthetic")
     s = (rng.random(rows) < 0.4).astype(int)
     pull = np.array([0.45, 0.2, 0.15, 0.1, 0.1] + [0.0] * (FEATURES - 5))

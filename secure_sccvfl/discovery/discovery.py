@@ -1,7 +1,7 @@
 """Selective descendant discovery: noisy tables, scores, p-values, and N / M / P.
 
-Each party's tables are opened to that party alone; only scores and roles go to all. All that follows the
-release is post-processing of it.
+Each party's tables are opened to that party alone; only scores and roles go to all. Everything after the release is
+post-processing of it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from secure_sccvfl.privacy.releases import NUMBERS, P_VALUES, RESIDUAL_SCORES, R
 
 Rule = Literal["fractions", "fdr"]
 Audit = Callable[[str, Mapping[str, Any]], None]
-"""Takes every decision with the numbers that it rests on."""
+"""Called with every decision and the numbers that it rests on."""
 
 
 @dataclass(frozen=True)
 class DiscoveryConfig:
-    """How scores become roles. `rho_m` of all features are descendants, `rho_p` of those proxies.
+    """How scores become roles. `rho_m` of all features are descendants, `rho_p` of those are proxies.
 
-    `decay` is the weight that older tables keep when the records have changed since; `denoise` scores tables
-    after taking out of them what is known to be noise.
+    `decay` is the weight that older tables keep when the records have changed since. `denoise` removes known noise
+    from tables before they are scored.
     """
 
     rule: Rule = "fractions"
@@ -106,7 +106,7 @@ class Finding:
     log: tuple[str, ...] = field(default_factory=tuple)
 
     def as_record(self) -> dict[str, Any]:
-        """For the audit log."""
+        """The finding as an entry of the audit log."""
         return {
             "roles": dict(self.roles.of),
             "mask": self.roles.digest(),
@@ -142,7 +142,7 @@ def release_moments(
 ) -> tuple[Moments, ...]:
     """One release of bounded sums of these numbers (of all parties); each goes to its owner.
 
-    On the grid of `Party.moments` a record adds a row of norm MOMENT_GRID sqrt(3) at most for each.
+    On the grid of `Party.moments` a record adds a row of norm at most MOMENT_GRID sqrt(3) for each number.
     """
     columns = {key: block for party in parties for key, block in party.moments(names).items()}
     sensitivity = MOMENT_GRID * float(np.sqrt(MOMENTS * len(names) * len(protected)))
@@ -213,7 +213,7 @@ def weigh(
 ) -> Evidence:
     """Party step, local: scores and p-values of the features whose tables this process holds.
 
-    `owners`: the features of each party of this process; what a party makes of its tables uses no other's.
+    `owners`: the features of each party of this process. A party's results use no other party's tables.
     """
     names = sorted(sketches[0].tables)
     scores = dict.fromkeys(names, 0.0)
@@ -238,7 +238,7 @@ def decide(
     previous: Roles | None = None,
     card: PolicyCard | None = None,
 ) -> Finding:
-    """Scores to roles. A feature keeps its previous role unless its score clears the boundary by a margin."""
+    """Turn scores into roles. A feature keeps its previous role unless its score clears the boundary by a margin."""
     scores, p_values = dict(evidence.scores), evidence.p_values
     names = sorted(scores)
     if evidence.residual:
@@ -284,7 +284,7 @@ def interventional_check(
 
 @dataclass(frozen=True)
 class Discovery:
-    """Discovery of one run: what stays the same from refresh to refresh. Every process runs the same steps."""
+    """Discovery of one run: the parts that stay the same in every refresh. Every process runs the same steps."""
 
     statistics: Statistics
     parties: Sequence[Party]
@@ -297,7 +297,7 @@ class Discovery:
     records: str = ""
 
     def residual(self, others: Sequence[Party]) -> dict[str, float]:
-        """Conditional scores of own features, fitted on records that the statistic is not about."""
+        """Conditional scores of own features; the fit uses records that the statistic is not about."""
         return residual_scores(self.statistics, self.parties, others, self.protected, self.seed)
 
     def refresh(
@@ -307,7 +307,7 @@ class Discovery:
         finding: Finding | None = None,
         residual: Mapping[str, float] | None = None,
     ) -> tuple[tuple[Sketch, ...], Finding]:
-        """One more release, averaged with the earlier ones; refused by the budget, the last masks stay."""
+        """One more release, averaged with the earlier ones. If the budget refuses it, the last masks stay."""
         name = SKETCH.charged_as(number)
         try:
             fresh = release_sketches(self.statistics, self.parties, self.protected, name, self.features, self.records)
@@ -327,7 +327,7 @@ class Discovery:
         return sketches, decided
 
     def moments(self, roles: Roles) -> tuple[Moments, ...]:
-        """Group moments of the mediators that are numbers, or nothing if there is none or no budget is left."""
+        """Group moments of the mediators that are numbers; nothing if there is none or no budget is left."""
         own = {b.feature.name: 1.0 for p in self.parties for b in p.layout.blocks if not b.one_hot}
         names = sorted(set(self.statistics.publish(NUMBERS.name, own)) & set(roles.named("M")))
         if not names:

@@ -1,17 +1,17 @@
 """Conditional HSIC of residuals as a private scalar: grid, sensitivity and its proof. No secrets here.
 
-Record i has kernel features phi_i (norm at most 1) of a local residual, and the one-hot s_i of its group. With
-the public number of records N:
+Record i has kernel features phi_i (norm at most 1) of a local residual, and the one-hot s_i of its group. With the
+public number of records N:
 
     C = (1/N) sum_i (phi_i - mean phi) s_i^T        H = |C|_F^2      (HSIC, between 0 and 1/2)
 
-*Whole numbers.* The owner cuts phi to f bits towards zero (so the norm stays at most 1) and centres it:
-psi_i = N phi_i - sum phi, exact. sum_i psi_i s_i^T = N^2 2^f C is below 2^62 since f = min(20, 60 - 2 log2 N).
-It is divided in secret by the public d = ceil(N^2 2^f / 2^28), so C is known to the unit t = d / (N^2 2^f), about
-2^-28, and H to t^2: |H| < 2^55 units, which leaves room for noise up to 2^61.
+*Whole numbers.* The owner cuts phi to f bits towards zero (so the norm stays at most 1) and centres it: psi_i = N
+phi_i - sum phi, exact. sum_i psi_i s_i^T = N^2 2^f C is below 2^62 since f = min(20, 60 - 2 log2 N). It is divided
+in secret by the public d = ceil(N^2 2^f / 2^28). So C is known to the unit t = d / (N^2 2^f), about 2^-28, and H to
+t^2: |H| < 2^55 units, which leaves room for noise up to 2^61.
 
-*Sensitivity* (one record added or removed, N is a public upper bound; a removed record is phi = 0, s = 0).
-Let q be group shares, m the mean of phi, mu_g group means, and remove (phi, g):
+*Sensitivity* (one record added or removed; N is a public upper bound; a removed record is phi = 0, s = 0). Let q be
+group shares, m the mean of phi, mu_g group means, and remove (phi, g):
 N (C - C') = (phi - m) e_g^T - phi q^T + phi e_g^T / N, and H' - H = -2 <C, C - C'> + |C - C'|^2.
 - Column g of C is q_g (1 - q_g) (mu_g - mu_rest). With p = q_g (1 - q_g), |mu_g - mu_rest| = 2x and unit
   means |m|^2 = 1 - 4 p x^2 at most, so |(phi - m)^T C e_g| <= (1 + sqrt(1 - y^2)) y sqrt(p), y = 2 x sqrt(p),
@@ -20,13 +20,16 @@ N (C - C') = (phi - m) e_g^T - phi q^T + phi e_g^T / N, and H' - H = -2 <C, C - 
   sum q_h |mu_h - m|^2 <= 1). With k = sum q^2 that is sqrt(sum q^3 - (sum q^2)^2) <= sqrt(27/256) < .3248.
 - |C e_g| <= 1/2 for the term in 1/N, and |C - C'| <= (sqrt(5) + 1/N) / N.
 Together |H - H'| <= 1.949 / N + (1 + (sqrt(5) + 1/N)^2) / N^2.
-*Rounding.* Division is off by at most 2 units in each of K G entries: |error of C| <= r = 2 t sqrt(K G), so H moves
+
+*Rounding.* Division is off by at most 2 units in each of K G entries: |error of C| <= r = 2 t sqrt(K G). So H moves
 by at most 2 |C| r + r^2 <= 1.5 r (r < .05, |C| < .71) on either side; 3 r is added.
-*Replacing* a record is removing it and adding another, N being the same: at most twice that (`Sensitivity.of_any`).
+
+*Replacing* a record means removing it and adding another with the same N: at most twice that
+(`Sensitivity.of_any`).
 
 *What is left of it.* For d features the joint sensitivity is sqrt(d) times that. At N = 560, 19 features and a
-noise multiplier of 2 the deviation is .06, while strong features have H of about .01: useless.
-At 30,000 records it is 1.1e-3, at a million 3.4e-5. The tables are the better statistic for small data.
+noise multiplier of 2 the deviation is .06, while strong features have H of about .01: useless. At 30,000 records it
+is 1.1e-3, at a million 3.4e-5. The tables are the better statistic for small data.
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ class Grid:
 
     @property
     def unit(self) -> float:
-        """What one unit of the divided cross-covariance stands for; H counts its squares."""
+        """The value of one unit of the divided cross-covariance; H counts its squares."""
         return self.divisor / (self.rows**2 << self.fraction)
 
     def features(self, phi: np.ndarray) -> np.ndarray:
@@ -84,6 +87,6 @@ class Grid:
 
 
 def dependence(whole: np.ndarray, one_hot: np.ndarray, grid: Grid) -> float:
-    """H in the clear, as the secret computation gives it up to its rounding."""
+    """H in the clear, equal to the secret computation up to its rounding."""
     cross = grid.centred(whole).astype(float).T @ one_hot / (grid.rows**2 * 2.0**grid.fraction)
     return float((cross**2).sum())

@@ -1,4 +1,4 @@
-"""What a statistic of s may be made of: checked before anything is charged or released, on both sides of the seam."""
+"""Checks of the inputs to a statistic of s, before anything is charged or released, on both sides of the seam."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from secure_sccvfl.data.party import AtHolder
 
 
 def row_bound(sensitivity: float, features: int, attributes: int) -> float:
-    """What a row of one feature may measure: with this bound for all, the joint l2 norm is the sensitivity."""
+    """The largest norm of one feature's row: with this bound for all rows, the joint l2 norm is the sensitivity."""
     return sensitivity / float(np.sqrt(features * attributes))
 
 
 def check_columns(columns: Mapping[str, np.ndarray], rows: int, bound: float, whole: bool = True) -> None:
-    """Each feature: one row per record, no gap, no row longer than `bound`; if asked for, whole and not negative.
+    """Check each feature: one row per record, no gap, no row longer than `bound`.
 
-    Without negative numbers a replaced record moves sums by sqrt(2) times the bound, not twice (`Sensitivity`).
+    If `whole`, entries must be whole and not negative. Without negative numbers a replaced record moves sums by
+    sqrt(2) times the bound, not twice (`Sensitivity`).
     """
     for name, block in columns.items():
         if block.ndim != 2 or len(block) != rows:
@@ -40,9 +41,10 @@ def check_columns(columns: Mapping[str, np.ndarray], rows: int, bound: float, wh
 
 
 def check_groups(codes: AtHolder, count: int, rows: int) -> np.ndarray:
-    """Group codes of a protected attribute where it is held: one per record, of the public groups.
+    """Check group codes of a protected attribute at its holder: one per record, among the public groups.
 
-    A group may have no record. A refusal is told to all, so it rests on what is malformed, not on what s is.
+    A group may have no record. All are told of a refusal, so it depends on malformed input only, not on the values
+    of s.
     """
     if codes is None:
         raise DataError("the holder of a protected attribute gave no values of it")

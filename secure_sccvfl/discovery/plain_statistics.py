@@ -18,7 +18,7 @@ from secure_sccvfl.privacy.noise import Noise
 
 
 class PlainStatistics:
-    """All parties in one process. Holds no data; noise and price come from the object it is given."""
+    """All parties in one process. It holds no data; noise and price come from the object it is given."""
 
     def __init__(self, noise: Noise) -> None:
         self.noise = noise
@@ -56,7 +56,7 @@ class PlainStatistics:
         return tuple({k: float(v[j]) for k, v in noisy.items()} for j in range(len(counts)))
 
     def _indicators(self, groups: Sequence[AtHolder], counts: Sequence[int]) -> np.ndarray:
-        """One-hot of all protected attributes, after the checks that come before any charge."""
+        """One-hot of all protected attributes, after the checks that precede any charge."""
         rows = len(groups[0]) if groups and groups[0] is not None else 0
         codes = [check_groups(values, count, rows) for values, count in zip(groups, counts, strict=True)]
         self.noise.check(rows)
@@ -71,7 +71,7 @@ class PlainStatistics:
 
 @dataclass(frozen=True)
 class ReleasedTables:
-    """Gives back what another run released, whatever it is asked: to compare engines on the same releases."""
+    """Returns what another run released, whatever is requested: to compare engines on the same releases."""
 
     tables: Mapping[str, np.ndarray]
     scale: float

@@ -1,10 +1,10 @@
 """Roles and the policy card that fixes or overrides them, with a written reason for each.
 
-N is held fixed, M is edited under a change of s, P is a proxy: passed through and not to be relied on.
-Which is which is a decision of people; discovery only proposes. A card has a version, owners, a reason and the
-evidence for each role, a date by which it is to be reviewed, and the log of appeals and reviews. Cards written by
-hand are TOML or JSON and belong under version control; the card of a run is in its folder, and every change of
-it goes to the run's hash-chained log (`run_log`).
+N is held fixed. M is edited under a change of s. P is a proxy: it is passed through and should not be relied on.
+People decide the roles; discovery only proposes. A card has a version, owners, a reason and the evidence for each
+role, a review date, and the log of appeals and reviews. Cards written by hand are TOML or JSON and belong under
+version control. The card of a run is in its folder, and every change of it goes to the run's hash-chained log
+(`secure_sccvfl.report.run_log`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REVIEW_DAYS = 365
 
 
 class PolicyError(InputError):
-    """A policy card that can not be followed; the message names the entry."""
+    """A policy card that cannot be followed; the message names the entry."""
 
     for_operator = True
 
@@ -72,7 +72,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class PolicyCard:
-    """Version, owners, decisions, the log of appeals and reviews, when to look again, and the run it is of."""
+    """Version, owners, decisions, the log of appeals and reviews, the next review date, and its run."""
 
     dataset: str
     version: str
@@ -89,14 +89,14 @@ class PolicyCard:
             _date(self.review_due)
 
     def apply(self, proposed: Roles) -> Roles:
-        """Decisions of the card over what discovery proposed; an unknown feature is an error."""
+        """The card's decisions over what discovery proposed; an unknown feature is an error."""
         unknown = sorted(set(self.decisions) - set(proposed.of))
         if unknown:
             raise PolicyError(f"card for {self.dataset!r} names unknown features {unknown}")
         return Roles({**proposed.of, **{k: d.role for k, d in self.decisions.items()}})
 
     def logged(self, kind: EventKind, date: str, who: str, text: str, **more: str) -> PolicyCard:
-        """The card with one more event; roles change only by `decided`, with a reason and a new version."""
+        """The card with one more event; only `decided` changes roles, with a reason and a new version."""
         if kind not in ("appeal", "review", "decision") or not text.strip() or not who.strip():
             raise PolicyError(f"an event is an appeal, a review or a decision by someone, with a text, got {kind!r}")
         _date(date)
@@ -104,7 +104,7 @@ class PolicyCard:
         return replace(self, events=(*self.events, event))
 
     def appealed(self, feature: str, date: str, who: str, text: str, wants: Role | None = None) -> PolicyCard:
-        """Someone objects to a role."""
+        """The card with an objection to a role."""
         self._has(feature)
         if wants is not None and wants not in ROLES:
             raise PolicyError(f"unknown role {wants!r}; use N, M or P")
@@ -119,9 +119,9 @@ class PolicyCard:
     def reviewed(
         self, date: str, who: str, reason: str, appeal: str = "", role: Role | None = None, due: str = ""
     ) -> PolicyCard:
-        """The answer to an appeal, or a regular review without one: keeps the roles, or changes one.
+        """The answer to an appeal, or a regular review without one: it keeps the roles, or changes one.
 
-        Sets the next date; a changed role makes a new version, which the next run follows (`--card`).
+        It sets the next date. A changed role makes a new version, which the next run follows (`--card`).
         """
         more: dict[str, str] = {}
         if appeal:

@@ -23,7 +23,7 @@ def total_variation(tables: np.ndarray) -> np.ndarray:
 
 
 def normalised_hsic(tables: np.ndarray) -> np.ndarray:
-    """HSIC with delta kernels over the product of the two self-HSICs' roots (like a correlation), 0..1."""
+    """HSIC with delta kernels, divided by the roots of the two self-HSICs (like a correlation), 0..1."""
     joint = np.clip(tables, 0, None)
     total = joint.sum(axis=(-2, -1), keepdims=True)
     joint = joint / np.where(total > 0, total, 1.0)
@@ -34,7 +34,7 @@ def normalised_hsic(tables: np.ndarray) -> np.ndarray:
 
 
 def _self_hsic(p: np.ndarray) -> np.ndarray:
-    """Sum of squares of diag(p) - p p^T; rounding must not take it below 0 where all is in one place."""
+    """Sum of squares of diag(p) - p p^T; rounding must not take it below 0 where one entry has all the mass."""
     squares = (p**2).sum(axis=-1)
     return np.maximum(squares - 2 * (p**3).sum(axis=-1) + squares**2, 0.0)
 
@@ -50,11 +50,11 @@ def table_score(table: np.ndarray) -> float:
 
 
 def denoised(tables: Mapping[str, np.ndarray], deviation: float) -> dict[str, np.ndarray]:
-    """Tables of one owner with one attribute, with as little of the known noise as can be had for free.
+    """Tables of one owner with one attribute, with as much of the known noise removed as is free.
 
-    All tables have the same group sizes, so these are averaged over them; then each column is moved to the nearest
-    one without negative counts; then the deviation from independence is shrunk by what noise alone would
-    give (positive-part James-Stein), so that many bins do not look like dependence. Without noise nothing changes.
+    All tables have the same group sizes, so these are averaged over them. Then each column is moved to the nearest
+    one without negative counts. Then the deviation from independence is shrunk by what noise alone would give
+    (positive-part James-Stein), so that many bins do not look like dependence. Without noise nothing changes.
     """
     sizes = np.mean([t.sum(axis=0) for t in tables.values()], axis=0)
     out = {}

@@ -6,10 +6,10 @@
 | `residual_dependence` | owners: kernel features; holders: groups | an owner: one noisy number per own feature |
 | `publish` | an owner: scores that follow from the above | all: these scores |
 
-The noise-free table stays behind as shares, so a refresh on the same data costs noise and an opening, no
-product; changed data are noticed by their owner and multiplied anew. Inputs are checked by whoever holds them and
-the parties tell each other whether all are well before anything is charged; a release is charged before its noise
-is drawn (`Charger`), and what is charged is what is drawn: both read the event.
+The noise-free table is kept as shares. So a refresh on the same data costs noise and an opening, no product. An
+owner notices changed data, and these are multiplied anew. Each party checks its own inputs. The parties tell each
+other whether all inputs are valid before anything is charged. A release is charged before its noise is drawn
+(`Charger`). The charge matches the noise: both read the event.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SecureStatistics:
         self._tables: dict[object, tuple[bytes, Words, int]] = {}
 
     def deviation(self, sensitivity: float) -> float:
-        """Standard deviation of all copies of noise in group sums to which a record adds this much."""
+        """Standard deviation of all copies of noise in group sums to which a record adds at most this much."""
         return self._charger.deviation(Sensitivity.of_counts(sensitivity))
 
     def group_sums(
@@ -151,7 +151,7 @@ class SecureStatistics:
         wide: bool,
         check: Callable[[], None],
     ) -> tuple[Words, int]:
-        """Shares of the noise-free table, made anew only if someone's data changed."""
+        """Shares of the noise-free table, made anew only if some party's data changed."""
         held = [j for j, holder in enumerate(self._holders) if holder == self._session.rank]
         key = (tuple((rank, tuple(part.items())) for rank, part in layout.items()), tuple(counts), wide)
         error: DataError | None = None
@@ -216,7 +216,7 @@ class SecureStatistics:
         return noise.noise_share(self._session.party, self._charger.noise, event.sigma / unit, rows, holders)
 
     def _open(self, receipt: Receipt, layout: Columns, words: Words) -> np.ndarray | None:
-        """Each owner's rows to that owner alone; None for a party without any."""
+        """Open each owner's rows to that owner alone; None for a party without any."""
         found, low = None, 0
         for rank, own in layout.items():
             high = low + sum(own.values())

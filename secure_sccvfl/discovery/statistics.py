@@ -24,10 +24,10 @@ class Statistics(Protocol):
     ) -> tuple[dict[str, np.ndarray], ...]:
         """Noisy sums over records of each column by group, one result per protected attribute.
 
-        Columns are whole numbers, none negative. Keys are feature names; each result (columns x groups) goes to the
-        owner of that feature alone. All of it is one release; `sensitivity` bounds the l2 norm of what one record
-        adds to all sums, an equal part of its square for each feature and attribute; one that is replaced moves them
-        by sqrt(2) times that. `widths`: public columns of the features of all parties that take part, where they are
+        Columns are whole numbers, none negative. Keys are feature names. Each result (columns x groups) goes to the
+        owner of that feature alone. All of it is one release. `sensitivity` bounds the l2 norm of what one record
+        adds to all sums, an equal part of its square for each feature and attribute. A replaced record moves the
+        sums by sqrt(2) times that. `widths`: public columns of all parties' features in this release, if they are
         not the bins of all features.
         """
         ...
@@ -48,6 +48,6 @@ class Statistics(Protocol):
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
         """Every party announces these named numbers to all (scores, counts); returns those of all parties.
 
-        Only for what is public or follows from a noisy release; it is declared, not charged.
+        Only for values that are public or follow from a noisy release; they are declared, not charged.
         """
         ...

@@ -1,4 +1,4 @@
-"""The sealed method, its ablations, and the simple baselines that every table carries."""
+"""The sealed method, its ablations, and the simple baselines of every table."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _of_model(model: Model, ready: Prepared) -> Fitted:
 
 
 def _known_lambda(model: Model) -> float:
-    """The harness has the data in the clear, so it chooses nothing in secret."""
+    """The model's lambda: the harness has the data in the clear, so it chooses nothing in secret."""
     if model.lam is None:
         raise ValueError("a baseline was trained with evaluation noisy; the plaintext harness needs exact")
     return model.lam
@@ -67,7 +67,7 @@ def _known_lambda(model: Model) -> float:
 def sealed_white_box(model: Model, parties: tuple[Party, ...]) -> TorchLogits:
     """The sealed model in torch, for an attacker who is given everything (plain encoders only)."""
     width = sum(model.encoders[p.rank].columns for p in parties)
-    # Logits are affine in the encoding: n + 1 evaluations of the engine give the head back.
+    # Logits are affine in the encoding, so n + 1 evaluations of the engine recover the head.
     cuts = np.cumsum([model.encoders[p.rank].columns for p in parties])[:-1]
     probe = np.split(np.vstack([np.zeros(width), np.eye(width)]), cuts, axis=1)
     values = model.engine.logits(model.head, {p.rank: b for p, b in zip(parties, probe, strict=True)})
@@ -143,7 +143,7 @@ def drop_m(ready: Prepared) -> Fitted:
 
 
 def drop_m_guard(ready: Prepared) -> Fitted:
-    """The same with the proxies guarded as in the default run: what remains when consistency is trivial."""
+    """ERM without the mediators, proxies guarded as in the default run: the result when consistency is trivial."""
     roles = ready.roles.with_role("N", ready.roles.named("M"))
     return _without_m(ready, replace(ready.config, lambdas=(_known_lambda(ready.model),)), roles)
 
@@ -202,7 +202,7 @@ def l1(ready: Prepared) -> Fitted:
 
 
 def with_config(config: TrainConfig, budget: SpendingPlan | None = None) -> Callable[[Prepared], Fitted]:
-    """The sealed method with other settings, its own discovery included; judged on the default's roles."""
+    """The sealed method with other settings and its own discovery; judged on the default's roles."""
 
     def fit(ready: Prepared) -> Fitted:
         return _of_model(_train(ready, config, ready.budget if budget is None else budget, None), ready)

@@ -1,9 +1,9 @@
 """Single records before and after a counterfactual edit, with the secure model's decision for both.
 
-For public benchmark data alone: the harness, which sees the pooled records anyway, draws test records at
-random with the edit that the first judge made (each takes the mediators of a real record of the
-other group), and writes both versions to a file that a secure `predict` session scores. What is opened is the
-calibrated logit of these records, to the holder of the label. A consortium has no such file and no such page.
+For public benchmark data alone. The harness sees the pooled records anyway. It draws test records at random with
+the edit that the first judge made (each takes the mediators of a real record of the other group). It writes both
+versions to a file that a secure `predict` session scores. That session opens the calibrated logit of these records
+to the holder of the label. A consortium has no such file and no such page.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def cells(features: Sequence[Feature], values: np.ndarray) -> Cells:
 
 
 def decoded(block: Block, inputs: np.ndarray) -> float:
-    """A value of one feature back from input space; a code becomes the middle of its public bin."""
+    """A value of one feature, read back from input space; a code becomes the middle of its public bin."""
     feature = block.feature
     if block.one_hot:
         place = int(inputs.argmax())
@@ -108,7 +108,7 @@ def _top(logits: Sequence[float]) -> float:
 
 
 def choose(drawn: Sequence[Mapping[str, Any]], predictions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """A few to show, and why each: flips, the largest change, the one in the middle, the smallest."""
+    """A few records to show, and why each: flips, the largest change, the one in the middle, the smallest."""
     scored = []
     for number, record in enumerate(drawn):
         old, new = (dict(predictions[f"{number:03d}-{when}"]) for when in (BEFORE, AFTER))

@@ -1,7 +1,7 @@
 """Experiments as data: one seed gives scores, many seeds give rows with intervals.
 
-A seed's result depends on (experiment, data set, split, seed) only, so seeds can run anywhere and a
-finished one is kept.
+A seed's result depends on (experiment, data set, split, seed) only. So seeds can run anywhere, and a finished one
+is kept.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def attack_scores(ready: Prepared, fitted: Fitted, experiment: Experiment) -> li
 
 
 def run_seed(run: SeedRun) -> dict[str, Any]:
-    """Everything about one seed, as plain data. One thread: seeds are what runs in parallel."""
+    """Everything about one seed, as plain data. One thread: the seeds run in parallel."""
     torch.set_num_threads(1)
     with threadpool_limits(1):
         return _run(run)
@@ -149,7 +149,7 @@ def run_seed(run: SeedRun) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class FittedJudges:
-    """What all methods of a seed are judged with: held-out rows, judges, and the first judge for other s."""
+    """What judges all methods of a seed: held-out rows, judges, and the first judge for other s."""
 
     inputs: np.ndarray
     label: np.ndarray

@@ -1,8 +1,8 @@
 """What a harness adds to a secure run on public benchmark data: common judges and simple baselines.
 
-It sees the pooled data, which a consortium never does. It makes the edited test records of judges that
-training never saw and hands each party its columns of them, and trains the baselines that every table
-carries, in plaintext, with the roles that the secure run found.
+It sees the pooled data, which a consortium never does. It makes the edited test records of judges that training
+never saw and hands each party its columns of them. It also trains the baselines of every table, in plaintext, with
+the roles that the secure run found.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names of the methods in the tables, each a function from a prepared seed to a fitted predictor."""
+"""Names of the methods in the tables; each is a function from a prepared seed to a fitted predictor."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from secure_sccvfl.metrics.group_rates import DENOMINATORS, MIN_GROUP, gaps_of
 from secure_sccvfl.model.cvae import mmd
 from secure_sccvfl.training.plain import decisions, log_loss
 
-# Input space of all parties side by side, in party order, to logits.
+# From the input space of all parties side by side, in party order, to logits.
 Predictor = Callable[[np.ndarray], np.ndarray]
 EDIT_AUC_GATE = 0.65
 EDIT_MMD_GATE = 0.70
@@ -65,7 +65,8 @@ def group_gaps(
 ) -> list[Scored]:
     """Largest pairwise demographic-parity gap and largest pairwise gap of TPR or FPR.
 
-    Rates that rest on fewer than `min_group` records take no part, as in secret; a gap of fewer than two is left out.
+    Rates over fewer than `min_group` records take no part, as in secret. A gap with fewer than two rates is left
+    out.
     """
     if task != "binary":
         return []
@@ -101,8 +102,8 @@ def edit_quality(
 ) -> dict[str, float]:
     """Do edited mediators look like the target group? Gates: AUC >= .65, MMD ratio <= .7.
 
-    A classifier of s on real mediators scores edited records against their target group; the MMD ratio is
-    the distance of edited records to the target group over that of unedited ones.
+    A classifier of s on real mediators scores edited records against their target group. The MMD ratio is the
+    distance of edited records to the target group over that of unedited ones.
     """
     if not len(columns):
         return {}

@@ -17,7 +17,7 @@ from secure_sccvfl.model.generators import GeneratorConfig
 NETWORK_LAMBDA = 1.2
 PAPER_SCALE = 0.25
 PAPER_ADVERSARY = 0.03
-# The paper's settings for German are the defaults of NetworkConfig; these are its other columns.
+# The defaults of NetworkConfig are the paper's settings for German; these are its other columns.
 PAPER_SETTINGS: Mapping[str, Mapping[str, float]] = {
     "heart": {"hidden": 32, "dropout": 0.10, "rate": 0.010, "epochs": 200, "warmup": 30, "patience": 25},
     "compas": {"hidden": 32, "dropout": 0.10, "rate": 0.005, "epochs": 150, "warmup": 25, "patience": 25},
@@ -58,7 +58,7 @@ def _network(ready: Prepared, config: NetworkConfig, edits: EditRows | None) -> 
 
 
 def _cached(make: EditRows, draws: int) -> EditRows:
-    """Keep the edits of each part and draw; full-batch epochs ask for the same ones again and again."""
+    """Keep the edits of each part and draw; full-batch epochs ask for the same ones again."""
     kept: dict[tuple[int, int, int], np.ndarray] = {}
 
     def edits(rows: np.ndarray, epoch: int) -> np.ndarray:
@@ -156,7 +156,7 @@ def paper(ready: Prepared) -> Fitted:
 
 
 def scc_split(ready: Prepared) -> Fitted:
-    """The default's edits and loss on the paper's network: what gradients to the parties would buy."""
+    """The default's edits and loss on the paper's network: what gradients to the parties would gain."""
     return _network(
         ready, _settings(ready, lam=NETWORK_LAMBDA), table_edits(ready, ready.roles, ready.config.generator)
     )

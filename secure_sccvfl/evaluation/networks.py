@@ -1,7 +1,7 @@
 """The paper's network in `split` mode: two-layer MLP encoders at the parties, a linear head at a server.
 
-Plaintext only, for comparison: the server sees h, and every gradient that a party gets back reveals labels
-(see attacks/labels.py). All of the paper's baselines are settings of this one trainer.
+Plaintext only, for comparison: the server sees h, and every gradient that a party gets back reveals labels (see
+secure_sccvfl/attacks/labels.py). All of the paper's baselines are settings of this one trainer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from secure_sccvfl.attacks.view import Gradients
 from secure_sccvfl.data.dataset import Task
 
-# Edited copies of these rows of the data set, for an epoch.
+# Edited copies of these rows of the data set, for one epoch.
 EditRows = Callable[[np.ndarray, int], np.ndarray]
 
 
@@ -129,7 +129,7 @@ def train_network(
     seed: int,
     edits: Callable[[int], tuple[np.ndarray, np.ndarray]] | None = None,
 ) -> TrainedNetwork:
-    """Full-batch AdamW on (units, label, s); the best epoch by a composite validation objective is kept."""
+    """Full-batch AdamW on (inputs, label, s); keeps the best epoch by a composite validation objective."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         net = SplitNetwork(widths, outputs, config)
@@ -228,7 +228,7 @@ def batch_gradient(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The party's Jacobian, and the gradient of its encoder's parameters summed over these records.
 
-    The party is given the head's weights of its own block (worst case).
+    In the worst case, assumed here, the party knows the head's weights of its own block.
     """
     at = sum(net.net.widths[:party])
     x = net._scaled(inputs)[:, at : at + net.net.widths[party]]
@@ -246,7 +246,7 @@ def batch_gradient(
 def returned_gradients(
     net: TrainedNetwork, inputs: np.ndarray, label: np.ndarray, party: int, noise: float, seed: int
 ) -> Gradients:
-    """What a party gets back in each way that gradients are returned: by record, summed, and summed with noise."""
+    """What a party gets back for each way of returning gradients: by record, summed, and summed with noise."""
     jacobian, total = batch_gradient(net, inputs, label, party)
     noisy = total + np.random.default_rng(seed).normal(0, noise, total.shape)
     sums = {"batch": total, f"batch-noise{noise:g}": noisy}

@@ -1,4 +1,4 @@
-"""One seed of one data set, ready for any method; and what a fitted method is."""
+"""One seed of one data set, ready for any method; and the form of a fitted method."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A predictor, its torch twin, its inner representation and own edits where it has them, and notes."""
+    """A predictor, its torch twin, its inner representation and own edits if it has them, and notes."""
 
     predict: Predictor
     white_box: TorchLogits
@@ -84,7 +84,7 @@ def prepare(
 def edited_rows(
     ready: Prepared, roles: Roles, config: GeneratorConfig, rows: np.ndarray, draw: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """These rows edited by table generators, the direction chosen by the true s, and their target groups.
+    """These rows edited by table generators, with the direction chosen by the true s, and their target groups.
 
     For the harness only: baselines that the paper gives s to, and diagnostics of the default run.
     """
@@ -110,7 +110,7 @@ def _by_true_group(
 
 
 def cycle_error(ready: Prepared) -> float:
-    """Edit the test rows to another group and back with the run's generator: what is left, per edit size."""
+    """Edit the test rows to another group and back with the run's generator: the remaining change, per edit size."""
     attribute, rows = ready.data.protected[0], ready.split.test
     sketch = ready.model.sketches[0]
     config = replace(ready.config.generator, thinning=0.0)

@@ -1,9 +1,9 @@
-"""Where the processes of a session on this machine come from: forked from one that has imported everything.
+"""Forks the processes of a session on this machine from one process that has imported everything.
 
 Importing torch and CrypTen takes two seconds of CPU in every process, and a whole run starts twelve. Python's own
-fork server imports once and forks. A party is still a process of its own, with its own memory, keys and
-sockets: what it is forked from holds no key and no data and has drawn no random number. Started by hand
-(run_party.py, run_dealer.py), processes import for themselves.
+fork server imports once and forks. A party is still its own process, with its own memory, keys and sockets: the
+process it is forked from holds no key and no data and has drawn no random number. Processes that are started by
+hand (run_party.py, run_dealer.py) do their own imports.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from secure_sccvfl.run.process import SessionProcess
 context = multiprocessing.get_context("forkserver")
 
 _DEATH_SIGNAL, _SET_NAME = 1, 15
-"""Of Linux's prctl."""
+"""Constants of Linux's prctl."""
 _LONGEST_TEMPORARY = 70
-"""Bytes of a folder in which Python's fork server can still name its socket: Linux allows 107 in all."""
+"""The longest folder name, in bytes, in which Python's fork server can name its socket: Linux allows 107 in all."""
 
 
 class ForkedProcess:
-    """A party or the dealer in a process of its own; `poll` and `returncode` as of `subprocess.Popen`."""
+    """A party or the dealer in its own process; `poll` and `returncode` work as in `subprocess.Popen`."""
 
     def __init__(
         self,
@@ -76,15 +76,15 @@ class ForkedProcess:
         self._process.kill()
 
     def wait(self, seconds: float | None = None) -> None:
-        """Until it has ended, or for so long."""
+        """Wait until it has ended, or for this many seconds."""
         self._process.join(seconds)
 
 
 def prepare(threads: dict[str, str]) -> None:
     """Start the fork server, once; libraries read their number of threads when they are imported.
 
-    It imports from where this process does. Python alone would let it look in the working folder first, so that a
-    file there would run in every party.
+    The server imports from the same places as this process. By default Python would look in the working folder
+    first, so a file there would run in every party.
     """
     wanted = {**threads, **same_imports()}
     before = {name: os.environ.pop(name, None) for name in wanted}
@@ -101,14 +101,14 @@ def prepare(threads: dict[str, str]) -> None:
 
 
 def same_imports() -> dict[str, str]:
-    """What a new Python must be told to import from where this process does, and not from the working folder."""
+    """What makes a new Python import from the same places as this process, and not from the working folder."""
     places = os.pathsep.join(place or os.getcwd() for place in sys.path)
     return {"PYTHONSAFEPATH": "1", "PYTHONPATH": places}
 
 
 @contextlib.contextmanager
 def _without_the_script() -> Iterator[None]:
-    """Python would run the script that started us once more in the new process, and with it what starts a session."""
+    """Keep Python from running our start script again in the new process, which would start another session."""
     script = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:
@@ -119,7 +119,7 @@ def _without_the_script() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _short_temporary_folder() -> Iterator[None]:
-    """The socket of the fork server lies in the system's own folder where TMPDIR is too long a name for it."""
+    """Use the system's own folder for the fork server's socket where TMPDIR is too long a name for it."""
     before = tempfile.tempdir
     if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TEMPORARY:
         tempfile.tempdir = "/tmp"
@@ -137,12 +137,12 @@ def _run(
     listener: socket.socket | None,
     output: socket.socket | None,
 ) -> None:
-    """In the new process."""
+    """Runs in the new process."""
     with contextlib.suppress(AttributeError, OSError):
         library = ctypes.CDLL(None)
-        # What `top` shows: the command line is that of all of them.
+        # The name that `top` shows: the command line is the same for all of them.
         library.prctl(_SET_NAME, work.name.encode(), 0, 0, 0)
-        # Without the fork server nobody is told how this process ends, and the launcher takes it for gone.
+        # Without the fork server nobody learns how this process ends, and the launcher treats it as gone.
         library.prctl(_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
     os.chdir(folder)
     os.environ.clear()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class PeakMemory:
-    """Largest memory of each process so far, in kB; nothing where the system does not tell."""
+    """Largest memory of each process so far, in kB; nothing where the system does not report it."""
 
     def __init__(self, processes: dict[str, int]) -> None:
         self.peaks: dict[str, int] = {}

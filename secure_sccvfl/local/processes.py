@@ -1,8 +1,8 @@
-"""Starting and watching the processes of one session on this machine.
+"""Starts and watches the processes of one session on this machine.
 
-The first process that fails gives the exit code; the others notice that a peer is gone, get a
-few seconds to stop by themselves, and are then ended. Nothing is left behind: no
-process, no port (listening sockets are made here and handed down), no throw-away key.
+The first process that fails gives the exit code. The others notice that a peer is gone, get a few seconds to stop
+by themselves, and are then ended. Nothing is left behind: no process, no port (listening sockets are made here and
+handed down), no throw-away key.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from secure_sccvfl.run.process import THREAD_VARIABLES, DealerProcess, PartyProc
 Event = Callable[[dict[str, Any]], None]
 
 _GRACE = 5.0
-_SLOW_GRACE = 20.0  # while nobody has ended yet who says why, but only those who heard of it
+_SLOW_GRACE = 20.0  # while all that have ended only heard of a failure, and none knows the cause
 _LAST_GRACE = 2.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -52,12 +52,12 @@ class Child:
 
     @property
     def only_heard(self) -> bool:
-        """It stopped because a peer said that it stops: that one knows why."""
+        """Whether it stopped only because a peer said that it stops: that peer knows why."""
         return self.process.returncode == PEER_STOPPED
 
     @property
     def failure(self) -> str:
-        """One line about its end."""
+        """One line about how it ended."""
         code = self.process.returncode
         if code is not None and code < 0:
             return f"{self.name}: ended by {signal.Signals(-code).name}"
@@ -66,15 +66,18 @@ class Child:
 
     @property
     def exit_code(self) -> int:
-        """As a shell would show it."""
+        """The exit code as a shell would show it."""
         code = self.process.returncode
         return STOPPED if code is None else documented(code) if code >= 0 else 128 - code
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a session ended: the exit code to pass on, one line for each process that failed, and the line of the
-    one that is to blame: wrong input if there was any, else the first that failed."""
+    """How a session ended.
+
+    It has the exit code to pass on and one line for each process that failed. It also has the line of the process
+    that is to blame: wrong input if there was any, otherwise the first that failed.
+    """
 
     code: int
     cause: str
@@ -82,7 +85,7 @@ class Ending:
     exit_codes: dict[str, int]
 
     def check(self) -> None:
-        """Raise if it did not end well; says all that failed, for sessions that leave no log behind."""
+        """Raise if it did not end well. The message lists all failures, for sessions that leave no log behind."""
         if self.code != OK:
             raise ProtocolError("; ".join(self.failures))
 
@@ -102,7 +105,7 @@ class LocalSession:
     ) -> None:
         """`transcript`: every process writes down what it sees, and a wire-tap what the network sees.
 
-        `delay`: seconds that a byte is under way between processes, for benchmarks.
+        `delay`: seconds that a byte travels between processes, for benchmarks.
         """
         self.folder, self._transcript, self._delay = folder, transcript, delay
         self._between: Wiretap | SlowLink | None = None
@@ -143,9 +146,9 @@ class LocalSession:
         if self._between is not None:
             addresses = self._between.addresses
         config = replace(self._config, parties=addresses)
-        if config.transport == "gloo":  # it opens its own ports
+        if config.transport == "gloo":  # gloo opens its own ports
             self._close_listeners()
-        (self.folder / "logs").mkdir(parents=True, exist_ok=True)  # a run that resumes has one
+        (self.folder / "logs").mkdir(parents=True, exist_ok=True)  # a resumed run already has one
         session_file = (self.folder / "session.toml").resolve()
         session_file.write_text(config.to_toml())
         certs = self._certs
@@ -181,7 +184,7 @@ class LocalSession:
         self.children.append(Child(work.name, process, log))
 
     def _follow(self, stream: IO[str] | None) -> None:
-        with contextlib.suppress(ValueError):  # closed here, when a session is ended in the middle
+        with contextlib.suppress(ValueError):  # it was closed here because a session ended in the middle
             for line in stream or ():
                 self._tell(line)
 
@@ -193,7 +196,7 @@ class LocalSession:
             self._on_event(event)
 
     def wait(self) -> Ending:
-        """Until all have ended; after the first failure no longer than a few seconds."""
+        """Wait until all have ended; after the first failure at most a few seconds."""
         first: Child | None = None
         limit, told = float("inf"), False
         while any(child.process.poll() is None for child in self.children):
@@ -253,7 +256,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _to_blame(failed: list[Child], first: Child | None) -> Child:
-    """Wrong input before all; else the first that failed, unless it only heard that a peer stops."""
+    """Wrong input first; otherwise the first that failed, unless it only heard that a peer stops."""
     wrong = [child for child in failed if child.process.returncode == WRONG_USE]
     if first is None or first.only_heard:
         own = [child for child in failed if (child.process.returncode or 0) > 0 and not child.only_heard]

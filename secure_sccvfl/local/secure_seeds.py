@@ -25,7 +25,7 @@ METRICS = ("acc", "logloss", *(f"fr_{judge}" for judge in JUDGES), f"scg_{FIRST}
 def run_secure_seeds(
     dataset: str, split: str, seeds: Sequence[int], out: Path, command: str, tell: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """Each seed through real processes; finished seeds in OUT are kept. Writes results.json and results.md."""
+    """Run each seed through real processes; finished seeds in OUT are kept. Writes results.json and results.md."""
     out.mkdir(parents=True, exist_ok=True)
     parties = len(load(dataset).parties)
     for seed in seeds:

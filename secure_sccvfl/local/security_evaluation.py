@@ -1,7 +1,7 @@
-"""The security evaluation of a finished run: sessions that it needs on this machine, all attacks, its report.
+"""The security evaluation of a finished run: the sessions that it needs on this machine, all attacks, its report.
 
-Attacks on what the run showed take long and run in a process of their own, beside the sessions: the receiver's
-predictions, shares of two secrets, and sketches with a canary.
+Attacks on what the run showed take long and run in their own process, beside the sessions. The sessions give the
+receiver's predictions, shares of two secrets, and sketches with a canary.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from secure_sccvfl.security.evaluation import ViewAttacks
 from secure_sccvfl.security.finished_run import FinishedRun, write_records
 
 Tell = Callable[[str], None]
-"""Hears what is being done. A function of a module: another process calls it too."""
+"""Called with what is being done. It must be a function of a module: another process calls it too."""
 
 _PRICED = (
     *("dataset", "split", "seed", "epsilon", "delta", "refreshes"),
     *("mode", "conditional", "generator", "source", "dp_steps", "dp_sampling"),
 )
-"""What the noise of a run follows from."""
+"""The settings that the noise of a run depends on."""
 
 
 def evaluate_run(folder: Path, releases: int, tell: Tell) -> dict[str, Any]:
     """Attack a run made with transcripts; writes the report's files into its folder and returns the report.
 
-    `releases`: sketches for the audit of each data set.
+    `releases`: number of sketches of each data set in the audit.
     """
     started = time.monotonic()
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
@@ -62,7 +62,7 @@ def evaluate_run(folder: Path, releases: int, tell: Tell) -> dict[str, Any]:
 
 
 def attack_views(folder: Path, tell: Tell) -> ViewAttacks:
-    """Attacks on what the run showed: in a process of its own, beside the sessions."""
+    """Attacks on what the run showed. It runs in its own process, beside the sessions."""
     torch.set_num_threads(1)
     attacks = ViewAttacks(FinishedRun.load(folder))
     attacks.every_view(tell)
@@ -111,7 +111,7 @@ def _predictions(run: FinishedRun, work: Path) -> np.ndarray:
 
 
 def _write(run: Path, made: dict[str, Any]) -> None:
-    """The report's files, the run's page with them, and a line in the run's log that they are part of it."""
+    """Write the report's files and the run's page with them, and record them in the run's log."""
     names = ("security.json", "security.md", "security-views.svg", "security-curves.svg")
     data, text, views, curves = (run / name for name in names)
     data.write_text(json.dumps(made, indent=1) + "\n")
@@ -125,7 +125,7 @@ def _write(run: Path, made: dict[str, Any]) -> None:
 
 
 def unheard(line: str) -> None:
-    """For callers that want no progress."""
+    """Ignore progress: for callers that want none."""
 
 
 if __name__ == "__main__":

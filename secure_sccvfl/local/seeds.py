@@ -1,6 +1,6 @@
 """An experiment over seeds, on the plaintext engine: in processes of this machine, or on a Ray cluster.
 
-Finished seeds are kept, so an experiment that was stopped goes on where it was.
+Finished seeds are kept, so a stopped experiment continues where it was.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def reproduce(
     engine: str,
     progress: Callable[[int, int], None] = lambda finished, total: None,
 ) -> list[dict[str, Any]]:
-    """Run what is missing, then write results.json, results.md and plots over all seeds asked for."""
+    """Run the missing seeds, then write results.json, results.md and plots over all requested seeds."""
     kept = out / "seeds"
     kept.mkdir(parents=True, exist_ok=True)
     asked = [
@@ -92,7 +92,7 @@ def reproduce(
 
 
 def _store(folder: Path, seed: SeedRun, result: dict[str, Any]) -> None:
-    """Write a finished seed whole or not at all."""
+    """Write a finished seed atomically."""
     path = folder / f"{seed.key}.json"
     part = path.with_suffix(".part")
     part.write_text(json.dumps(result), encoding="utf-8")

@@ -1,7 +1,7 @@
-"""A slow network on this machine: a relay in front of each party's port that passes every byte on later.
+"""A slow network on this machine: a relay in front of each party's port delays every byte.
 
-Used by `bench.py run`, to tell what a session costs between hosts that are far apart. It holds no key: TLS runs
-through it. Bandwidth is not limited.
+`bench.py run` uses it to measure what a session costs between distant hosts. It holds no key: TLS runs through it.
+Bandwidth is not limited.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _CHUNK = 1 << 18
 
 
 class SlowLink:
-    """Relays for some addresses until it is closed; `addresses` is what callers must dial instead."""
+    """Relays for some addresses until it is closed; callers must dial `addresses` instead."""
 
     def __init__(self, targets: tuple[str, ...], seconds: float) -> None:
-        """`seconds` is how long a byte is under way, in either direction."""
+        """`seconds` is the travel time of a byte, in either direction."""
         made = [listen_anywhere() for _ in targets]
         self.addresses = tuple(address for _, address in made)
         self._listeners, self._targets, self._seconds = [listener for listener, _ in made], targets, seconds

@@ -1,9 +1,9 @@
 """A whole secure run on this machine: train in secret, judge, evaluate in secret, report.
 
-The first session trains and leaves each party its part of the model; the second loads these parts and opens
-test metrics. In between, on public benchmark data, the harness makes the judges' edited records, and a third
-session scores a few of them for the page. Last come report.json, the privacy report, the policy card, the page,
-and the run's log with the digests of all of it.
+The first session trains and leaves each party its part of the model. The second loads these parts and opens test
+metrics. In between, on public benchmark data, the harness makes the judges' edited records, and a third session
+scores a few of them for the page. Last come report.json, the privacy report, the policy card, the page, and the
+run's log with the digests of all of them.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class WholeRun:
         return self._with_model("evaluate", "evaluation")
 
     def _with_model(self, job: str, place: str, **more: Any) -> Ending:
-        """A session on the trained model, in a folder of its own."""
+        """A session on the trained model, in its own folder."""
         options = {k: v for k, v in self.config.options.items() if k != "resume"}
         config = replace(self.config, job=job, options={**options, "model": str(self.folder.resolve()), **more})
         return run_job(config, self.folder / place, self.certs, self.event, self.debug)
@@ -125,7 +125,7 @@ class WholeRun:
         return harness.baselines(data, split, roles, edits, config, budget, seed), drawn
 
     def _label_inference(self) -> list[dict[str, Any]]:
-        """What gradients that were shown give away, party by party; empty in sealed mode."""
+        """What the opened gradients reveal, party by party; empty in sealed mode."""
         from secure_sccvfl.attacks.gradients import labels_from_kept
         from secure_sccvfl.data.party_data import pooled
         from secure_sccvfl.data.splits import make_split
@@ -150,7 +150,7 @@ class WholeRun:
 
 
 def natural_parties(dataset: str) -> int:
-    """As many parties as the description of the data names."""
+    """The number of parties that the description of the data names."""
     from secure_sccvfl.data.catalogue import is_benchmark, load
     from secure_sccvfl.data.party_data import own_schema
 

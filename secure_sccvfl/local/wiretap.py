@@ -1,8 +1,8 @@
 """A wire-tap: a relay in front of each party's port that passes every byte on and keeps a copy.
 
-It stands where a network's owner stands: it holds no certificate and no key, and sees TLS records, addresses and
-times. One file for each connection and direction: `0-2-to.bin` holds what the third caller of party 0 sent,
-`0-2-from.bin` the answers. Used with --transcript only.
+It stands in the place of a network's owner: it holds no certificate and no key, and sees TLS records, addresses and
+times. There is one file for each connection and direction: `0-2-to.bin` holds what the third caller of party 0
+sent, `0-2-from.bin` the answers. It is used with --transcript only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOOK_SECONDS = 0.2
 
 @dataclass
 class _Half:
-    """One direction of a connection: from a socket to another, by way of a file."""
+    """One direction of a connection: from one socket to another, through a file."""
 
     source: socket.socket
     target: socket.socket
@@ -38,7 +38,7 @@ class _Half:
 
 
 class Wiretap:
-    """Relays for some addresses; `addresses` is what callers must dial instead."""
+    """Relays for some addresses; callers must dial `addresses` instead."""
 
     def __init__(self, targets: tuple[str, ...], folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -140,7 +140,7 @@ class Wiretap:
                 half.target.shutdown(socket.SHUT_WR)
 
     def _watch(self, out: _Half, into: _Half) -> None:
-        """Ask for what the socket between two halves still has to do: `out` reads it, `into` writes it."""
+        """Register the remaining work of the socket between two halves: `out` reads it, `into` writes it."""
         sock = out.source
         wanted = selectors.EVENT_WRITE if into.waiting else 0
         if not out.ended and len(out.waiting) < _MOST_WAITING:

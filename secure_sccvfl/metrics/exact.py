@@ -1,13 +1,13 @@
 """What a model is worth, computed in secret and opened exactly: rates, means and gaps of the held-out part.
 
-Before: shares of the logits of test records and of their edited copies, the label and s at their holders,
-public row numbers and weights of the copies. After: every party knows the numbers in `metric_names`; no decision,
-logit, label or group of a record. Decisions cost one comparison each, the gaps one division per group.
+Before: shares of the logits of test records and of their edited copies. The label and s are at their holders. Row
+numbers and weights of the copies are public. After: every party knows the numbers in `metric_names`, and no
+decision, logit, label or group of a record. Decisions cost one comparison each, the gaps one division per group.
 
 Exact figures are not private: two of them about sets that differ by one record tell about that record. They are for
-public data, and for consortia that agreed to them beforehand (`evaluation = "exact"`);
-`secure_sccvfl.metrics.noisy` is for all others. Floors hold here too: a rate that rests on fewer than `min_group`
-records of a group takes no part in a gap, which is decided in secret; all that is told is that they are too few.
+public data, and for consortia that agreed to them beforehand (`evaluation = "exact"`). All others use
+`secure_sccvfl.metrics.noisy`. Floors hold here too: a rate over fewer than `min_group` records of a group takes no
+part in a gap. This is decided in secret; only the fact that they are too few is told.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from secure_sccvfl.privacy.releases import EXACT_EVALUATION, Facts
 from secure_sccvfl.training.sharing import share_groups, share_label
 
 LOSS_BOUND = 50.0
-"""Logits beyond it count as this much in the log loss."""
+"""Logits beyond this count as this much in the log loss."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def enough(rate: str, group: int) -> str:
 
 
 def metric_names(task: Task, judges: Sequence[str], groups: int) -> tuple[str, ...]:
-    """What is opened, in order."""
+    """The names of the opened numbers, in order."""
     whole = ["mse", "variance"] if task == "regression" else ["acc", "logloss", "variance"]
     if task == "binary":
         whole += ["positive_rate", *(f"{rate}_gap" for rate in RATES)]
@@ -65,7 +65,7 @@ def exact_release(parties: int, task: Task, judges: Sequence[str], groups: int) 
 
 
 def exact_figures(opened: Mapping[str, float], judges: Sequence[str], groups: int) -> dict[str, Any]:
-    """Opened numbers as reports have them: metrics, and the rates of groups that rest on too few records."""
+    """Opened numbers in the form of reports: metrics, and the rates of groups that rest on too few records."""
     out = dict(opened)
     spread = max(out.pop("variance"), 0.0) ** 0.5
     if "mse" in out:
@@ -129,7 +129,7 @@ class SecureEvaluation:
         return share_label(self.session, label, self.label_holder, (rows, outputs), 0)
 
     def right(self, shown: Words, truth: Words) -> Words:
-        """Shares of 1 for each record that is decided as its label says; several columns add up to it."""
+        """Shares of 1 for each record whose decision matches its label; several columns add up to it."""
         both = arithmetic.bilinear(self.session.party, "mul", shown, truth)
         if shown.shape[1] > 1:
             return both
@@ -145,7 +145,7 @@ class SecureEvaluation:
         return np.vstack([member.sum(axis=0), products.T])
 
     def flipped(self, shown: Words, edited: Words, source: np.ndarray) -> Words:
-        """Shares of 1 for each edited copy whose decision is not that of its record."""
+        """Shares of 1 for each edited copy whose decision differs from its record's."""
         after, before = self.decisions(edited), shown[source]
         same = arithmetic.bilinear(self.session.party, "mul", after, before)
         if shown.shape[1] == 1:
@@ -184,7 +184,7 @@ class SecureEvaluation:
         return self._mean(arithmetic.square(party, logits - middle), rows)
 
     def _gaps(self, shown: Words, truth: Words, groups: AtHolder, count: int) -> dict[str, Words]:
-        """Widest differences between groups of each rate, over groups with enough records; and which those are."""
+        """Widest differences between groups of each rate, over groups with enough records; and which these are."""
         party = self.session.party
         size, positive, true, hit = self.group_counts(shown, truth, groups, count)
         above = np.stack([positive, hit, positive - hit])
@@ -201,7 +201,7 @@ class SecureEvaluation:
         return found
 
     def _ratio(self, above: Words, below: Words, rows: int) -> Words:
-        """Counts divided by counts, FRACTION_BITS; over an empty cell 0."""
+        """Counts divided by counts, FRACTION_BITS; 0 for an empty cell."""
         party = self.session.party
         empty = comparison.negative(party, below - (1 if party.rank == 0 else 0))
         shares = arithmetic.divide(party, np.left_shift(np.stack([above, below + empty]), FRACTION_BITS), rows)

@@ -1,4 +1,4 @@
-"""Intervals of a rate that was seen on a number of records."""
+"""Intervals of a rate that was observed on a number of records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Z95 = 1.96
 
 
 def wilson(rate: float, total: int) -> tuple[float, float]:
-    """95 % Wilson interval of a proportion; for a mean of shares between 0 and 1 it is wide enough too."""
+    """95 % Wilson interval of a proportion; it is also wide enough for a mean of shares between 0 and 1."""
     square = Z95 * Z95 / total
     middle = (rate + square / 2) / (1 + square)
     half = Z95 * math.sqrt(max(rate * (1 - rate), 0.0) / total + square / (4 * total)) / (1 + square)

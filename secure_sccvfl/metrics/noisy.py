@@ -1,8 +1,8 @@
 """What a model is worth, told with noise: sums over the held-out records, noised in secret, paid for, opened once.
 
-Before: shares of the logits of test records and of their edited copies, the label and s at their holders, public
-row numbers and weights of the copies. After: every party knows the noisy sums of `Sums`, and what follows from them;
-no decision, logit, label or group of a record, and no exact sum.
+Before: shares of the logits of test records and of their edited copies. The label and s are at their holders. Row
+numbers and weights of the copies are public. After: every party knows the noisy sums of `Sums`, and what follows
+from them. Nobody knows a decision, logit, label or group of a record, or an exact sum.
 
 | sum | task | what one record adds |
 |---|---|---|
@@ -12,17 +12,18 @@ no decision, logit, label or group of a record, and no exact sum.
 | `flips JUDGE` | classes | the weight of its copies whose decision flips, at most 1 |
 | `shift JUDGE` | a number | the weighted shift of its copies, at most 1 each |
 
-Sensitivity. One record adds a vector of non-negative numbers to these sums, of l2 norm at most the root of how many
-sums there are (`cells` count as one, since only one of them moves). So adding or removing a record moves them by that
-much, and replacing one by at most sqrt(2) of it: for non-negative u and v, |u - v|^2 <= |u|^2 + |v|^2. Truncation of
-squares may add two units in the last place, which `SLACK` allows for.
+Sensitivity. One record adds a vector of non-negative numbers to these sums. Its l2 norm is at most the root of the
+number of sums (`cells` count as one, since only one of them moves). So adding or removing a record moves them by
+that much. Replacing one moves them by at most sqrt(2) of it: for non-negative u and v, |u - v|^2 <= |u|^2 + |v|^2.
+Truncation of squares may add two units in the last place, which `SLACK` allows for.
 
-Noise. Label and s are both to be hidden, so with `dealer+holder` both holders add a copy: whoever lacks the label or
-s lacks the dealer's copy and at least one more. Rounds: those of the comparisons and products, none for noise; bytes:
-one share of the dealer's copy. The sums stay in shares until the charge is on disk at every party.
+Noise. Label and s must both be hidden. So with `dealer+holder` both holders add a copy: a party without the label
+or s lacks the dealer's copy and at least one more. Rounds: those of the comparisons and products, none for noise.
+Bytes: one share of the dealer's copy. The sums stay in shares until the charge is on disk at every party.
 
-Floors. A rate of a group is told only where its noisy denominator lies at least `SURE` deviations above `min_group`,
-so that it rests on fewer records with chance below .0014. This follows from the noisy sums: it costs nothing more.
+Floors. A rate of a group is told only where its noisy denominator lies at least `SURE` deviations above
+`min_group`. So it rests on fewer records with chance below .0014. This follows from the noisy sums: it costs
+nothing more.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Sums:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """Joint l2 sensitivity: nothing that a record adds is negative."""
+        """Joint l2 sensitivity: a record adds nothing negative."""
         return Sensitivity.of_counts(SLACK * math.sqrt(len(self.widths)))
 
     def release(self, parties: int) -> Release:
@@ -161,18 +162,18 @@ def _whole(counts: Words) -> Words:
 
 
 def _heaviest(of: Copies) -> float:
-    """The most that the copies of one record weigh together."""
+    """The largest total weight of one record's copies."""
     return float(np.bincount(of.source, weights=of.weight).max())
 
 
 def _weights(of: Copies, bits: int) -> Words:
-    """Public weights such that the copies of no record weigh more than 1 together."""
+    """Public weights such that the copies of each record together weigh at most 1."""
     weights: Words = np.floor(of.weight / _heaviest(of) * 2.0**bits).astype(np.int64)
     return weights
 
 
 def share_of_copies(of: Copies) -> float:
-    """What a sum over copies is to be multiplied by to give their weighted mean."""
+    """The factor that turns a sum over copies into their weighted mean."""
     return _heaviest(of) / float(of.weight.sum())
 
 
@@ -246,7 +247,7 @@ def _group_rates(table: np.ndarray, deviation: float, floor: int) -> dict[str, _
 
 
 def _gaps(rates: Sequence[Mapping[str, _Rate]]) -> dict[str, _Rate]:
-    """Widest differences between groups; noise widens them a little on average, which the interval allows for."""
+    """Widest differences between groups. Noise widens them a little on average, which the interval allows for."""
     widest: dict[str, _Rate] = {}
     for name in RATES:
         known = [own[name] for own in rates if name in own]

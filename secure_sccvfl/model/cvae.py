@@ -1,7 +1,7 @@
 """A small conditional VAE over mediators, with an MMD term.
 
-Needs s per record, so no party of a sealed run can train one: it is the second common judge (fitted by
-the harness on held-out records) and the generator of the paper's method.
+It needs s per record, so no party of a sealed run can train one. It is the second common judge (fitted by the
+harness on held-out records) and the generator of the paper's method.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from secure_sccvfl.data.layout import Layout
 
-# The MMD term costs the square of its rows: larger groups are subsampled, anew at every epoch.
+# The cost of the MMD term grows with the square of its rows: larger groups are subsampled, anew at every epoch.
 MMD_ROWS = 256
 
 

@@ -1,8 +1,8 @@
 """The `cvae` generator of a sealed run: a conditional VAE that a party can train without s.
 
-The party draws a pseudo group for each of its own records from the naive Bayes posterior of its noisy
-tables. That is post-processing of what was released to it: it costs no budget and asks nobody for s. The
-edits are softer than with the true s, since one party's columns say little about a record's group.
+The party draws a pseudo group for each of its own records from the naive Bayes posterior of its noisy tables. That
+is post-processing of what was released to it: it costs no budget and needs nobody's s. The edits are softer than
+with the true s, since one party's columns say little about a record's group.
 """
 
 from __future__ import annotations

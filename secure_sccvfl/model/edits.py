@@ -1,4 +1,4 @@
-"""What the generators do to records, encoded: made by each party alone, for every group a record may be in."""
+"""Encoded edits of the generators: each party makes them alone, for every group a record may be in."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def public_targets(rows: int, groups: int, seed: int, draw: int) -> np.ndarray:
 class EncodedEdits:
     """Edits of one part: [draw][hypothesised group] -> encoded displacement per party, made on demand.
 
-    Keeps, per party, the largest mean square of each column over groups: the owner's curvature bound.
+    It keeps, per party, the largest mean square of each column over groups: the owner's curvature bound.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class EncodedEdits:
         draws: int,
         seed: int,
     ) -> None:
-        """`encodings`: the records of the parties as they are, by the same encoders."""
+        """`encodings`: the parties' unedited records, by the same encoders."""
         self.parties, self.groups, self.draws, self.seed = parties, groups, draws, seed
         self.generators, self.encoders, self.encodings = generators, encoders, encodings
         self.energy = {rank: np.zeros(block.shape[1]) for rank, block in encodings.items()}
@@ -63,8 +63,8 @@ class EncodedEdits:
 class Validity:
     """What an edit must not do, and how much it does, per record and group: sums over features (and parties).
 
-    identity: change of features that must stay as they are. support: how far edited values leave the public
-    range. size: change of the mediators.
+    identity: change of features that must not change. support: how far edited values leave the public range. size:
+    change of the mediators.
     """
 
     identity: float = 0.0

@@ -1,7 +1,7 @@
 """Local encoders: input space to the columns that the head sees. None of these learns from labels.
 
-`plain` is the default (one-hot categories, piecewise-linear numbers); `random` adds random ReLU features
-and `autoencoder` a locally trained bottleneck, behind the same interface. Each is centred on local means.
+`plain` is the default (one-hot categories, piecewise-linear numbers). `random` adds random ReLU features and
+`autoencoder` a locally trained bottleneck, behind the same interface. Each is centred on local means.
 """
 
 from __future__ import annotations

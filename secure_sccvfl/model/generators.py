@@ -1,8 +1,8 @@
 """Local counterfactual generators: edit M, copy N bit by bit, pass P through.
 
 A party never holds s per record. It computes the edit for every hypothesised pair (from, to) from the noisy tables
-that were opened to it; which one applies is selected inside the engine. The table below names the kinds, each in a
-module of its own.
+that were opened to it; the engine selects the one that applies. The table below names the kinds, each in its own
+module.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ Source = Literal["tables", "moments"]
 
 @dataclass(frozen=True)
 class GeneratorConfig:
-    """`thinning` is the share of the table's counts that a redrawn table keeps: the wider the tables are
-    redrawn (known release noise, then sampling noise of a sample that much smaller), the more plausible
-    edits the consistency loss covers. 0 uses the tables as released. `source`: what the `moments` generator
-    reads numbers from, the tables (free) or a further release of group moments."""
+    """Settings of a generator.
+
+    `thinning` is the share of the table's counts that a redrawn table keeps. Tables are redrawn with the known
+    release noise, then with the sampling noise of a sample that much smaller. The wider they are redrawn, the more
+    plausible edits the consistency loss covers. 0 uses the tables as released. `source`: where the `moments`
+    generator reads numbers from, the tables (free) or a further release of group moments.
+    """
 
     kind: str = "quantile"
     draws: int = 8

@@ -1,4 +1,4 @@
-"""What a party trains alone in `split` mode: the paper's two-layer encoder, from gradients it is given."""
+"""What a party trains alone in `split` mode: the paper's two-layer encoder, from the gradients it receives."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class MlpEncoder:
         return self.net(self.scaled(inputs)).double().numpy()
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All of it, to be kept on disk."""
+        """Everything as arrays, to be kept on disk."""
         layers = {name: value.numpy() for name, value in self.net.state_dict().items()}
         return {"mean": self.mean.numpy(), "scale": self.scale.numpy(), **layers}
 
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray]) -> MlpEncoder:
-        """From what `arrays` gave."""
+        """The encoder from what `arrays` returned."""
         layers = {name: torch.tensor(value) for name, value in arrays.items() if name not in ("mean", "scale")}
         hidden, inputs = layers["0.weight"].shape
         net = _network(inputs, hidden)
@@ -44,7 +44,7 @@ class MlpEncoder:
 
 
 def _network(inputs: int, hidden: int) -> nn.Sequential:
-    """The ReLU of the paper, with an upper end that keeps every activation inside the ring's bound."""
+    """The paper's ReLU with an upper end, which keeps every activation inside the ring's bound."""
     return nn.Sequential(
         nn.Linear(inputs, hidden),
         nn.ReLU(),
@@ -57,7 +57,7 @@ def make_mlp(inputs: np.ndarray, hidden: int, seed: int) -> MlpEncoder:
     """Party step, local: a fresh encoder, standardised on its own training rows."""
     net, generator = _network(inputs.shape[1], hidden), torch.Generator().manual_seed(seed)
     for layer in net:
-        if isinstance(layer, nn.Linear):  # as torch starts them, but not from the generator that all threads share
+        if isinstance(layer, nn.Linear):  # as torch starts them, but not from the generator that threads share
             bound = layer.in_features**-0.5
             nn.init.uniform_(layer.weight, -bound, bound, generator)
             nn.init.uniform_(layer.bias, -bound, bound, generator)
@@ -75,7 +75,7 @@ class LocalTraining:
         self._made: torch.Tensor | None = None
 
     def activations(self, inputs: np.ndarray) -> np.ndarray:
-        """Of the rows of a step; `learn` continues from them."""
+        """Activations of the rows of a step; `learn` continues from them."""
         self._made = self.encoder.net(self.encoder.scaled(inputs))
         return self._made.detach().double().numpy()
 
@@ -102,7 +102,7 @@ class LocalTraining:
         return {f"net/{name}": value for name, value in self.copy().items()} | made
 
     def go_on(self, kept: Mapping[str, np.ndarray]) -> None:
-        """From what `state` gave."""
+        """Continue from what `state` returned."""
         self.restore({name.removeprefix("net/"): v for name, v in kept.items() if name.startswith("net/")})
         moments: dict[int, dict[str, torch.Tensor]] = {}
         for name, value in kept.items():

@@ -1,6 +1,6 @@
-"""The `moments` generator: shifts and scales numbers by the moments of the groups, shifts shares of categories.
+"""The `moments` generator: it shifts and scales numbers by the groups' moments, and shifts shares of categories.
 
-Moments of a number come from its noisy table, or from a release of their own (`source = "moments"`).
+Moments of a number come from its noisy table, or from a separate release (`source = "moments"`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _shifted(columns: np.ndarray, old: np.ndarray, new: np.ndarray) -> np.ndarra
 
 
 def check(config: GeneratorConfig) -> None:
-    """Both sources will do."""
+    """Both sources are allowed."""
     if config.source not in ("tables", "moments"):
         raise ValueError(f"source {config.source!r} does not fit generator {config.kind!r}; use tables or moments")
 

@@ -18,7 +18,7 @@ FLOOR = 0.5
 
 @dataclass(frozen=True)
 class TableGenerator(ABC):
-    """Edits every mediator from its table; how is for the kinds to say."""
+    """Edits every mediator from its table; each kind says how."""
 
     material: Material
     config: GeneratorConfig
@@ -68,7 +68,7 @@ class TableGenerator(ABC):
 def shift_direction(layout: Layout, tables: Mapping[str, np.ndarray], names: Sequence[str]) -> np.ndarray:
     """Change of the mean encoding of these features between the two most distant groups (plain columns).
 
-    Party step, local, from its own noisy tables: the direction along which a proxy gives s away.
+    Party step, local, from its own noisy tables: the direction along which a proxy reveals s.
     """
     parts = []
     for block in layout.blocks:

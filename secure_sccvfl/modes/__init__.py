@@ -1,6 +1,6 @@
 """How a run is set up: its options, and the gradient modes that they choose between.
 
-A mode says what it opens, what it charges, and how it trains once the statistics of s are in hand. Called by the
+A mode says what it opens, what it charges, and how it trains after the statistics of s are known. Called by the
 jobs of `run`. To add one, write its module and add a line to `MODES`.
 """
 

@@ -30,7 +30,7 @@ Phase = Callable[[str], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Workplace:
-    """What a mode trains with at one party. `state` is where a resumed run stands."""
+    """What a mode trains with at one party. `state` is the state of a resumed run."""
 
     engine: SecureEngine
     statistics: Statistics
@@ -44,7 +44,7 @@ class Workplace:
     state: State | None = None
 
     def trainer(self, config: TrainConfig, encoders: Mapping[int, Encoder] | None = None) -> Trainer:
-        """The driver of the sealed method, with its inputs shared. `encoders` were trained before."""
+        """The driver of the sealed method; making it shares the inputs. `encoders` were trained before."""
         with self.phase("inputs"):
             return Trainer(
                 self.engine,
@@ -69,10 +69,10 @@ class Trained:
 
 
 class GradientMode(Protocol):
-    """One way to train once the statistics of s are in hand."""
+    """One way to train after the statistics of s are known."""
 
     def check(self, options: RunOptions, schema: Schema) -> None:
-        """Raise ConfigError for what the mode cannot do."""
+        """Raise ConfigError for settings that the mode does not support."""
         ...
 
     def releases(self, options: RunOptions, schema: Schema) -> list[Release]:
@@ -95,7 +95,7 @@ def facts_of(schema: Schema, options: RunOptions, sizes: Mapping[str, int] | Non
 
 
 def discovery_releases(schema: Schema, options: RunOptions) -> list[Release]:
-    """What comes first in every run: alignment, statistics of s to their owners, scores to all."""
+    """The first releases of every run: alignment, statistics of s to their owners, scores to all."""
     return plan_of(facts_of(schema, options), "alignment", "discovery")
 
 
@@ -105,7 +105,7 @@ def common_releases(schema: Schema, options: RunOptions) -> list[Release]:
 
 
 def check_sampling(options: RunOptions, mode: str) -> None:
-    """Raise ConfigError if steps shall be sampled in a mode that cannot."""
+    """Raise ConfigError if the options sample steps in a mode that cannot."""
     if options.dp_sampling != 1:
         raise ConfigError(f"dp_sampling is for mode dp, not {mode}")
 
@@ -125,7 +125,7 @@ GRADIENTS = "gradients.npz"
 
 
 def keep_gradients(folder: Path, shown: tuple[Any, ...]) -> None:
-    """What this party was shown, for the attack that the report runs on it: the fields of each step as arrays."""
+    """Keep what this party was shown, as arrays for each step; the report attacks it."""
     arrays = {
         f"{field.name} {number}": getattr(step, field.name)
         for number, step in enumerate(shown)

@@ -1,23 +1,23 @@
 """`dp` mode: local encoders that learn from noisy batch gradients, then a sealed head on top of them.
 
-Each party trains a small score network s_p(x; theta_p) on its own columns; the logit of a record is the sum
-of the scores. A step: residuals sigma(sum of s_p) - y in secret; every party's clipped per-record gradients
-of its own score (torch.func), weighted by the secret residuals and summed in secret; discrete Gaussian noise
-on the sum, in secret; the noisy sum is opened to its owner alone (four rounds, protocols/steps/weighted_sums.py).
-With `sampling` below 1 each record takes part with that chance, in secret (one more round,
-protocols/steps/sampling.py).
+Each party trains a small score network s_p(x; theta_p) on its own columns. The logit of a record is the sum of the
+scores. A step has these parts. Residuals sigma(sum of s_p) - y are computed in secret. Every party's clipped
+per-record gradients of its own score (torch.func) are weighted by the secret residuals and summed in secret.
+Discrete Gaussian noise is added to the sum in secret. The noisy sum is opened to its owner alone (four rounds,
+protocols/steps/weighted_sums.py). With `sampling` below 1 each record takes part with that chance, in secret (one
+more round, protocols/steps/sampling.py).
 
-The guarantee. A residual and a gradient depend on their own record and on parameters that were released with
-noise, on nothing else. So columns are not centred on means of records, and no secret head takes part: a head
-trained without noise would carry every record into every residual, and the sensitivity would not hold. Each step
-is then one Gaussian release of joint sensitivity clip * (1 + 2^-10) * sqrt(parties) under adding or removing a
-record and twice that under replacing one (residuals have either sign), charged before it is made.
-A sample of records that no party knows makes a step cheaper: it is charged as a Poisson-sampled Gaussian release.
-The dealer knows the sample and its own noise; against a dealer who reads what was opened the price without either
-holds. A public choice of rows would gain nothing. The default is full batch.
+The guarantee. A residual and a gradient depend on their own record and on parameters that were released with noise,
+on nothing else. So columns are not centred on means of records, and no secret head takes part. A head trained
+without noise would carry every record into every residual, and the sensitivity would not hold. Each step is then
+one Gaussian release, charged before it is made. Its joint sensitivity is clip * (1 + 2^-10) * sqrt(parties) under
+adding or removing a record, and twice that under replacing one (residuals have either sign). A sample of records
+that no party knows makes a step cheaper: it is charged as a Poisson-sampled Gaussian release. The dealer knows the
+sample and its own noise. Against a dealer who reads what was opened, the price without either holds. A public
+choice of rows would gain nothing. The default is full batch.
 
-Afterwards the hidden units are further columns of the party's encoder and the secret head is trained as in
-`sealed`, which opens no gradient.
+Afterwards the hidden units are further columns of the party's encoder. The secret head is trained as in `sealed`,
+which opens no gradient.
 
 What it is worth: on German (n = 560, epsilon 8 over five sketches and ten steps) no accuracy beyond `sealed` was
 seen over five seeds, while sketches pay for the steps with more noise, less of it with sampling
@@ -60,7 +60,7 @@ from secure_sccvfl.training.trainer import Hooks, State, warmup_steps
 class DpConfig:
     """Settings of `dp`: few units, few steps, since every parameter and every step adds noise.
 
-    sampling: chance of a record to take part in a step, a multiple of 2^-16.
+    sampling: a record's chance to take part in a step, a multiple of 2^-16.
     """
 
     units: int = 4
@@ -90,7 +90,7 @@ class DpSeen:
 class DpModel:
     """Own encoder (plain columns and learned units), what was charged in this session, and what this party saw.
 
-    own: for checkpoints. The sums that were opened are all it takes: the rest follows from them, here.
+    own: for checkpoints. It holds only the opened sums; this party computes the rest from them.
     """
 
     encoders: dict[int, FeatureEncoder]
@@ -116,12 +116,12 @@ class Score:
 
     def __init__(self, party: Party, units: int, seed: int) -> None:
         self.layout = party.layout
-        # Not centred: a mean over records would carry each of them into every other one's gradient.
+        # The columns are not centred: a mean over records would carry each of them into every other one's gradient.
         self.rows = torch.tensor(plain_encoding(party.layout, party.inputs))
         self.columns = self.rows.shape[1]
         generator = torch.Generator().manual_seed(torch_seed(seed, "dp", *party.layout.names))
         wide = torch.randn(self.columns, units, generator=generator, dtype=torch.float64) / 2
-        # Output weights of both signs and of size 1: with a small start no unit would move.
+        # Output weights have both signs and size 1: with a small start no unit would move.
         out = torch.ones(units, dtype=torch.float64)
         out[units // 2 :] = -1
         self.shapes = (wide.shape, (units,), (units,))
@@ -137,11 +137,11 @@ class Score:
         return torch.relu(row @ wide + bias) @ out / out.numel()
 
     def scores(self, bound: float) -> np.ndarray:
-        """Of every record, clamped so that the sum of all parties stays in the range of the sigmoid."""
+        """The score of every record, clamped so that the sum over all parties stays in the range of the sigmoid."""
         return self._score(self.theta, self.rows).clamp(-bound, bound).numpy()
 
     def gradients(self) -> np.ndarray:
-        """Of every record's score in the parameters (rows x parameters), for a unit upstream signal."""
+        """Gradients of every record's score in the parameters (rows x parameters), for a unit upstream signal."""
         each = torch.func.vmap(torch.func.grad(self._score), in_dims=(None, 0))(self.theta, self.rows)
         return each.numpy()
 
@@ -172,9 +172,10 @@ def train_dp(
     hooks: Hooks | None = None,
     state: State | None = None,
 ) -> DpModel:
-    """Encoders of a binary task. Every process calls this with what it holds; the budget may end it early.
+    """Train the encoders of a binary task; the budget may end it early.
 
-    A kept state goes on after its last step: sums in it are learned from again, never charged or opened again.
+    Every process calls this with what it holds. A kept state continues after its last step. Sums in it are learned
+    from again, but never charged or opened again.
     """
     hooks = Hooks() if hooks is None else hooks
     (own,) = train.parties

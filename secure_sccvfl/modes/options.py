@@ -1,4 +1,4 @@
-"""Settings of a secure run as they stand in the session file: public, and the same at every process."""
+"""Settings of a secure run as the session file holds them: public, and the same at every process."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from secure_sccvfl.training.trainer import EvaluationKind, TrainConfig
 
 @dataclass(frozen=True)
 class RunOptions:
-    """One field per option. `card` is a path or "shipped"; `ledger` a folder that outlives runs.
+    """One field per option. `card` is a path or "shipped"; `ledger` is a folder that outlives runs.
 
-    `dp_sampling`: chance of a record to take part in a step of mode `dp`, rounded to a multiple of 2^-16.
-    `evaluation`: how validation and test records are looked at. "noisy": what is opened about them has noise and is
-    charged to a budget of their own; "exact" is not private, and the default for public benchmark data alone.
+    `dp_sampling`: a record's chance to take part in a step of mode `dp`, rounded to a multiple of 2^-16.
+    `evaluation`: how validation and test records are evaluated. "noisy": what is opened about them has noise and is
+    charged to their own budget. "exact" is not private, and the default for public benchmark data alone.
     `evaluations`: how many noisy evaluations of the same records the cap `evaluation_epsilon` is planned for.
     `min_group`: no rate of a group is opened that rests on fewer records.
     """
@@ -139,9 +139,9 @@ class RunOptions:
         return SpendingPlan(self.epsilon, self.delta, self.charged, self.noise, parties)
 
     def settings(self, description: str, records: str) -> dict[str, str]:
-        """All that a run's state follows from, as its checkpoints carry it; files by digests of what they say.
+        """Everything that a run's state follows from, as its checkpoints carry it; files enter by their digests.
 
-        The ledger belongs to it: another one would not know what the run has spent.
+        The ledger is part of it: another one would not know what the run has spent.
         """
         files = ("dataset", "card", "checkpoints", "resume", "model", "records", "scores", "receiver")
         own = {f.name: str(getattr(self, f.name)) for f in fields(self) if f.name not in files}
@@ -156,11 +156,11 @@ class RunOptions:
         return shipped_card(self.dataset) if self.card == "shipped" else read_card(Path(self.card))
 
     def ledger_folder(self, session: Session, home: Path | None = None) -> Path:
-        """Where this party's ledgers lie; `home` is the run's folder where that is not the session's."""
+        """Where this party's ledgers lie; `home` is the run's folder if that is not the session's."""
         return ledger_folder(self.dataset, self.ledger, self.pooled, session, home)
 
     def check(self, parties: int) -> None:
-        """Everything that can be known to be wrong before a process starts or a record is read."""
+        """Raise for every error that can be found before a process starts or a record is read."""
         features = {f.name for own in self.schema(parties).features for f in own}
         card = self.policy()
         if card is not None and (unknown := sorted(set(card.decisions) - features)):
@@ -177,14 +177,14 @@ class RunOptions:
         """What this process holds of the data set."""
         if self.pooled:
             part = benchmark_part(pooled(self.dataset, parties), rank, self.split, self.seed)
-            forget()  # a party goes on with its own columns alone
+            forget()  # a party continues with its own columns alone
             return part
         self.schema(parties)
         return own_part(Path(self.dataset), rank, self.seed)
 
 
 def _check_kind(name: str, value: Any, hint: Any) -> None:
-    """ConfigError unless an option has a value of its kind: "no" is text, which Python would take for true."""
+    """Raise ConfigError unless an option has a value of its kind: "no" is text, which Python would read as true."""
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
             raise ConfigError(f"no {name} {value!r}; there is {', '.join(get_args(hint))}")

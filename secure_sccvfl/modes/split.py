@@ -1,10 +1,10 @@
 """`split` mode: the paper's split learning with head, labels and s in secret. One instance per party process.
 
-Every party trains its own encoder with torch from the gradient in its own activations, which is opened to
-it alone, in every step (protocols/steps/split.py says what that tells: the labels of its training records, and a
-little about s). Steps follow a public schedule: warm-up without consistency, then with it. Whether logits left
-the range of the sigmoid is opened every few steps; nothing stops early. The result is an encoder per party and a
-shared head, which the secure engine evaluates like those of a sealed run.
+Every party trains its own encoder with torch. In every step the gradient in its own activations is opened to it
+alone (protocols/steps/split.py says what that tells: the labels of its training records, and a little about s).
+Steps follow a public schedule: warm-up without consistency, then with it. Every few steps it is opened whether
+logits left the range of the sigmoid; nothing stops early. The result is an encoder per party and a shared head. The
+secure engine evaluates them like those of a sealed run.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from secure_sccvfl.training.sharing import share_label
 from secure_sccvfl.training.trainer import Hooks, Model, Problem, State, Trainer, calibrated
 
 Generators = Mapping[str, Mapping[int, Generator]]
-"""By name of the protected attribute and rank, as discovery gives them."""
+"""By name of the protected attribute and rank, as discovery returns them."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class SplitModel:
 def split_releases(parties: int, config: SplitConfig) -> list[Release]:
     """What `split` opens besides what the engine does, known before the session."""
     facts = Facts({rank: {"encoder": config.hidden} for rank in range(parties)})
-    checks = -(-config.steps // config.keep_every) + 1  # the last looks at validation records
+    checks = -(-config.steps // config.keep_every) + 1  # the last check is about validation records
     return [
         *GRADIENT.releases(facts, times=config.warmup + config.steps),
         *EDITING_PARTIES.releases(facts),
@@ -104,7 +104,7 @@ def split_releases(parties: int, config: SplitConfig) -> list[Release]:
 
 
 class SplitTrainer:
-    """One run of `split`. The session's plan holds `split_releases` besides those of an engine that trains."""
+    """One run of `split`. The session's plan holds `split_releases` and those of an engine that trains."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class SplitTrainer:
         hooks: Hooks | None = None,
         state: State | None = None,
     ) -> None:
-        """`state`: where the run stands, to which a checkpoint adds what is kept here (`SplitState`)."""
+        """`state`: the state of the run; a checkpoint adds to it what is kept here (`SplitState`)."""
         self.session = engine.session
         self.engine = SecureEngine(engine.session, engine.label_holder, engine.group_holders)
         self.engine.widths = (config.hidden,) * self.session.parties
@@ -140,7 +140,7 @@ class SplitTrainer:
         self._last: tuple[Words, Words] | None = None
 
     def run(self) -> SplitModel:
-        """The whole schedule, or the rest of it from where a kept state stands."""
+        """The whole schedule, or the rest of it from a kept state."""
         config = self.config
         if self.state.own:
             at = SplitState.of(self.state.own)
@@ -166,7 +166,7 @@ class SplitTrainer:
         return at
 
     def _check_range(self) -> None:
-        """Stop if logits of the last step, or what edits do to them, left the range of the sigmoid; opens one bit."""
+        """Stop if logits of the last step, or their shifts by edits, left the range of the sigmoid; opens one bit."""
         if self.task == "binary" and self._last is not None:
             headroom = [secret_head.headroom(self.session.party, words, SPLIT_LOGIT_BITS) for words in self._last]
             self.engine.stop_outside(np.concatenate(headroom))
@@ -215,7 +215,7 @@ class SplitTrainer:
         return stepped.weights, gradient
 
     def _own(self, layout: SplitLayout, rows: np.ndarray, number: int) -> Own:
-        """Party step, local: activations of these rows and how the edits of this step's draw move them."""
+        """Party step, local: activations of these rows, and how far the edits of this step's draw move them."""
         activations = self.local.activations(self.party.inputs[rows])
         deltas, groups = None, {}
         if layout.directions:
@@ -229,7 +229,7 @@ class SplitTrainer:
         return Own(encode_activations(activations), deltas, groups)
 
     def _edits_of(self, draw: int) -> list[np.ndarray]:
-        """Edited units of all training rows for every hypothesised group, made once per draw."""
+        """Edited inputs of all training rows for every hypothesised group, made once per draw."""
         if draw not in self._edited:
             made = []
             for attribute in self.train.protected:
@@ -325,7 +325,7 @@ def residual_of(engine: SecureEngine, logits: Words, label: Words, task: Task) -
 
 
 def split_config(options: RunOptions) -> SplitConfig:
-    """As many steps as at one lambda of a sealed run; its weight of consistency is its own."""
+    """The same number of steps as for one lambda of a sealed run, with its own weight of consistency."""
     return SplitConfig(steps=options.steps)
 
 
@@ -349,7 +349,7 @@ class Split:
     def train(self, place: Workplace) -> Trained:
         """Discovery as in `sealed`, then split learning; the result is a model like any other."""
         options = place.options
-        # Its own encoders are trained later: no warm-up of a sealed head.
+        # Its encoders are trained later, so a sealed head needs no warm-up.
         trainer = place.trainer(replace(options.train_config(), warmup=1))
         if place.state is not None:
             trainer.begin(place.state)
@@ -390,7 +390,7 @@ class Split:
 
 
 def _calibrated(made: SplitModel, trainer: Trainer, options: RunOptions) -> tuple[Any, float]:
-    """The head over the temperature that fits validation records best."""
+    """The head divided by the temperature that fits validation records best."""
     parties = trainer.validation.parties
     check = made.engine.bind(
         {p.rank: made.encoders[p.rank](p.inputs) for p in parties},

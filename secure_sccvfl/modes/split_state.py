@@ -1,4 +1,4 @@
-"""Where split learning stands at one party: its own encoder and optimiser, and its shares of the head."""
+"""The state of split learning at one party: its own encoder and optimiser, and its shares of the head."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class SplitState:
-    """After the warm-up and every few steps. `weights` are shares, `local` is the party's own."""
+    """The state after the warm-up and every few steps. `weights` are shares, `local` is the party's own."""
 
     weights: Weights
     local: Mapping[str, np.ndarray] = field(repr=False)
@@ -28,7 +28,7 @@ class SplitState:
     taken: int = 0
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All of it under names, to be kept on disk."""
+        """Everything by name, to be kept on disk."""
         made = {"taken": np.array(self.taken)}
         made |= {f"weights/{f.name}": getattr(self.weights, f.name) for f in fields(Weights)}
         made |= {f"local/{key}": value for key, value in self.local.items()}
@@ -38,7 +38,7 @@ class SplitState:
 
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray]) -> SplitState:
-        """From what `arrays` gave."""
+        """The state from what `arrays` returned."""
 
         def part(name: str) -> dict[str, np.ndarray]:
             return {k.removeprefix(f"{name}/"): v for k, v in arrays.items() if k.startswith(f"{name}/")}

@@ -1,9 +1,9 @@
 """Where a release in secret meets its price: one object makes the event, charges it, and sets the noise.
 
-Every party keeps a ledger of its own. Before a release each asks its own; in one exchange they tell each other
-yes or no. If all say yes, each charges (on disk) and goes on to draw noise of the event's sigma and to open; a
-value is opened only from the shares of all, so it is out only after every party has charged. If one says
-no, all raise BudgetError together: nothing is charged or opened, and the run may go on without the release.
+Every party keeps its own ledger. Before a release each party asks its own ledger, and in one exchange they tell
+each other yes or no. If all say yes, each charges (on disk), draws noise of the event's sigma and opens. Opening a
+value needs the shares of all, so it is out only after every party has charged. If one says no, all raise
+BudgetError together: nothing is charged or opened, and the run may continue without the release.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from protocols.session.runtime import Session
 from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
 
 _LINE = 2048
-"""Bytes of a ledger's line as parties compare it."""
+"""Bytes of a ledger's line in the comparison between parties."""
 
 
 @contextmanager
 def refusals_in_one_line() -> Iterator[None]:
-    """What the budget refuses ends a program with one line for the people here."""
+    """Turn a refusal of the budget into a one-line error for the people here."""
     try:
         yield
     except (BudgetError, LedgerError) as error:
@@ -48,10 +48,11 @@ class Paid:
 class Charger:
     """This party's ledger, the records of a run, and the noise of every release about them.
 
-    multiplier: deviation of the hidden copies of noise together over the sensitivity to a replaced record. run: names
-    the run in the ledger, unlike any other (`Session.agree_on_name`), since charging a name again is free; a run that
-    resumes keeps its name and must not noise again what it has released (`accounting.budget`). noise: who makes it;
-    what is drawn must be of this kind, since the price counts its hidden copies.
+    multiplier: joint deviation of the hidden copies of noise over the sensitivity to a replaced record. run: the
+    name of the run in the ledger. It is unlike any other (`Session.agree_on_name`), since charging a name again is
+    free. A run that resumes keeps its name and must not add new noise to what it has released
+    (`accounting.budget`). noise: who makes it. The noise drawn must be of this kind, since the price counts its
+    hidden copies.
     """
 
     def __init__(
@@ -77,10 +78,11 @@ class Charger:
         return deviation(self.noise, self.event("deviation", sensitivity).sigma, self._session.parties)
 
     def catch_up(self) -> bool:
-        """Run by all parties together, when a run is resumed: nobody lacks the charge that a fault cut short.
+        """Run by all parties together when a run resumes: every party gets the charge that a fault cut short.
 
-        A fault while parties charge leaves some of them a line ahead. Nothing was released then, but what one has
-        paid all count from now on: the ledgers agree again, and no charge is forgotten. Whether they had differed.
+        A fault during charging leaves some parties one line ahead. Nothing was released then. But from now on all
+        count what one has paid: the ledgers agree again, and no charge is forgotten. Returns whether they had
+        differed.
         """
         own = json.dumps(self.budget.last_line).encode().ljust(_LINE)
         if len(own) > _LINE:
@@ -98,10 +100,10 @@ class Charger:
         return noised_event(name, sensitivity, level, self.records.digest, refresh, sampling)
 
     def charge(self, name: str, sensitivity: Sensitivity, sampling: float = 1.0, pays: str | None = None) -> Paid:
-        """Run by all parties together, before the release: what is paid for.
+        """Run by all parties together, before the release; returns the paid event and its receipt.
 
         Noise and sample of the release must be drawn from the event: its sigma for each copy, its sampling. `pays`
-        is the event that the release declares, where that is not the name of the charge.
+        is the event that the release declares, if that differs from the name of the charge.
         """
         event = self.event(name, sensitivity, sampling)
         quote = self.budget.ask(event, self.records)
@@ -115,6 +117,6 @@ class Charger:
         try:
             charge = f"{self._run} {name}"
             self.budget.charge(event, charge, self.records)
-        except BudgetError as error:  # another process was faster; the others have charged, so all must stop
+        except BudgetError as error:  # another process was faster; the other parties have charged, so all must stop
             raise ProtocolError(f"{name}: the ledger changed while the release was agreed on") from error
         return Paid(event, Receipt(name if pays is None else pays, charge))

@@ -23,15 +23,15 @@ from protocols.session.runtime import Session
 
 LEDGER = "ledger.jsonl"
 EVALUATIONS = "evaluation.jsonl"
-"""What was told of held-out records, beside the ledger of training."""
+"""The ledger of what was told about held-out records, beside that of training."""
 
 
 def ledger_folder(dataset: str, ledger: str, pooled: bool, session: Session, home: Path | None = None) -> Path:
     """The folder of this party's ledgers, their sets of records, and the key of these.
 
-    One for all records of a consortium, whatever the description of them is called: without a folder of its own it
-    lies beside that. Public benchmark data have nothing to protect, so there the ledger is of the run alone, whose
-    folder is `home` where that is not the session's.
+    There is one folder for all records of a consortium, whatever their description is called. The default lies
+    beside the description. Public benchmark data have nothing to protect, so their ledger belongs to one run alone.
+    `home` is the folder of that run if it differs from the session's.
     """
     if ledger or not pooled:
         folder = Path(ledger) if ledger else Path(dataset).parent / "sccvfl-ledgers"
@@ -49,7 +49,7 @@ def ledger_folder(dataset: str, ledger: str, pooled: bool, session: Session, hom
 
 
 def open_budget(place: Path, epsilon: float, delta: float, rows: int, file: str = LEDGER) -> tuple[Budget, Path]:
-    """This party's ledger of this name, for releases about `rows` records, and where it lies."""
+    """This party's ledger of this name, for releases about `rows` records, and its path."""
     place.mkdir(parents=True, exist_ok=True)
     try:
         check_target(epsilon, delta, rows)
@@ -59,7 +59,7 @@ def open_budget(place: Path, epsilon: float, delta: float, rows: int, file: str 
 
 
 def spent_figures(budget: Budget, noise: NoiseKind) -> dict[str, Any]:
-    """What the record has spent that has spent most, read every way, for a job's result."""
+    """What the record that has spent most has spent, in every reading, for a job's result."""
     account, terms = budget.account, budget.terms
     return {
         "epsilon_rdp": account.most(epsilon_of),
@@ -74,7 +74,7 @@ def spent_figures(budget: Budget, noise: NoiseKind) -> dict[str, Any]:
 
 
 def keep_copy(ledger: Path, folder: Path) -> None:
-    """A ledger as it stands, with its head and its sets, in a run's own folder: what its reports are made from."""
+    """Copy a ledger with its head and its sets into a run's own folder; the run's reports are made from this copy."""
     if ledger.parent == folder:
         return
     (folder / SETS).mkdir(exist_ok=True)

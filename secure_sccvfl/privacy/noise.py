@@ -1,6 +1,6 @@
 """Noise on statistics of s: what a release costs and draws, the interface, and the Gaussian of plaintext runs.
 
-What is charged and what is drawn come from one object, the event, which plaintext and secret runs make here; prices,
+The charge and the noise come from one object, the event. Plaintext and secret runs make it here. Prices,
 calibration and the refusal beyond the cap are those of `accounting`.
 """
 
@@ -23,7 +23,8 @@ from protocols.operations.noise import NoiseKind
 from secure_sccvfl.data.randomness import stream
 
 SIMULATION = RecordSet(np.zeros(1, np.uint64))
-"""The benchmark records of a plaintext run: all of its releases are about the same, so one stands for them."""
+"""The benchmark records of a plaintext run: all of its releases are about the same records, so one stands for them.
+"""
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,11 @@ def noised_event(
     sampling: float = 1.0,
     mechanism: Mechanism = "gaussian",
 ) -> Event:
-    """The release in which the copies hidden from parties without the attribute are `level.multiplier` times what a
-    replaced record moves. Copies too small for their grid are not counted together (`accounting.accountant`)."""
+    """The release whose hidden noise is `level.multiplier` times what a replaced record moves.
+
+    Hidden means hidden from parties without the attribute. Copies too small for their grid are not counted together
+    (`accounting.accountant`).
+    """
     hidden = noise.hidden_copies(level.kind, level.parties)
     left = noise.copies_against_dealer(level.kind, level.parties)
     sigma = level.multiplier * sensitivity.replaced / math.sqrt(hidden)
@@ -67,7 +71,7 @@ def noised_event(
 
 @dataclass(frozen=True)
 class SpendingPlan:
-    """Cap for one run and how it is spent: equal releases, noised as a secure run of this kind would be."""
+    """The cap of one run and how it is spent: equal releases, with the noise of a secure run of this kind."""
 
     epsilon: float = 8.0
     delta: float = 1e-5
@@ -121,8 +125,8 @@ class Noise(Protocol):
 class GaussianNoise:
     """Plaintext runs: seeded Gaussian noise at the calibrated scale, refused beyond the cap.
 
-    mechanism "paper": every table is scaled to norm `scale` first, as the paper does, and the noise is
-    calibrated to what that leaves of the sensitivity. Same budget, correctly priced; for comparison.
+    mechanism "paper": every table is scaled to norm `scale` first, as in the paper, and the noise is calibrated to
+    the sensitivity that remains. The budget is the same and correctly priced; for comparison.
     """
 
     plan: SpendingPlan
@@ -153,7 +157,7 @@ class GaussianNoise:
     def _event(self, name: str, sensitivity: Sensitivity) -> Event:
         if self.mechanism == "paper":
             scaled = Sensitivity.of_counts(scaled_sensitivity(sensitivity.added, self.scale))
-            sensitivity = replace(scaled, unit=0.0)  # scaled tables lie on no grid
+            sensitivity = replace(scaled, unit=0.0)  # scaled tables are not on a grid
         level, number = self.plan.level, len(self.charges)
         return noised_event(name, sensitivity, level, SIMULATION.digest, number, mechanism=self.mechanism)
 

@@ -1,9 +1,9 @@
 """The key of a consortium, and tags of records under it.
 
-A ledger knows records by tags: keyed hashes of their ids. Whoever reads a ledger or a report without the key cannot
-try ids against them. All parties know the key, since they make the same tags; the dealer does not, and the key is in
-no log. It lies as `records.key` beside each party's ledger, readable by its owner alone, and lives as long as that:
-under another key the same records would be strangers to the ledger and start anew, so that is refused.
+A ledger knows records by tags: keyed hashes of their ids. Without the key, a reader of a ledger or a report cannot
+try ids against them. All parties know the key, since they make the same tags. The dealer does not, and the key is
+in no log. It lies as `records.key` beside each party's ledger, readable by its owner alone, and lives as long as
+the ledger. Under another key the same records would be strangers to the ledger and start anew, so that is refused.
 
 | step | who | what each learns |
 |---|---|---|
@@ -52,7 +52,7 @@ class RecordKey:
 
     @property
     def check(self) -> bytes:
-        """By which two parties find out whether they have the same key."""
+        """A value from which two parties find out whether they have the same key."""
         return hashlib.blake2b(key=self._key, person=b"check of the key").digest()
 
     def tags(self, ids: Iterable[object]) -> RecordSet:

@@ -1,8 +1,8 @@
 """Everything that may leave a run, in one table.
 
 A `Kind` says what is opened, to whom, in what shape and how often, why it may leave, and what people are told. The
-plan of a run, what the engines open, the page of a run and the table in SECURITY.md come from `CATALOGUE`. A value
-whose kind is not in it cannot be opened. A charged kind needs the receipt of its charge too (`charging.py`).
+plan of a run, the openings of the engines, the page of a run and the table in SECURITY.md come from `CATALOGUE`. A
+value whose kind is not in it cannot be opened. A charged kind also needs the receipt of its charge (`charging.py`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Columns = Mapping[int, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Facts:
-    """What a plan follows from. All of it is public before a session starts.
+    """The facts that a plan follows from. All of them are public before a session starts.
 
     bins: public bins of each party's features. groups: of each protected attribute. sizes: lengths that only one job
     knows. The other fields are options of a run, under their names (`with_settings`).
@@ -156,7 +156,7 @@ class Kind:
         )
 
     def is_name(self, name: str) -> bool:
-        """Whether a release of this name is of this kind."""
+        """Whether a release with this name has this kind."""
         pattern = re.escape(self.title).replace("\\-K", r"-\d+")
         return re.fullmatch(re.sub(r"P$", r"\\d+", pattern), name) is not None
 

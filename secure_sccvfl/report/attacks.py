@@ -36,7 +36,7 @@ MODELS = {
 
 
 def view_words(view: str) -> str:
-    """Who the attacker is, as a reader would say it."""
+    """Who the attacker is, in a reader's words."""
     for pattern, words in VIEWS:
         found = re.fullmatch(pattern, view)
         if found is not None:
@@ -47,7 +47,7 @@ def view_words(view: str) -> str:
 
 
 def is_ours(row: Row) -> bool:
-    """Whether a view is one that this run gave to somebody, not one of another model or of a plaintext server."""
+    """Whether this run gave the view to somebody; other views belong to another model or a plaintext server."""
     return row.get("promise", "shown") != "shown" or row["view"].startswith(("receiver", "white box of this"))
 
 
@@ -88,7 +88,7 @@ def attack_panels(security: Mapping[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def attack_story(security: Mapping[str, Any] | None) -> list[str]:
-    """The outcome in a few sentences: does anybody gain, what would no secrecy have cost, does the noise hold."""
+    """The outcome in a few sentences: does anybody gain, what would happen without secrecy, does the noise hold."""
     if security is None:
         return []
     final = [r for r in security["rows"] if r["strength"] is None]
@@ -130,7 +130,7 @@ def attack_story(security: Mapping[str, Any] | None) -> list[str]:
 
 
 def check_words(check: str) -> str:
-    """A check of the security evaluation, named as this page names attacks and attackers."""
+    """A check of the security evaluation, in this page's words for attacks and attackers."""
     attack, _, rest = check.partition(": ")
     found = re.fullmatch(r"(.*?)( tells nothing| leaks, as this mode declares| at \.\d+)?", rest)
     if attack not in ATTACKS or found is None:
@@ -141,7 +141,7 @@ def check_words(check: str) -> str:
 
 
 def missed(security: Mapping[str, Any] | None) -> list[str]:
-    """Checks that do not hold, for the warnings: a promise is what must hold, a target what is aimed at."""
+    """Checks that do not hold, for the warnings: a promise must hold, a target is an aim."""
     return [
         f"{'A promise is broken' if c['kind'] == 'promise' else 'A target is missed'} in the attacks below. "
         f"{check_words(c['check'])}: {c['value']:.3f} was found, at most {c['limit']:.3f} is allowed."
@@ -151,7 +151,7 @@ def missed(security: Mapping[str, Any] | None) -> list[str]:
 
 
 def _curved(final: Sequence[Row], attack: str) -> list[Row]:
-    """Whose curves are drawn: all attacked models, else this run's promised views and the worst without secrecy."""
+    """The views whose curves are drawn: all attacked models, or the promised views and the worst plaintext one."""
     if ATTACKS.get(attack).takes == "white box":
         return list(final)
     server = [r for r in final if r["view"].startswith("plaintext server")]
@@ -160,5 +160,5 @@ def _curved(final: Sequence[Row], attack: str) -> list[Row]:
 
 
 def _strength(row: Row) -> float:
-    """A row without a strength is the attacker that the adversary would choose: the last word on a view."""
+    """Sort key of a row. A row without a strength is the attacker that the adversary would choose, and comes last."""
     return math.inf if row["strength"] is None else float(row["strength"])

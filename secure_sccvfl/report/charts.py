@@ -1,6 +1,6 @@
 """Pictures of a run's page as SVG text: no script, no network, colours from the page's own variables.
 
-Every chart is 360 wide and scales; text takes the colour of the page, so it reads in light and in dark.
+Every chart is 360 wide and scales. Text takes the colour of the page, so it is readable in light and in dark.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH = 360
-LONG = {"ours": 25, "other": 30}  # letters of a name, bold or not, that leave room for a value beside it
+LONG = {"ours": 25, "other": 30}  # letters of a name, bold or not, that leave room for a value
 SERIES = tuple(f"var(--c{k})" for k in range(1, 9))
 
 
 @dataclass(frozen=True)
 class Dot:
-    """A value with its interval; `control` is what would be seen without the thing that is judged."""
+    """A value with its interval; `control` is the value without the thing that is judged."""
 
     name: str
     value: float
@@ -37,7 +37,7 @@ class Line:
 
 
 def percent(value: float) -> str:
-    """A share as people write it: more digits where it is small."""
+    """A share in the usual form: more digits where it is small."""
     return f"{100 * value:.1f} %" if abs(value) < 0.9995 else f"{100 * value:.0f} %"
 
 
@@ -105,7 +105,7 @@ def curves(
     share: bool = False,
     chance: float | None = None,
 ) -> str:
-    """Lines over positions that are evenly spaced, whatever their values, with a mark at the chosen one.
+    """Lines over evenly spaced positions, whatever their values, with a mark at the chosen one.
 
     With a chance level the axis starts near the lowest value; series stand side by side so that intervals show.
     """
@@ -160,7 +160,7 @@ def curves(
 
 
 def before_after(title: str, pairs: Sequence[tuple[float, float]], what: str) -> str:
-    """A point for each record: a share before and after. On the diagonal nothing moved; shaded: the side changes."""
+    """A point for each record: a share before and after. The diagonal means no change, the shade a flip."""
     left, top, side = 62, 10, 230
 
     def x(value: float) -> float:
@@ -227,7 +227,7 @@ def _round_up(value: float) -> float:
 
 
 def _steps(span: float, share: bool) -> int:
-    """Into how many steps an axis is cut: such that shares fall on whole percents where they can."""
+    """The number of steps of an axis: shares fall on whole percents where possible."""
     return next((n for n in (4, 3, 5) if not share or abs(100 * span / n - round(100 * span / n)) < 1e-6), 4)
 
 

@@ -9,7 +9,7 @@ from secure_sccvfl.modes.options import RunOptions
 
 
 def describe(options: RunOptions, parties: int) -> dict[str, Any]:
-    """Label, protected attributes and columns with their words; nothing in it comes from a record."""
+    """Label, protected attributes and columns with their words; nothing here comes from a record."""
     schema = options.schema(parties)
     spec = loader_of(options.dataset).words(options.dataset)
     label = spec["label"]

@@ -1,7 +1,7 @@
 """What the generator of one party changes, by group: read off the noisy tables that were opened to that party.
 
-This follows from released values alone, so it costs no privacy. The tables were released to their owner, so the
-page of a whole run leaves them out; a party makes a page with its own (`report.py RUN --party K`).
+This follows from released values alone, so it costs no privacy. The tables were released to their owner only, so
+the page of a whole run leaves them out. A party makes a page with its own tables (`report.py RUN --party K`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def own_edits(run: Path, party: int) -> list[dict[str, Any]]:
 
 
 def _moves(feature: Feature, p: np.ndarray, q: np.ndarray) -> list[dict[str, str]]:
-    """What differs: the mean, or the two categories whose shares differ most."""
+    """The difference: the mean, or the two categories whose shares differ most."""
     if feature.kind == "number":
         middle = (feature.cuts[:-1] + feature.cuts[1:]) / 2
         means = [float(v[: len(middle)] @ middle / v[: len(middle)].sum()) for v in (p, q)]

@@ -1,8 +1,9 @@
-"""`report.html`: one page that tells a stranger what was trained, how good and fair it is, what it cost and who
-learned what. It needs nothing but itself: styles, script and pictures are inside, and nothing is fetched.
+"""`report.html`: one page that explains a run to a stranger.
 
-It is made from files of the run's folder: report.json, privacy_budget.json, policy_card.json, a party's audit log
-and, once the security evaluation has been run, security.json. It shows single records only where they are public.
+It says what was trained, how good and fair it is, what it cost and who learned what. It needs nothing but itself:
+styles, script and pictures are inside, and nothing is fetched. It is made from files of the run's folder:
+report.json, privacy_budget.json, policy_card.json, a party's audit log and, after a security evaluation,
+security.json. It shows single records only where they are public.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ PAGE = "report.html"
 
 
 def write_page(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any]] | None = None) -> Path:
-    """The page of a run. With a party's number and its own edits: the page for that party, in its own folder."""
+    """Write the page of a run. With a party's number and its edits: the page for that party, in its folder."""
     path = (run if party is None else run / f"party-{party}") / PAGE
     path.write_text(render(run, party, edits), encoding="utf-8")
     return path
@@ -97,7 +98,7 @@ def _json(text: str, path: Path) -> dict[str, Any]:
 
 
 def _one_machine(session: Path) -> bool:
-    """Whether all parties ran on one host, as far as the run's own settings tell."""
+    """Whether all parties ran on one host, according to the run's own settings."""
     return session.exists() and all(a.startswith("127.0.0.1:") for a in SessionConfig.load(session).parties)
 
 

@@ -1,4 +1,4 @@
-"""Plots from result rows. The paper's figure is a hollow mark beside ours."""
+"""Plots from result rows. A hollow mark beside ours shows the paper's figure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from accounting.plain_text import plain
 from secure_sccvfl.evaluation.judges import JUDGES, OWN
 from secure_sccvfl.report.tables import paper_value
 
-matplotlib.rcParams["text.parse_math"] = False  # a dollar in a name is a dollar
+matplotlib.rcParams["text.parse_math"] = False  # a dollar sign in a name is not a formula
 Row = Mapping[str, Any]
 MARKS = {**{name: judge.mark[0] for name, judge in JUDGES.items()}, OWN: "x"}
 

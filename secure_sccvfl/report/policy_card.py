@@ -22,7 +22,7 @@ WORDS = {
 
 
 def card_of_run(report: Mapping[str, Any], given: PolicyCard | None, today: datetime.date) -> PolicyCard:
-    """What the run decided. Roles of a given card keep its reasons; the others were proposed by discovery."""
+    """The run's decisions. Roles of a given card keep its reasons; discovery proposed the others."""
     scores, roles = report["scores"], report["roles"]
     place = {name: number + 1 for number, name in enumerate(sorted(scores, key=lambda k: -scores[k]))}
     idle = {line.split(":")[0] for line in report["role_changes"] if "does not respond" in line}
@@ -87,7 +87,7 @@ def write_card(folder: Path, card: PolicyCard) -> tuple[Path, ...]:
 
 
 def find_card(name: str) -> PolicyCard:
-    """A card by its file, by the folder of its run, or by the name of a data set for which one is shipped."""
+    """A card by its file, by the folder of its run, or by the name of a data set with an embedded card."""
     path = Path(name)
     if path.is_dir():
         if not (path / CARD).exists():
@@ -97,7 +97,7 @@ def find_card(name: str) -> PolicyCard:
 
 
 def keep_card(place: Path, card: PolicyCard, event: str) -> None:
-    """Write a card that an event has changed to where it was; the log of a run gets a line about it."""
+    """Write a changed card back to its place; the log of a run gets a line about the event."""
     if not place.is_dir():
         place.write_text(json.dumps(card.to_json(), indent=1) + "\n", encoding="utf-8")
         return

@@ -1,7 +1,7 @@
 """The privacy report of a run: what was released about its records, what it cost, and what is left.
 
-The parties' ledgers must have the same lines. What was told of test records with noise has a ledger of its own, and
-so a report of its own.
+The parties' ledgers must have the same lines. Noisy figures of test records have their own ledger, and so their own
+report.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class BudgetReport:
     report: dict[str, Any]
     files: tuple[Path, ...]
     vouched: bool
-    """Every ledger has its head, so that lines cut off its end would show."""
+    """Whether every ledger has its head, so that lines cut off its end would be noticed."""
 
     @property
     def sound(self) -> bool:
@@ -37,8 +37,8 @@ class BudgetReport:
 def write_budget_reports(run: Path, out: Path | None = None) -> Iterator[BudgetReport]:
     """Write the reports of a run's folder, or of one ledger, into `out` (default: beside what is read).
 
-    First that of the training records, then that of the test records if there is one. LedgerError if a ledger is
-    damaged or two of them differ.
+    The first report is about the training records, the second about the test records if there is one. LedgerError
+    if a ledger is damaged or two of them differ.
     """
     ledgers = [run] if run.is_file() else sorted(run.glob("party-*/ledger.jsonl"))
     if not ledgers:
@@ -51,7 +51,7 @@ def write_budget_reports(run: Path, out: Path | None = None) -> Iterator[BudgetR
 
 
 def _write(ledgers: list[Path], notes: Path, folder: Path, name: str) -> BudgetReport:
-    """Read the parties' ledgers of one kind, which must agree; write what they say."""
+    """Read the parties' ledgers of one kind, which must agree, and write their report."""
     entries, vouched = _agreed(ledgers)
     report = build_report(read_account(entries, FileSets.beside(ledgers[0])), _notes(notes))
     report["ledgers"] = {"read": len(ledgers), "lines": len(entries), "head": entries[-1]["hash"]}
@@ -60,7 +60,7 @@ def _write(ledgers: list[Path], notes: Path, folder: Path, name: str) -> BudgetR
 
 
 def _agreed(ledgers: list[Path]) -> tuple[list[Entry], bool]:
-    """The lines that all ledgers have, or LedgerError saying where two differ; and whether all have a head."""
+    """The lines that all ledgers have, and whether all have a head; LedgerError says where two differ."""
     read = {path: read_ledger(path) for path in ledgers}
     first, (entries, _) = next(iter(read.items()))
     for path, (other, _) in read.items():

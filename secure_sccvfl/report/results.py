@@ -1,4 +1,4 @@
-"""`report.json`: all results of a run as data, put together from what the parties wrote."""
+"""`report.json`: all results of a run as data, collected from what the parties wrote."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def result_of(folder: Path, rank: int) -> dict[str, Any]:
 
 
 def attempts(folder: Path, session: str) -> list[Path]:
-    """Where a later session of a run is, and where those of its attempts are that were stopped and set aside."""
+    """The folder of a later session of a run, and the folders of its attempts that were stopped and set aside."""
     return [p for p in sorted(folder.glob(f"{session}*")) if p.name == session or p.stem.startswith(f"{session}-")]
 
 
 def set_aside(folder: Path, session: str) -> None:
-    """Make room for a later session again; what a stopped attempt released stays on record, and is counted."""
+    """Make room for a later session again; releases of a stopped attempt stay on record, and are counted."""
     if (folder / session).exists():
         (folder / session).rename(unused_name(folder / session))
 
@@ -55,7 +55,7 @@ def release_table(*folders: Path, rank: int = 0) -> list[dict[str, Any]]:
 
 
 def tight_epsilon(folder: Path, delta: float) -> float:
-    """What the record of the first party's ledger that has spent most adds up to by loss distributions."""
+    """Epsilon by loss distributions of the record that has spent most, from the first party's ledger."""
     ledger = folder / "party-0" / "ledger.jsonl"
     accountant = LossDistributionAccountant()
     for event in read_account(read_ledger(ledger)[0], FileSets.beside(ledger)).dearest():

@@ -1,13 +1,13 @@
 """The run's own log: what a finished run consists of, and what was done with it since.
 
 RUN/audit.jsonl is hash-chained. Its line "finished" holds the digest of every file in the run's folder (logs, model
-shares, report, policy card, page); later lines (leakage, page, appeal, review) hold the digests of what they changed.
-RUN/audit.head keeps the length and the head of the chain, so lines cut off its end show too.
+shares, report, policy card, page). Later lines (leakage, page, appeal, review) hold the digests of what they
+changed. RUN/audit.head keeps the length and the head of the chain, so lines cut off its end are noticed too.
 
-Who holds what: the log is written by whoever runs the session on one machine, from files of all parties that are
-there; it holds digests and public figures, no share and no record. What it cannot show: a change by someone who can
-write every file of the folder and makes all digests anew. Against that, the head of this chain must be kept by
-others: each party should note the seal that a run prints, and check with `audit verify RUN --seal SEAL`.
+Who holds what: the process that runs the session on one machine writes the log, from files of all parties that are
+there. It holds digests and public figures, no share and no record. What it cannot show: a change by someone who can
+write every file of the folder and makes all digests anew. Against that, others must keep the head of this chain:
+each party should note the seal that a run prints, and check with `audit verify RUN --seal SEAL`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FINISHED = "finished"
 
 
 def contents(run: Path) -> list[Path]:
-    """Every file of a run but locks and this log itself."""
+    """Every file of a run except locks and this log itself."""
     own = {run / LOG, run / HEAD}
     return sorted(p for p in run.rglob("*") if p.is_file() and p.suffix != ".lock" and p not in own)
 
@@ -44,7 +44,7 @@ def seal(run: Path, facts: Mapping[str, Any]) -> str:
 
 
 def record(run: Path, event: str, facts: Mapping[str, Any], files: Iterable[Path]) -> str:
-    """One more line: an event, its figures, and the digests of the files that it made or changed."""
+    """Append a line: an event, its figures, and the digests of the files that it made or changed."""
     log = run / LOG
     chain = HashChain.reopened(log) if log.exists() else HashChain(log)
     if log.stat().st_size:
@@ -57,7 +57,7 @@ def record(run: Path, event: str, facts: Mapping[str, Any], files: Iterable[Path
 
 
 def check_head(run: Path, chain: HashChain) -> None:
-    """LedgerError if the log is shorter, longer or other than its head says."""
+    """Raise LedgerError if the log is shorter or longer than its head says, or differs from it."""
     try:
         known = json.loads((run / HEAD).read_text())
     except (OSError, ValueError):
@@ -76,7 +76,7 @@ def read_log(run: Path) -> list[dict[str, Any]]:
 
 
 def recorded(entries: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """The digest that each file should have now; a run that was resumed starts anew."""
+    """The digest that each file should have now; a resumed run starts anew."""
     found: dict[str, str] = {}
     for entry in entries:
         if entry["event"] == FINISHED:

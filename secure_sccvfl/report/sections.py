@@ -31,7 +31,7 @@ ROLES = {
     "N": ("fixed", "hardly follows the group; stays as it is in “what if” records"),
 }
 NOISE = {"charged": "yes", "follows": "from noisy"}
-"""Whether noise protects a release, by why it may leave."""
+"""Whether noise protects a release, by the reason why it may leave."""
 PHASES = {
     "alignment": "checking that records match",
     "inputs": "sharing the inputs",
@@ -48,7 +48,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def interval(report: Report, metric: str, value: float, noisy: bool) -> tuple[float, float] | None:
-    """95 % interval of a figure: what so few records leave open (rates), and what noise adds to it."""
+    """95 % interval of a figure: the uncertainty from the number of records (rates), and what noise adds to it."""
     noise = report["noise"].get(metric, 0.0) if noisy else 0.0
     if metric.startswith(("acc", "fr_")):
         low, high = wilson(value, report["rows"]["test"])
@@ -63,7 +63,7 @@ def dot(report: Report, model: str, metric: str, value: float) -> Dot:
 
 
 def flips(report: Report, source: Mapping[str, float]) -> tuple[str, float] | None:
-    """The worst common judge, or the run's own generator where there is none."""
+    """The worst common judge, or the run's own generator if there is none."""
     seen = {j: source[f"fr_{j}"] for j in JUDGES if f"fr_{j}" in source}
     if not seen and f"fr_{OWN}" in source:
         seen = {OWN: source[f"fr_{OWN}"]}
@@ -71,7 +71,7 @@ def flips(report: Report, source: Mapping[str, float]) -> tuple[str, float] | No
 
 
 def judge_words(report: Report) -> str:
-    """How many common judges were asked, and where each takes edited values from; empty where none was asked."""
+    """How many common judges there were, and where each takes edited values from; empty if there was none."""
     asked = [name for name in JUDGES if f"scg_{name}" in report["metrics"]]
     told = ", ".join(f"the {COUNTED[k]} {JUDGES.get(name).about}" for k, name in enumerate(asked))
     count = ("no", "one", "two", "three", "four", "five", "six")[len(asked)]
@@ -229,7 +229,7 @@ RATE_WORDS = {"positive_rate": "“{positive}” decisions", "tpr": "hits", "fpr
 
 
 def told_of_groups(report: Report) -> dict[str, Any] | None:
-    """Rates of each group as far as they were opened, with the noise in them, or that they rest on too few."""
+    """Opened rates of each group with the noise in them; a note where a rate rests on too few records."""
     groups = report["groups"]
     if not groups or not any(g["too_few"] or "rates" in g for g in groups):
         return None
@@ -357,7 +357,7 @@ def examples(report: Report) -> dict[str, Any] | None:
 
 
 def learned(report: Report) -> list[dict[str, Any]]:
-    """What was opened to whom; numbered releases of one kind, and each owner's part of one kind, taken together."""
+    """What was opened to whom. Numbered releases of a kind, and all owners' parts of it, are taken together."""
     merged: dict[str, dict[str, Any]] = {}
     for release in report["releases"]:
         kind = kind_of(release["name"], charged=release["event"] is not None)
@@ -384,7 +384,7 @@ def _plain(purpose: str) -> str:
 
 
 def learned_by(report: Report) -> list[dict[str, str]]:
-    """In a sentence or two for each: what it knew, and what it alone and all together were told."""
+    """A sentence or two for each place: what it knew, what it alone was told, and what all were told."""
     entries, names = learned(report), report["party_names"]
     common = [e for e in entries if len(e["receivers"]) == len(names) and not e["own"]]
     told = []
@@ -402,7 +402,7 @@ def learned_by(report: Report) -> list[dict[str, str]]:
 
 
 def training_panels(report: Report) -> list[dict[str, str]]:
-    """What each weight of the consistency term gave on the validation records, where that was opened."""
+    """The result of each weight of the consistency term on the validation records, if that was opened."""
     trials = [t for t in report["trials"] if t["validation"] is not None]
     if not trials:
         return []

@@ -32,7 +32,7 @@ COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
     "runtime": ((None, "seconds"), (None, "epochs_run"), (None, "best_epoch"), (None, "warmup")),
 }
 IN_PERCENT = ("fr", *(attack.stem for _, attack in ATTACKS.items()))
-# The paper's figures that stand beside ours; it judges every method by the method's own generator.
+# The paper's figures that stand beside ours. The paper judges every method by the method's own generator.
 PAPER_COLUMNS: Mapping[str, Sequence[str]] = {
     "main": ("acc", "fr", "scg"),
     "attacks": ("pgd_sr_0.20", "aia_z_mlp80"),
@@ -61,7 +61,7 @@ def cell(row: Row | None) -> str:
 
 
 def paper_value(experiment: str, dataset: str, split: str, method: str, metric: str) -> float | None:
-    """The paper's figure for this cell; its SCC-VFL stands beside ours and beside our run of its letter."""
+    """The paper's figure for this cell; its SCC-VFL stands beside ours and beside our run as written."""
     method = "scc" if method == "paper" else method
     for figure in paper_figures():
         same = (figure["experiment"], figure["dataset"], figure["split"], figure["method"], figure["metric"])
@@ -117,7 +117,7 @@ def _edit_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def _majority_lines(index: Mapping[tuple[str, str | None, str], Row], methods: Sequence[str]) -> list[str]:
-    """Warn of methods that are stable because they hardly decide."""
+    """Warn about methods that are stable because they hardly decide."""
     accuracy = {method: row["mean"] for method in methods if (row := index.get((method, None, "acc"))) is not None}
     if "majority" not in accuracy:
         return []

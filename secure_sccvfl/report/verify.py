@@ -1,12 +1,15 @@
-"""Does a finished run fit together? Every chain, digest and figure of its folder, checked against each other.
+"""Does a finished run fit together? Every chain, digest and figure of its folder is checked against the others.
 
-What is checked: the hash chains of all logs (releases, audit, ledger) of every party and session; that parties'
-logs and results agree where they must; model shares against their digests, the audit logs and the report; that
-report.json and privacy_budget.json are what these logs give when they are made anew; the policy card against the
-roles of the audit log; every file against the run's own log (`run_log`), in which nothing may be missing or new.
+The checks:
+- The hash chains of all logs (releases, audit, ledger) of every party and session are intact.
+- The parties' logs and results agree where they must.
+- Model shares match their digests, the audit logs and the report.
+- report.json and privacy_budget.json equal what these logs give when they are made anew.
+- The policy card matches the roles of the audit log.
+- Every file matches the run's own log (`secure_sccvfl.report.run_log`), in which nothing may be missing or new.
 
-So a changed, dropped, swapped or added line in any log, a changed share, and a report that does not belong to the run
-are each found. What cannot be found: see `run_log`; and whether what the parties put in was true.
+So they find a changed, dropped, swapped or added line in any log, a changed share, and a report that does not
+belong to the run. They cannot find what `run_log` names, or whether the parties' inputs were true.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from secure_sccvfl.run.model_files import ModelError, model_digest
 SESSIONS = (".", "evaluation", "examples")
 CHAINED = ("index", "previous", "hash")
 PRIVATE = ("model",)
-"""In an audit log: what differs between parties by design."""
+"""Entries of an audit log that differ between parties by design."""
 LOCAL_RESULTS = ("model", "cost")
 Problems = Iterator[str]
 
@@ -82,7 +85,7 @@ def check_logs(files: RunFiles) -> Problems:
                 continue
             for name in names[0]:
                 logs = [_bare(read_chain(folder / name)) for folder in folders]
-                # A session that was stopped, and resumed in a later log, found some parties a line ahead.
+                # A session that was stopped, and resumed in a later log, may have left some parties a line ahead.
                 length = len(logs[0]) if name == names[0][-1] else min(map(len, logs))
                 for folder, log in zip(folders, logs, strict=True):
                     if log[:length] != logs[0][:length] or (name == names[0][-1] and len(log) != length):
@@ -135,7 +138,7 @@ def check_report(files: RunFiles) -> Problems:
         report["examples"],
         report["label_inference"],
     )
-    # Words change between versions of this code; those of another one are held by the digest of the file alone.
+    # Words change between versions of this code; for another version only the digest of the file is compared.
     same_code = any(line.get("code") == code_digest().hex() for line in read_log(run))
     anew["warnings"] = find_warnings(anew) if same_code else report["warnings"]
     anew = json.loads(json.dumps(anew))
@@ -177,7 +180,7 @@ def check_budget(files: RunFiles) -> Problems:
 
 
 def check_evaluation(files: RunFiles) -> Problems:
-    """Noisy figures of test records: paid for at every party, and at the price that the report says."""
+    """Noisy figures of test records: paid for at every party, at the price in the report."""
     run, told = files.run, files.report["evaluation"]
     if told.get("kind") != "noisy":
         return
@@ -197,7 +200,7 @@ def check_evaluation(files: RunFiles) -> Problems:
 
 
 def check_policy(files: RunFiles) -> Problems:
-    """The card's roles, reviews taken back, are those of the run."""
+    """The card's roles, with reviews undone, are those of the run."""
     card = read_card(files.run / CARD)
     roles = {name: decision.role for name, decision in card.decisions.items()}
     for event in reversed(card.events):
@@ -210,7 +213,7 @@ def check_policy(files: RunFiles) -> Problems:
 
 
 def check_files(files: RunFiles) -> Problems:
-    """Every file as the run's own log has it; none missing, none new."""
+    """Every file equals its entry in the run's own log; none is missing, none is new."""
     run = files.run
     known = recorded(read_log(run))
     here = {path.relative_to(run).as_posix(): path for path in contents(run)}
@@ -239,7 +242,7 @@ CHECKS: dict[str, Callable[[RunFiles], Problems]] = {
 
 
 def verify(run: Path, seal: str | None = None) -> dict[str, list[str]]:
-    """Problems by check; none means that the run fits together. A file that cannot be read is a problem too."""
+    """Problems by check; none means that the run fits together. An unreadable file is a problem too."""
     found: dict[str, list[str]] = {}
     try:
         files = RunFiles(run)

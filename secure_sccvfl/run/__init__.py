@@ -1,4 +1,4 @@
-"""One party's part in a session: its options, the jobs, checkpoints, model files and logs.
+"""One party's part in a session: the jobs, checkpoints, model files and logs.
 
-Called by the programs that start a party, and by readers of what a run left behind.
+Called by the programs that start a party, and by readers of a run's results.
 """

@@ -1,6 +1,6 @@
 """The audit log of a run: every decision with the numbers it rests on, in a hash-chained file at each party.
 
-It holds what all parties know (scores, roles, settings, refusals), nothing of the tables behind them.
+It holds what all parties know (scores, roles, settings, refusals), and nothing of the tables behind them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""Where a run stood, kept by each party: its shares of the head, its own noisy tables, the public state, and what
-its gradient mode adds: noisy sums that it was shown (`dp`), encoder and optimiser (`split`).
+"""The state of a run, kept by each party.
 
-Every party writes the same numbers; the last two are kept, because a fault can find one party a step ahead
-of another. To resume, the parties tell each other what they have and go on from the last common one: the same
-number, written in the same session, since shares of two executions of a step do not add up to anything. What
-was released stays released: tables and sums in a checkpoint are not released (or charged) again; one that was
+A checkpoint holds the party's shares of the head, its own noisy tables, the public state, and what its gradient
+mode adds: noisy sums that it was shown (`dp`), encoder and optimiser (`split`).
+
+Every party writes the same numbers. The last two are kept, because a fault can find one party a step ahead of
+another. To resume, the parties tell each other what they have and continue from the last common checkpoint: the
+same number, written in the same session, since shares of two executions of a step do not add up to anything. A
+release is never undone: tables and sums in a checkpoint are not released (or charged) again. A release that was
 charged but is in no common checkpoint is charged anew under the new session's name, or refused by the cap.
 """
 
@@ -37,7 +39,7 @@ _NONE = -1
 
 
 class Checkpoints:
-    """The checkpoints of one party in a folder. `settings`: what a state follows from besides; public."""
+    """The checkpoints of one party in a folder. `settings`: what else a state follows from; public."""
 
     def __init__(self, folder: Path, run: str, settings: Mapping[str, str] | None = None) -> None:
         self.folder, self.run, self._session, self.settings = folder, run, run, dict(settings or {})
@@ -45,7 +47,7 @@ class Checkpoints:
         folder.mkdir(parents=True, exist_ok=True)
 
     def keep(self, state: State) -> None:
-        """Write the next one; it is whole or not there."""
+        """Write the next checkpoint; it is complete or does not exist."""
         self.number += 1
         arrays: dict[str, Any] = {}
         heads = {"head": state.head}
@@ -83,9 +85,10 @@ class Checkpoints:
         (self.folder / f"{self.number - KEPT}.npz").unlink(missing_ok=True)
 
     def check(self) -> None:
-        """Refuse to go on with other settings than those of the run; by each party alone, before any exchange.
+        """Refuse to continue with other settings than those of the run.
 
-        A model that is half of one seed's split and half of another's has seen records that it is tested on.
+        Each party checks alone, before any exchange. A model that is half of one seed's split and half of another's
+        has seen records that it is tested on.
         """
         for facts in self._kept().values():
             began = facts["settings"]
@@ -118,7 +121,7 @@ class Checkpoints:
         return self._state(self.number, task)
 
     def _kept(self) -> dict[int, dict[str, Any]]:
-        """The last ones with what they say of themselves; those of older versions say too little."""
+        """The last checkpoints with their descriptions; those of older versions describe too little."""
         have = sorted(int(path.stem) for path in self.folder.glob("*.npz"))[-KEPT:]
         return {n: found for n in have if {"session", "settings"} <= (found := self._facts(n)).keys()}
 

@@ -1,7 +1,7 @@
 """How a process speaks to people: one-line errors, exit codes, the log, and what reaches the terminal.
 
-Names in descriptions, ledgers and runs come from outside. Whatever may hold one is printed by `say`, a `screen` or
-the log, and none of them lets a name move the cursor or be taken for markup.
+Names in descriptions, ledgers and runs come from outside. Text that may hold one is printed by `say`, a `screen` or
+the log. None of them lets a name move the cursor or act as markup.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ EXIT_CODES = (
     "2 wrong use or configuration; 3 a check failed; 130 interrupted"
 )
 PEER_STOPPED = 4
-"""Stopped because a peer said that it stops. Processes tell it to their launcher; people see STOPPED."""
+"""The process stopped because a peer said that it stops. Only launchers see this code; people see STOPPED."""
 
 
 def guarded(name: str, work: Callable[[], int], *, debug: bool = False) -> int:
-    """Run what a process is for; what goes wrong becomes one line on standard error and an exit code."""
+    """Run the work of a process; an error becomes one line on standard error and an exit code."""
     try:
         return work()
     except BaseException as error:
@@ -54,7 +54,7 @@ def say(line: str, *, error: bool = False) -> None:
 
 
 def screen() -> Console:
-    """For tables and colours: text is shown as it is, and only a `rich.text.Text` of our own has a style."""
+    """For tables and colours: text is shown as it is, and only our own `rich.text.Text` has a style."""
     from rich.console import Console
     from rich.text import Text
 
@@ -66,7 +66,7 @@ def screen() -> Console:
 
 
 def _told(error: BaseException) -> tuple[int, str]:
-    """Exit code and line of what went wrong; SystemExit and the like go on."""
+    """Exit code and line for an error; SystemExit and the like pass through."""
     if isinstance(error, (ConfigError, InputError)):
         return WRONG_USE, str(error)
     if isinstance(error, PeerStopped):
@@ -96,7 +96,7 @@ def start_logging(debug: bool) -> None:
 
 
 class _Line(logging.Formatter):
-    """Nothing but tracebacks has more than one line."""
+    """Puts every message on one line; only tracebacks have more."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return plain(super().formatMessage(record))

@@ -1,7 +1,7 @@
 """Private discovery as a job: noisy tables and refreshes in secret, then scores and roles at every party.
 
-Options are those of `RunOptions`. The statistics are about all records; conditional scores leave the validation
-part out of that and fit their residuals on it.
+Options are those of `RunOptions`. The statistics are about all records. With conditional scores they leave out the
+validation part, and the residuals are fitted on it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The figures of a model are opened once: what was opened is kept beside the model, and given again.
+"""The figures of a model are opened once: they are kept beside the model, and returned again.
 
 Two evaluations of the same records would tell more than one, and noise drawn twice is half of a noise. So a second
-call gives the recorded figures, and opens nothing. The parties tell each other what they have on record: all records
-must agree, and who has none (a fault came before it was written) takes over that of the others. Two short rounds.
+call returns the recorded figures and opens nothing. The parties tell each other what they have on record. All
+records must agree. A party without one (a fault came before it was written) takes over that of the others. Two
+short rounds.
 """
 
 from __future__ import annotations

@@ -29,11 +29,11 @@ JOBS = {
     "share-probe": "security.share_probe:ShareProbe",
     "train": "run.train:TrainJob",
 }
-"""Module and class of each job, below `secure_sccvfl`: the one that a session names is imported, and no other."""
+"""Module and class of each job, below `secure_sccvfl`: only the one that a session names is imported."""
 
 
 class Job(Protocol):
-    """Made of the session's configuration and the rank of the process that runs it."""
+    """Made from the session's configuration and the rank of the process that runs it."""
 
     def plan(self) -> ReleasePlan:
         """Every value that this job will open."""

@@ -1,7 +1,7 @@
 """A party's part of a trained model on disk: its encoder and tables in the clear, its share of the head.
 
-`model.json` says what run it belongs to, for which public description, and carries the digest of itself
-and of `model.npz`. A file that was changed, or a share from another run, is refused.
+`model.json` names the run and the public description it belongs to, and carries the digest of itself and of
+`model.npz`. A changed file, or a share from another run, is refused.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from secure_sccvfl.training.trainer import EvaluationKind
 
 
 class ModelError(InputError):
-    """A model that can not be used; the message says why."""
+    """A model that cannot be used; the message says why."""
 
     for_operator = True
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Which records a model was trained on and which were held out, and how the latter may be told of.
+    """Which records a model was trained on, which were held out, and how the latter may be reported.
 
     split and pooled: how the parts were made, with the model's seed. parts: the salted digest of the records of
-    each. evaluation: whether figures of the test part carry noise, as all agreed before training.
+    each part. evaluation: whether figures of the test part carry noise, as all agreed before training.
     """
 
     split: SplitKind
@@ -76,7 +76,7 @@ class PartyModel:
         return f"<PartyModel of run {self.run[:12]}, party {self.rank} of {self.parties}>"
 
     def public(self) -> bytes:
-        """Stands for what must be the same in every party's part: whose part was changed is noticed by the others."""
+        """Stands for what must be the same in every party's part: if one part was changed, the others notice."""
         facts = (self.run, self.parties, self.schema, self.task, self.seed, asdict(self.held_out))
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
 

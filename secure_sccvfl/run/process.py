@@ -1,8 +1,8 @@
 """One process of a session: a party or the dealer, from its settings to its exit code.
 
-The programs parse their arguments into one of these; the launcher of a session on this machine hands one to a new
-process. They hold places and numbers only, no key and no data, so they can be pickled. What a process needs is
-imported when it runs: the dealer needs no torch.
+The programs parse their arguments into one of these. The launcher of a session on this machine hands one to a new
+process. They hold places and numbers only, no key and no data, so they can be pickled. Imports happen when a
+process runs: the dealer needs no torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from protocols.config import DEALER, ConfigError, SessionConfig
 from secure_sccvfl.run.console import CHECK_FAILED, OK, guarded, start_logging
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""Where libraries read their number of threads when they are imported."""
+"""Libraries read their number of threads from these when they are imported."""
 
 
 class SessionProcess(Protocol):
@@ -31,7 +31,7 @@ class SessionProcess(Protocol):
     def name(self) -> str: ...
 
     def run(self, listener: socket.socket | None = None) -> int:
-        """In the process itself, to its end; returns the exit code, which may be PEER_STOPPED."""
+        """Runs in the process itself, to its end; returns the exit code, which may be PEER_STOPPED."""
         ...
 
 
@@ -49,7 +49,7 @@ class DealerProcess:
         return DEALER
 
     def run(self, listener: socket.socket | None = None) -> int:
-        """Serve the session to its end. The dealer dials the parties: it has no use for a listener."""
+        """Serve the session to its end. The dealer dials the parties, so it needs no listener."""
         start_logging(self.debug)
         keep_freed_memory()
         return guarded(self.name, self._serve, debug=self.debug)
@@ -71,8 +71,8 @@ class DealerProcess:
 class PartyProcess:
     """The party at `rank` of the session that the file `config` describes; `out` gets its releases and result.
 
-    `listen`: an address instead of the one in the file. `progress`: tell standard output, in lines of JSON, when all
-    are connected and which step begins.
+    `listen`: an address instead of the one in the file. `progress`: report on standard output, in lines of JSON,
+    when all are connected and which step begins.
     """
 
     rank: int
@@ -90,7 +90,7 @@ class PartyProcess:
         return f"party {self.rank}"
 
     def run(self, listener: socket.socket | None = None) -> int:
-        """Take part in the session to its end. `listener`: a socket that listens already, for this party."""
+        """Take part in the session to its end. `listener`: this party's socket, if it already listens."""
         start_logging(self.debug)
         keep_freed_memory()
         return guarded(self.name, lambda: self._take_part(listener), debug=self.debug)
@@ -141,7 +141,7 @@ class PartyProcess:
 
 
 def check_transcript(settings: Mapping[str, Any]) -> None:
-    """All parties' shares side by side give every secret away: only where the data may be pooled anyway."""
+    """Refuse a transcript unless the data may be pooled: all parties' shares side by side give every secret away."""
     from secure_sccvfl.data.catalogue import is_benchmark
 
     if not settings.get("pooled", is_benchmark(str(settings.get("dataset", "german")))):

@@ -1,13 +1,14 @@
 """A trained model at work: evaluation of the test part, and prediction for new records, in secret.
 
 Each party loads its own part of the model and its own columns; the parts must be of one run and unchanged.
-Evaluation opens figures of the test part to all, prediction the decision (or, if asked for, the calibrated logit)
-of each record to the declared receiver alone.
+Evaluation opens figures of the test part to all. Prediction opens the decision (or, if asked for, the calibrated
+logit) of each record to the declared receiver alone.
 
-Which records are the test part follows from the model, never from the session: seed, split and the salted digests of
-all parts are in it, and records other than those are refused. Figures are noisy and paid for by the evaluation ledger
-of these records (`noisy_evaluation`), or exact where all agreed to that before training (`secure_evaluation`). Either
-way they are opened once for a model (`evaluation_record`).
+The model decides which records are the test part, never the session: seed, split and the salted digests of all
+parts are in it, and other records are refused. Figures are noisy and paid for by the evaluation ledger of these
+records (`secure_sccvfl.metrics.noisy`), or exact if all agreed to that before training
+(`secure_sccvfl.metrics.exact`). Either way they are opened once for a model
+(`secure_sccvfl.run.evaluation_record`).
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from secure_sccvfl.training.handles import SharedHead
 from secure_sccvfl.training.secure import SecureEngine
 
 OWN = "own"
-"""The run's own generator as a judge: a diagnostic, for want of a common one."""
+"""The run's own generator as a judge: a diagnostic where there is no common judge."""
 
 
 def model_folder(root: str, rank: int) -> Path:
@@ -79,7 +80,7 @@ class _WithModel:
 
     @staticmethod
     def compare(session: Session, model: PartyModel) -> None:
-        """The parts must be of one run, and say the same of its records."""
+        """Check that the parts are of one run and say the same about its records."""
         told = session.swap_bytes("model", model.public())
         if len(set(told)) > 1:
             raise ProtocolError("the parts of the model differ: they are of different runs, or one was changed")
@@ -93,7 +94,7 @@ class _WithModel:
         return engine, engine.restored(model.weight, model.bias, schema.task, widths)
 
     def facts(self, **sizes: int) -> Facts:
-        """What the plan of a job on a model follows from."""
+        """The facts that the plan of a job on a model follows from."""
         return Facts({rank: {} for rank in range(self.parties)}, sizes=sizes)
 
     def common_releases(self) -> list[Release]:
@@ -114,7 +115,7 @@ def as_trained(options: RunOptions, given: Mapping[str, Any], model: PartyModel)
 
 
 def cooled(session: Session, logits: Words, temperature: float) -> Words:
-    """Shared logits over a public temperature."""
+    """Shared logits divided by a public temperature."""
     factor = round(2**FRACTION_BITS / temperature)
     return arithmetic.truncate(session.party, logits * factor, FRACTION_BITS)
 
@@ -186,7 +187,7 @@ class EvaluateJob(_WithModel):
         return {"ok": True, "run": model.run, **figures, "cost": meter.costs}
 
     def _same_records(self, session: Session, found: Mapping[str, str]) -> None:
-        """Refuse together, before anything is opened, records that are not those of the model."""
+        """Refuse together, before anything is opened, if the records are not those of the model."""
         same = dict(self.model.held_out.parts) == dict(found)
         if not all(session.tell_all("records of the model", int(same))):
             raise ModelError(
@@ -235,7 +236,7 @@ class EvaluateJob(_WithModel):
     def _own_copies(
         self, session: Session, engine: SecureEngine, head: SharedHead, plain: Words
     ) -> tuple[Words, Copies]:
-        """Test records under the run's own generator, tables as released, the direction chosen in secret."""
+        """Test records under the run's own generator, with tables as released and the direction chosen in secret."""
         data, model, first = self.data, self.model, self.test.protected[0]
         trained = data.party.take(data.split.train)
         unthinned = replace(model, generator=replace(model.generator, thinning=0.0))

@@ -1,9 +1,8 @@
 """The check that a consortium runs before its first job: every kind of secret operation once.
 
-Inputs are random but public (drawn from the seed in the session file), owned by different
-parties; each party opens the results, compares them with the plain computation, and reports
-rounds, bytes, time and the largest error. Nothing private is involved, so opening all of it
-is harmless; every opening is still a declared release.
+Inputs are random but public (drawn from the seed in the session file), owned by different parties. Each party opens
+the results, compares them with the plain computation, and reports rounds, bytes, time and the largest error.
+Nothing private is involved, so opening everything is harmless. Every opening is still a declared release.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ class SelfTest:
 
     def _try(self, session: Session, check: Check, shared: dict[str, Any]) -> Outcome:
         inputs = [shared[name] for name in check.inputs]
-        check.secret(session, *inputs)  # once before it is timed: tables and libraries are made on first use
+        check.secret(session, *inputs)  # once before timing: tables and libraries are made on first use
         with session.measure(f"self-test {check.name}") as cost:
             before, start = asdict(cost), time.perf_counter()
             result = check.secret(session, *inputs)
@@ -155,9 +154,9 @@ class SelfTest:
     def checks(self) -> list[Check]:
         """Tolerances are derived: inputs are rounded to half a unit, truncation adds at most two.
 
-        Functions that CrypTen approximates (from `exp` on) get what its approximation gives. `exp` is
-        (1 + x/256)^256, at x = 2 off by e^2/128 = .058; rounding x/256 and each of eight squares can add 511 e^2
-        units, .058 too.
+        Functions that CrypTen approximates (from `exp` on) get the error of its approximation. `exp` is (1 +
+        x/256)^256, at x = 2 off by e^2/128 = .058; rounding x/256 and each of eight squares can add 511 e^2 units,
+        .058 too.
         """
         value = self.values
         matrix = value["matrix"]

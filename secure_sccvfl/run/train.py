@@ -37,7 +37,7 @@ from secure_sccvfl.training.trainer import Hooks, Model, Problem, State
 
 
 def compare_public(session: Session, schema: Schema, card: PolicyCard | None) -> None:
-    """Description and card are files of each host, so the session's digest says nothing of what is in them."""
+    """Compare description and card: each host has its own files, and the session's digest does not cover them."""
     decided = None if card is None else sorted((name, choice.role) for name, choice in card.decisions.items())
     own = hashlib.sha256(repr((schema.digest(), decided)).encode()).digest()
     if len(set(session.swap_bytes("description and card", own))) > 1:
@@ -98,7 +98,7 @@ class TrainJob:
         }
 
     def _begin(self, session: Session) -> tuple[str, Path, dict[str, RecordSet], Checkpoints | None]:
-        """What must agree before anything is opened: name of the run, ledgers, sets of records, checkpoints."""
+        """Agree on everything needed before an opening: name of the run, ledgers, sets of records, checkpoints."""
         data, options, schema, folder = self.data, self.options, self.data.schema, session.folder
         compare_public(session, schema, self.card)
         name, place = session.agree_on_name(), options.ledger_folder(session)
@@ -108,12 +108,12 @@ class TrainJob:
             known = options.settings(schema.digest(), " ".join(part.digest for part in parts.values()))
             kept = Checkpoints(folder / "checkpoints", name, known)
         if options.resume and kept is not None:
-            kept.check()  # before anything is opened and a ledger is touched
+            kept.check()  # before anything is opened or a ledger is touched
         check_alignment(session, data.ids, schema.parties)
         return name, place, parts, kept
 
     def _resume(self, session: Session, kept: Checkpoints | None, charger: Charger, audit: AuditLog) -> State:
-        """Where the run stood; charges that a fault cut short are caught up with."""
+        """The state of the run; ledgers catch up with charges that a fault cut short."""
         if kept is None:
             raise ConfigError("to resume, a run needs its folder and checkpoints")
         state = kept.resume(session, self.data.schema.task)
@@ -144,7 +144,7 @@ class TrainJob:
         )
 
     def _facts(self) -> dict[str, Any]:
-        """What the result says of data and settings."""
+        """What the result says about data and settings."""
         options, data, schema = self.options, self.data, self.data.schema
         return {
             "engine": "crypten",

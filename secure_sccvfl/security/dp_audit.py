@@ -1,18 +1,19 @@
 """An empirical lower bound on the epsilon of a sketch, beside the accountant's upper bound.
 
-Two data sets that differ in s of one training record, the canary: all parties know who is in, so what a release
-must hide is what the record's s is. The sketch is released many times from each, through the real protocol; each
-release is the only one of a budget of its own, since it is one release that is audited. The adversary knows all
-records and asks only which of two groups the canary is in: in every table it takes the cell of the one from the
-cell of the other and adds these up, which is the likelihood-ratio test for Gaussian noise. A changed s moves two
-cells of each table, sqrt(2) times what adding the record would. Noise is the dealer's copy alone.
+Two data sets differ in s of one training record, the canary. All parties know who is in the data, so a release must
+hide the record's s. The sketch is released many times from each data set, through the real protocol. Each release
+is the only one of its own budget, since one release is audited. The adversary knows all records and asks only which
+of two groups the canary is in. In every table it subtracts the cell of one group from the cell of the other and
+adds these up, which is the likelihood-ratio test for Gaussian noise. A changed s moves two cells of each table,
+sqrt(2) times what adding the record would. Noise is the dealer's copy alone.
 
-Counts at a threshold give Clopper-Pearson bounds on false and true positives. From those half-way between the two
-means, where the sum of both errors is least: `epsilon_low`, the epsilon at delta of the weakest Gaussian mechanism
-they allow (it uses that the noise is Gaussian, so few releases suffice). A mechanism without noise is told apart
-there too, whatever the number of releases. From the same and from one further out, which would serve best if the
-claim were true: `epsilon_low_any`, ln((tpr - delta) / fpr), for any mechanism whatever. No threshold depends on the
-samples, and each has half of the error: all bounds hold together with the stated confidence.
+Counts at a threshold give Clopper-Pearson bounds on false and true positives. There are two thresholds. The first
+lies half-way between the two means, where the sum of both errors is least. It gives `epsilon_low`: the epsilon at
+delta of the weakest Gaussian mechanism that the counts allow (it uses that the noise is Gaussian, so few releases
+suffice). A mechanism without noise is told apart there too, whatever the number of releases. The second lies
+further out, where it would serve best if the claim were true. Both thresholds give `epsilon_low_any`, ln((tpr -
+delta) / fpr), for any mechanism. No threshold depends on the samples, and each has half of the error: all bounds
+hold together with the stated confidence.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ Rate = np.ndarray | float
 
 
 def _sketch_of(world: str) -> Kind:
-    """The sketch under a name of its own for each world."""
+    """The sketch under its own name for each world."""
     return replace(SKETCH, title=f"{world}-K for party P", charge=f"{world}-K")
 
 
@@ -63,7 +64,7 @@ class CanaryAudit:
         given = dict(config.options)
         self.releases = int(given.pop("releases", RELEASES))
         self.options = RunOptions.of(given)
-        if not self.options.pooled:  # no ledger is asked: each release is the only one of a budget in memory
+        if not self.options.pooled:  # no ledger is asked: each release has its own budget in memory
             raise ConfigError(
                 "the audit releases many sketches that no ledger counts: for public benchmark data only"
             )
@@ -183,7 +184,7 @@ def _far_place(multiplier: float, delta: float, sizes: tuple[int, int], error: f
 
 
 def of_results(results: list[dict[str, Any]], data: Dataset, split: Split, confidence: float = CONFIDENCE) -> Audit:
-    """The audit of a session by an adversary that knows all records: all parties' cells together."""
+    """The audit of a session, by an adversary that knows all records and all parties' cells."""
     bins = {name: block for party in make_parties(data) for name, block in party.bins().items()}
     alike = np.sum([block[split.train] @ block[split.train[0]] for block in bins.values()], axis=0)
     signs, known = [], []

@@ -1,14 +1,15 @@
 """All attacks on all views of a finished run, as rows of data, and what must hold for them.
 
-A row: attack, view, strength, rate with its 95 % interval, chance, control, gain over the control (or chance) with
-its interval. Without a strength: the attacker that the adversary itself would choose (`inference`), and
-`forced`, the best of six that had to use the view; with one (epochs of a network, radius): points of a curve.
+A row has attack, view, strength, rate with its 95 % interval, chance, control, and gain over the control (or
+chance) with its interval. A row without a strength is the attacker that the adversary itself would choose
+(`inference`), and `forced`, the best of six that had to use the view. A row with one (epochs of a network, radius)
+is a point of a curve.
 
-Many views are looked at, and of twenty intervals one misses by chance. So the intervals of the F views for which
-something is promised hold together: each is at level 1 - .05 / 2F (Bonferroni). The 2, since the halves of an attack
-are not independent: what tells by chance in both, each guesses of the other, so an interval over both misses a view
-that tells nothing up to twice as often as it says. A leak is called where the gain's interval lies above 0, or where
-some column of the view is related to the truth at .05 / 2F.
+Many views are tested, and one of twenty intervals misses by chance. So the intervals of the F views with a promise
+hold together: each is at level 1 - .05 / 2F (Bonferroni). The 2 is needed since the halves of an attack are not
+independent: each half guesses of the other what tells by chance in both. So an interval over both misses a view
+that tells nothing up to twice as often as it says. A leak is called where the gain's interval lies above 0, or
+where some column of the view is related to the truth at .05 / 2F.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ ATTACK: Mapping[Target, str] = {"s": "aia", "y": "label"}
 ERROR = 0.05
 BASELINES = ("erm", "logreg", "drop_m", "paper")
 SHOWN, NO_GAIN, LEAKS = "shown", "no gain", "leaks by design"
-"""What is promised for a view: nothing (it is there for comparison), that it tells nothing, or that it does tell."""
+"""The promise for a view: nothing (it is there for comparison), that it tells nothing, or that it does tell."""
 
 PROMISE: Mapping[str, str] = {"hidden": NO_GAIN, "shown": LEAKS, "noisy": SHOWN}
 """Of labels, by what the gradients of a mode tell of them."""
@@ -94,7 +95,7 @@ def compared(
 
 
 class ViewAttacks:
-    """Inference of s and y from every view of a run; `decide` gives the verdicts once all are in."""
+    """Inference of s and y from every view of a run; `decide` says what leaks, after all views were added."""
 
     def __init__(self, run: FinishedRun) -> None:
         self.run, self.seed = run, run.options.seed
@@ -155,7 +156,7 @@ class ViewAttacks:
         self._kept |= other._kept
 
     def decide(self, error: float = ERROR) -> None:
-        """Intervals and verdicts over the family of all views that a promise is made for."""
+        """Set intervals, and whether a view leaks, over the family of all views with a promise."""
         family = [i for i, row in enumerate(self.rows) if row.promise != SHOWN]
         each = error / max(1, 2 * len(family))
         for i in family:
@@ -242,7 +243,7 @@ def _paper(attacks: ViewAttacks, ready: Prepared, fitted: Fitted, rows: np.ndarr
 
 
 def white_box_rows(view: str, logits: Any, ready: Prepared) -> Iterator[Row]:
-    """Every attack on a whole model: it may move mediators of test records inside a ball, of each radius."""
+    """Every attack on a whole model: it may move mediators of test records inside a ball, for each radius."""
     if ready.data.task == "regression":
         return
     target = WhiteBox(view, logits, ready.inputs[ready.split.test], ready.columns(ready.roles.named("M")))

@@ -1,9 +1,9 @@
 """What each place of a finished run held about the training records: before the run, and after it.
 
-Before: own columns, and the label or s where a party is its holder. After: what its transcript holds by record,
-and the noisy tables that were released to it, as the evidence for s that they give for its own records. Nothing
-is read from a process but what it wrote down of its own links and releases. The truth that attacks are judged
-by comes from the pooled benchmark data.
+Before: own columns, and the label or s if the party is its holder. After: what its transcript holds by record, and
+the noisy tables that were released to it, as evidence for s of its own records. Nothing is read from a process
+except what it wrote down of its own links and releases. Attacks are judged by the truth from the pooled benchmark
+data.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class FinishedRun:
 
     @property
     def rows(self) -> np.ndarray:
-        """Which training records are attacked, by their place among them."""
+        """The attacked training records, by their place among all training records."""
         drawn = stream(self.options.seed, "security records").permutation(self.records)
         return np.sort(drawn[:MOST_RECORDS])
 
@@ -80,7 +80,7 @@ class FinishedRun:
         return values[self.split.train[self.rows]]
 
     def coalitions(self, target: Target) -> list[tuple[int, ...]]:
-        """All sets of parties without the holder of what is attacked."""
+        """All sets of parties without the holder of the attacked secret."""
         others = [rank for rank in range(len(self.parties)) if rank != self.holder(target)]
         return [c for size in range(1, len(others) + 1) for c in combinations(others, size)]
 
@@ -101,13 +101,13 @@ class FinishedRun:
         return np.hstack(blocks)
 
     def seen(self, members: Sequence[int]) -> np.ndarray:
-        """What the links and releases of these parties showed them together of each record."""
+        """What the links and releases of these parties together showed of each record."""
         frames = (self._transcript(f"party-{rank}") for rank in members)
         words = (item for path in frames for item in seen_by_party(read_transcript(path), self.records))
         return as_columns(words, self.rows)
 
     def evidence(self, members: Sequence[int]) -> np.ndarray:
-        """For each record, log odds of the groups by the noisy tables that these parties were given."""
+        """For each record, log odds of the groups by the noisy tables that these parties received."""
         return np.hstack([self._evidence(rank) for rank in members])
 
     def seen_by_dealer(self) -> np.ndarray:
@@ -124,7 +124,7 @@ class FinishedRun:
             yield load_model(self.folder / f"party-{party.rank}" / "model", party.layout)
 
     def white_box(self) -> TorchLogits:
-        """The model as nobody in the consortium has it: put together from the shares of all, by the harness."""
+        """The model as nobody in the consortium has it: the harness combines the shares of all."""
         parts = list(self.models())
         weight, bias = (
             decode(np.sum([getattr(part, name) for part in parts], axis=0), HEAD_BITS) / parts[0].temperature

@@ -1,15 +1,16 @@
 """Can s or y of a record be told from what someone holds? One attack, its control, and a test of every column.
 
-The adversary is given the truth of a random half of the records and guesses the other half; then the other way
-round, so that every record is guessed once. Within the half it knows it chooses, by cross-validation, how many
-columns of its view to use besides its own (`FEW` or `MANY` of those most related to the truth, if they help logistic
-regression by more than one standard error; else none), and then which attacker (logistic regression, boosted trees,
-a network). So nothing is chosen on the records it is judged on, and a view that tells nothing mostly leaves it with
-the guesses of the control. Rates are balanced over groups.
+The adversary gets the truth of a random half of the records and guesses the other half. Then the halves are
+swapped, so that every record is guessed once. Within the half it knows, the adversary makes two choices by
+cross-validation. First it chooses how many columns of its view to use besides its own: `FEW` or `MANY` of those
+most related to the truth, if they help logistic regression by more than one standard error, otherwise none. Then it
+chooses the attacker (logistic regression, boosted trees, a network). So nothing is chosen on the records it is
+judged on, and a view that tells nothing mostly leaves it with the guesses of the control. Rates are balanced over
+groups.
 
-`dependence` looks for any relation between any column and the truth: the largest between-group sum of squares,
-compared with the largest under shuffled truths. It holds its level whatever the number of columns, and notices
-one telling column among thousands.
+`dependence` looks for any relation between any column and the truth. It compares the largest between-group sum of
+squares with the largest under shuffled truths. It holds its level whatever the number of columns, and notices one
+telling column among thousands.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ FOLDS = 5
 SHUFFLES = 1999
 RESAMPLES = 20_000
 CHOICES = ("logreg", "trees", "mlp20")
-"""What is chosen from; the other read-outs of the network are there for the curves."""
+"""The attackers to choose from; the other read-outs of the network are for the curves."""
 Attempt = Callable[..., dict[str, np.ndarray]]
 """(rows to fit, rows to guess, columns of the view, attackers, epochs of the network) -> guesses."""
 
@@ -47,7 +48,7 @@ class Inference:
 
 
 def folds(truth: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Records dealt out at random to `count` parts, every group alike: the part of each."""
+    """Assign records at random to `count` parts, every group alike; returns the part of each."""
     rng = stream(seed, "security folds", count)
     part = np.zeros(len(truth), int)
     for group in np.unique(truth):
@@ -84,7 +85,7 @@ def _infer_half(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Some hundred records are too few to share between threads: it takes ten times longer."""
+    """Use one thread: a few hundred records are too few to share between threads, which takes ten times longer."""
     usual = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -95,7 +96,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _trials(truth: np.ndarray, known: np.ndarray, count: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """What is fitted and what is looked at, part by part of the known half."""
+    """What to fit on and what to test on, for each part of the known half."""
     part = np.full(len(truth), -1)
     part[known] = folds(truth[known], count, seed)
     return ((known & (part != k), part == k) for k in range(count))
@@ -142,14 +143,14 @@ def _guess(
 
 
 def _standard(columns: np.ndarray) -> np.ndarray:
-    """Columns of mean 0 and length 1; a constant one becomes 0. The square of what a group's sum is over them."""
+    """Columns of mean 0 and length 1; a constant one becomes 0."""
     centred = columns - columns.mean(axis=0)
     length = np.sqrt((centred**2).sum(axis=0))
     return np.divide(centred, length, out=np.zeros_like(centred), where=length > 1e-6 * np.abs(columns).max(axis=0))
 
 
 def _between(columns: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Between-group share of the variance of each column."""
+    """Between-group share of the variance of each column: squared sums of the groups over their sizes."""
     groups = [truth == g for g in np.unique(truth)]
     scaled = _standard(columns)
     return np.sum([scaled[g].sum(axis=0) ** 2 / g.sum() for g in groups], axis=0)

@@ -19,7 +19,7 @@ from secure_sccvfl.security.dp_audit import Audit
 from secure_sccvfl.security.evaluation import ERROR, LEAKS, NO_GAIN, SHOWN, Row
 from secure_sccvfl.security.finished_run import FinishedRun
 
-matplotlib.rcParams["text.parse_math"] = False  # a dollar in a name is a dollar
+matplotlib.rcParams["text.parse_math"] = False  # a dollar sign in a name is not a formula
 LOGITS_TARGET, PGD_TARGET = 0.55, 0.05
 RECEIVER = "receiver of predictions, logits alone"
 OURS = "white box of this run"
@@ -28,7 +28,7 @@ Data = Mapping[str, Any]
 
 
 def checks(rows: Sequence[Row], audit: Audit) -> list[dict[str, Any]]:
-    """What must hold (promises), and what is aimed at (targets)."""
+    """What must hold (promises), and what is only aimed at (targets)."""
     found = []
     for row in rows:
         name = f"{row.attack}: {row.view}"

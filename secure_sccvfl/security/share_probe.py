@@ -1,11 +1,11 @@
 """A share-distinguishing game through the real protocol.
 
-For each party in turn as the owner, many times over: the owner shares one of two chosen secrets, far apart; the
-parties put it under a mask, open that, and square it. All others together write down what they hold for it:
-shares, their shares of the tuple, what was opened, shares of the square. An adversary that is told the secret of
-half of the repetitions must not tell it for the other half better than by a coin.
+Each party in turn is the owner, many times over. The owner shares one of two chosen secrets, far apart. The parties
+put it under a mask, open that, and square it. All others together write down what they hold for it: shares, their
+shares of the tuple, what was opened, shares of the square. An adversary that knows the secret of half of the
+repetitions must not tell it for the other half better than by a coin.
 
-The job writes shares to disk; the secrets are constants of the game, so they give nothing away.
+The job writes shares to disk. The secrets are constants of the game, so they give nothing away.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FILE = "probe.npz"
 
 
 def drawn(repetitions: int, owner: int) -> np.ndarray:
-    """Which of the two secrets each repetition has; known to the owner and to the judge of the game."""
+    """Which of the two secrets each repetition has; the owner and the judge of the game know it."""
     return stream(owner, "share probe").integers(0, 2, repetitions)
 
 

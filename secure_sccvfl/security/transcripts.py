@@ -1,11 +1,11 @@
 """From transcripts to columns: what an adversary holds about each record.
 
-An array with one axis as long as the records tells something for each of them, in order: masked openings, shares,
-corrections, releases. Where a party sent the same kind of array to all others and got theirs, it also knows
-the sum (what was opened) and the exclusive or. Every word gives two columns: its value, and its low 16 bits (where
-fractions are). Sources with many arrays of one kind (one for each step of training) give their mean too, in
-case masks were biased. What is seen without rows (the dealer's requests) is cut into as many pieces as there
-are records. Columns are bounded by `MOST_WORDS`, every source served in turn.
+An array with one axis as long as the records tells something about each of them, in order: masked openings, shares,
+corrections, releases. Where a party sent the same kind of array to all others and got theirs, it also knows the sum
+(what was opened) and the exclusive or. Every word gives two columns: its value, and its low 16 bits (where
+fractions are). Sources with many arrays of one kind (one for each step of training) also give their mean, in case
+masks were biased. Data without rows (the dealer's requests) are cut into as many pieces as there are records.
+`MOST_WORDS` bounds the columns; every source is served in turn.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from protocols.records.transcript import Frame
 
 MOST_WORDS = 3000
 MANY = 8
-"""From this many arrays of one kind on, their mean is a column of its own."""
+"""With at least this many arrays of one kind, their mean is a separate column."""
 
 Source = tuple[str, ...]
 
@@ -37,7 +37,7 @@ class Seen:
 def by_record(array: Array, records: int) -> Array | None:
     """The array with one row per record, or None if it has no such axis.
 
-    A longer vector begins with some words for each record, as sketches of gradients do.
+    A longer vector starts with some words for each record, as sketches of gradients do.
     """
     if array.dtype.kind not in "iu":
         return None
@@ -50,7 +50,7 @@ def by_record(array: Array, records: int) -> Array | None:
 
 
 def seen_by_party(frames: Iterable[Frame], records: int) -> Iterator[Seen]:
-    """All words about records that one party received, and what they add up to with its own."""
+    """All words about records that one party received, and their sums with its own."""
     sent: Frame | None = None
     came: list[Frame] = []
     for frame in frames:
@@ -79,7 +79,7 @@ def _joined(sent: Frame, came: Sequence[Frame], records: int) -> Iterator[Seen]:
 
 
 def _total(shares: Array) -> Array:
-    """The sum in the ring; of shares that all lie below a power of two, modulo that, as the series open them."""
+    """The sum in the ring. If all shares lie below a power of two, the sum modulo that, as the series open them."""
     total: Array = shares.sum(axis=0, dtype=shares.dtype)
     if shares.size and shares.min() >= 0:
         bits = int(shares.max()).bit_length()

@@ -1,9 +1,9 @@
-"""What the network saw: TLS records, lined up with the frames inside them.
+"""What the network saw: TLS records, aligned with the frames inside them.
 
-The protocol is public, so whoever taps the wire knows which frame comes when and how long it is. TLS 1.3 adds
-22 bytes to each record and keeps the order, so the encrypted byte of every word is at a known place: the last
-bytes of a direction are its frames, back from the goodbye. These encrypted words, by record, are the
-network's columns. Who called whom is told by how much was said.
+The protocol is public, so anyone who taps the wire knows which frame comes when and how long it is. TLS 1.3 adds 22
+bytes to each record and keeps the order. So the encrypted byte of every word is at a known place: the last bytes of
+a direction are its frames, back from the goodbye. These encrypted words, by record, are the network's columns. The
+amounts of data tell who called whom.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from secure_sccvfl.security.transcripts import Seen, by_record
 _RECORD_HEADER = 5
 _APPLICATION_DATA = 23
 _ADDED = 17
-"""Bytes of a record that are no content: the type inside it and the tag."""
+"""Bytes of a record that are not content: the type inside it and the tag."""
 
 
 def contents(stream: bytes) -> bytes:
@@ -38,7 +38,7 @@ def contents(stream: bytes) -> bytes:
 
 
 def frames_to(frames: Sequence[Frame], peer: int) -> list[tuple[int, str, list[Spec]]]:
-    """Length, step and shapes of every frame that went to a peer; all of it public."""
+    """Length, step and shapes of every frame that went to a peer; all of it is public."""
     found = []
     for frame in frames:
         if frame.way == "out" and peer in frame.peers:
@@ -51,7 +51,7 @@ def frames_to(frames: Sequence[Frame], peer: int) -> list[tuple[int, str, list[S
 def seen_by_network(folder: Path, transcripts: Mapping[int, Path], records: int) -> Iterator[Seen]:
     """Encrypted words about records, from the wire-tap's files and the public order of the frames.
 
-    The transcripts are asked for lengths and shapes only, which the program alone would give too.
+    Only lengths and shapes are read from the transcripts; the program alone would give them too.
     """
     frames = {node: list(read_transcript(path)) for node, path in transcripts.items()}
     calls = sorted(folder.glob("*-to.bin"))
@@ -69,7 +69,7 @@ def seen_by_network(folder: Path, transcripts: Mapping[int, Path], records: int)
 
 
 def _caller(there: int, back: int, rank: int, frames: Mapping[int, list[Frame]]) -> int | None:
-    """Who said about this much to a party and was answered about that much."""
+    """Who sent about this much to a party and got about that much back."""
     spare = {}
     for node in frames:
         if node > rank:

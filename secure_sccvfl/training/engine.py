@@ -2,10 +2,10 @@
 
 Encoders and generators run locally at their party and never see s per record. Everything in training that joins
 columns of different parties, labels or s goes through an Engine: in plaintext (`plain`) or in secret (`secure`). A
-process passes what its own parties hold (`Blocks` keyed by rank; a `AtHolder` is None where the process is
-not the holder), so the same driver runs as one plaintext process or as one process per party. Batches,
-edits, penalties, descents, heads and choices are opaque handles: a secret engine keeps shares in them. Noisy
-statistics of s are a seam of their own (`secure_sccvfl.discovery.statistics`).
+process passes what its own parties hold (`Blocks` keyed by rank; an `AtHolder` is None where the process is not the
+holder). So the same driver runs as one plaintext process or as one process per party. Batches, edits, penalties,
+descents, heads and choices are opaque handles: a secret engine keeps shares in them. Noisy statistics of s have
+their own seam (`secure_sccvfl.discovery.statistics`).
 """
 
 from __future__ import annotations
@@ -69,22 +69,22 @@ class Engine(Protocol):
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
         """Every party announces these named numbers to all (counts, lengths); returns those of all parties.
 
-        Only for what is public or follows from a noisy release; it is declared, not charged.
+        Only for values that are public or follow from a noisy release; they are declared, not charged.
         """
         ...
 
     def total(self, name: str, values: Sequence[float]) -> tuple[float, ...]:
-        """Sums over parties of what each passes; opens the sums alone."""
+        """Sums over parties of what each passes; opens only the sums."""
         ...
 
     def bind(self, encodings: Blocks, label: AtHolder, ridge: Blocks, outputs: int = 1) -> Any:
-        """Take encodings, label and per-column ridge of the owners into a batch for this many logits."""
+        """Turn encodings, label and per-column ridge of the owners into a batch for this many logits."""
         ...
 
     def edits(self, deltas: Iterable[Iterable[Blocks]], groups: AtHolder, attribute: int = 0) -> Any:
-        """Take displacements [draw][hypothesised group] and select by the one-hot of s inside.
+        """Take displacements [draw][hypothesised group] and select among them by the one-hot of s.
 
-        `attribute` numbers the protected attribute whose groups these are.
+        `attribute` is the number of the protected attribute whose groups these are.
         """
         ...
 
@@ -97,10 +97,10 @@ class Engine(Protocol):
         ...
 
     def prepare(self, batch: Any, penalty: Any | None, step: Step, curvature: Blocks) -> Any:
-        """A descent: all that its steps have in common. It ends the descent that was prepared before.
+        """A descent: everything that its steps have in common. It ends the descent that was prepared before.
 
-        `curvature` is each owner's local bound on the second derivative per column; a step divides by
-        it. A secret engine gets the same step when owners scale their columns before sharing them.
+        `curvature` is each owner's local bound on the second derivative per column; a step divides by it. A secret
+        engine gets the same step when owners scale their columns before sharing them.
         """
         ...
 
@@ -111,7 +111,8 @@ class Engine(Protocol):
     def check_range(self, head: Any, batch: Any) -> None:
         """Raise if logits of this batch, or of the last step that made this head, are where training goes wrong.
 
-        A secret engine opens one bit, whether any is outside the range of its sigmoid; it is 0 in a run that goes on.
+        A secret engine opens one bit: whether any logit is outside the range of its sigmoid. It is 0 in a run that
+        continues.
         """
         ...
 
@@ -122,23 +123,23 @@ class Engine(Protocol):
     def choose(self, choice: Any | None, head: Any, batch: Any, penalty: Any, target: float) -> Any:
         """A choice among the heads so far and this one: the first whose relative gap is at most `target`.
 
-        The last one, if none is. Opens nothing.
+        If none meets it, the last one is chosen. Opens nothing.
         """
         ...
 
     def chosen(self, choice: Any) -> Any:
-        """The head of a choice; a secret engine does not know which it is."""
+        """The head of a choice; a secret engine does not know which one it is."""
         ...
 
     def best_temperature(self, head: Any, batch: Any, temperatures: Sequence[float]) -> int:
-        """Which temperature of a rising list gives this batch the lowest loss; opens the choice alone.
+        """Which temperature of a rising list gives this batch the lowest loss; opens only the choice.
 
-        The loss is convex in 1 / temperature, so the choice is the first after which it rises.
+        The loss is convex in 1 / temperature, so the choice is the first temperature after which it rises.
         """
         ...
 
     def with_best_temperature(self, head: Any, batch: Any, temperatures: Sequence[float]) -> Any:
-        """The head over the temperature that `best_temperature` would choose; opens nothing."""
+        """The head divided by the temperature that `best_temperature` would choose; opens nothing."""
         ...
 
     def logits(self, head: Any, encodings: Blocks) -> np.ndarray:

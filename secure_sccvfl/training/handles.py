@@ -1,8 +1,8 @@
 """What the secret engine hands to the driver: a party's own values in the clear, and shares of the rest.
 
-None of them shows what it holds when it is printed. Masked values and the unscaled weight of a head are made by the
-engine at their first use and kept in the handle for the later ones. All parties use a handle in the same order, so
-these fields are filled at every party or at none.
+No handle shows its content when it is printed. The engine makes masked values and the unscaled weight of a head at
+their first use and keeps them in the handle. All parties use a handle in the same order, so these fields are filled
+at every party or at none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from secure_sccvfl.training.engine import Step
 class SharedBatch:
     """Own encodings and ridge in the clear; shares of the label (one column per output).
 
-    masked: the encodings of all parties as they are, under masks of their owners.
+    masked: the unscaled encodings of all parties, under masks of their owners.
     """
 
     own: np.ndarray
@@ -56,10 +56,10 @@ class SharedPenalty:
 
 @dataclass(repr=False, eq=False)
 class SharedHead:
-    """Shares of the head in scaled columns; `scale` is what the own columns were multiplied with.
+    """Shares of the head in scaled columns; `scale` is the factor of the own columns.
 
     descent: number of the descent whose columns these are; None for a head of no descent of this session.
-    last_logits: shares of what the last step saw. plain_weight: shares of the weight for columns as they are.
+    last_logits: shares of the logits of the last step. plain_weight: shares of the weight for unscaled columns.
     """
 
     weights: Weights
@@ -72,7 +72,7 @@ class SharedHead:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SharedChoice:
-    """Shares of the head to take so far, in unscaled columns, and of the bit that says whether it met the rule."""
+    """Shares of the head chosen so far, in unscaled columns, and of the bit that says whether it met the rule."""
 
     found: Words
     head: SharedHead
@@ -80,9 +80,10 @@ class SharedChoice:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SharedDescent:
-    """What all steps of a descent use: scaled encodings and penalty under masks, and what a step asks the dealer for.
+    """What all steps of a descent use: scaled encodings and penalty under masks, and requests to the dealer.
 
-    number: its place among the descents of an engine, the same at every party. pattern: filled by the first step.
+    number: its place among the descents of an engine, the same at every party. pattern: the requests of one step;
+    the first step fills it.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""The plaintext engine: the reference the secure one is compared with, and the fast way to many seeds."""
+"""The plaintext engine: the reference for the secure one, and the fast way to many seeds."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Choice:
-    """The head to take so far, and whether it met the rule."""
+    """The head chosen so far, and whether it met the rule."""
 
     found: bool
     head: Head
@@ -93,7 +93,7 @@ def _residual(logits: np.ndarray, label: np.ndarray, task: Task) -> np.ndarray:
 
 
 class PlainEngine:
-    """All parties in one process. Holds no data, only how many descents were prepared."""
+    """All parties in one process. It holds no data, only the number of prepared descents."""
 
     def __init__(self) -> None:
         self._prepared = 0

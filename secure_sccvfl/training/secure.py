@@ -1,11 +1,11 @@
 """The Engine in secret: the same training code, on shares. One instance per party process.
 
-Each party passes its own blocks and gets back handles that hold shares. Encodings go under masks
-of their owner once per scaling of the columns (protocols/steps/head.py); owners scale their own columns by
-the root of the curvature, which makes the plain step the preconditioned one. The penalty is one secret
-matrix H per lambda: consistency (a Gram matrix of edits, selected by the secret one-hot of s), guards
-and ridge. Per lambda one bit is opened, whether logits left the range of the sigmoid, and where evaluation is exact
-three scalars; else heads are compared and one of them is chosen in secret (protocols/operations/choice.py).
+Each party passes its own blocks and gets back handles that hold shares. Encodings go under masks of their owner
+once per scaling of the columns (protocols/steps/head.py). Owners scale their own columns by the root of the
+curvature, which makes the plain step the preconditioned one. The penalty is one secret matrix H per lambda:
+consistency (a Gram matrix of edits, selected by the secret one-hot of s), guards and ridge. Per lambda one bit is
+opened: whether logits left the range of the sigmoid. Where evaluation is exact, three scalars are opened too.
+Otherwise heads are compared and one of them is chosen in secret (protocols/operations/choice.py).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ROOT_BITS = 18
 _GRAM_BITS = 28
 _TOTAL_BOUND = 2.0**20
 _TEMPERED_ROWS = 1 << 14
-"""Logits that are tried at several temperatures at a time."""
+"""How many logits are tried at several temperatures at a time."""
 
 
 class SecureEngine:
@@ -131,7 +131,7 @@ class SecureEngine:
     def prepare(
         self, batch: SharedBatch, penalty: SharedPenalty | None, step: Step, curvature: Blocks
     ) -> SharedDescent:
-        """Scale and mask; every process asks for the same descent at the same time. Masks of the last one go."""
+        """Scale and mask. All processes prepare the same descent together. Masks of the last descent are dropped."""
         party, rank = self.session.party, self.session.rank
         self._forget(*self._kept_masks)
         self._kept_masks = ()
@@ -228,7 +228,7 @@ class SecureEngine:
     # what is opened
 
     def check_range(self, trained: SharedHead, batch: SharedBatch) -> None:
-        """With two classes only: other tasks use no one-round sigmoid."""
+        """Only for two classes: other tasks use no one-round sigmoid."""
         if trained.task != "binary":
             return
         with self.session.measure("validation"):
@@ -238,7 +238,7 @@ class SecureEngine:
         self.stop_outside(np.concatenate(headroom))
 
     def stop_outside(self, headroom: Words) -> None:
-        """Open whether any of the rooms that logits have left is negative, and stop every party if so."""
+        """Open whether any headroom of the logits is negative, and stop every party if so."""
         party = self.session.party
         with self.session.measure("validation"):
             outside = choice.some(party, comparison.negative(party, headroom))
@@ -270,7 +270,7 @@ class SecureEngine:
         penalty: SharedPenalty,
         target: float,
     ) -> SharedChoice:
-        """Some 20 rounds, seven of them of the rule; words to each peer: columns several times, and rows twice."""
+        """About 20 rounds, seven of them for the rule. Words to each peer: columns several times, and rows twice."""
         party = self.session.party
         with self.session.measure("choice of lambda"):
             weight, bias = self.unscaled(trained)
@@ -303,7 +303,7 @@ class SecureEngine:
     def with_best_temperature(
         self, trained: SharedHead, batch: SharedBatch, temperatures: Sequence[float]
     ) -> SharedHead:
-        """Rounds of `best_temperature`, and of a clamp: whether logits are in range is not opened here."""
+        """The rounds of `best_temperature` and of a clamp: it does not open whether logits are in range."""
         party = self.session.party
         with self.session.measure("temperature"):
             rising = self._rising(trained, batch, temperatures, clamped=trained.task == "binary")
@@ -337,16 +337,16 @@ class SecureEngine:
         return np.zeros((0, logits.shape[1])) if opened is None else np.asarray(opened)
 
     def unscaled(self, trained: SharedHead) -> tuple[Words, Words]:
-        """Shares of the head for columns as they are, HEAD_BITS, and of its bias."""
+        """Shares of the head for unscaled columns, HEAD_BITS, and of its bias."""
         return self._plain_weight(trained), trained.weights.bias
 
     def restored(self, weight: Words, bias: Words, task: Task, widths: Sequence[int]) -> SharedHead:
-        """A head from the shares of `unscaled`, kept on disk meanwhile."""
+        """A head from the shares of `unscaled`, which were kept on disk."""
         self.widths = tuple(widths)
         return self._plain_head(weight, bias, task)
 
     def _plain_head(self, weight: Words, bias: Words, task: Task) -> SharedHead:
-        """A head at rest, in columns as they are."""
+        """A head outside any descent, for unscaled columns."""
         still, flat = np.zeros_like(weight), np.zeros_like(bias)
         scale = np.ones(self.widths[self.session.rank])
         return SharedHead(Weights(weight, bias, still, flat), scale, task, plain_weight=weight)
@@ -360,7 +360,7 @@ class SecureEngine:
         return logits
 
     def shared_shift(self, trained: SharedHead, displacement: Words) -> Words:
-        """Shares of what a displacement does to the logits, FRACTION_BITS."""
+        """Shares of the change of the logits by a displacement, FRACTION_BITS."""
         party, weight = self.session.party, self._plain_weight(trained)
         wide = arithmetic.bilinear(party, "matmul", displacement, weight)
         return arithmetic.truncate(party, wide, LOGIT_BITS - FRACTION_BITS)
@@ -449,7 +449,7 @@ class SecureEngine:
         return arithmetic.scaled_bilinear(self.session.party, "mul", values, factors[:, None], 1 << bits)
 
     def _side_by_side(self, own: np.ndarray, bits: int) -> Words:
-        """Shares of a vector over all columns of which each party knows its own part. No communication."""
+        """Shares of a vector over all columns, where each party knows its own part. No communication."""
         at = sum(self.widths[: self.session.rank])
         shares = self.session.party.zero_share((sum(self.widths),))
         shares[at : at + len(own)] += ring.encode(own, bits)
@@ -457,6 +457,6 @@ class SecureEngine:
 
 
 def _total(words: Words) -> Words:
-    """The sum as an array of one: scalars of numpy warn where the ring wraps."""
+    """The sum as an array of one: numpy scalars warn where the ring wraps."""
     total: Words = words.reshape(-1).sum(keepdims=True)
     return total

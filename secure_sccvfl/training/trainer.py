@@ -1,9 +1,9 @@
 """SCC-VFL, sealed: label-free local encoders, a fused linear head, consistency under masked edits.
 
-The driver reads like the paper: discovery with refreshes during warm-up, generators, joint training, then
-the weight lambda chosen on validation by a stated rule: by opened means (`exact`), or in secret (`noisy`). The
-same code drives the plaintext and the secure engine; no per-record value of s, of the label or of a logit passes
-through it. The objective is convex, so a fixed number of steps is taken and nothing is opened to stop early.
+The driver reads like the paper: discovery with refreshes during warm-up, generators, joint training. Then a stated
+rule chooses the weight lambda on validation: by opened means (`exact`), or in secret (`noisy`). The same code
+drives the plaintext and the secure engine. No per-record value of s, of the label or of a logit passes through it.
+The objective is convex, so a fixed number of steps is taken and nothing is opened to stop early.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, ConsistencyKind
 EDITED_ROWS = 20_000
 TEMPERATURES = tuple(float(t) for t in np.geomspace(0.5, 3.0, 25))
 EvaluationKind = Literal["noisy", "exact"]
-"""How records that are not trained on are looked at: with noise that is charged, or exactly, which is not private."""
+"""How held-out records are evaluated: with noise that is charged, or exactly, which is not private."""
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Settings of the sealed method; the defaults are the ones reported.
+    """Settings of the sealed method; reports use the defaults.
 
-    Rule for lambda: the smallest value of the grid at which, on validation and under the run's own
-    generator, the root-mean-square gap is at most `gap_target` of the logit's spread; the largest if none.
-    With evaluation `noisy` the whole grid is trained and nothing about validation records is opened. From `steps`
-    at each lambda on, more change the validation loss by less than 3e-4 on all embedded data.
+    Rule for lambda: the smallest value of the grid at which, on validation and under the run's own generator, the
+    root-mean-square gap is at most `gap_target` of the logit's spread; the largest if none. With evaluation `noisy`
+    the whole grid is trained and nothing about validation records is opened. More than `steps` steps at each lambda
+    change the validation loss by less than 3e-4 on all embedded data.
     """
 
     encoder: EncoderKind = "plain"
@@ -91,14 +91,14 @@ class TrainConfig:
 
 
 def warmup_steps(config: TrainConfig) -> int:
-    """Steps before consistency: as many after each release of the sketch."""
+    """Steps before consistency: the same number after each release of the sketch."""
     rounds = config.refreshes + 1
     return config.warmup // rounds * rounds
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One value of lambda, and how it was on validation where that was opened."""
+    """One value of lambda, and its measures on validation if these were opened."""
 
     lam: float
     validation: Measures | None
@@ -107,9 +107,9 @@ class Trial:
 
 @dataclass(frozen=True)
 class Model:
-    """A trained consortium model: local parts per party, the head's handle, and how it came about.
+    """A trained consortium model: local parts per party, the head's handle, and how it was made.
 
-    lam is None where it was chosen in secret; the temperature is then part of the head.
+    lam is None if it was chosen in secret; the temperature is then part of the head.
     """
 
     engine: Engine
@@ -138,9 +138,9 @@ class Model:
 
 @dataclass(frozen=True)
 class State:
-    """Where a run stands. What is not here follows from it, the data and the seed.
+    """The state of a run. Everything else follows from it, the data and the seed.
 
-    No head: training of it has not begun. choice: the head chosen in secret so far. own: what a gradient mode
+    Without a head, its training has not begun. choice: the head chosen in secret so far. own: what a gradient mode
     keeps besides, at this party.
     """
 
@@ -158,7 +158,7 @@ class State:
 
 @dataclass(frozen=True)
 class Hooks:
-    """What a run tells its surroundings: where it stands, what it decided, and a state worth keeping."""
+    """What a run tells its surroundings: its progress, its decisions, and states worth keeping."""
 
     progress: Callable[[str, int, int], None] = lambda phase, number, total: None
     audit: Callable[[str, Mapping[str, Any]], None] = lambda event, numbers: None
@@ -167,7 +167,7 @@ class Hooks:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be learned, from the records that this process holds a part of."""
+    """What is to be learned, from the records of which this process holds a part."""
 
     task: Task
     outputs: int
@@ -176,7 +176,7 @@ class Problem:
 
 
 class Trainer:
-    """One run on one engine. Methods are its phases, in order; `state` is where it stands."""
+    """One run on one engine. Its methods are the phases, in order; `state` is its current state."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class Trainer:
         hooks: Hooks | None = None,
         encoders: Mapping[int, Encoder] | None = None,
     ) -> None:
-        """`encoders` were trained before, in `dp` mode; else they are fitted here, without labels."""
+        """`encoders` were trained before in `dp` mode; otherwise they are fitted here, without labels."""
         self.engine, self.config, self.seed, self.card = engine, config, seed, card
         self.task, self.outputs = problem.task, problem.outputs
         self.train, self.validation = train, validation = problem.train, problem.validation
@@ -219,7 +219,7 @@ class Trainer:
         return self.engine.bind(encodings, part.label, ridge, self.outputs)
 
     def begin(self, state: State) -> None:
-        """Go on from a kept state."""
+        """Continue from a kept state."""
         self.state = state if state.head is not None else replace(state, head=self.state.head)
 
     def _go_on(self, **changes: Any) -> None:
@@ -237,7 +237,7 @@ class Trainer:
             state = self.state
             sketches, finding = self.discovery.refresh(refresh, state.sketches, state.finding, state.residual)
             self._go_on(sketches=sketches, finding=finding)
-            if descent is None:  # not before the first release: a run that the budget refuses has no use for it
+            if descent is None:  # only after the first release: a run that the budget refuses does not need it
                 descent = self.engine.prepare(self.batch, None, Step(config.rate, config.momentum), self.flat)
             head = self.engine.steps(self.state.head, descent, config.warmup // rounds)
             self._go_on(head=head, refreshes=refresh + 1)
@@ -317,7 +317,7 @@ class Trainer:
         return joined[0], joined[1], energy
 
     def guards(self, roles: Roles) -> list[Blocks]:
-        """Directions along which the proxies give s away, one per protected attribute."""
+        """Directions along which the proxies reveal s, one per protected attribute."""
         guards: list[Blocks] = []
         for sketch in self.state.sketches:
             blocks = {}
@@ -331,7 +331,8 @@ class Trainer:
     def fit(self, penalty: Any, check: Any, energy: Blocks, guards: Sequence[Blocks]) -> None:
         """Train along the grid of lambda, each from the last head, until the rule is met.
 
-        In secret nobody knows whether it is: the whole grid is trained, and the engine keeps the head to choose.
+        In secret nobody knows whether it is met: the whole grid is trained, and the engine keeps the head to
+        choose.
         """
         reach = {k: np.zeros(len(v)) for k, v in self.flat.items()}
         for guard in guards:
@@ -346,7 +347,7 @@ class Trainer:
             self._descend(
                 penalty, Step(self.config.rate, self.config.momentum, lam, self.config.consistency, weight), bound
             )
-            # The bit is opened: in secret it may be about training records alone.
+            # The bit is opened, so in secret evaluation it may be about training records only.
             self.engine.check_range(self.state.head, self.check if self.config.evaluation == "exact" else self.batch)
             seen, choice = None, None
             if self.config.evaluation == "exact":
@@ -361,14 +362,14 @@ class Trainer:
             self.hooks.keep(self.state)
 
     def _ended(self) -> bool:
-        """Whether the last lambda tried is known to meet the rule, or none is left."""
+        """Whether the last lambda is known to meet the rule, or none is left to try."""
         trials = self.state.trials
         seen = trials[-1].validation if trials else None
         met = seen is not None and seen.relative_gap <= self.config.gap_target
         return met or len(trials) == len(self.config.lambdas)
 
     def _descend(self, penalty: Any, step: Step, bound: Blocks) -> None:
-        """Steps at one lambda, as many as the settings say whatever the data are."""
+        """Steps at one lambda; their number depends on the settings only, never on the data."""
         config = self.config
         if self.state.taken == config.steps:  # a resumed run may have taken them all
             return
@@ -393,7 +394,7 @@ class Trainer:
         state: State | None = None,
         phase: Callable[[str], AbstractContextManager[None]] = lambda name: nullcontext(),
     ) -> Model:
-        """All phases in order, or the rest of them from a kept state. `roles` fixes them for a comparison.
+        """All phases in order, or the rest of them from a kept state. `roles` fixes the roles for a comparison.
 
         Every process of a run calls this with what it holds; `phase` is entered around each phase.
         """
@@ -429,7 +430,7 @@ class Trainer:
 def calibrated(engine: Engine, head: Any, batch: Any, task: Task, evaluation: EvaluationKind) -> tuple[Any, float]:
     """Head and temperature with the lowest log loss on a batch, from a fixed grid.
 
-    In secret the temperature becomes part of the head, and 1 is left.
+    In secret the temperature becomes part of the head, and the returned temperature is 1.
     """
     if task == "regression":
         return head, 1.0

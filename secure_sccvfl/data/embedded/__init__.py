@@ -1,4 +1,4 @@
-"""The embedded data sets: a TOML description and its tables each, and the policy cards that are shipped for some."""
+"""The embedded data sets: each has a TOML description and its tables; some have a policy card."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from secure_sccvfl.data.files import read_description
 
 @contextmanager
 def embedded_file(name: str) -> Iterator[Path]:
-    """The path of a file of this folder, with the others beside it; there may be no such file."""
+    """The path of a file in this folder, with the others beside it; the file may not exist."""
     with resources.as_file(resources.files(__package__)) as folder:
         yield folder / name
 

@@ -1,7 +1,7 @@
 """Common judges: one counterfactual model per split, fitted on records that training never used.
 
-Every method is scored on the same edited test records, so a method can not look stable by editing little.
-The harness runs judges; a consortium that can not pool records gets its own generator's numbers instead.
+Every method is scored on the same edited test records, so a method cannot look stable by editing little. The
+harness runs judges. A consortium that cannot pool records gets its own generator's numbers instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class JudgeError(ValueError):
 
 @dataclass(frozen=True)
 class EditedRecords:
-    """What a judge says: row `source[i]` of the held-out part becomes `inputs[i]`, with this weight."""
+    """A judge's result: row `source[i]` of the held-out part becomes `inputs[i]`, with this weight."""
 
     judge: str
     source: np.ndarray
@@ -39,8 +39,11 @@ class EditedRecords:
 
 @dataclass(frozen=True)
 class Case:
-    """What a judge edits: held-out records, the groups they are in, the group each is to move to (-1: none), and the
-    names of the features that may change."""
+    """What a judge edits.
+
+    A case has held-out records, their groups, the group that each is to move to (-1: none), and the names of the
+    features that may change.
+    """
 
     inputs: np.ndarray
     codes: np.ndarray
@@ -58,8 +61,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Judge:
-    """`place` is a function from a case to edited records. `title` and `mark` (symbol, and what it is called) are for
-    plots; `about` says where edited values come from, for the page."""
+    """One way to edit records.
+
+    `place` is a function from a case to edited records. `title` and `mark` (symbol, and its name) are for plots.
+    `about` says where edited values come from, for the page.
+    """
 
     place: str
     title: str
@@ -91,9 +97,9 @@ JUDGES: Registry[Judge] = Registry(
     JudgeError,
 )
 FIRST = JUDGES.names[0]
-"""The judge that is asked where one is enough."""
+"""The judge to use where one is enough."""
 OWN = "own"
-"""What a run calls its own generator where that is the judge."""
+"""The name of a run's own generator when it is the judge."""
 
 
 def _targets(codes: np.ndarray, usable: np.ndarray, seed: int) -> np.ndarray:

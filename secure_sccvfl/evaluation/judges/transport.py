@@ -11,7 +11,7 @@ import ot
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.evaluation.judges import MIN_GROUP, Case, EditedRecords, JudgeError
 
-# A pair should agree on what is not edited where it can: those columns count a fifth of a mediator.
+# A pair should agree on unedited columns where possible: those count a fifth of a mediator.
 CONTEXT_WEIGHT = 0.2
 OT_ROWS = 1500
 
