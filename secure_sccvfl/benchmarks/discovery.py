@@ -20,7 +20,8 @@ from secure_sccvfl.benchmarks.operations import time_repeats
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.privacy.charging import Charger
-from secure_sccvfl.privacy.releases import SKETCH, Columns, Facts
+from secure_sccvfl.privacy.kinds import Columns, Facts
+from secure_sccvfl.privacy.releases import SKETCH
 from secure_sccvfl.run.jobs import Progress
 
 FEATURES, BINS = 20, 5

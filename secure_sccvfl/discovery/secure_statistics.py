@@ -32,7 +32,8 @@ from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.discovery.hsic import Grid
 from secure_sccvfl.discovery.inputs import check_columns, check_groups, indicators, row_bound
 from secure_sccvfl.privacy.charging import Charger
-from secure_sccvfl.privacy.releases import Columns, owner_title
+from secure_sccvfl.privacy.kinds import Columns
+from secure_sccvfl.privacy.releases import owner_title
 
 REFUSED, NEW, KNOWN = range(3)
 

@@ -26,7 +26,8 @@ from protocols.session.runtime import Session, words_of
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.metrics.group_rates import RATES, gaps_of
-from secure_sccvfl.privacy.releases import EXACT_EVALUATION, Facts
+from secure_sccvfl.privacy.kinds import Facts
+from secure_sccvfl.privacy.releases import EXACT_EVALUATION
 from secure_sccvfl.training.sharing import share_groups, share_label
 
 LOSS_BOUND = 50.0

@@ -46,7 +46,8 @@ from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.metrics.exact import Copies, SecureEvaluation
 from secure_sccvfl.metrics.group_rates import RATES, gaps_of
 from secure_sccvfl.privacy.charging import Charger
-from secure_sccvfl.privacy.releases import EVALUATION, Facts
+from secure_sccvfl.privacy.kinds import Facts
+from secure_sccvfl.privacy.releases import EVALUATION
 
 NAME = EVALUATION.charged_as()
 SLACK = 1 + 2.0**-10

@@ -21,7 +21,8 @@ from secure_sccvfl.model.encoders import Encoder
 from secure_sccvfl.modes import gradient_mode
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger
-from secure_sccvfl.privacy.releases import Facts, plan_of
+from secure_sccvfl.privacy.kinds import Facts
+from secure_sccvfl.privacy.releases import plan_of
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import TEMPERATURES, Hooks, Model, Problem, State, TrainConfig, Trainer
 

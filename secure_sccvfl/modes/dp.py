@@ -52,7 +52,8 @@ from secure_sccvfl.modes.base import Trained, Workplace
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.modes.sealed import sealed_releases
 from secure_sccvfl.privacy.charging import Charger, Paid
-from secure_sccvfl.privacy.releases import NOISY_GRADIENT, Facts
+from secure_sccvfl.privacy.kinds import Facts
+from secure_sccvfl.privacy.releases import NOISY_GRADIENT
 from secure_sccvfl.training.trainer import Hooks, State, warmup_steps
 
 

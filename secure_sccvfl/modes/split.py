@@ -48,7 +48,8 @@ from secure_sccvfl.model.mlp import LocalTraining, MlpEncoder, make_mlp
 from secure_sccvfl.modes.base import Trained, Workplace, check_sampling, common_releases, facts_of
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.modes.split_state import Seen, SplitState
-from secure_sccvfl.privacy.releases import EDITING_PARTIES, GRADIENT, RANGE_CHECK, Facts, plan_of
+from secure_sccvfl.privacy.kinds import Facts
+from secure_sccvfl.privacy.releases import EDITING_PARTIES, GRADIENT, RANGE_CHECK, plan_of
 from secure_sccvfl.training.handles import SharedHead
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.sharing import share_label
@@ -283,20 +284,6 @@ class SplitTrainer:
         )
 
 
-def train_split(
-    engine: SecureEngine,
-    problem: Problem,
-    roles: Roles,
-    generators: Generators,
-    config: SplitConfig,
-    seed: int,
-    hooks: Hooks | None = None,
-    state: State | None = None,
-) -> SplitModel:
-    """Every process of a run calls this with what it holds."""
-    return SplitTrainer(engine, problem, roles, generators, config, seed, hooks, state).run()
-
-
 def probes(layout: SplitLayout) -> tuple[Words, Words]:
     """Public sign matrices, the same in every step: V for the columns, Q for the rows."""
     signs = stream(0, "probes", layout.rows, layout.columns, layout.probes).integers(
@@ -362,7 +349,7 @@ class Split:
             finding, generators = trainer.generate(found)
         with place.phase("training"):
             config = split_config(options)
-            made = train_split(
+            made = SplitTrainer(
                 place.engine,
                 place.problem,
                 finding.roles,
@@ -371,7 +358,7 @@ class Split:
                 options.seed,
                 place.hooks,
                 trainer.state,
-            )
+            ).run()
             head, temperature = _calibrated(made, trainer, options)
         model = Model(
             made.engine,

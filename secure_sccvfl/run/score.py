@@ -41,9 +41,10 @@ from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums, figures_of, share
 from secure_sccvfl.model.edits import EncodedEdits
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
+from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.ledgers import EVALUATIONS, keep_copy, open_budget, spent_figures
 from secure_sccvfl.privacy.record_tags import record_key
-from secure_sccvfl.privacy.releases import ALIGNMENT, COLUMNS, PREDICTIONS, Facts
+from secure_sccvfl.privacy.releases import ALIGNMENT, COLUMNS, PREDICTIONS
 from secure_sccvfl.run.costs import PhaseMeter
 from secure_sccvfl.run.evaluation_record import record, recorded
 from secure_sccvfl.run.jobs import Progress

@@ -41,8 +41,9 @@ from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.modes.base import noise_multiplier_of
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger
+from secure_sccvfl.privacy.kinds import Facts, Kind
 from secure_sccvfl.privacy.record_tags import RecordKey
-from secure_sccvfl.privacy.releases import SKETCH, Facts, Kind
+from secure_sccvfl.privacy.releases import SKETCH
 from secure_sccvfl.run.jobs import Progress
 
 RELEASES = 1000

@@ -15,7 +15,8 @@ from protocols.net.transport import Transport
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from protocols.steps import alignment
-from secure_sccvfl.privacy.releases import ALIGNMENT, Facts
+from secure_sccvfl.privacy.kinds import Facts
+from secure_sccvfl.privacy.releases import ALIGNMENT
 from tests.support.harness import run_session
 
 RUNS = 40

@@ -9,7 +9,7 @@ from protocols.errors import ProtocolError
 from protocols.records.releases import ReleasePlan
 from secure_sccvfl.attacks.gradients import labels_from_split
 from secure_sccvfl.model.mlp import LocalTraining, make_mlp
-from secure_sccvfl.modes.split import Seen, SplitConfig, split_releases, train_split
+from secure_sccvfl.modes.split import Seen, SplitConfig, SplitTrainer, split_releases
 from secure_sccvfl.run.checkpoints import Checkpoints
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Hooks, Problem
@@ -43,7 +43,7 @@ def run_split(config, folder=None, stop=None, resume=False):
                     together.wait(LONG)
                     raise Fault
 
-        model = train_split(
+        model = SplitTrainer(
             engine,
             Problem("binary", 1, train, validation),
             ready.roles,
@@ -52,7 +52,7 @@ def run_split(config, folder=None, stop=None, resume=False):
             0,
             Hooks(keep=keep),
             state,
-        )
+        ).run()
         encoder = model.encoders[session.rank]
         logits = model.engine.logits(model.head, {session.rank: encoder(test.parties[0].inputs)})
         return model, logits, session.costs["split step"], session.released

@@ -18,8 +18,9 @@ from secure_sccvfl.discovery.discovery import DiscoveryConfig, decide, release_s
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.privacy.charging import Charger
+from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
-from secure_sccvfl.privacy.releases import SKETCH, Facts
+from secure_sccvfl.privacy.releases import SKETCH
 from tests.support.chance import confirmed
 from tests.support.harness import run_session
 

@@ -21,9 +21,10 @@ from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.modes.base import mode_plan, noise_multiplier_of
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger
+from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.ledgers import keep_copy, open_budget
 from secure_sccvfl.privacy.record_tags import record_key
-from secure_sccvfl.privacy.releases import SKETCH, Facts
+from secure_sccvfl.privacy.releases import SKETCH
 from tests.support.harness import run_session
 from tests.unit.accounting.test_prices import replay
 

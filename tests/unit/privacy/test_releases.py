@@ -10,7 +10,8 @@ import pytest
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.modes.base import mode_plan
 from secure_sccvfl.modes.options import RunOptions
-from secure_sccvfl.privacy.releases import CATALOGUE, NOISY_GRADIENT, SCORES, SKETCH, Facts, kind_of
+from secure_sccvfl.privacy.kinds import Facts
+from secure_sccvfl.privacy.releases import CATALOGUE, NOISY_GRADIENT, SCORES, SKETCH, kind_of
 from secure_sccvfl.report.sections import learned
 
 ROOT = Path(__file__).resolve().parents[3]

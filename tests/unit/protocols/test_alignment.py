@@ -4,7 +4,8 @@ import pytest
 
 from protocols.records.releases import ReleasePlan
 from protocols.steps.alignment import AlignmentError, check_alignment
-from secure_sccvfl.privacy.releases import ALIGNMENT, Facts
+from secure_sccvfl.privacy.kinds import Facts
+from secure_sccvfl.privacy.releases import ALIGNMENT
 from tests.support.harness import run_session
 
 IDS = [f"r{i:03d}" for i in range(50)]
