@@ -20,6 +20,7 @@ from secure_sccvfl.training.plain import decisions, log_loss
 Predictor = Callable[[np.ndarray], np.ndarray]
 EDIT_AUC_GATE = 0.65
 EDIT_MMD_GATE = 0.70
+NULL_GATE = 0.25
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,45 @@ def stability(predict: Predictor, inputs: np.ndarray, edited: EditedRecords, tas
     return scored
 
 
+def net_flips(
+    predict: Predictor, inputs: np.ndarray, codes: np.ndarray, edited: EditedRecords, task: Task
+) -> float | None:
+    """|P(gain) - P(loss)| of decisions, averaged over pairs of groups by their weight; None for a regression.
+
+    It depends on the edited distribution alone, not on which records a judge moves. With more than two classes it is
+    the total variation between decisions before and after.
+    """
+    if task == "regression":
+        return None
+    before, after = decisions(predict(inputs), task)[edited.source], decisions(predict(edited.inputs), task)
+    origin, total = codes[edited.source], 0.0
+    for source in np.unique(origin):
+        for target in np.unique(edited.target):
+            rows = (origin == source) & (edited.target == target)
+            change = [
+                np.sum(((after == k).astype(float) - (before == k))[rows] * edited.weight[rows])
+                for k in np.union1d(before, after)
+            ]
+            total += float(np.abs(change).sum()) / 2
+    return total / float(edited.weight.sum())
+
+
+def failed_gates(edits: Mapping[str, float]) -> tuple[str, ...]:
+    """Which gates a judge fails on a data set, by the figures of its edits; a figure that is not there fails none.
+
+    The null control: under shuffled s, a predictor that flips (or shifts) must do so at most a quarter as often.
+    """
+    known = {name: value for name, value in edits.items() if np.isfinite(value)}
+    failed = []
+    if known.get("edit_auc", EDIT_AUC_GATE) < EDIT_AUC_GATE:
+        failed.append("AUC")
+    if known.get("edit_mmd_ratio", EDIT_MMD_GATE) > EDIT_MMD_GATE:
+        failed.append("MMD")
+    if {"edit_erm", "edit_erm_null"} <= set(known) and known["edit_erm_null"] > NULL_GATE * known["edit_erm"]:
+        failed.append("null")
+    return tuple(failed)
+
+
 def edit_quality(
     reference: np.ndarray,
     reference_codes: np.ndarray,
@@ -99,7 +139,7 @@ def edit_quality(
     edited: EditedRecords,
     columns: np.ndarray,
 ) -> dict[str, float]:
-    """Do edited mediators look like the target group? Gates: AUC >= .65, MMD ratio <= .7.
+    """Do edited mediators look like the target group? `failed_gates` has the gates.
 
     A classifier of s on real mediators scores edited records against their target group; the MMD ratio is
     the distance of edited records to the target group over that of unedited ones.

@@ -21,7 +21,7 @@ from secure_sccvfl.data.splits import make_split
 REFERENCE = Path(
     os.environ.get("SCCVFL_REFERENCE", Path(__file__).resolve().parents[4] / "shared" / "data" / "reference")
 )
-ROWS = {"german": 1000, "heart": 303, "compas": 6172, "mobility": 23397, "acs12": 888}
+ROWS = {"german": 1000, "heart": 303, "compas": 6172, "mobility": 23397, "acs12": 888, "acs12-gender": 888}
 
 
 def quiet_load(name):
