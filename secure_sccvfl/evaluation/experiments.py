@@ -68,8 +68,8 @@ class SeedRun:
 
     @property
     def key(self) -> str:
-        """Name of the finished seed's file; changes with the defaults, so old results are not mixed in."""
-        settings = f"{TrainConfig()}{SpendingPlan()}".encode()
+        """Name of the finished seed's file; changes with defaults and judges, so old results are not mixed in."""
+        settings = f"{TrainConfig()}{SpendingPlan()}{JUDGES.names}".encode()
         digest = hashlib.sha256(settings).hexdigest()[:8]
         where = hashlib.sha256(self.dataset.encode()).hexdigest()[:4]
         return f"{self.experiment}-{short_name(self.dataset)}-{where}-{self.split}-{digest}-{self.seed}"
@@ -180,7 +180,9 @@ class FittedJudges:
             net = net_flips(fitted.predict, self.inputs, self.codes, edited, task)
             scored += [] if net is None else [Scored(name, "net", net)]
         for name in self.nulls:
-            scored.append(Scored(name, f"{self.measure(task)}_null", self.unrest(fitted.predict, name, task, null=True)))
+            scored.append(
+                Scored(name, f"{self.measure(task)}_null", self.unrest(fitted.predict, name, task, null=True))
+            )
         for name, edited in self.others.items():
             for s in stability(fitted.predict, self.inputs, edited, task, edited.judge):
                 scored.append(replace(s, metric=f"{s.metric}_{name}"))

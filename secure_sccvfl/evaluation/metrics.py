@@ -18,9 +18,6 @@ from secure_sccvfl.training.plain import decisions, log_loss
 
 # Input space of all parties side by side, in party order, to logits.
 Predictor = Callable[[np.ndarray], np.ndarray]
-EDIT_AUC_GATE = 0.65
-EDIT_MMD_GATE = 0.70
-NULL_GATE = 0.25
 
 
 @dataclass(frozen=True)
@@ -115,22 +112,6 @@ def net_flips(
     return total / float(edited.weight.sum())
 
 
-def failed_gates(edits: Mapping[str, float]) -> tuple[str, ...]:
-    """Which gates a judge fails on a data set, by the figures of its edits; a figure that is not there fails none.
-
-    The null control: under shuffled s, a predictor that flips (or shifts) must do so at most a quarter as often.
-    """
-    known = {name: value for name, value in edits.items() if np.isfinite(value)}
-    failed = []
-    if known.get("edit_auc", EDIT_AUC_GATE) < EDIT_AUC_GATE:
-        failed.append("AUC")
-    if known.get("edit_mmd_ratio", EDIT_MMD_GATE) > EDIT_MMD_GATE:
-        failed.append("MMD")
-    if {"edit_erm", "edit_erm_null"} <= set(known) and known["edit_erm_null"] > NULL_GATE * known["edit_erm"]:
-        failed.append("null")
-    return tuple(failed)
-
-
 def edit_quality(
     reference: np.ndarray,
     reference_codes: np.ndarray,
@@ -139,7 +120,7 @@ def edit_quality(
     edited: EditedRecords,
     columns: np.ndarray,
 ) -> dict[str, float]:
-    """Do edited mediators look like the target group? `failed_gates` has the gates.
+    """Do edited mediators look like the target group? The gates are in `judges.gates`.
 
     A classifier of s on real mediators scores edited records against their target group; the MMD ratio is
     the distance of edited records to the target group over that of unedited ones.

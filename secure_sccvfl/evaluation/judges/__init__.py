@@ -52,8 +52,8 @@ class Records:
 
 @dataclass(frozen=True)
 class Case:
-    """What a judge is given: held-out records to edit, the groups they are in, the group each is to move to (-1: none),
-    and the records that the judge is fitted on.
+    """What a judge is given: held-out records to edit, the groups they are in, the group each is to move to (-1:
+    none), and the records that the judge is fitted on.
 
     `edited`: the features that may change. `fixed`: those that do not follow from the group (role N).
     """

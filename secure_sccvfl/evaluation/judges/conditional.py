@@ -147,8 +147,8 @@ def edit(case: Case) -> EditedRecords:
             weights = fit_category(known_design, inputs[:, block.columns])
             if weights is not None:
                 uniform = stream(case.seed, "judge-conditional", block.feature.name).random(len(source))
-                shares = (_shares(design.columns, weights) for design in (before, after))
-                chosen = coupled(old[:, block.columns].argmax(axis=1), *shares, uniform)
+                shares, wanted = (_shares(design.columns, weights) for design in (before, after))
+                chosen = coupled(old[:, block.columns].argmax(axis=1), shares, wanted, uniform)
                 moved[:, block.columns] = one_hot(chosen, block.width)
         else:
             there = np.flatnonzero(~gaps(inputs[:, block.columns]))

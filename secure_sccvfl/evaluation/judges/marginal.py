@@ -1,8 +1,8 @@
 """The judges `all` and `marg`: each feature moves from its distribution in one group to that in another.
 
-Every group's distribution is shrunk towards the pooled one by its sampling noise, so a difference that chance explains
-moves nobody. A category moves by the maximal coupling of the two distributions. A number keeps its rank. Records
-that share a value, such as 40 hours a week, are ranked among themselves at random.
+Every group's distribution is shrunk towards the pooled one by its sampling noise, so a difference that chance
+explains moves nobody. A category moves by the maximal coupling of the two distributions. A number keeps its rank.
+Records that share a value, such as 40 hours a week, are ranked among themselves at random.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ BINS = 20
 def shrunk(counts: np.ndarray) -> np.ndarray:
     """Distributions of groups (bins x groups) from counts, each drawn towards the pooled one.
 
-    Positive-part James-Stein: a group keeps 1 - df / chi of its distance, where chi is Pearson's statistic of the group
-    against the pool. Chi is df on average for a group that does not differ.
+    Positive-part James-Stein: a group keeps 1 - df / chi of its distance, where chi is Pearson's statistic of the
+    group against the pool. Chi is df on average for a group that does not differ.
     """
     sizes = counts.sum(axis=0)
     pooled = counts.sum(axis=1) / sizes.sum()
