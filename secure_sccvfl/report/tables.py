@@ -104,15 +104,16 @@ def markdown(experiment: str, rows: Sequence[Row]) -> str:
 def _notes() -> list[str]:
     """What the columns mean, under every table."""
     held_out, pooled = (
-        " and ".join(f"`[{name}]`" for name, judge in JUDGES.items() if judge.fitted_on == what)
+        ", ".join(f"`[{name}]`" for name, judge in JUDGES.items() if judge.fitted_on == what)
         for what in ("held-out", "all rows")
     )
     return [
         "Mean with 95 % t-interval over seeds. `[own]` is judged by the method's own generator and is a diagnostic",
         f"only. The others are common judges. {held_out} are fitted on held-out records,",
         f"{pooled} on features and s of all rows; none sees a label or a model. `fr_null` is the flip",
-        "rate after s was shuffled over the records: what a judge finds where there is nothing to find. `net` is",
-        "|P(gain) - P(loss)| per pair of groups. A judge that fails a gate is marked *fails*; no claim rests on it.",
+        "rate after s was shuffled over the records: what a judge finds where there is nothing to find. `net` is how",
+        "far gains and losses of a decision differ per pair of groups. A judge that fails a gate is marked",
+        "**fails**, and no claim rests on it.",
         f"Gates: AUC at least {LEAST_AUC:g}, MMD ratio at most {MOST_MMD:g}, null flips of ERM at most {MOST_NULL:g} "
         "of its flips. AIA is",
         "the strongest attacker by its mean, balanced over groups: chance is 1 / groups.",
@@ -122,7 +123,7 @@ def _notes() -> list[str]:
 def _heading(judge: str | None, metric: str, failing: bool) -> str:
     if judge is None:
         return metric
-    return f"{metric} [{judge}]{' *fails*' if failing else ''}"
+    return f"{metric} [{judge}]{' **fails**' if failing and metric in ('fr', 'scg') else ''}"
 
 
 def _edits(rows: Sequence[Row]) -> dict[str, dict[str, float]]:

@@ -118,7 +118,7 @@ JUDGES: Registry[Judge] = Registry(
             "secure_sccvfl.evaluation.judges.marginal:edit",
             "marginal judge",
             ("^", "triangle"),
-            "moves each column from the distribution of one group to that of the other, as far as they surely differ",
+            "moves each column to its distribution in that group, as far as chance does not explain the difference",
             "all rows",
         ),
         "kr_all": Judge(
@@ -132,7 +132,7 @@ JUDGES: Registry[Judge] = Registry(
             "secure_sccvfl.evaluation.judges.marginal:edit",
             "marginal judge, held-out",
             ("+", "plus"),
-            "does the same as the marginal judge and knows the test records alone",
+            "moves each column to its distribution in that group among the test records alone",
         ),
     },
     JudgeError,

@@ -83,6 +83,15 @@ def test_embedded_sets_load_with_the_rows_they_should_have(name):
     assert data.label.holder != data.protected[0].holder
 
 
+def test_acs12_can_be_read_with_gender_as_the_protected_attribute():
+    gender, race = quiet_load("acs12-gender"), quiet_load("acs12")
+    names = [f.name for f in race.features]
+    assert [f.name for f in gender.features] == [name for name in names if name != "gender"]
+    assert [(a.name, a.groups) for a in gender.protected] == [("gender", ("female", "male"))]
+    assert np.array_equal(gender.protected[0].codes, race.values[:, names.index("gender")])
+    assert np.array_equal(gender.ids, race.ids) and np.array_equal(gender.label.values, race.label.values)
+
+
 def test_own_data_from_a_toml_file_and_csvs(tmp_path):
     data = load(str(write(tmp_path)))
     assert data.n == 60 and [p.name for p in data.parties] == ["bank", "office"]
