@@ -90,7 +90,8 @@ def load(
 ) -> Data:
     """A data set by name, from the description of files, or from one DataFrame per party.
 
-    `name`: german, heart, compas, mobility or acs12; the path of a TOML description; or `acs-income:PATH.csv`.
+    `name`: german, heart, compas, mobility, acs12 or acs12-gender (gender as s); the path of a TOML description; or
+    `acs-income:PATH.csv`.
 
     `frames`: party -> DataFrame. Rows are aligned by the column `id`, or by an index of that name. `label` and
     `protected` say who holds them: `(party, column)`, or `(party, column, values)`. Several protected attributes are

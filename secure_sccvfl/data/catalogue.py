@@ -15,7 +15,7 @@ from secure_sccvfl.data.registry import Registry
 if TYPE_CHECKING:
     from secure_sccvfl.data.dataset import Dataset
 
-EMBEDDED = ("german", "heart", "compas", "mobility", "acs12")
+EMBEDDED = ("german", "heart", "compas", "mobility", "acs12", "acs12-gender")
 
 
 @dataclass(frozen=True)

@@ -24,13 +24,21 @@ from secure_sccvfl.attacks.catalogue import ATTACKS
 from secure_sccvfl.attacks.view import RADII, View, WhiteBox
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.checks import examine
-from secure_sccvfl.data.dataset import DataWarning
+from secure_sccvfl.data.dataset import DataWarning, Task
 from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.data.splits import SplitKind, make_split
-from secure_sccvfl.evaluation.baselines import with_config
-from secure_sccvfl.evaluation.judges import FIRST, JUDGES, OWN, EditedRecords, judge
+from secure_sccvfl.evaluation.baselines import erm, with_config
+from secure_sccvfl.evaluation.judges import FIRST, JUDGES, OWN, EditedRecords, judge, shuffled
 from secure_sccvfl.evaluation.methods import ABLATIONS, METHODS, Method
-from secure_sccvfl.evaluation.metrics import Scored, edit_quality, evaluate, group_table, stability
+from secure_sccvfl.evaluation.metrics import (
+    Predictor,
+    Scored,
+    edit_quality,
+    evaluate,
+    group_table,
+    net_flips,
+    stability,
+)
 from secure_sccvfl.evaluation.networks import TrainedNetwork, returned_gradients
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, cycle_error, own_rows, prepare
 from secure_sccvfl.privacy.noise import SpendingPlan
@@ -60,8 +68,8 @@ class SeedRun:
 
     @property
     def key(self) -> str:
-        """Name of the finished seed's file; changes with the defaults, so old results are not mixed in."""
-        settings = f"{TrainConfig()}{SpendingPlan()}".encode()
+        """Name of the finished seed's file; changes with defaults and judges, so old results are not mixed in."""
+        settings = f"{TrainConfig()}{SpendingPlan()}{JUDGES.names}".encode()
         digest = hashlib.sha256(settings).hexdigest()[:8]
         where = hashlib.sha256(self.dataset.encode()).hexdigest()[:4]
         return f"{self.experiment}-{short_name(self.dataset)}-{where}-{self.split}-{digest}-{self.seed}"
@@ -149,12 +157,16 @@ def run_seed(run: SeedRun) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class FittedJudges:
-    """What judges all methods of a seed: held-out rows, judges, and the first judge for other s."""
+    """What judges all methods of a seed: held-out rows, judges, and the first judge for other s.
+
+    `nulls` are edits of the same judges under shuffled s: the null control.
+    """
 
     inputs: np.ndarray
     label: np.ndarray
     codes: np.ndarray
     edits: Mapping[str, EditedRecords]
+    nulls: Mapping[str, EditedRecords]
     proxies: EditedRecords | None
     others: Mapping[str, EditedRecords]
 
@@ -164,38 +176,65 @@ class FittedJudges:
             edits[OWN] = replace(edits[OWN], inputs=fitted.own(ready.split.test))
         task = ready.data.task
         scored = evaluate(fitted.predict, self.inputs, self.label, self.codes, task, edits, self.proxies)
+        for name, edited in edits.items():
+            net = net_flips(fitted.predict, self.inputs, self.codes, edited, task)
+            scored += [] if net is None else [Scored(name, "net", net)]
+        for name in self.nulls:
+            scored.append(
+                Scored(name, f"{self.measure(task)}_null", self.unrest(fitted.predict, name, task, null=True))
+            )
         for name, edited in self.others.items():
             for s in stability(fitted.predict, self.inputs, edited, task, edited.judge):
                 scored.append(replace(s, metric=f"{s.metric}_{name}"))
         return scored
 
+    @staticmethod
+    def measure(task: Task) -> str:
+        """What the null control compares: flips, or the shift of a regression."""
+        return "scg" if task == "regression" else "fr"
+
+    def unrest(self, predict: Predictor, name: str, task: Task, null: bool) -> float:
+        """That measure of a predictor under a judge, for true or for shuffled s."""
+        edited = (self.nulls if null else self.edits)[name]
+        found = {s.metric: s.value for s in stability(predict, self.inputs, edited, task, name)}
+        return found[self.measure(task)]
+
 
 def fit_judges(ready: Prepared) -> FittedJudges:
-    """Fit the judges of one seed on its held-out part."""
+    """Fit the judges of one seed, and fit them again under shuffled s."""
     data, split, seed = ready.data, ready.split, ready.seed
     held_out, used = data.take(split.test), data.ids[np.concatenate([split.train, split.validation])]
     mediators, proxies = ready.roles.named("M"), ready.roles.named("P")
     edits: dict[str, EditedRecords] = {}
+    nulls: dict[str, EditedRecords] = {}
     others: dict[str, EditedRecords] = {}
     if mediators:
-        edits.update({kind: judge(kind, held_out, used, mediators, seed) for kind in JUDGES})
+        fixed = ready.roles.named("N")
+        for found, all_rows in ((edits, data), (nulls, shuffled(data, seed))):
+            test = all_rows.take(split.test)
+            for kind in JUDGES:
+                found[kind] = judge(kind, test, used, mediators, seed, everyone=all_rows, fixed=fixed)
         inputs, target = own_rows(ready)
         edits[OWN] = EditedRecords(OWN, np.arange(len(inputs)), inputs, np.ones(len(inputs)), target)
         for at, attribute in enumerate(data.protected[1:], start=1):
             others[attribute.name] = judge(FIRST, held_out, used, mediators, seed, at)
     proxy = judge(FIRST, held_out, used, proxies, seed) if proxies else None
     codes = held_out.protected[0].codes
-    return FittedJudges(ready.inputs[split.test], held_out.label.values, codes, edits, proxy, others)
+    return FittedJudges(ready.inputs[split.test], held_out.label.values, codes, edits, nulls, proxy, others)
 
 
 def _edit_scores(ready: Prepared, judges: FittedJudges) -> list[dict[str, Any]]:
     rows, columns = ready.split.train, ready.columns(ready.roles.named("M"))
-    known = ready.data.protected[0].codes[rows]
+    known, task = ready.data.protected[0].codes[rows], ready.data.task
+    plain = erm(ready).predict
     scores = []
     for name, edited in judges.edits.items():
         quality = edit_quality(ready.inputs[rows], known, judges.inputs, judges.codes, edited, columns)
         if name == OWN:
             quality["edit_cycle_error"] = cycle_error(ready)
+        if name in judges.nulls:
+            quality["edit_erm"] = judges.unrest(plain, name, task, null=False)
+            quality["edit_erm_null"] = judges.unrest(plain, name, task, null=True)
         scores += [{"method": "(edits)", "judge": name, "metric": k, "value": v} for k, v in quality.items()]
     return scores
 
@@ -246,7 +285,7 @@ def interval(values: np.ndarray, bounded: bool) -> tuple[float, float, float]:
     return mean, max(mean - half, 0.0), min(high, 1.0) if bounded else high
 
 
-RATES = ("acc", "fr", "positive_rate", "dp_gap", "eo_gap", *(attack.stem for _, attack in ATTACKS.items()))
+RATES = ("acc", "fr", "net", "positive_rate", "dp_gap", "eo_gap", *(attack.stem for _, attack in ATTACKS.items()))
 
 
 def short_name(dataset: str) -> str:

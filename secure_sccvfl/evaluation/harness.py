@@ -18,7 +18,7 @@ from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.evaluation.baselines import drop_m, erm, logistic, majority, scc
-from secure_sccvfl.evaluation.judges import JUDGES, EditedRecords, JudgeError, judge
+from secure_sccvfl.evaluation.judges import HANDED_OUT, EditedRecords, JudgeError, judge
 from secure_sccvfl.evaluation.metrics import evaluate
 from secure_sccvfl.evaluation.prepared import Prepared
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
@@ -29,10 +29,10 @@ BASELINES = {"majority": majority, "logistic": logistic, "drop_m": drop_m, "erm"
 
 
 def edited_records(data: Dataset, split: Split, roles: Roles, seed: int) -> dict[str, EditedRecords]:
-    """Edited test records of every common judge; none when there is nothing to edit."""
+    """Edited test records of the judges that a run is scored on; none when there is nothing to edit."""
     used = data.ids[np.concatenate([split.train, split.validation])]
     try:
-        return {kind: judge(kind, data.take(split.test), used, roles.named("M"), seed) for kind in JUDGES}
+        return {kind: judge(kind, data.take(split.test), used, roles.named("M"), seed) for kind in HANDED_OUT}
     except JudgeError:
         return {}
 

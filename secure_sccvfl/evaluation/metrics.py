@@ -18,8 +18,6 @@ from secure_sccvfl.training.plain import decisions, log_loss
 
 # From the input space of all parties side by side, in party order, to logits.
 Predictor = Callable[[np.ndarray], np.ndarray]
-EDIT_AUC_GATE = 0.65
-EDIT_MMD_GATE = 0.70
 
 
 @dataclass(frozen=True)
@@ -92,6 +90,29 @@ def stability(predict: Predictor, inputs: np.ndarray, edited: EditedRecords, tas
     return scored
 
 
+def net_flips(
+    predict: Predictor, inputs: np.ndarray, codes: np.ndarray, edited: EditedRecords, task: Task
+) -> float | None:
+    """|P(gain) - P(loss)| of decisions, averaged over pairs of groups by their weight; None for a regression.
+
+    It depends on the edited distribution alone, not on which records a judge moves. With more than two classes it is
+    the total variation between decisions before and after.
+    """
+    if task == "regression":
+        return None
+    before, after = decisions(predict(inputs), task)[edited.source], decisions(predict(edited.inputs), task)
+    origin, total = codes[edited.source], 0.0
+    for source in np.unique(origin):
+        for target in np.unique(edited.target):
+            rows = (origin == source) & (edited.target == target)
+            change = [
+                np.sum(((after == k).astype(float) - (before == k))[rows] * edited.weight[rows])
+                for k in np.union1d(before, after)
+            ]
+            total += float(np.abs(change).sum()) / 2
+    return total / float(edited.weight.sum())
+
+
 def edit_quality(
     reference: np.ndarray,
     reference_codes: np.ndarray,
@@ -100,7 +121,7 @@ def edit_quality(
     edited: EditedRecords,
     columns: np.ndarray,
 ) -> dict[str, float]:
-    """Do edited mediators look like the target group? Gates: AUC >= .65, MMD ratio <= .7.
+    """Do edited mediators look like the target group? The gates are in `judges.gates`.
 
     A classifier of s on real mediators scores edited records against their target group. The MMD ratio is the
     distance of edited records to the target group over that of unedited ones.

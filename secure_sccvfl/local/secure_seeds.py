@@ -14,12 +14,12 @@ from scipy import stats
 from accounting.plain_text import code
 from protocols.errors import ProtocolError
 from secure_sccvfl.data.catalogue import load
-from secure_sccvfl.evaluation.judges import FIRST, JUDGES
+from secure_sccvfl.evaluation.judges import FIRST, HANDED_OUT
 from secure_sccvfl.local.processes import session_config
 from secure_sccvfl.local.whole_run import WholeRun
 from secure_sccvfl.run.console import OK
 
-METRICS = ("acc", "logloss", *(f"fr_{judge}" for judge in JUDGES), f"scg_{FIRST}", "dp_gap", "eo_gap")
+METRICS = ("acc", "logloss", *(f"fr_{judge}" for judge in HANDED_OUT), f"scg_{FIRST}", "dp_gap", "eo_gap")
 
 
 def run_secure_seeds(

@@ -11,6 +11,7 @@ from typing import Any
 from accounting.plain_text import markdown as marked
 from secure_sccvfl.attacks.catalogue import ATTACKS, on_models_first
 from secure_sccvfl.evaluation.judges import FIRST, JUDGES, OWN
+from secure_sccvfl.evaluation.judges.gates import LEAST_AUC, MOST_MMD, MOST_NULL, failed_gates
 
 Row = Mapping[str, Any]
 COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
@@ -18,9 +19,11 @@ COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
         (None, "acc"),
         (None, "logloss"),
         (None, "rmse"),
-        *((judge, "fr") for judge in (*JUDGES, OWN)),
+        *((judge, metric) for judge in JUDGES for metric in ("fr", "fr_null", "net")),
+        *((OWN, metric) for metric in ("fr", "net")),
         (FIRST, "scg_norm"),
         *((judge, "scg") for judge in JUDGES.names[1:]),
+        *((judge, "scg_null") for judge in JUDGES),
         *((None, attack.main) for _, attack in on_models_first() if attack.main),
         (None, "positive_rate"),
         (None, "dp_gap"),
@@ -31,7 +34,7 @@ COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
     "attacks": tuple((None, metric) for _, attack in on_models_first() for metric in attack.columns),
     "runtime": ((None, "seconds"), (None, "epochs_run"), (None, "best_epoch"), (None, "warmup")),
 }
-IN_PERCENT = ("fr", *(attack.stem for _, attack in ATTACKS.items()))
+IN_PERCENT = ("fr", "net", *(attack.stem for _, attack in ATTACKS.items()))
 # The paper's figures that stand beside ours. The paper judges every method by the method's own generator.
 PAPER_COLUMNS: Mapping[str, Sequence[str]] = {
     "main": ("acc", "fr", "scg"),
@@ -81,7 +84,9 @@ def markdown(experiment: str, rows: Sequence[Row]) -> str:
         index = {(r["method"], r["judge"], r["metric"]): r for r in here}
         used = [c for c in columns if any((r["judge"], r["metric"]) == c for r in here)]
         out += [f"## {marked(dataset)}, {split}, {seeds} seeds", ""]
-        names = [f"{metric} [{judge}]" if judge else metric for judge, metric in used]
+        edits = _edits(here)
+        failing = {judge for judge in JUDGES if failed_gates(edits.get(judge, {}))}
+        names = [_heading(judge, metric, judge in failing) for judge, metric in used]
         beside = PAPER_COLUMNS.get(experiment, PAPER_COLUMNS["main"])
         names += [f"paper {m}" for m in beside]
         out += ["| method | " + " | ".join(names) + " |", "|" + "---|" * (len(names) + 1)]
@@ -92,28 +97,67 @@ def markdown(experiment: str, rows: Sequence[Row]) -> str:
                 value = paper_value(experiment, dataset, split, method, metric)
                 cells.append("" if value is None else _number(value, metric))
             out.append(f"| {method} | " + " | ".join(cells) + " |")
-        out += ["", *_edit_lines(here), *_majority_lines(index, methods), ""]
-    out.append("Mean with 95 % t-interval over seeds. `[own]` is judged by the method's own generator and is a")
-    common = " and ".join(f"`[{judge}]`" for judge in JUDGES)
-    out.append(f"diagnostic only; {common} are common judges fitted on held-out records. AIA is the")
-    out.append("strongest attacker by its mean, balanced over groups: chance is 1 / groups.")
-    return "\n".join(out) + "\n"
+        out += ["", *_edit_lines(edits), *_majority_lines(index, methods), ""]
+    return "\n".join([*out, *_notes()]) + "\n"
 
 
-def _edit_lines(rows: Sequence[Row]) -> list[str]:
-    index = {(r["judge"], r["metric"]): r for r in rows if r["method"] == "(edits)"}
+def _notes() -> list[str]:
+    """What the columns mean, under every table."""
+    held_out, pooled = (
+        ", ".join(f"`[{name}]`" for name, judge in JUDGES.items() if judge.fitted_on == what)
+        for what in ("held-out", "all rows")
+    )
+    return [
+        "Mean with 95 % t-interval over seeds. `[own]` is judged by the method's own generator and is a diagnostic",
+        f"only. The others are common judges. {held_out} are fitted on held-out records,",
+        f"{pooled} on features and s of all rows; none sees a label or a model. `fr_null` is the flip",
+        "rate after s was shuffled over the records: what a judge finds where there is nothing to find. `net` is how",
+        "far gains and losses of a decision differ per pair of groups. A judge that fails a gate is marked",
+        "**fails**, and no claim rests on it.",
+        f"Gates: AUC at least {LEAST_AUC:g}, MMD ratio at most {MOST_MMD:g}, null flips of ERM at most {MOST_NULL:g} "
+        "of its flips. AIA is",
+        "the strongest attacker by its mean, balanced over groups: chance is 1 / groups.",
+    ]
+
+
+def _heading(judge: str | None, metric: str, failing: bool) -> str:
+    if judge is None:
+        return metric
+    return f"{metric} [{judge}]{' **fails**' if failing and metric in ('fr', 'scg') else ''}"
+
+
+def _edits(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """Mean figures of each judge's edits."""
+    found: dict[str, dict[str, float]] = {}
+    for row in rows:
+        if row["method"] == "(edits)":
+            found.setdefault(row["judge"], {})[row["metric"]] = row["mean"]
+    return found
+
+
+def _edit_lines(edits: Mapping[str, Mapping[str, float]]) -> list[str]:
     lines = []
     for judge in (*JUDGES, OWN):
-        if (judge, "edit_auc") in index:
-            get = {m: index[(judge, m)]["mean"] for (j, m) in index if j == judge}
+        get = edits.get(judge, {})
+        if "edit_auc" in get:
             ratio = get.get("edit_mmd_ratio", float("nan"))
             cycle = f", cycle error {get['edit_cycle_error']:.2f}" if "edit_cycle_error" in get else ""
-            lines.append(
+            line = (
                 f"- edits of `{judge}`: AUC of the target group {get['edit_auc']:.2f} "
                 f"(unedited {get['edit_auc_unedited']:.2f}), MMD ratio {ratio:.2f}, "
                 f"size {get['edit_size']:.2f}{cycle}"
             )
+            lines.append(line + (_gate_words(get) if judge in JUDGES else ""))
     return lines
+
+
+def _gate_words(edits: Mapping[str, float]) -> str:
+    """The null control on ERM (flips, or the shift of a regression), and which gates the judge fails."""
+    failed = failed_gates(edits)
+    told = f"; **fails**: {', '.join(failed)}" if failed else "; passes every gate"
+    if "edit_erm_null" not in edits:
+        return told
+    return f", ERM {edits['edit_erm']:.4f} with true s and {edits['edit_erm_null']:.4f} with shuffled s{told}"
 
 
 def _majority_lines(index: Mapping[tuple[str, str | None, str], Row], methods: Sequence[str]) -> list[str]:

@@ -12,6 +12,6 @@ from secure_sccvfl.model.cvae import Cvae, CvaeConfig
 def edit(case: Case) -> EditedRecords:
     model = Cvae(case.layout, case.edited, case.groups, CvaeConfig())
     model.fit(case.inputs, case.codes, torch_seed(case.seed, "judge", "cvae"))
-    source = np.flatnonzero(case.target >= 0)
+    source = case.movable
     moved = model.edit(case.inputs[source], case.codes[source], case.target[source])
     return EditedRecords("cvae", source, moved, np.ones(len(source)), case.target[source])

@@ -21,7 +21,7 @@ from secure_sccvfl.data.splits import make_split
 REFERENCE = Path(
     os.environ.get("SCCVFL_REFERENCE", Path(__file__).resolve().parents[4] / "shared" / "data" / "reference")
 )
-ROWS = {"german": 1000, "heart": 303, "compas": 6172, "mobility": 23397, "acs12": 888}
+ROWS = {"german": 1000, "heart": 303, "compas": 6172, "mobility": 23397, "acs12": 888, "acs12-gender": 888}
 
 
 def quiet_load(name):
@@ -81,6 +81,15 @@ def test_embedded_sets_load_with_the_rows_they_should_have(name):
     assert data.n == ROWS[name]
     assert len(data.parties) == 3
     assert data.label.holder != data.protected[0].holder
+
+
+def test_acs12_can_be_read_with_gender_as_the_protected_attribute():
+    gender, race = quiet_load("acs12-gender"), quiet_load("acs12")
+    names = [f.name for f in race.features]
+    assert [f.name for f in gender.features] == [name for name in names if name != "gender"]
+    assert [(a.name, a.groups) for a in gender.protected] == [("gender", ("female", "male"))]
+    assert np.array_equal(gender.protected[0].codes, race.values[:, names.index("gender")])
+    assert np.array_equal(gender.ids, race.ids) and np.array_equal(gender.label.values, race.label.values)
 
 
 def test_own_data_from_a_toml_file_and_csvs(tmp_path):

@@ -163,8 +163,8 @@ def test_a_whole_training_copes_with_an_empty_group(rule: str) -> None:
 @pytest.mark.parametrize("kind", JUDGES)
 def test_a_judge_without_a_large_enough_group_says_so(kind: str) -> None:
     few = DATA.take(np.flatnonzero(DATA.protected[0].codes == 0)[:4])
-    with pytest.raises(JudgeError, match="held-out records"):
-        judge(kind, few, np.zeros(0, str), (NAMES[0],), 0)
+    with pytest.raises(JudgeError, match="no group has 5"):
+        judge(kind, few, np.zeros(0, str), (NAMES[0],), 0, everyone=few)
 
 
 def test_no_name_of_a_group_is_told(tmp_path: Path) -> None:

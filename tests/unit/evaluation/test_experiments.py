@@ -7,6 +7,7 @@ import pytest
 from launch.reproduce import main
 from secure_sccvfl.evaluation import experiments
 from secure_sccvfl.evaluation.experiments import EXPERIMENTS, SeedRun, interval, methods_of, summarise
+from secure_sccvfl.evaluation.judges import JUDGES
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.local import seeds
 from secure_sccvfl.local.seeds import reproduce
@@ -48,7 +49,9 @@ def test_results_are_data_and_finished_seeds_are_kept(fast, tmp_path, monkeypatc
             assert 0 <= r["low"] <= r["mean"] <= r["high"] <= 1
     metrics = {r["metric"] for r in results["rows"]}
     assert {"acc", "logloss", "scg", "scg_norm", "fr", "pgd_sr", "aia_logits", "dp_gap", "eo_gap"} <= metrics
-    assert {r["judge"] for r in results["rows"]} == {"ot", "cvae", "own", None}
+    assert {r["judge"] for r in results["rows"]} == {*JUDGES, "own", None}
+    judged = {(r["judge"], r["metric"]) for r in results["rows"] if r["method"] == "scc"}
+    assert judged >= {(judge, metric) for judge in JUDGES for metric in ("fr", "fr_null", "net")}
     assert (tmp_path / "trade_off.png").stat().st_size > 0
     assert "| scc |" in capsys.readouterr().out
     ran = []

@@ -1,4 +1,6 @@
-"""Judges see held-out records only and edit mediators only; metrics on examples worked by hand."""
+"""Judges see what they may and edit mediators only; metrics on examples worked by hand."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,27 +9,78 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.evaluation.judges import EditedRecords, JudgeError, judge
-from secure_sccvfl.evaluation.metrics import edit_quality, evaluate, group_gaps, group_table, stability
+from secure_sccvfl.evaluation.judges import JUDGES, Case, EditedRecords, Judge, JudgeError, judge
+from secure_sccvfl.evaluation.judges.conditional import coupled
+from secure_sccvfl.evaluation.judges.marginal import CategoryMove, NumberMove, shrunk
+from secure_sccvfl.evaluation.metrics import edit_quality, evaluate, group_gaps, group_table, net_flips, stability
 
 GERMAN = load("german")
 SPLIT = make_split(GERMAN, "iid", 0)
 USED = GERMAN.ids[np.concatenate([SPLIT.train, SPLIT.validation])]
 HELD_OUT = GERMAN.take(SPLIT.test)
 EDITED = ("housing", "duration", "savings")
+FIXED = ("credit_amount", "checking_status")
+ON_ALL_ROWS = [name for name, each in JUDGES.items() if each.fitted_on == "all rows"]
+SEEN: list[Case] = []
 
 
-@pytest.mark.parametrize("kind", ["ot", "cvae"])
-def test_a_judge_refuses_training_records(kind):
+def ask(kind, held_out=HELD_OUT, everyone=GERMAN, seed=0):
+    return judge(kind, held_out, USED, EDITED, seed, everyone=everyone, fixed=FIXED)
+
+
+def look(case):
+    """A judge that edits nothing and keeps what it was given."""
+    SEEN.append(case)
+    rows = case.movable
+    return EditedRecords("", rows, case.inputs[rows], np.ones(len(rows)), case.target[rows])
+
+
+@pytest.mark.parametrize("kind", JUDGES)
+def test_a_judge_refuses_training_records_among_those_to_edit(kind):
     with pytest.raises(JudgeError, match="would see 1 training records"):
-        judge(kind, GERMAN.take(np.append(SPLIT.test, SPLIT.train[0])), USED, EDITED, 0)
+        ask(kind, GERMAN.take(np.append(SPLIT.test, SPLIT.train[0])))
     with pytest.raises(JudgeError, match="no feature"):
-        judge(kind, HELD_OUT, USED, (), 0)
+        judge(kind, HELD_OUT, USED, (), 0, everyone=GERMAN)
 
 
-@pytest.mark.parametrize("kind", ["ot", "cvae"])
+def test_what_a_judge_is_fitted_on_is_what_it_says():
+    assert {name: each.fitted_on for name, each in JUDGES.items()} == {
+        "ot": "held-out", "cvae": "held-out", "all": "all rows", "kr_all": "all rows", "marg": "held-out",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("fitted_on", "rows"), [("held-out", HELD_OUT.n), ("all rows", GERMAN.n)])
+def test_a_judge_is_handed_the_rows_it_is_fitted_on_and_edits_held_out_ones(monkeypatch, fitted_on, rows):
+    spy = Judge(f"{__name__}:look", "spy", ("x", "cross"), "", fitted_on)
+    monkeypatch.setitem(JUDGES.entries, "spy", spy)
+    ask("spy")
+    case = SEEN.pop()
+    assert len(case.fitted_on.inputs) == len(case.fitted_on.codes) == rows
+    assert len(case.inputs) == len(case.codes) == HELD_OUT.n
+    assert case.edited == EDITED and case.fixed == FIXED
+
+
+@pytest.mark.parametrize("kind", ON_ALL_ROWS)
+def test_a_judge_of_all_rows_needs_them_with_the_held_out_ones_among_them(kind):
+    with pytest.raises(JudgeError, match="were not given"):
+        ask(kind, everyone=None)
+    with pytest.raises(JudgeError, match="missing among all rows"):
+        ask(kind, everyone=GERMAN.take(SPLIT.train))
+
+
+@pytest.mark.parametrize("kind", ["ot", "all", "kr_all", "marg"])
+def test_a_judge_knows_no_label_and_is_fixed_by_its_seed(kind):
+    turned = replace(GERMAN, label=replace(GERMAN.label, values=1 - GERMAN.label.values))
+    first, second = ask(kind), ask(kind, turned.take(SPLIT.test), turned)
+    for name in ("source", "inputs", "weight", "target"):
+        assert np.array_equal(getattr(first, name), getattr(second, name))
+    if kind in ("all", "marg"):
+        assert not np.array_equal(first.inputs, ask(kind, seed=1).inputs)
+
+
+@pytest.mark.parametrize("kind", JUDGES)
 def test_a_judge_edits_only_what_it_should_inside_the_public_range(kind):
-    verdict = judge(kind, HELD_OUT, USED, EDITED, 0)
+    verdict = ask(kind)
     inputs = np.hstack([p.inputs for p in make_parties(HELD_OUT)])
     layout = Layout.of(GERMAN.features)
     rest = np.setdiff1d(np.arange(layout.width), layout.columns(EDITED))
@@ -64,11 +117,10 @@ def test_several_groups_and_a_group_too_small_to_transport_to():
     assert 2 not in judge("ot", small, used, ("age", "edu"), 0).target
 
 
-def test_the_judge_does_not_depend_on_the_order_of_the_parties():
-    from dataclasses import replace
-
-    turned = replace(HELD_OUT, parties=tuple(reversed(HELD_OUT.parties)))
-    a, b = judge("ot", HELD_OUT, USED, EDITED, 0), judge("ot", turned, USED, EDITED, 0)
+@pytest.mark.parametrize("kind", ["ot", "all", "kr_all", "marg"])
+def test_the_judge_does_not_depend_on_the_order_of_the_parties(kind):
+    turned = replace(GERMAN, parties=tuple(reversed(GERMAN.parties)))
+    a, b = ask(kind), ask(kind, turned.take(SPLIT.test), turned)
     assert (a.source == b.source).all()
     names = [f.name for f in GERMAN.features]
     layout, other = Layout.of(GERMAN.features), Layout.of(turned.features)
@@ -85,6 +137,59 @@ def test_stability_counts_flips_by_weight():
     assert scored["fr"] == pytest.approx(0.75)
     assert scored["scg"] == pytest.approx((2 * 1.5 + 0 + 3) / 4)
     assert scored["scg_norm"] == pytest.approx(1.5 / np.std([0, 1, 2]))
+
+
+def test_a_group_is_shrunk_by_what_chance_explains():
+    assert np.allclose(shrunk(np.array([[30.0, 30.0], [70.0, 70.0]])), [[0.3, 0.3], [0.7, 0.7]])
+    # Distance .1 of 100 records each: chi is 100 (.01 / .5 + .01 / .5) / (1 - 1/2) = 8 with one degree of freedom.
+    assert np.allclose(
+        shrunk(np.array([[60.0, 40.0], [40.0, 60.0]])), 0.5 + 0.1 * (1 - 1 / 8) * np.array([[1, -1], [-1, 1]])
+    )
+    assert np.allclose(shrunk(np.array([[52.0, 48.0], [48.0, 52.0]])), 0.5), "chi is .32: chance explains it"
+    assert np.allclose(shrunk(np.array([[5.0, 0.0], [5.0, 0.0]]))[:, 1], 0.5), "an empty group is like the pool"
+
+
+def test_moves_turn_one_distribution_into_the_other_and_move_no_more_than_they_must():
+    shares, uniform = np.array([[0.5, 0.2], [0.3, 0.4], [0.2, 0.4]]), (np.arange(1000) + 0.5) / 1000
+    member = np.repeat(np.eye(3), (500, 300, 200), axis=0)
+    mixed = np.random.default_rng(0).permutation(uniform)
+    moved = CategoryMove(shares)(member, 0, 1, mixed)
+    assert np.allclose(moved.mean(axis=0), shares[:, 1], atol=0.02)
+    assert (moved != member).any(axis=1).mean() == pytest.approx(0.3, abs=0.02), "the total variation"
+    old, new = (np.tile(shares[:, group], (1000, 1)) for group in (0, 1))
+    chosen = coupled(member.argmax(axis=1), old, new, mixed)
+    assert np.allclose(np.bincount(chosen) / 1000, shares[:, 1], atol=0.02)
+    assert (chosen != member.argmax(axis=1)).mean() == pytest.approx(0.3, abs=0.02)
+    levels = np.array([0.0, 0.4, 1.0])
+    numbers = np.repeat(levels, (500, 300, 200))[:, None]
+    within = np.concatenate([(np.arange(n) + 0.5) / n for n in (500, 300, 200)])
+    ranked = NumberMove(shares, levels, binned=False)(numbers, 0, 1, within)
+    assert [float((ranked == level).mean()) for level in levels] == pytest.approx(shares[:, 1])
+    assert (np.diff(ranked[:, 0]) >= 0).all(), "ranks are kept"
+
+
+def test_a_number_in_bins_keeps_its_place_and_a_gap_stays():
+    move = NumberMove(np.array([[0.5, 0.25], [0.5, 0.75]]), np.array([0.0, 0.5, 1.0]), binned=True)
+    columns = np.array([[0.25, 0.0], [0.5, 0.0], [0.0, 1.0]])
+    assert np.allclose(move(columns, 0, 1, np.zeros(3)), [[0.5, 0.0], [0.5 + 0.5 / 3, 0.0], [0.0, 1.0]])
+    assert np.allclose(move(columns, 0, 0, np.zeros(3)), columns)
+
+
+def test_net_flips_cancel_within_a_pair_of_groups_only():
+    def net(before, after, codes, target, task="binary", weight=None):
+        rows = np.arange(len(before))
+        weight = np.ones(len(before)) if weight is None else np.array(weight)
+        verdict = EditedRecords("x", rows, np.array(after, float), weight, np.array(target))
+        return net_flips(lambda u: u, np.array(before, float), np.array(codes), verdict, task)
+
+    up, down = [1.0], [-1.0]
+    assert net([up, down], [down, up], [0, 0], [1, 1]) == 0.0, "one gains, one loses"
+    assert net([up, down], [down, up], [0, 1], [1, 0]) == 1.0, "the same in two pairs of groups"
+    assert net([up, up, up, up], [down, up, up, up], [0, 0, 0, 0], [1, 1, 1, 1]) == 0.25
+    assert net([up, up], [down, up], [0, 0], [1, 1], weight=[3.0, 1.0]) == 0.75
+    one, two, three = np.eye(3)
+    assert net([one, two], [two, three], [0, 0], [1, 1], "multiclass") == 0.5
+    assert net([up], [down], [0], [1], "regression") is None
 
 
 def test_group_gaps_are_the_largest_pairwise_ones():
