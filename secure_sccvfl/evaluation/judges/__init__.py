@@ -54,9 +54,9 @@ class Records:
 class Case:
     """What a judge is given.
 
-    A case has held-out records to edit, their groups, the group that each is to move to (-1: none), and the records that
-    the judge is fitted on. `edited`: the features that may change. `fixed`: those that do not follow from the group
-    (role N).
+    A case has held-out records to edit, their groups, the group that each is to move to (-1: none), and the records
+    that the judge is fitted on. `edited`: the features that may change. `fixed`: those that do not follow from the
+    group (role N).
     """
 
     inputs: np.ndarray
