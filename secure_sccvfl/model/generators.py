@@ -88,6 +88,7 @@ GENERATORS: Registry[GeneratorKind] = Registry(
         "quantile": "secure_sccvfl.model.quantile_generator:KIND",
         "moments": "secure_sccvfl.model.moments_generator:KIND",
         "cvae": "secure_sccvfl.model.cvae_generator:KIND",
+        "minimal": "secure_sccvfl.model.minimal_generator:KIND",
     },
 )
 

@@ -21,6 +21,14 @@ def maximal_coupling(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     return np.diag(stay) + np.outer(1.0 - stay, excess / total)
 
 
+def moved_categories(columns: np.ndarray, old: np.ndarray, new: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+    """One-hot columns after a draw from the maximal coupling. `uniform`: a random number for each row."""
+    width = columns.shape[1]
+    steps = maximal_coupling(old, new).cumsum(axis=1)
+    chosen = (uniform[:, None] > steps[columns.argmax(axis=1)]).sum(axis=1).clip(0, width - 1)
+    return one_hot(chosen, width)
+
+
 @dataclass(frozen=True)
 class QuantileGenerator(TableGenerator):
     """A number keeps its quantile, a category moves by the maximal coupling."""
@@ -29,9 +37,7 @@ class QuantileGenerator(TableGenerator):
         self, block: Block, columns: np.ndarray, old: np.ndarray, new: np.ndarray, uniform: np.ndarray
     ) -> np.ndarray:
         if block.one_hot:
-            steps = maximal_coupling(old, new).cumsum(axis=1)
-            chosen = (uniform[:, None] > steps[columns.argmax(axis=1)]).sum(axis=1).clip(0, block.width - 1)
-            return one_hot(chosen, block.width)
+            return moved_categories(columns, old, new, uniform)
         cuts = unit_cuts(block.feature)
         known = columns[:, 1] < 0.5 if block.width > 1 else np.ones(len(columns), bool)
         low, high = (np.concatenate([[0.0], np.cumsum(v[: len(cuts) - 1])]) for v in (old, new))
