@@ -31,11 +31,15 @@ from secure_sccvfl.model.generators import GENERATORS
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.run.console import OK, guarded, say
 from secure_sccvfl.run.process import check_transcript
+from secure_sccvfl.training import RECIPES
 
 _TRAINING = ("dataset", "split", "seed", "mode", "epsilon", "delta", "refreshes", "noise", "card", "ledger")
 _EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group")
 _DISCOVERY = ("epsilon", "delta", "refreshes", "noise", "rule", "ledger")
-_METHOD = ("rule", "encoder", "generator", "consistency", "warmup", "steps", "lambdas", "dp_steps", "dp_sampling")
+_METHOD = (
+    *("method", "rule", "encoder", "generator", "consistency", "warmup", "steps", "dp_steps", "dp_sampling"),
+    *("lambdas", "gap_target", "flip_target", "take_lambda", "guard"),
+)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -67,12 +71,26 @@ def make_parser() -> argparse.ArgumentParser:
     data.add_argument("--pooled", action="store_true", help="your own data may be pooled here: adds common judges")
     method = parser.add_argument_group("method")
     method.add_argument("--mode", choices=MODES.names, help="gradient mode (default sealed)")
-    method.add_argument("--rule", choices=("fractions", "fdr"), help="how scores become roles (default fractions)")
+    method.add_argument(
+        "--method",
+        choices=RECIPES.names,
+        help="recipe that other options of the method change: scc (default), v1 (the first one), paper (mode split)",
+    )
+    method.add_argument("--rule", choices=("fractions", "fdr"), help="how scores become roles (default fdr)")
     method.add_argument("--conditional", action="store_true", help="score residuals too: one more release")
     method.add_argument("--encoder", choices=("plain", "random", "autoencoder"), help="default plain")
-    method.add_argument("--generator", choices=GENERATORS.names, help="default quantile")
+    method.add_argument("--generator", choices=GENERATORS.names, help="default minimal")
     method.add_argument("--consistency", choices=("squared", "l1"), help="default squared")
     method.add_argument("--lambdas", type=float, nargs="+", help="grid of the consistency weight, rising")
+    point = method.add_mutually_exclusive_group()
+    point.add_argument(
+        "--gap-target",
+        type=float,
+        help="take the smallest lambda whose gap under edits is at most this share of the logit's spread",
+    )
+    point.add_argument("--flip-target", type=float, help="... whose decisions flip at most this often under edits")
+    point.add_argument("--lambda", type=float, dest="take_lambda", help="take this lambda of the grid")
+    method.add_argument("--guard", type=float, help="weight of the guard on proxies")
     method.add_argument("--warmup", type=int, help="steps before consistency (default 60)")
     method.add_argument("--steps", type=int, help="steps at each lambda (default 60)")
     method.add_argument("--dp-steps", type=int, help="mode dp: noisy steps of the encoders (default 10)")

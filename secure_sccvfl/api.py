@@ -32,7 +32,11 @@ if TYPE_CHECKING:
 
 _PRIVACY = ("refreshes", "noise")
 _DISCOVERY = (*_PRIVACY, "rule", "conditional")
-_METHOD = (*_DISCOVERY, "encoder", "generator", "source", "consistency", "lambdas", "warmup", "steps")
+_RULE = ("gap_target", "flip_target", "take_lambda")
+_METHOD = (
+    *_DISCOVERY,
+    *("method", "encoder", "generator", "source", "consistency", "lambdas", *_RULE, "guard", "warmup", "steps"),
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -160,7 +164,8 @@ def train(
     The records are split by `seed` into training, validation and test part. Statistics of s get noise for `epsilon`
     from a seeded generator, so a result can be made again; it shows what noise costs, and protects nothing. `card`: a
     policy card that fixes roles, or "shipped". Further settings, as for `run_local`: refreshes, noise, rule,
-    conditional, encoder, generator, source, consistency, lambdas, warmup, steps.
+    conditional, method, encoder, generator, source, consistency, lambdas, gap_target, flip_target, take_lambda,
+    guard, warmup, steps.
 
     >>> model = train("heart", lambdas=(8.0,))
     >>> model.roles["thal"]

@@ -6,8 +6,8 @@ post-processing of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -28,15 +28,17 @@ Audit = Callable[[str, Mapping[str, Any]], None]
 
 @dataclass(frozen=True)
 class DiscoveryConfig:
-    """How scores become roles. `rho_m` of all features are descendants, `rho_p` of those are proxies.
+    """How scores become roles. With rule `fdr` the features found at this false-discovery rate are descendants.
 
+    With rule `fractions` they are the `rho_m` with the highest scores. `rho_p` of the descendants are proxies, the
+    rest mediators. By default none is: data cannot tell a proxy from a permitted mediator, a policy can.
     `decay` is the weight that older tables keep when the records have changed since. `denoise` removes known noise
     from tables before they are scored.
     """
 
-    rule: Rule = "fractions"
+    rule: Rule = "fdr"
     rho_m: float = 0.60
-    rho_p: float = 0.50
+    rho_p: float = 0.0
     fdr: float = 0.10
     hysteresis: float = 0.10
     conditional: bool = False
@@ -271,15 +273,22 @@ def _rank(role: Role) -> float:
 
 
 def interventional_check(
-    finding: Finding, fixed_moved: Mapping[str, float], edited_moved: Mapping[str, float]
+    finding: Finding,
+    fixed_moved: Mapping[str, float],
+    edited_moved: Mapping[str, float],
+    decided: Collection[str] = (),
 ) -> Finding:
-    """After a trial edit: N must not have moved at all, and an M that does not respond becomes N."""
+    """After a trial edit: N must not have moved at all, and an M that does not respond becomes N.
+
+    `decided`: features whose role people decided. They keep it; the log says that they do not respond.
+    """
     broken = sorted(k for k, v in fixed_moved.items() if v != 0.0)
     if broken:
         raise RuntimeError(f"a generator changed features that must stay fixed: {broken}")
-    idle = tuple(sorted(k for k, v in edited_moved.items() if v == 0.0))
-    log = finding.log + tuple(f"{k}: M -> N, does not respond to a change of s" for k in idle)
-    return Finding(finding.roles.with_role("N", idle), finding.scores, finding.p_values, log)
+    idle = sorted(k for k, v in edited_moved.items() if v == 0.0)
+    freed = tuple(k for k in idle if k not in decided)
+    log = [f"{k}: {'M -> N' if k in freed else 'M by card, kept'}, does not respond to a change of s" for k in idle]
+    return replace(finding, roles=finding.roles.with_role("N", freed), log=(*finding.log, *log))
 
 
 @dataclass(frozen=True)

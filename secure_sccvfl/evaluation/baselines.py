@@ -18,6 +18,7 @@ from secure_sccvfl.evaluation.metrics import Predictor
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared
 from secure_sccvfl.model.encoders import Encoder, PlainEncoder
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
+from secure_sccvfl.training import RECIPES
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import Model, TrainConfig, train
 
@@ -121,7 +122,7 @@ def scc(ready: Prepared) -> Fitted:
 
 def erm(ready: Prepared) -> Fitted:
     """The same encoders and head, lambda = 0 and no guard."""
-    return _sealed(ready, replace(ready.config, lambdas=(0.0,)))
+    return _sealed(ready, replace(ready.config.only(0.0), guard=0.0))
 
 
 def _without_m(ready: Prepared, config: TrainConfig, roles: Roles) -> Fitted:
@@ -139,13 +140,13 @@ def _without_m(ready: Prepared, config: TrainConfig, roles: Roles) -> Fitted:
 
 def drop_m(ready: Prepared) -> Fitted:
     """ERM without the mediators: the trivial way to flip nothing."""
-    return _without_m(ready, replace(ready.config, lambdas=(0.0,)), ready.roles)
+    return _without_m(ready, replace(ready.config.only(0.0), guard=0.0), ready.roles)
 
 
 def drop_m_guard(ready: Prepared) -> Fitted:
     """ERM without the mediators, proxies guarded as in the default run: the result when consistency is trivial."""
     roles = ready.roles.with_role("N", ready.roles.named("M"))
-    return _without_m(ready, replace(ready.config, lambdas=(_known_lambda(ready.model),)), roles)
+    return _without_m(ready, ready.config.only(_known_lambda(ready.model)), roles)
 
 
 def _linear(weight: np.ndarray, bias: np.ndarray) -> Fitted:
@@ -186,19 +187,23 @@ def no_guard(ready: Prepared) -> Fitted:
 
 
 def moments(ready: Prepared) -> Fitted:
-    """The `moments` generator instead of `quantile`."""
+    """The `moments` generator instead of `minimal`."""
     return _sealed(ready, replace(ready.config, generator=replace(ready.config.generator, kind="moments")))
 
 
 def cvae(ready: Prepared) -> Fitted:
-    """The `cvae` generator (trained on pseudo groups) instead of `quantile`."""
+    """The `cvae` generator (trained on pseudo groups) instead of `minimal`."""
     return _sealed(ready, replace(ready.config, generator=replace(ready.config.generator, kind="cvae")))
 
 
 def l1(ready: Prepared) -> Fitted:
-    """L1 consistency instead of squared: another unit, so another grid and ten times the guard."""
-    config = replace(ready.config, consistency="l1", lambdas=(0.3, 0.6, 1.2, 2.4, 4.8))
-    return _sealed(ready, replace(config, guard=10 * ready.config.guard))
+    """L1 consistency instead of squared: another unit, so another grid."""
+    return _sealed(ready, replace(ready.config, consistency="l1", lambdas=(0.075, 0.15, 0.3, 0.6, 1.2, 2.4)))
+
+
+def v1(ready: Prepared) -> Fitted:
+    """The first recipe, with the roles of this run: thinned tables, a small gap, a guard that grows with lambda."""
+    return _sealed(ready, RECIPES.get("v1"))
 
 
 def with_config(config: TrainConfig, budget: SpendingPlan | None = None) -> Callable[[Prepared], Fitted]:

@@ -190,12 +190,14 @@ VALIDATION_SUMMARY = Kind(
     "validation summary",
     "all",
     "validation",
-    ("3",),
+    ("4",),
     "exact",
     "loss, gap and spread for each weight",
-    "not private: mean loss, variance of the logit and mean squared gap of the validation part, for each lambda",
+    "not private: mean loss, variance of the logit, mean squared gap and, with a flip target, share of flips under "
+    "own edits of the validation part, for each lambda",
     "only with `evaluation = exact` (not private): mean loss, variance of the logit, mean squared gap of the "
-    "validation part, once for each lambda tried",
+    "validation part, once for each lambda; with a `flip_target` also its share of flips under the run's own edits "
+    "(else 0)",
     times=lambda facts: len(facts.lambdas) if facts.evaluation == "exact" else 0,
 )
 TEMPERATURE_CHOICE = Kind(
