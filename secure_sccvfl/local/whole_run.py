@@ -12,7 +12,7 @@ import datetime
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import ProtocolError
@@ -20,6 +20,9 @@ from secure_sccvfl.local.processes import Ending, Event, run_job
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.run.console import OK
+
+if TYPE_CHECKING:
+    from secure_sccvfl.evaluation.harness import Comparison
 
 
 class WholeRun:
@@ -55,16 +58,16 @@ class WholeRun:
         trained = result_of(self.folder, 0)
         for session in ("evaluation", "examples"):
             set_aside(self.folder, session)
-        baselines: dict[str, dict[str, float]] = {}
+        compared = None
         drawn: list[dict[str, Any]] = []
         if self.options.pooled and harness:
-            baselines, drawn = self._harness(trained)
+            compared, drawn = self._harness(trained)
         self._must_end_well(self.evaluate())
         evaluated = result_of(self.folder / "evaluation", 0)
         words = describe(self.options, self.parties)
         examples = self._examples(drawn, trained["parties"].index(words["label"]["holder"])) if drawn else None
         models = {f"party-{rank}": result_of(self.folder, rank)["model"] for rank in range(self.parties)}
-        report = build(self.folder, trained, evaluated, baselines, models, words, examples, self._label_inference())
+        report = build(self.folder, trained, evaluated, compared, models, words, examples, self._label_inference())
         report["warnings"] = find_warnings(report)
         (self.folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
         self._privacy_report()
@@ -101,8 +104,8 @@ class WholeRun:
         )
         return choose(drawn, read_predictions(place / f"party-{receiver}" / "predictions.csv"))
 
-    def _harness(self, trained: dict[str, Any]) -> tuple[dict[str, dict[str, float]], list[dict[str, Any]]]:
-        """Judges' edited records to the parties; metrics of the baselines; records to show as examples."""
+    def _harness(self, trained: dict[str, Any]) -> tuple[Comparison, list[dict[str, Any]]]:
+        """Judges' edited records to the parties; baselines and gates of judges; records to show as examples."""
         import torch
 
         from secure_sccvfl.data.party_data import pooled
@@ -117,12 +120,12 @@ class WholeRun:
         options = self.options
         data = pooled(options.dataset, self.parties)
         split, roles = make_split(data, options.split, options.seed), Roles(trained["roles"])
-        edits = harness.edited_records(data, split, roles, options.seed)
-        harness.hand_out(data, edits, self.folder)
-        drawn = draw(data, split.test, edits[FIRST], roles.named("M"), options.seed) if edits else []
+        judges = harness.judges_of(data, split, roles, options.seed)
+        harness.hand_out(data, judges, self.folder)
+        drawn = draw(data, split.test, judges.edits[FIRST], roles.named("M"), options.seed) if judges.edits else []
         budget = options.simulated_budget(self.parties)
         config, seed = replace(options.train_config(), evaluation="exact"), options.seed
-        return harness.baselines(data, split, roles, edits, config, budget, seed), drawn
+        return harness.compare(data, split, roles, judges, config, budget, seed), drawn
 
     def _label_inference(self) -> list[dict[str, Any]]:
         """What the opened gradients reveal, party by party; empty in sealed mode."""

@@ -221,9 +221,9 @@ EVALUATION = Kind(
     "test results, this page's figures",
     "noisy sums over the test records: ",
     "noisy sums over the test records: decisions that are right; records by group, label and decision; flips under "
-    "each judge (of regressions: squared errors and shifts). Charged to the evaluation ledger of these records: "
-    "epsilon 4 at delta 1e-5 for four evaluations of the same records (`evaluation_epsilon`, `evaluation_delta`, "
-    "`evaluations`). Once for a model",
+    "each judge and under its null control (of regressions: squared errors and shifts). Charged to the evaluation "
+    "ledger of these records: epsilon 4 at delta 1e-5 for four evaluations of the same records "
+    "(`evaluation_epsilon`, `evaluation_delta`, `evaluations`). Once for a model",
     charge="evaluation",
 )
 EXACT_EVALUATION = Kind(
@@ -234,7 +234,8 @@ EXACT_EVALUATION = Kind(
     "exact",
     "test results, this page's figures",
     "exact figures of the test part, not private: ",
-    "with `evaluation = exact` instead (not private): exact rates, means and gaps of the test records, not charged",
+    "with `evaluation = exact` instead (not private): exact rates, means and gaps of the test records; flips and net "
+    "flips under each judge, flips under its null control; which of these rest on too few records; not charged",
 )
 PREDICTIONS = Kind(
     "predictions",

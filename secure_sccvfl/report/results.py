@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accounting.account import read_account
 from accounting.accountant import LossDistributionAccountant
@@ -14,6 +14,9 @@ from protocols.records.chain import read_chain, unused_name
 from secure_sccvfl.metrics.intervals import wilson
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.report.charts import percent
+
+if TYPE_CHECKING:
+    from secure_sccvfl.evaluation.harness import Comparison
 
 VERSION = 1
 
@@ -67,7 +70,7 @@ def build(
     folder: Path,
     trained: Mapping[str, Any],
     evaluated: Mapping[str, Any] | None,
-    baselines: Mapping[str, Mapping[str, float]],
+    compared: Comparison | None,
     models: Mapping[str, str],
     words: Mapping[str, Any],
     examples: Mapping[str, Any] | None,
@@ -98,7 +101,8 @@ def build(
         "rows": trained["rows"],
         **{key: evaluated[key] if evaluated is not None else {} for key in ("evaluation", "metrics", "noise")},
         "groups": evaluated["groups"] if evaluated is not None else [],
-        "baselines": baselines,
+        "baselines": compared.baselines if compared is not None else {},
+        "judges": compared.judges if compared is not None else {},
         "roles": trained["roles"],
         "mask": trained["mask"],
         "owners": trained["owners"],

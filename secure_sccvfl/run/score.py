@@ -36,9 +36,10 @@ from secure_sccvfl.data.files import read_table
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.party_data import Schema
-from secure_sccvfl.metrics.exact import Copies, SecureEvaluation, exact_figures, exact_release
+from secure_sccvfl.metrics.copies import Copies
+from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures, exact_release
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums, figures_of, share_of_copies
-from secure_sccvfl.model.edits import EncodedEdits
+from secure_sccvfl.model.edits import EncodedEdits, public_targets
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
 from secure_sccvfl.privacy.kinds import Facts
@@ -136,11 +137,11 @@ class EvaluateJob(_WithModel):
         self.judged = self._judged()
 
     def _judged(self) -> dict[str, tuple[np.ndarray, Copies]]:
-        """Own columns of the edited records of each judge, from the files beside the model."""
+        """Own columns of the edited records of each judge, from the files beside the model; targets at the holder."""
         found = {}
         for path in sorted(model_folder(self.options.model, self.rank).parent.glob("judge-*.npz")):
             with np.load(path) as file:
-                copies = Copies(file["source"], file["weight"])
+                copies = Copies(file["source"], file["weight"], file.get("target"))
                 found[path.stem.removeprefix("judge-")] = (file["units"], copies)
         return found
 
@@ -248,7 +249,10 @@ class EvaluateJob(_WithModel):
         (chosen,) = engine.selected(made, first.codes, 0)
         shift = cooled(session, engine.shared_shift(head, chosen), model.temperature)
         rows = np.arange(len(party.inputs))
-        return plain + shift, Copies(rows, np.ones(len(rows)))
+        target = None
+        if first.codes is not None:
+            target = public_targets(len(rows), len(first.groups), model.seed, 0)[rows, first.codes]
+        return plain + shift, Copies(rows, np.ones(len(rows)), target)
 
 
 class PredictJob(_WithModel):

@@ -86,7 +86,9 @@ def test_figures_are_those_of_the_test_part(heart):
     assert figures.value["acc"] == pytest.approx(right.mean(), abs=1e-4)
     assert figures.majority["acc"] == pytest.approx((data.label.values[test] == 0).mean(), abs=1e-4)
     assert ((figures.low <= figures.value) & (figures.value <= figures.high)).all()
-    assert {"logloss", "fr_ot", "fr_cvae", "fr_own", "dp_gap", "eo_gap"} <= set(figures.index)
+    assert {"logloss", "fr_all", "fr_null_all", "fr_kr_all", "fr_null_kr_all", "fr_own", "dp_gap", "eo_gap"} <= set(
+        figures.index
+    )
     assert heart.report().count("\n| ") == 1 + len(figures)
 
 
