@@ -1,6 +1,7 @@
 """Run a whole session on this machine: the dealer and m parties, one process each.
 
-    python launch/run_mpc.py --parties 3                                   train on German Credit, in secret
+    python launch/run_mpc.py --parties 3                                   train on census data, in secret
+    python launch/run_mpc.py --dataset german                              German Credit, roles by discovery
     python launch/run_mpc.py --dataset heart --epsilon 4 --seed 1          another data set, less budget
     python launch/run_mpc.py --dataset loans.toml --ledger ledgers         your own data
     python launch/run_mpc.py --resume runs/2026-01-01                      go on where a run was stopped
@@ -40,6 +41,8 @@ _METHOD = (
     *("method", "rule", "encoder", "generator", "consistency", "warmup", "steps", "dp_steps", "dp_sampling"),
     *("lambdas", "gap_target", "flip_target", "take_lambda", "guard"),
 )
+FIRST_RUN = {"dataset": "acs12-gender", "card": "shipped"}
+"""What is trained if no data set is named."""
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -48,7 +51,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("job", nargs="?", default="train", choices=jobs, help="what to do (default train)")
     parser.add_argument("--parties", type=int, help="number of parties (default 3, or as the data say)")
     data = parser.add_argument_group("data and privacy")
-    data.add_argument("--dataset", help=f"default german; {dataset_help()}")
+    data.add_argument("--dataset", help=f"default {FIRST_RUN['dataset']} with its shipped card; {dataset_help()}")
     data.add_argument("--split", choices=("iid", "shift"), help="how benchmark data are split (default iid)")
     data.add_argument("--seed", type=int, help="of split, generators and encoders (default 0)")
     data.add_argument("--epsilon", type=float, help="cap of the privacy budget (default 8)")
@@ -96,6 +99,11 @@ def make_parser() -> argparse.ArgumentParser:
     method.add_argument("--dp-steps", type=int, help="mode dp: noisy steps of the encoders (default 10)")
     method.add_argument("--dp-sampling", type=float, help="mode dp: chance of a record to be in a step (default 1)")
     method.add_argument("--no-harness", action="store_true", help="no common judges, no baselines (both plaintext)")
+    method.add_argument(
+        "--seeds",
+        type=int,
+        help="seeds of the plaintext engine that give figures an interval (default 5; large data 0)",
+    )
     work = parser.add_argument_group("a model at work")
     work.add_argument("--model", type=Path, help="predict: the folder of the run")
     work.add_argument("--records", type=Path, help="predict: a CSV with the id column and the features")
@@ -145,7 +153,7 @@ def run(options: argparse.Namespace) -> int:
         if job == "train":
             whole = WholeRun(folder, config, options.certs, progress.event, options.debug, options.transcript)
             ending = whole.train()
-            result = whole.finish(harness=not options.no_harness) if ending.code == OK else None
+            result = whole.finish(not options.no_harness, options.seeds) if ending.code == OK else None
         else:
             ending = run_job(config, folder, options.certs, progress.event, options.debug, options.transcript)
             result = result_of(folder, 0) if (folder / "party-0" / "result.json").exists() else None
@@ -189,10 +197,12 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
         return "predict", len(known.parties), settings
     wanted = (*_TRAINING, *_EVALUATION, *_METHOD) if options.job == "train" else ("dataset", "seed", *_DISCOVERY)
     settings = {name: getattr(options, name) for name in wanted if getattr(options, name) is not None}
+    if "dataset" not in settings:
+        settings = {k: v for k, v in FIRST_RUN.items() if k in wanted} | settings
     for flag in ("conditional", "pooled"):
         if getattr(options, flag) and (options.job == "train" or flag == "conditional"):
             settings[flag] = True
-    return options.job, options.parties or natural_parties(settings.get("dataset", "german")), settings
+    return options.job, options.parties or natural_parties(settings["dataset"]), settings
 
 
 def _check_resume(options: argparse.Namespace) -> None:

@@ -35,7 +35,7 @@ def model_predictor(model: Model, parties: tuple[Party, ...]) -> Predictor:
 
 
 def _sealed(ready: Prepared, config: TrainConfig, roles: Roles | None = None) -> Fitted:
-    return _of_model(_train(ready, config, ready.budget, roles or ready.roles), ready)
+    return fitted_model(_train(ready, config, ready.budget, roles or ready.roles), ready)
 
 
 def _train(ready: Prepared, config: TrainConfig, budget: SpendingPlan, roles: Roles | None) -> Model:
@@ -52,7 +52,7 @@ def _train(ready: Prepared, config: TrainConfig, budget: SpendingPlan, roles: Ro
     )
 
 
-def _of_model(model: Model, ready: Prepared) -> Fitted:
+def fitted_model(model: Model, ready: Prepared) -> Fitted:
     notes = {"lambda": _known_lambda(model), "temperature": model.temperature}
     predict = model_predictor(model, ready.parties)
     return Fitted(predict, sealed_white_box(model, ready.parties), _encodings(model, ready.parties), notes)
@@ -117,7 +117,7 @@ def _encodings(model: Model, parties: tuple[Party, ...]) -> Callable[[np.ndarray
 
 def scc(ready: Prepared) -> Fitted:
     """SCC-VFL with the defaults."""
-    return _of_model(ready.model, ready)
+    return fitted_model(ready.model, ready)
 
 
 def erm(ready: Prepared) -> Fitted:
@@ -210,6 +210,6 @@ def with_config(config: TrainConfig, budget: SpendingPlan | None = None) -> Call
     """The sealed method with other settings and its own discovery; judged on the default's roles."""
 
     def fit(ready: Prepared) -> Fitted:
-        return _of_model(_train(ready, config, ready.budget if budget is None else budget, None), ready)
+        return fitted_model(_train(ready, config, ready.budget if budget is None else budget, None), ready)
 
     return fit

@@ -54,7 +54,7 @@ class Target:
     """
 
     measure: Literal["gap", "flips"] = "gap"
-    most: float = 0.04
+    most: float = 0.07
 
     def __post_init__(self) -> None:
         if self.measure not in ("gap", "flips"):

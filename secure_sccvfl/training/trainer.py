@@ -9,7 +9,7 @@ lambda is trained: it is the frontier between accuracy and consistency, and one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any, Literal, get_args
@@ -65,7 +65,7 @@ class TrainConfig:
     encoder: EncoderKind = "plain"
     consistency: ConsistencyKind = "squared"
     lambdas: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-    gap_target: float = 0.04
+    gap_target: float = 0.07
     flip_target: float | None = None
     take_lambda: float | None = None
     guard: float = 0.1
@@ -268,8 +268,15 @@ class Trainer:
             self._go_on(head=head, refreshes=refresh + 1)
             self.hooks.keep(self.state)
 
-    def generate(self, finding: Finding) -> tuple[Finding, dict[str, dict[int, Generator]]]:
-        """Local generators of every party for every protected attribute, after the interventional check."""
+    def generate(
+        self, finding: Finding, decided: Collection[str] | None = None
+    ) -> tuple[Finding, dict[str, dict[int, Generator]]]:
+        """Local generators of every party for every protected attribute, after the interventional check.
+
+        `decided`: features whose roles stay, whether or not they respond; by default those of the card.
+        """
+        if decided is None:
+            decided = self.card.decisions if self.card is not None else ()
 
         def build(roles: Roles) -> dict[str, dict[int, Generator]]:
             return {
@@ -305,7 +312,7 @@ class Trainer:
             finding,
             self.engine.publish(MOVED_FIXED.name, fixed),
             self.engine.publish(MOVED_EDITED.name, edited),
-            self.card.decisions if self.card is not None else (),
+            decided,
         )
         self.hooks.audit("interventional check", checked.as_record())
         final = build(checked.roles)
@@ -440,7 +447,8 @@ class Trainer:
         if found is None:
             raise RuntimeError("no sketch was released")
         with phase("counterfactuals"):
-            finding, generators = self.generate(found if roles is None else replace(found, roles=roles))
+            given = (found, None) if roles is None else (replace(found, roles=roles), roles.of)
+            finding, generators = self.generate(*given)
             penalty, check, energy = self.penalties(finding, generators)
         with phase("training"):
             self.fit(penalty, check, energy, self.guards(finding.roles))

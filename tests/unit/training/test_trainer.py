@@ -11,13 +11,13 @@ from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.party import make_parties, part_of
 from secure_sccvfl.data.splits import Split, make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.roles import Roles, shipped_card
+from secure_sccvfl.discovery.roles import Decision, PolicyCard, Roles, shipped_card
 from secure_sccvfl.model.encoders import fit_encoder
 from secure_sccvfl.model.generators import GeneratorConfig, make_generator
 from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.training import trainer
 from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.trainer import TrainConfig, train
+from secure_sccvfl.training.trainer import Problem, TrainConfig, Trainer, train
 
 GERMAN = load("german")
 
@@ -173,10 +173,21 @@ ROLES = Roles({"moves": "M", "idle": "M", "other": "N"})
 def test_a_run_acts_on_the_interventional_check():
     """A mediator that no edit moves is trained and reported as N, with the reason; the others keep their roles."""
     data, split = idle_mediator()
-    model = train(PlainEngine(), PlainStatistics(NoNoise()), data, split, EXACT, 0, roles=ROLES)
-    assert model.roles.of == {"moves": "M", "idle": "N", "other": "N"}
-    assert model.finding.log[-1] == "idle: M -> N, does not respond to a change of s"
-    assert [model.generators["s"][rank].material.edited for rank in (0, 1)] == [{"moves"}, frozenset()]
+    parts = [part_of(data, rows) for rows in (split.train, split.validation)]
+    run = Trainer(PlainEngine(), PlainStatistics(NoNoise()), Problem("binary", 1, *parts), EXACT, 0)
+    run.discover()
+    finding, generators = run.generate(replace(run.state.finding, roles=ROLES))
+    assert finding.roles.of == {"moves": "M", "idle": "N", "other": "N"}
+    assert finding.log[-1] == "idle: M -> N, does not respond to a change of s"
+    assert [generators["s"][rank].material.edited for rank in (0, 1)] == [{"moves"}, frozenset()]
+
+
+def test_a_role_that_people_decided_stays_although_no_edit_moves_its_column():
+    data, split = idle_mediator()
+    card = PolicyCard("toy", "1", ("board",), {name: Decision(role, "decided") for name, role in ROLES.of.items()})
+    model = train(PlainEngine(), PlainStatistics(NoNoise()), data, split, EXACT, 0, card=card)
+    assert model.roles == ROLES
+    assert model.finding.log[-1] == "idle: M by card, kept, does not respond to a change of s"
 
 
 def test_a_run_with_a_generator_that_edits_what_must_stay_is_stopped(monkeypatch):
