@@ -36,7 +36,9 @@ from secure_sccvfl.evaluation.metrics import (
     edit_quality,
     evaluate,
     group_table,
+    logits_of,
     net_flips,
+    s_held,
     stability,
 )
 from secure_sccvfl.evaluation.networks import TrainedNetwork, returned_gradients
@@ -113,13 +115,13 @@ def methods_of(experiment: Experiment) -> Mapping[str, Method]:
 def views_of(ready: Prepared, fitted: Fitted, brief: bool) -> dict[str, dict[str, Any]]:
     """What adversaries may hold of a method: by what attacks take, then by name. `brief`: logits and one radius."""
     split, codes, inputs = ready.split, ready.data.protected[0].codes, ready.inputs
-    shown = {"logits": fitted.predict}
+    shown: dict[str, Predictor] = {"logits": fitted.predict}
     if not brief and fitted.fused is not None:
         shown["z"] = fitted.fused
     views: dict[str, dict[str, Any]] = {"view": {}}
     for name, show in shown.items():
-        seen, other = show(inputs[split.train]), show(inputs[split.test])
-        views["view"][name] = View(name, (seen, codes[split.train]), (other, codes[split.test]))
+        parts = [(logits_of(show, inputs[rows], codes[rows]), codes[rows]) for rows in (split.train, split.test)]
+        views["view"][name] = View(name, parts[0], parts[1])
     if ready.data.task != "regression":
         columns, radii = ready.columns(ready.roles.named("M")), RADII[-1:] if brief else RADII
         views["white box"] = {"model": WhiteBox("white box", fitted.white_box, inputs[split.test], columns, radii)}
@@ -184,7 +186,8 @@ class FittedJudges:
                 Scored(name, f"{self.measure(task)}_null", self.unrest(fitted.predict, name, task, null=True))
             )
         for name, edited in self.others.items():
-            for s in stability(fitted.predict, self.inputs, edited, task, edited.judge):
+            alone = s_held(edited, self.codes)  # these groups are another attribute's
+            for s in stability(fitted.predict, self.inputs, alone, task, edited.judge, self.codes):
                 scored.append(replace(s, metric=f"{s.metric}_{name}"))
         return scored
 
@@ -195,8 +198,8 @@ class FittedJudges:
 
     def unrest(self, predict: Predictor, name: str, task: Task, null: bool) -> float:
         """That measure of a predictor under a judge, for true or for shuffled s."""
-        edited = (self.nulls if null else self.edits)[name]
-        found = {s.metric: s.value for s in stability(predict, self.inputs, edited, task, name)}
+        edited = s_held(self.nulls[name], self.codes) if null else self.edits[name]
+        found = {s.metric: s.value for s in stability(predict, self.inputs, edited, task, name, self.codes)}
         return found[self.measure(task)]
 
 
@@ -262,7 +265,8 @@ def _run(run: SeedRun) -> dict[str, Any]:
         scored += [Scored(None, k, v) for k, v in (fitted.notes or {}).items()]
         scores += [{"method": name, **asdict(s)} for s in scored]
         if data.task != "regression":
-            groups[name] = group_table(fitted.predict(judges.inputs), judges.label, judges.codes, data.task)
+            logits = logits_of(fitted.predict, judges.inputs, judges.codes)
+            groups[name] = group_table(logits, judges.label, judges.codes, data.task)
     return {
         "job": asdict(run),
         "data": {**asdict(report), "repeated": report.repeated},

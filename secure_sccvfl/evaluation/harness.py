@@ -38,13 +38,19 @@ def edited_records(data: Dataset, split: Split, roles: Roles, seed: int) -> dict
 
 
 def hand_out(data: Dataset, edits: dict[str, EditedRecords], folder: Path) -> None:
-    """Write each party's columns of the edited records into its folder of a run."""
+    """Write each party's columns of the edited records into its folder of a run.
+
+    The holder of s gets their groups too: a model that uses s takes them from it.
+    """
     parties = make_parties(data)
     cuts = np.cumsum([p.layout.width for p in parties])[:-1]
     for kind, edited in edits.items():
         for party, inputs in zip(parties, np.split(edited.inputs, cuts, axis=1), strict=True):
             path = folder / f"party-{party.rank}" / f"judge-{kind}.npz"
-            np.savez(path, units=inputs, source=edited.source, weight=edited.weight)
+            arrays: dict[str, Any] = {"units": inputs, "source": edited.source, "weight": edited.weight}
+            if party.name == data.protected[0].holder:
+                arrays["target"] = edited.target
+            np.savez(path, **arrays)
 
 
 def baselines(

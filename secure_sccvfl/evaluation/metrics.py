@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,6 +18,28 @@ from secure_sccvfl.training.plain import decisions, log_loss
 
 # From the input space of all parties side by side, in party order, to logits.
 Predictor = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class AwarePredictor:
+    """A predictor that uses s: `of` takes the group of each record beside its inputs."""
+
+    of: Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+    def __call__(self, inputs: np.ndarray) -> np.ndarray:
+        raise TypeError("this model uses s: it needs the group of each record")
+
+
+def logits_of(predict: Predictor, inputs: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
+    """Logits of these records. Their groups reach a predictor only if it uses them."""
+    if isinstance(predict, AwarePredictor) and codes is not None:
+        return predict.of(inputs, codes)
+    return predict(inputs)
+
+
+def s_held(edited: EditedRecords, codes: np.ndarray) -> EditedRecords:
+    """The same edits without a change of s itself."""
+    return replace(edited, target=codes[edited.source])
 
 
 @dataclass(frozen=True)
@@ -77,10 +99,20 @@ def group_gaps(
     ]
 
 
-def stability(predict: Predictor, inputs: np.ndarray, edited: EditedRecords, task: Task, name: str) -> list[Scored]:
-    """SCG (raw and per spread of the logit) and flip rate under edited records."""
-    logits = predict(inputs)
-    before, after = logits[edited.source], predict(edited.inputs)
+def stability(
+    predict: Predictor,
+    inputs: np.ndarray,
+    edited: EditedRecords,
+    task: Task,
+    name: str,
+    codes: np.ndarray | None = None,
+) -> list[Scored]:
+    """SCG (raw and per spread of the logit) and flip rate under edited records.
+
+    `codes`: the groups of the records, for a model that uses s. Edited records are then of their target group.
+    """
+    logits = logits_of(predict, inputs, codes)
+    before, after = logits[edited.source], logits_of(predict, edited.inputs, edited.target)
     gap = float(np.average(np.abs(after - before).sum(axis=1), weights=edited.weight))
     spread = float(np.sqrt(logits.var(axis=0).sum()))
     scored = [Scored(name, "scg", gap), Scored(name, "scg_norm", gap / spread if spread > 1e-9 else 0.0)]
@@ -100,7 +132,8 @@ def net_flips(
     """
     if task == "regression":
         return None
-    before, after = decisions(predict(inputs), task)[edited.source], decisions(predict(edited.inputs), task)
+    before = decisions(logits_of(predict, inputs, codes), task)[edited.source]
+    after = decisions(logits_of(predict, edited.inputs, edited.target), task)
     origin, total = codes[edited.source], 0.0
     for source in np.unique(origin):
         for target in np.unique(edited.target):
@@ -169,12 +202,13 @@ def evaluate(
     proxies: EditedRecords | None = None,
 ) -> list[Scored]:
     """All columns of the results table for one predictor on the held-out part."""
-    logits = predict(inputs)
+    logits = logits_of(predict, inputs, codes)
     scored = utility(logits, label, task) + group_gaps(logits, label, codes, task)
     for name, edited in edits.items():
-        scored += stability(predict, inputs, edited, task, name)
+        scored += stability(predict, inputs, edited, task, name, codes)
     if proxies is not None:
-        only = {s.metric: s.value for s in stability(predict, inputs, proxies, task, proxies.judge)}
+        alone = s_held(proxies, codes)
+        only = {s.metric: s.value for s in stability(predict, inputs, alone, task, proxies.judge, codes)}
         scored.append(Scored(proxies.judge, "scg_p_only", only["scg"]))
         if "fr" in only:
             scored.append(Scored(proxies.judge, "fr_p_only", only["fr"]))

@@ -29,7 +29,7 @@ from secure_sccvfl.discovery.discovery import DiscoveryConfig, Rule
 from secure_sccvfl.discovery.roles import PolicyCard, read_card, shipped_card
 from secure_sccvfl.model.encoders import EncoderKind
 from secure_sccvfl.model.generators import GeneratorConfig, Source
-from secure_sccvfl.modes import MODES
+from secure_sccvfl.modes import MODES, gradient_mode
 from secure_sccvfl.privacy.ledgers import ledger_folder
 from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training.engine import ConsistencyKind
@@ -96,6 +96,8 @@ class RunOptions:
         except DataError as error:
             raise ConfigError(str(error)) from None
         given.setdefault("evaluation", "exact" if given["pooled"] else "noisy")
+        if given.get("mode") in MODES and MODES.get(given["mode"]).lambdas:
+            given.setdefault("lambdas", MODES.get(given["mode"]).lambdas)
         if "lambdas" in given:
             given["lambdas"] = tuple(float(v) for v in given["lambdas"])
         made = cls(**given)
@@ -161,7 +163,9 @@ class RunOptions:
 
     def check(self, parties: int) -> None:
         """Raise for every error that can be found before a process starts or a record is read."""
-        features = {f.name for own in self.schema(parties).features for f in own}
+        schema = self.schema(parties)
+        gradient_mode(self.mode).check(self, schema)
+        features = {f.name for own in schema.features for f in own}
         card = self.policy()
         if card is not None and (unknown := sorted(set(card.decisions) - features)):
             raise ConfigError(f"the policy card names {unknown[0]!r}, which is no column of {self.dataset}")
