@@ -28,6 +28,7 @@ from typing import Any
 from launch.arguments import Parser
 from launch.screens import Progress, show_report, show_result
 from secure_sccvfl.data.catalogue import dataset_help
+from secure_sccvfl.discovery.aware_entry import LEGAL_NOTE
 from secure_sccvfl.model.generators import GENERATORS
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.run.console import OK, guarded, say
@@ -61,7 +62,9 @@ def make_parser() -> argparse.ArgumentParser:
     data.add_argument(
         "--ledger", help="folder of the budget's ledgers, kept from run to run (default: the run's own)"
     )
-    data.add_argument("--card", help='policy card (TOML or JSON) that fixes roles, or "shipped"')
+    data.add_argument(
+        "--card", help='policy card (TOML or JSON) that fixes roles, or "shipped"; see docs/own-data.md'
+    )
     data.add_argument(
         "--evaluation",
         choices=("noisy", "exact"),
@@ -73,7 +76,12 @@ def make_parser() -> argparse.ArgumentParser:
     data.add_argument("--min-group", type=int, help="fewest records that a rate of a group may rest on (default 20)")
     data.add_argument("--pooled", action="store_true", help="your own data may be pooled here: adds common judges")
     method = parser.add_argument_group("method")
-    method.add_argument("--mode", choices=MODES.names, help="gradient mode (default sealed)")
+    method.add_argument(
+        "--mode",
+        choices=MODES.names,
+        help="gradient mode (default sealed). In mode aware the model uses s, in secret, for every decision; the "
+        f"card must declare it in an entry [aware]. {LEGAL_NOTE}",
+    )
     method.add_argument(
         "--method",
         choices=RECIPES.names,
@@ -106,7 +114,11 @@ def make_parser() -> argparse.ArgumentParser:
     )
     work = parser.add_argument_group("a model at work")
     work.add_argument("--model", type=Path, help="predict: the folder of the run")
-    work.add_argument("--records", type=Path, help="predict: a CSV with the id column and the features")
+    work.add_argument(
+        "--records",
+        type=Path,
+        help="predict: a CSV with the id column and the features (mode aware: s too, which its holder reads alone)",
+    )
     work.add_argument("--scores", action="store_true", help="predict: open calibrated logits, not decisions alone")
     work.add_argument("--receiver", type=int, help="predict: who sees the predictions (default: the label's holder)")
     work.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run that was stopped")
@@ -191,7 +203,7 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
         known = session_of(options.model)
         settings = {k: v for k, v in known.options.items() if k in ("dataset", "split", "seed", "pooled")}
         settings |= {"model": str(options.model.resolve()), "records": str(options.records.resolve())}
-        settings |= {"scores": options.scores}
+        settings |= {"scores": options.scores, **({"card": options.card} if options.card else {})}
         if options.receiver is not None:
             settings["receiver"] = options.receiver
         return "predict", len(known.parties), settings

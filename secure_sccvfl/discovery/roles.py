@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from protocols.errors import InputError
+from secure_sccvfl.discovery.aware_entry import AwareEntry
 
 Role = Literal["N", "M", "P"]
 EventKind = Literal["appeal", "review", "decision"]
@@ -72,7 +73,10 @@ class Decision:
 
 @dataclass(frozen=True)
 class PolicyCard:
-    """Version, owners, decisions, the log of appeals and reviews, the next review date, and its run."""
+    """Version, owners, decisions, the log of appeals and reviews, the next review date, and its run.
+
+    aware: the entry that declares a use of s at decisions, if there is one.
+    """
 
     dataset: str
     version: str
@@ -81,6 +85,7 @@ class PolicyCard:
     events: tuple[Mapping[str, str], ...] = ()
     review_due: str = ""
     run: str = ""
+    aware: AwareEntry | None = None
 
     def __post_init__(self) -> None:
         if not self.version or not self.owners:
@@ -165,6 +170,7 @@ class PolicyCard:
             "events": [dict(e) for e in self.events],
             "review_due": self.review_due,
             "run": self.run,
+            **({} if self.aware is None else {"aware": self.aware.as_record()}),
         }
 
     @classmethod
@@ -179,6 +185,10 @@ class PolicyCard:
             }
         except (KeyError, TypeError, AttributeError):
             raise PolicyError('each decision of a card is { role = "N", reason = "why" }') from None
+        try:
+            aware = AwareEntry.of(raw["aware"]) if "aware" in raw else None
+        except ValueError as error:
+            raise PolicyError(str(error)) from None
         return cls(
             raw["dataset"],
             str(raw["version"]),
@@ -187,6 +197,7 @@ class PolicyCard:
             tuple(raw.get("events", ())),
             str(raw.get("review_due", "")),
             str(raw.get("run", "")),
+            aware,
         )
 
 

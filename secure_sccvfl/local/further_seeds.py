@@ -25,8 +25,9 @@ MOST_RECORDS = 5000
 
 
 def seeds_of(options: RunOptions, records: int, wanted: int | None) -> range:
-    """The seeds beside a run: its own and the next ones."""
+    """The seeds beside a run: its own and the next ones. They are of the sealed method, so of no other mode."""
     count = (SEEDS if records <= MOST_RECORDS else 0) if wanted is None else wanted
+    count = count if options.mode == "sealed" else 0
     return range(options.seed, options.seed + count)
 
 

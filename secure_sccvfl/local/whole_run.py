@@ -121,7 +121,8 @@ class WholeRun:
 
         place = self.folder / "examples"
         place.mkdir(exist_ok=True)
-        write_records(place / "records.csv", drawn)
+        group = self.options.schema(self.parties).protected[0].name if self.options.mode == "aware" else ""
+        write_records(place / "records.csv", drawn, group)
         self._must_end_well(
             self._with_model("predict", "examples", records=str((place / "records.csv").resolve()), scores=True)
         )

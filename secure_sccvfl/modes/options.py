@@ -29,7 +29,7 @@ from secure_sccvfl.discovery.discovery import DiscoveryConfig, Rule
 from secure_sccvfl.discovery.roles import PolicyCard, read_card, shipped_card
 from secure_sccvfl.model.encoders import EncoderKind
 from secure_sccvfl.model.generators import GeneratorConfig, Source
-from secure_sccvfl.modes import MODES
+from secure_sccvfl.modes import MODES, gradient_mode
 from secure_sccvfl.privacy.ledgers import ledger_folder
 from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training import RECIPES
@@ -105,7 +105,7 @@ class RunOptions:
         except DataError as error:
             raise ConfigError(str(error)) from None
         given.setdefault("evaluation", "exact" if given["pooled"] else "noisy")
-        given = {**_recipe_options(given.get("method", cls.method)), **given}
+        given = {**_recipe_options(given.get("method", cls.method)), **_mode_options(given.get("mode")), **given}
         if "lambdas" in given:
             given["lambdas"] = tuple(float(v) for v in given["lambdas"])
         made = cls(**given)
@@ -179,7 +179,9 @@ class RunOptions:
 
     def check(self, parties: int) -> None:
         """Raise for every error that can be found before a process starts or a record is read."""
-        features = {f.name for own in self.schema(parties).features for f in own}
+        schema = self.schema(parties)
+        gradient_mode(self.mode).check(self, schema)
+        features = {f.name for own in schema.features for f in own}
         card = self.policy()
         if card is not None and (unknown := sorted(set(card.decisions) - features)):
             raise ConfigError(f"the policy card names {unknown[0]!r}, which is no column of {self.dataset}")
@@ -199,6 +201,11 @@ class RunOptions:
             return part
         self.schema(parties)
         return own_part(Path(self.dataset), rank, self.seed)
+
+
+def _mode_options(mode: Any) -> dict[str, Any]:
+    """What a mode sets of the options that a user may also give: its own grid of lambda, if it has one."""
+    return {"lambdas": MODES.get(mode).lambdas} if mode in MODES and MODES.get(mode).lambdas else {}
 
 
 def _recipe_options(method: str) -> dict[str, Any]:

@@ -48,6 +48,7 @@ def card_of_run(report: Mapping[str, Any], given: PolicyCard | None, today: date
         given.events if given is not None else (),
         (today + datetime.timedelta(days=REVIEW_DAYS)).isoformat(),
         report["run"],
+        given.aware if given is not None else None,
     )
 
 
@@ -63,6 +64,7 @@ def card_markdown(card: PolicyCard) -> str:
         "",
         f"Owners: {owners}. Review due: {card.review_due or 'not set'}. Mask {mask_of(card)[:12]}.",
         "",
+        *([] if card.aware is None else [markdown(card.aware.words()), ""]),
         "| feature | role | reason | evidence |",
         "|---|---|---|---|",
     ]

@@ -11,6 +11,7 @@ from accounting.account import read_account
 from accounting.accountant import LossDistributionAccountant
 from accounting.ledger import FileSets, read_ledger
 from protocols.records.chain import read_chain, unused_name
+from secure_sccvfl.discovery.aware_entry import AwareEntry
 from secure_sccvfl.metrics.intervals import wilson
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.report.charts import percent
@@ -91,6 +92,7 @@ def build(
         "run": trained["run"],
         "engine": trained["engine"],
         "mode": trained["mode"],
+        "aware": trained["aware"],
         "parties": len(trained["parties"]),
         "party_names": trained["parties"],
         "dataset": trained["dataset"],
@@ -133,6 +135,8 @@ def find_warnings(report: Mapping[str, Any]) -> list[str]:
     """What a reader must know, in plain words."""
     found = []
     metrics, baselines = report["metrics"], report["baselines"]
+    if report["aware"] is not None:
+        found.append(AwareEntry.of(report["aware"]).words())
     if not report["pooled"]:
         found.append(
             "No independent judge: data of a consortium cannot be pooled, so flips are counted under the same "

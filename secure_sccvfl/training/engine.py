@@ -101,8 +101,18 @@ class Engine(Protocol):
         """Sums over parties of what each passes; opens only the sums."""
         ...
 
-    def bind(self, encodings: Blocks, label: AtHolder, ridge: Blocks, outputs: int = 1) -> Any:
-        """Turn encodings, label and per-column ridge of the owners into a batch for this many logits."""
+    def select(self, choices: Iterable[Blocks], groups: AtHolder, attribute: int = 0) -> Any:
+        """Encodings that depend on s: [hypothesised group] -> encodings, of which the one-hot of s selects one a row.
+
+        For mode `aware` alone. `bind` and `logits` take the handle in the place of encodings.
+        """
+        ...
+
+    def bind(self, encodings: Any, label: AtHolder, ridge: Blocks, outputs: int = 1) -> Any:
+        """Turn encodings, label and per-column ridge of the owners into a batch for this many logits.
+
+        `encodings`: `Blocks`, or what `select` returned.
+        """
         ...
 
     def edits(self, deltas: Iterable[Iterable[Blocks]], groups: AtHolder, attribute: int = 0) -> Any:
@@ -166,6 +176,9 @@ class Engine(Protocol):
         """The head divided by the temperature that `best_temperature` would choose; opens nothing."""
         ...
 
-    def logits(self, head: Any, encodings: Blocks) -> np.ndarray:
-        """Logits (rows x outputs), opened to the declared receiver of predictions."""
+    def logits(self, head: Any, encodings: Any) -> np.ndarray:
+        """Logits (rows x outputs), opened to the declared receiver of predictions.
+
+        `encodings`: as for `bind`.
+        """
         ...

@@ -19,6 +19,18 @@ def _side_by_side(blocks: Blocks) -> np.ndarray:
     return np.concatenate([blocks[rank] for rank in sorted(blocks)], axis=-1)
 
 
+def _of_own_group(by_group: Iterable[Blocks], groups: np.ndarray) -> np.ndarray:
+    """Of each record the row that was made for its group."""
+    chosen: np.ndarray | None = None
+    for group, blocks in enumerate(by_group):
+        whole = _side_by_side(blocks)
+        chosen = np.zeros_like(whole) if chosen is None else chosen
+        chosen[groups == group] = whole[groups == group]
+    if chosen is None:
+        raise ValueError("no group to select from")
+    return chosen
+
+
 @dataclass(frozen=True)
 class Batch:
     rows: np.ndarray
@@ -104,6 +116,11 @@ class PlainEngine:
     def total(self, name: str, values: Sequence[float]) -> tuple[float, ...]:
         return tuple(values)
 
+    def select(self, choices: Iterable[Blocks], groups: AtHolder, attribute: int = 0) -> Blocks:
+        if groups is None:
+            raise ValueError("the plaintext engine needs s")
+        return {0: _of_own_group(choices, groups)}
+
     def bind(self, encodings: Blocks, label: AtHolder, ridge: Blocks, outputs: int = 1) -> Batch:
         if label is None:
             raise ValueError("the plaintext engine needs the label")
@@ -112,15 +129,7 @@ class PlainEngine:
     def edits(self, deltas: Iterable[Iterable[Blocks]], groups: AtHolder, attribute: int = 0) -> Penalty:
         if groups is None:
             raise ValueError("the plaintext engine needs s")
-        draws = []
-        for by_group in deltas:
-            chosen: np.ndarray | None = None
-            for group, blocks in enumerate(by_group):
-                whole = _side_by_side(blocks)
-                chosen = np.zeros_like(whole) if chosen is None else chosen
-                chosen[groups == group] = whole[groups == group]
-            if chosen is not None:
-                draws.append(chosen)
+        draws = [_of_own_group(by_group, groups) for by_group in deltas]
         if not draws:
             raise ValueError("no draw of counterfactual edits")
         gram = sum(d.T @ d for d in draws) / (len(draws) * len(groups))

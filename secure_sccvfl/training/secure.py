@@ -35,6 +35,7 @@ from secure_sccvfl.training.handles import (
     SharedEdits,
     SharedHead,
     SharedPenalty,
+    SharedRows,
 )
 from secure_sccvfl.training.sharing import decisions, share_label
 
@@ -67,16 +68,37 @@ class SecureEngine:
 
     # inputs
 
-    def bind(self, encodings: Blocks, label: AtHolder, ridge: Blocks, outputs: int = 1) -> SharedBatch:
+    def select(self, choices: Iterable[Blocks], groups: AtHolder, attribute: int = 0) -> SharedRows:
+        """One round for each owner of columns and band of rows; a party that is owner and holder sends nothing.
+
+        An owner sends its choices under a mask to the holder, which sends it the one-hot of s under another.
+        """
+        rank, made = self.session.rank, list(choices)
+        self._learn_widths(made[0][rank].shape[1])
+        (words,) = self.selected([made], groups, attribute)
+        return SharedRows(words, np.max([np.abs(blocks[rank]).max(axis=0, initial=0.0) for blocks in made], axis=0))
+
+    def bind(self, encodings: Blocks | SharedRows, label: AtHolder, ridge: Blocks, outputs: int = 1) -> SharedBatch:
         rank = self.session.rank
-        own = encodings[rank]
-        widths = self.publish(COLUMNS.name, {str(rank): own.shape[1]}) if not self.widths else None
-        if widths is not None:
-            self.widths = tuple(int(widths[str(r)]) for r in range(self.session.parties))
-        if own.shape[1] != self.widths[rank]:
-            raise ValueError(f"encodings have {own.shape[1]} columns, earlier ones {self.widths[rank]}")
-        shared = share_label(self.session, label, self.label_holder, (len(own), outputs), RESIDUAL_BITS)
+        own = self._own(encodings)
+        rows = len(own.words) if isinstance(own, SharedRows) else len(own)
+        if not isinstance(own, SharedRows):
+            self._learn_widths(own.shape[1])
+        shared = share_label(self.session, label, self.label_holder, (rows, outputs), RESIDUAL_BITS)
         return SharedBatch(own, ridge[rank], shared)
+
+    def _own(self, encodings: Blocks | SharedRows) -> np.ndarray | SharedRows:
+        """This party's own block, or the rows that s has selected."""
+        return encodings if isinstance(encodings, SharedRows) else encodings[self.session.rank]
+
+    def _learn_widths(self, own: int) -> None:
+        """Announce the number of own columns, once; it must stay the same."""
+        rank = self.session.rank
+        if not self.widths:
+            widths = self.publish(COLUMNS.name, {str(rank): own})
+            self.widths = tuple(int(widths[str(r)]) for r in range(self.session.parties))
+        if own != self.widths[rank]:
+            raise ValueError(f"encodings have {own} columns, earlier ones {self.widths[rank]}")
 
     def selected(self, deltas: Iterable[Iterable[Blocks]], groups: AtHolder, attribute: int) -> tuple[Words, ...]:
         """Shares of the displacement of every record and draw in the direction of its own group."""
@@ -138,7 +160,7 @@ class SecureEngine:
         self._kept_masks = ()
         scale = 1.0 / np.sqrt(curvature[rank])
         with self.session.measure("mask encodings"):
-            rows = head.mask_columns(party, ring.encode(batch.own * scale), self.widths)
+            rows = self._masked(batch.own, scale)
         with self.session.measure("mask penalty"):
             square = head.mask_square(party, self._pull(batch, penalty, step, scale))
         edits = None
@@ -343,7 +365,7 @@ class SecureEngine:
         losses = np.concatenate(parts)
         return comparison.negative(party, losses[:-1] - losses[1:])
 
-    def logits(self, trained: SharedHead, encodings: Blocks) -> np.ndarray:
+    def logits(self, trained: SharedHead, encodings: Blocks | SharedRows) -> np.ndarray:
         """Logits at the receivers of predictions; elsewhere an empty array."""
         logits = self.shared_logits(trained, encodings)
         opened = self.session.open(self.session.wrap(logits, FRACTION_BITS), self.session.declared(PREDICTIONS.name))
@@ -364,10 +386,10 @@ class SecureEngine:
         scale = np.ones(self.widths[self.session.rank])
         return SharedHead(Weights(weight, bias, still, flat), scale, task, plain_weight=weight)
 
-    def shared_logits(self, trained: SharedHead, encodings: Blocks) -> Words:
+    def shared_logits(self, trained: SharedHead, encodings: Blocks | SharedRows) -> Words:
         """Shares of the logits of these records, FRACTION_BITS."""
         with self.session.measure("prediction"):
-            masked = self._masked(encodings[self.session.rank])
+            masked = self._masked(self._own(encodings))
             logits = self._logits_of(trained, masked)
             self._forget(masked)
         return logits
@@ -386,9 +408,19 @@ class SecureEngine:
             batch.masked = self._masked(batch.own)
         return self._logits_of(trained, batch.masked)
 
-    def _masked(self, own: np.ndarray) -> BandedMatrix:
-        """Encodings of all parties, unscaled, under masks of their owners."""
-        return head.mask_columns(self.session.party, ring.encode(own), self.widths)
+    def _masked(self, own: np.ndarray | SharedRows, scale: np.ndarray | None = None) -> BandedMatrix:
+        """Encodings of all parties under masks of their owners, or selected rows under masks of nobody.
+
+        `scale`: a factor for each own column.
+        """
+        party, factor = self.session.party, 1.0 if scale is None else scale
+        if not isinstance(own, SharedRows):
+            return head.mask_columns(party, ring.encode(own * factor), self.widths)
+        head.check_columns(ring.encode(own.reach * factor))
+        words = own.words
+        if scale is not None:
+            words = head.scaled_columns(party, words, self._side_by_side(scale, _SCALE_BITS), _SCALE_BITS)
+        return head.mask_rows(party, words)
 
     def _logits_of(self, trained: SharedHead, rows: BandedMatrix) -> Words:
         party = self.session.party
@@ -454,16 +486,7 @@ class SecureEngine:
     def _edited_rows(self, penalty: SharedPenalty) -> BandedMatrix:
         """All selected displacements under one mask."""
         if penalty.masked_rows is None:
-            party = self.session.party
-            whole = np.concatenate(penalty.draws)
-            bands = [
-                head.mask_square(party, whole[start : start + head.BAND_ROWS])
-                for start in range(0, len(whole), head.BAND_ROWS)
-            ]
-            tall = bands[0]
-            for band in bands[1:]:
-                tall = tall.stacked(band)
-            penalty.masked_rows = tall
+            penalty.masked_rows = head.mask_rows(self.session.party, np.concatenate(penalty.draws))
         return penalty.masked_rows
 
     def _forget(self, *talls: BandedMatrix) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from secure_sccvfl.data.dataset import Dataset, Task
-from secure_sccvfl.data.party import Blocks, Part, Party, make_parties, part_of
+from secure_sccvfl.data.party import AtHolder, Blocks, Part, Party, make_parties, part_of
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.discovery import (
     Discovery,
@@ -29,6 +29,7 @@ from secure_sccvfl.discovery.discovery import (
 )
 from secure_sccvfl.discovery.roles import PolicyCard, Roles
 from secure_sccvfl.discovery.statistics import Statistics
+from secure_sccvfl.model.aware import AwareEncoders, hypotheses
 from secure_sccvfl.model.edits import EncodedEdits, Validity, movement, validity
 from secure_sccvfl.model.encoders import Encoder, EncoderKind, fit_encoder
 from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator
@@ -131,7 +132,8 @@ class Trial:
 class Model:
     """A trained consortium model: local parts per party, the head's handle, and how it was made.
 
-    lam is None if it was chosen in secret; the temperature is then part of the head.
+    lam is None if it was chosen in secret; the temperature is then part of the head. aware: the encoders of a model
+    that uses s, which then has to be given to it.
     """
 
     engine: Engine
@@ -147,6 +149,7 @@ class Model:
     moments: tuple[Moments, ...] = ()
     frontier: tuple[tuple[float, Any], ...] = ()
     """Every lambda with its head, not calibrated; empty if the choice among them is secret."""
+    aware: AwareEncoders | None = None
 
     @property
     def roles(self) -> Roles:
@@ -155,9 +158,12 @@ class Model:
     def encode(self, parties: Sequence[Party]) -> Blocks:
         return {p.rank: self.encoders[p.rank](p.inputs) for p in parties}
 
-    def logits(self, parties: Sequence[Party]) -> np.ndarray:
-        """Calibrated logits of these records."""
-        return self.engine.logits(self.head, self.encode(parties)) / self.temperature
+    def logits(self, parties: Sequence[Party], groups: AtHolder = None) -> np.ndarray:
+        """Calibrated logits of these records. `groups`: their s at its holder, for a model that uses it."""
+        rows: Any = self.encode(parties)
+        if self.aware is not None:
+            rows = self.engine.select(hypotheses(self.aware, parties), groups)
+        return self.engine.logits(self.head, rows) / self.temperature
 
 
 @dataclass(frozen=True)
@@ -217,7 +223,7 @@ class Trainer:
         """`encoders` were trained before in `dp` mode; otherwise they are fitted here, without labels."""
         self.engine, self.config, self.seed, self.card = engine, config, seed, card
         self.task, self.outputs = problem.task, problem.outputs
-        self.train, self.validation = train, validation = problem.train, problem.validation
+        self.train, self.validation = train, _ = problem.train, problem.validation
         self.hooks = Hooks() if hooks is None else hooks
         self.encoders: Mapping[int, Encoder] = (
             {p.rank: fit_encoder(p.layout, p.inputs, config.encoder, seed) for p in train.parties}
@@ -229,12 +235,19 @@ class Trainer:
         self.discovery = Discovery(
             statistics, train.parties, train.protected, features, config.discovery, seed, card, self.hooks.audit
         )
-        self.encodings, self.check_encodings = self._encode(train), self._encode(validation)
-        self.batch = self._bind(self.encodings, train)
-        self.check = self._bind(self.check_encodings, validation)
-        self.state = State(engine.head(self.batch, self.outputs, self.task))
+        self.enter()
+
+    def enter(self) -> None:
+        """Hand the encoded records to the engine, and begin with a zero head."""
+        self.encodings: Blocks = self._encode(self.train)
+        self.check_encodings: Blocks = self._encode(self.validation)
+        self.batch = self._bind(self.encodings, self.train)
+        self.check = self._bind(self.check_encodings, self.validation)
+        self.state = State(self.engine.head(self.batch, self.outputs, self.task))
         steep = CURVATURE[self.task]
-        self.flat = {rank: steep * block.var(axis=0) + config.ridge for rank, block in self.encodings.items()}
+        self.flat: Blocks = {
+            rank: steep * block.var(axis=0) + self.config.ridge for rank, block in self.encodings.items()
+        }
 
     def _encode(self, part: Part) -> Blocks:
         return {p.rank: self.encoders[p.rank](p.inputs) for p in part.parties}
@@ -256,17 +269,27 @@ class Trainer:
         if config.discovery.conditional and self.state.residual is None:
             self._go_on(residual=self.discovery.residual(self.validation.parties))
         rounds = config.refreshes + 1
-        descent = None
+        warm = self.warming()
         for refresh in range(self.state.refreshes, rounds):
             self.hooks.progress("discovery and warm-up", refresh, rounds)
             state = self.state
             sketches, finding = self.discovery.refresh(refresh, state.sketches, state.finding, state.residual)
             self._go_on(sketches=sketches, finding=finding)
-            if descent is None:  # only after the first release: a run that the budget refuses does not need it
-                descent = self.engine.prepare(self.batch, None, Step(config.rate, config.momentum), self.flat)
-            head = self.engine.steps(self.state.head, descent, config.warmup // rounds)
-            self._go_on(head=head, refreshes=refresh + 1)
+            self._go_on(head=warm(self.state.head, config.warmup // rounds), refreshes=refresh + 1)
             self.hooks.keep(self.state)
+
+    def warming(self) -> Callable[[Any, int], Any]:
+        """Steps without consistency: from a head and their number to the next head."""
+        descent: Any = None
+
+        def steps(head: Any, count: int) -> Any:
+            nonlocal descent
+            if descent is None:  # only after the first release: a run that the budget refuses does not need it
+                step = Step(self.config.rate, self.config.momentum)
+                descent = self.engine.prepare(self.batch, None, step, self.flat)
+            return self.engine.steps(head, descent, count)
+
+        return steps
 
     def generate(
         self, finding: Finding, decided: Collection[str] | None = None
@@ -324,11 +347,14 @@ class Trainer:
             )
         return checked, final
 
+    def learned(self, finding: Finding) -> None:
+        """Called once roles and tables are final, before edits are encoded. Encodings without s need neither."""
+
     def penalties(
         self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]
     ) -> tuple[Any, Any, Blocks]:
         """Consistency of train and validation, and each owner's curvature bound of it."""
-        energy = {p.rank: np.zeros(self.encoders[p.rank].columns) for p in self.train.parties}
+        energy = {p.rank: np.zeros(self.columns(p.rank)) for p in self.train.parties}
         joined = []
         parts = ((self.train, self.encodings), (self.validation, self.check_encodings))
         for number, (part, encodings) in enumerate(parts):
@@ -336,20 +362,22 @@ class Trainer:
             edits = []
             for place, attribute in enumerate(part.protected):
                 draws = int(np.clip(EDITED_ROWS // part.rows, 2, self.config.generator.draws))
-                made = EncodedEdits(
-                    part.parties,
-                    len(attribute.groups),
-                    generators[attribute.name],
-                    self.encoders,
-                    encodings,
-                    draws,
-                    self.seed,
-                )
+                made = self.edits_of(part, encodings, len(attribute.groups), generators[attribute.name], draws)
                 edits.append(self.engine.edits(made, attribute.codes, place))
                 if part is self.train:
                     energy = {k: np.maximum(v, made.energy[k]) for k, v in energy.items()}
             joined.append(self.engine.join(edits, self.guards(finding.roles)))
         return joined[0], joined[1], energy
+
+    def edits_of(
+        self, part: Part, encodings: Blocks, groups: int, generators: Mapping[int, Generator], draws: int
+    ) -> EncodedEdits:
+        """Encoded edits of one part under one protected attribute."""
+        return EncodedEdits(part.parties, groups, generators, self.encoders, encodings, draws, self.seed)
+
+    def columns(self, rank: int) -> int:
+        """How many columns of the head a party has."""
+        return self.encoders[rank].columns
 
     def guards(self, roles: Roles) -> list[Blocks]:
         """Directions along which the proxies reveal s, one per protected attribute."""
@@ -358,7 +386,7 @@ class Trainer:
             blocks = {}
             for party in self.train.parties:
                 plain = shift_direction(party.layout, sketch.tables, roles.named("P"))
-                spare = self.encoders[party.rank].columns - len(plain)
+                spare = self.columns(party.rank) - len(plain)
                 blocks[party.rank] = np.concatenate([plain, np.zeros(spare)])
             guards.append(blocks)
         return guards
@@ -449,6 +477,7 @@ class Trainer:
         with phase("counterfactuals"):
             given = (found, None) if roles is None else (replace(found, roles=roles), roles.of)
             finding, generators = self.generate(*given)
+            self.learned(finding)
             penalty, check, energy = self.penalties(finding, generators)
         with phase("training"):
             self.fit(penalty, check, energy, self.guards(finding.roles))
@@ -493,9 +522,10 @@ def train(
     card: PolicyCard | None = None,
     roles: Roles | None = None,
     parties: tuple[Party, ...] | None = None,
+    driver: type[Trainer] = Trainer,
 ) -> Model:
     """The whole method on one split, all parties in this process. `roles` fixes them for a comparison."""
     whole = make_parties(data) if parties is None else parties
     parts = [part_of(data, rows, whole) for rows in (split.train, split.validation)]
     problem = Problem(data.task, data.outputs, parts[0], parts[1])
-    return Trainer(engine, statistics, problem, config, seed, card).run(roles)
+    return driver(engine, statistics, problem, config, seed, card).run(roles)
