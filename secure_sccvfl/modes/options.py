@@ -25,8 +25,9 @@ from secure_sccvfl.data.party_data import (
     pooled,
 )
 from secure_sccvfl.data.splits import SplitKind
-from secure_sccvfl.discovery.discovery import DiscoveryConfig, Rule
+from secure_sccvfl.discovery.decisions import DiscoveryConfig, Rule
 from secure_sccvfl.discovery.roles import PolicyCard, read_card, shipped_card
+from secure_sccvfl.discovery.scores import ScoreKind
 from secure_sccvfl.model.encoders import EncoderKind
 from secure_sccvfl.model.generators import GeneratorConfig, Source
 from secure_sccvfl.modes import MODES
@@ -38,8 +39,9 @@ from secure_sccvfl.training.trainer import EvaluationKind, TrainConfig
 
 @dataclass(frozen=True)
 class RunOptions:
-    """One field per option. `card` is a path or "shipped"; `ledger` is a folder that outlives runs.
+    """One field per option. `ledger` is a folder that outlives runs.
 
+    `card` is a path, "shipped" (the one for this data set) or the name of a shipped card.
     `dp_sampling`: a record's chance to take part in a step of mode `dp`, rounded to a multiple of 2^-16.
     `evaluation`: how validation and test records are evaluated. "noisy": what is opened about them has noise and is
     charged to their own budget. "exact" is not private, and the default for public benchmark data alone.
@@ -61,7 +63,8 @@ class RunOptions:
     evaluation_delta: float = 1e-5
     evaluations: int = 4
     min_group: int = 20
-    rule: Rule = "fractions"
+    rule: Rule = DiscoveryConfig.rule
+    score: ScoreKind = DiscoveryConfig.score
     conditional: bool = False
     encoder: EncoderKind = "plain"
     generator: str = GeneratorConfig.kind
@@ -116,7 +119,7 @@ class RunOptions:
 
     def train_config(self) -> TrainConfig:
         generator = replace(GeneratorConfig(), kind=self.generator, source=self.source)
-        discovery = replace(DiscoveryConfig(), rule=self.rule, conditional=self.conditional)
+        discovery = replace(DiscoveryConfig(), rule=self.rule, score=self.score, conditional=self.conditional)
         return TrainConfig(
             encoder=self.encoder,
             consistency=self.consistency,
@@ -146,14 +149,21 @@ class RunOptions:
         files = ("dataset", "card", "checkpoints", "resume", "model", "records", "scores", "receiver")
         own = {f.name: str(getattr(self, f.name)) for f in fields(self) if f.name not in files}
         card = self.policy()
-        decided = None if card is None else sorted((name, choice.role) for name, choice in card.decisions.items())
-        roles = hashlib.sha256(repr(decided).encode()).hexdigest()
+        roles = hashlib.sha256(("None" if card is None else card.rules()).encode()).hexdigest()
         return {**own, "description": description, "records": records, "card": roles}
 
-    def policy(self) -> PolicyCard | None:
+    def policy(self, schema: Schema | None = None) -> PolicyCard | None:
+        """The policy card, if there is one; it must fit the schema, if that is given."""
         if not self.card:
             return None
-        return shipped_card(self.dataset) if self.card == "shipped" else read_card(Path(self.card))
+        path = Path(self.card)
+        if path.suffix in (".toml", ".json") or path.exists():
+            card = read_card(path)
+        else:
+            card = shipped_card(self.dataset if self.card == "shipped" else self.card)
+        if schema is not None:
+            card.check({f.name for own in schema.features for f in own})
+        return card
 
     def ledger_folder(self, session: Session, home: Path | None = None) -> Path:
         """Where this party's ledgers lie; `home` is the run's folder if that is not the session's."""
@@ -161,10 +171,7 @@ class RunOptions:
 
     def check(self, parties: int) -> None:
         """Raise for every error that can be found before a process starts or a record is read."""
-        features = {f.name for own in self.schema(parties).features for f in own}
-        card = self.policy()
-        if card is not None and (unknown := sorted(set(card.decisions) - features)):
-            raise ConfigError(f"the policy card names {unknown[0]!r}, which is no column of {self.dataset}")
+        self.policy(self.schema(parties))
 
     def schema(self, parties: int) -> Schema:
         """The public description of the data set."""

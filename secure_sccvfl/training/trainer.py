@@ -18,18 +18,13 @@ import numpy as np
 from secure_sccvfl.data.dataset import Dataset, Task
 from secure_sccvfl.data.party import Blocks, Part, Party, make_parties, part_of
 from secure_sccvfl.data.splits import Split
-from secure_sccvfl.discovery.discovery import (
-    Discovery,
-    DiscoveryConfig,
-    Finding,
-    Moments,
-    Sketch,
-    interventional_check,
-)
+from secure_sccvfl.discovery.decisions import DiscoveryConfig, Finding, interventional_check
+from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.roles import PolicyCard, Roles
+from secure_sccvfl.discovery.sketches import Moments, Sketch
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.model.edits import EncodedEdits, Validity, movement, validity
-from secure_sccvfl.model.encoders import Encoder, EncoderKind, fit_encoder
+from secure_sccvfl.model.encoders import Encoder, EncoderKind, fit_encoder, without
 from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.model.table_generator import shift_direction
 from secure_sccvfl.privacy.releases import (
@@ -192,7 +187,8 @@ class Trainer:
         """`encoders` were trained before in `dp` mode; otherwise they are fitted here, without labels."""
         self.engine, self.config, self.seed, self.card = engine, config, seed, card
         self.task, self.outputs = problem.task, problem.outputs
-        self.train, self.validation = train, validation = problem.train, problem.validation
+        train = problem.train
+        self.train, self.validation = train, problem.validation
         self.hooks = Hooks() if hooks is None else hooks
         self.encoders: Mapping[int, Encoder] = (
             {p.rank: fit_encoder(p.layout, p.inputs, config.encoder, seed) for p in train.parties}
@@ -204,12 +200,16 @@ class Trainer:
         self.discovery = Discovery(
             statistics, train.parties, train.protected, features, config.discovery, seed, card, self.hooks.audit
         )
-        self.encodings, self.check_encodings = self._encode(train), self._encode(validation)
-        self.batch = self._bind(self.encodings, train)
-        self.check = self._bind(self.check_encodings, validation)
+        self._read()
         self.state = State(engine.head(self.batch, self.outputs, self.task))
+
+    def _read(self) -> None:
+        """Encode both parts for the engine."""
+        self.encodings, self.check_encodings = self._encode(self.train), self._encode(self.validation)
+        self.batch = self._bind(self.encodings, self.train)
+        self.check = self._bind(self.check_encodings, self.validation)
         steep = CURVATURE[self.task]
-        self.flat = {rank: steep * block.var(axis=0) + config.ridge for rank, block in self.encodings.items()}
+        self.flat = {rank: steep * block.var(axis=0) + self.config.ridge for rank, block in self.encodings.items()}
 
     def _encode(self, part: Part) -> Blocks:
         return {p.rank: self.encoders[p.rank](p.inputs) for p in part.parties}
@@ -242,6 +242,15 @@ class Trainer:
             head = self.engine.steps(self.state.head, descent, config.warmup // rounds)
             self._go_on(head=head, refreshes=refresh + 1)
             self.hooks.keep(self.state)
+        last = self.state
+        if last.finding is not None and not last.finding.confidence:
+            self._go_on(finding=self.discovery.judged(last.sketches, last.finding, last.residual))
+            self.hooks.keep(self.state)
+
+    def leave_out(self, names: Sequence[str]) -> None:
+        """Take these features out of the model. The head keeps weights for their columns, which are 0 from now on."""
+        self.encoders = {p.rank: without(self.encoders[p.rank], names, p.inputs) for p in self.train.parties}
+        self._read()
 
     def generate(self, finding: Finding) -> tuple[Finding, dict[str, dict[int, Generator]]]:
         """Local generators of every party for every protected attribute, after the interventional check."""
@@ -280,6 +289,8 @@ class Trainer:
             finding, self.engine.publish(MOVED_FIXED.name, fixed), self.engine.publish(MOVED_EDITED.name, edited)
         )
         self.hooks.audit("interventional check", checked.as_record())
+        if not checked.roles.edited:
+            self.hooks.audit("no mediator", {"so": "nothing is edited, and training is plain training"})
         final = build(checked.roles)
         for attribute in self.train.protected:
             own = validity(self.train.parties, final[attribute.name], checked.roles, len(attribute.groups))
@@ -322,7 +333,7 @@ class Trainer:
         for sketch in self.state.sketches:
             blocks = {}
             for party in self.train.parties:
-                plain = shift_direction(party.layout, sketch.tables, roles.named("P"))
+                plain = shift_direction(party.layout, sketch.tables, roles.guarded)
                 spare = self.encoders[party.rank].columns - len(plain)
                 blocks[party.rank] = np.concatenate([plain, np.zeros(spare)])
             guards.append(blocks)
@@ -405,8 +416,11 @@ class Trainer:
         found = self.state.finding
         if found is None:
             raise RuntimeError("no sketch was released")
+        found = found if roles is None else replace(found, roles=roles)
         with phase("counterfactuals"):
-            finding, generators = self.generate(found if roles is None else replace(found, roles=roles))
+            if found.roles.dropped:
+                self.leave_out(found.roles.dropped)
+            finding, generators = self.generate(found)
             penalty, check, energy = self.penalties(finding, generators)
         with phase("training"):
             self.fit(penalty, check, energy, self.guards(finding.roles))

@@ -10,6 +10,7 @@ from secure_sccvfl.data.dataset import Dataset, Label, PartyTable, Protected
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.party import make_parties, part_of
 from secure_sccvfl.data.splits import Split, make_split
+from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Roles, shipped_card
 from secure_sccvfl.model.encoders import fit_encoder
@@ -20,6 +21,7 @@ from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import TrainConfig, train
 
 GERMAN = load("german")
+EARLIER = DiscoveryConfig("fractions", "gap", rho_p=0.5)
 
 
 def fit(data, seed=0, config=None, split=None, charges=None, **more):
@@ -257,7 +259,7 @@ def test_the_method_runs_on_every_encoder(kind):
 
 
 def test_an_extreme_lambda_neither_diverges_nor_moves():
-    model, _ = fit(GERMAN, config=replace(TrainConfig(), lambdas=(1000.0,)))
+    model, _ = fit(GERMAN, config=replace(TrainConfig(), lambdas=(1000.0,), discovery=EARLIER))
     assert model.trials[0].validation.relative_gap < 0.005
 
 
