@@ -34,8 +34,9 @@ from secure_sccvfl.run.process import check_transcript
 
 _TRAINING = ("dataset", "split", "seed", "mode", "epsilon", "delta", "refreshes", "noise", "card", "ledger")
 _EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group")
-_DISCOVERY = ("epsilon", "delta", "refreshes", "noise", "rule", "ledger")
-_METHOD = ("rule", "encoder", "generator", "consistency", "warmup", "steps", "lambdas", "dp_steps", "dp_sampling")
+_DISCOVERY = ("epsilon", "delta", "refreshes", "noise", "rule", "score", "ledger")
+_MODEL = ("encoder", "generator", "consistency", "warmup", "steps", "lambdas", "dp_steps", "dp_sampling")
+_METHOD = ("rule", "score", *_MODEL)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -54,7 +55,7 @@ def make_parser() -> argparse.ArgumentParser:
     data.add_argument(
         "--ledger", help="folder of the budget's ledgers, kept from run to run (default: the run's own)"
     )
-    data.add_argument("--card", help='policy card (TOML or JSON) that fixes roles, or "shipped"')
+    data.add_argument("--card", help='policy card that fixes roles: a file, "shipped", or a shipped name')
     data.add_argument(
         "--evaluation",
         choices=("noisy", "exact"),
@@ -67,7 +68,8 @@ def make_parser() -> argparse.ArgumentParser:
     data.add_argument("--pooled", action="store_true", help="your own data may be pooled here: adds common judges")
     method = parser.add_argument_group("method")
     method.add_argument("--mode", choices=MODES.names, help="gradient mode (default sealed)")
-    method.add_argument("--rule", choices=("fractions", "fdr"), help="how scores become roles (default fractions)")
+    method.add_argument("--rule", choices=("fdr", "fractions"), help="how scores become roles (default fdr)")
+    method.add_argument("--score", choices=("stable", "gap"), help="how columns are scored (default stable)")
     method.add_argument("--conditional", action="store_true", help="score residuals too: one more release")
     method.add_argument("--encoder", choices=("plain", "random", "autoencoder"), help="default plain")
     method.add_argument("--generator", choices=GENERATORS.names, help="default quantile")
