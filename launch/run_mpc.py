@@ -37,11 +37,9 @@ from secure_sccvfl.training import RECIPES
 
 _TRAINING = ("dataset", "split", "seed", "mode", "epsilon", "delta", "refreshes", "noise", "card", "ledger")
 _EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group")
-_DISCOVERY = ("epsilon", "delta", "refreshes", "noise", "rule", "ledger")
-_METHOD = (
-    *("method", "rule", "encoder", "generator", "consistency", "warmup", "steps", "dp_steps", "dp_sampling"),
-    *("lambdas", "gap_target", "flip_target", "take_lambda", "guard"),
-)
+_DISCOVERY = ("epsilon", "delta", "refreshes", "noise", "rule", "score", "ledger")
+_MODEL = ("encoder", "generator", "consistency", "warmup", "steps", "dp_steps", "dp_sampling")
+_METHOD = ("method", "rule", "score", *_MODEL, "lambdas", "gap_target", "flip_target", "take_lambda", "guard")
 FIRST_RUN = {"dataset": "acs12-gender", "card": "shipped"}
 """What is trained if no data set is named."""
 
@@ -63,7 +61,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--ledger", help="folder of the budget's ledgers, kept from run to run (default: the run's own)"
     )
     data.add_argument(
-        "--card", help='policy card (TOML or JSON) that fixes roles, or "shipped"; see docs/own-data.md'
+        "--card", help='policy card that fixes roles: a file, "shipped", or a shipped name; see docs/own-data.md'
     )
     data.add_argument(
         "--evaluation",
@@ -87,7 +85,8 @@ def make_parser() -> argparse.ArgumentParser:
         choices=RECIPES.names,
         help="recipe that other options of the method change: scc (default), v1 (the first one), paper (mode split)",
     )
-    method.add_argument("--rule", choices=("fractions", "fdr"), help="how scores become roles (default fdr)")
+    method.add_argument("--rule", choices=("fdr", "fractions"), help="how scores become roles (default fdr)")
+    method.add_argument("--score", choices=("stable", "gap"), help="how columns are scored (default stable)")
     method.add_argument("--conditional", action="store_true", help="score residuals too: one more release")
     method.add_argument("--encoder", choices=("plain", "random", "autoencoder"), help="default plain")
     method.add_argument("--generator", choices=GENERATORS.names, help="default minimal")

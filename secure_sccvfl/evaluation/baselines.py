@@ -81,13 +81,14 @@ def affine_white_box(
 ) -> TorchLogits:
     """A head on plain encoders in torch, as a function of all parties' input space."""
     head, offset = torch.tensor(weight), torch.tensor(bias)
-    means = []
+    means, shown = [], []
     for party in parties:
         encoder = encoders[party.rank]
         if not isinstance(encoder, PlainEncoder):
             raise TypeError(f"no white box for encoder {type(encoder).__name__}")
         means.append(encoder.mean)
-    mean = torch.tensor(np.concatenate(means))
+        shown.append(encoder.shown)
+    mean, head = torch.tensor(np.concatenate(means)), torch.tensor(np.concatenate(shown))[:, None] * head
 
     def logits(x: torch.Tensor) -> torch.Tensor:
         columns, at = [], 0

@@ -25,8 +25,9 @@ from secure_sccvfl.data.party_data import (
     pooled,
 )
 from secure_sccvfl.data.splits import SplitKind
-from secure_sccvfl.discovery.discovery import DiscoveryConfig, Rule
+from secure_sccvfl.discovery.decisions import DiscoveryConfig, Rule
 from secure_sccvfl.discovery.roles import PolicyCard, read_card, shipped_card
+from secure_sccvfl.discovery.scores import ScoreKind
 from secure_sccvfl.model.encoders import EncoderKind
 from secure_sccvfl.model.generators import GeneratorConfig, Source
 from secure_sccvfl.modes import MODES, gradient_mode
@@ -39,8 +40,9 @@ from secure_sccvfl.training.trainer import EvaluationKind, TrainConfig
 
 @dataclass(frozen=True)
 class RunOptions:
-    """One field per option. `card` is a path or "shipped"; `ledger` is a folder that outlives runs.
+    """One field per option. `ledger` is a folder that outlives runs.
 
+    `card` is a path, "shipped" (the one for this data set) or the name of a shipped card.
     `dp_sampling`: a record's chance to take part in a step of mode `dp`, rounded to a multiple of 2^-16.
     `evaluation`: how validation and test records are evaluated. "noisy": what is opened about them has noise and is
     charged to their own budget. "exact" is not private, and the default for public benchmark data alone.
@@ -66,7 +68,8 @@ class RunOptions:
     evaluation_delta: float = 1e-5
     evaluations: int = 4
     min_group: int = 20
-    rule: Rule = DiscoveryConfig().rule
+    rule: Rule = DiscoveryConfig.rule
+    score: ScoreKind = DiscoveryConfig.score
     conditional: bool = False
     encoder: EncoderKind = "plain"
     generator: str = GeneratorConfig.kind
@@ -129,7 +132,7 @@ class RunOptions:
     def train_config(self) -> TrainConfig:
         recipe = RECIPES.get(self.method)
         generator = replace(recipe.generator, kind=self.generator, source=self.source)
-        discovery = replace(recipe.discovery, rule=self.rule, conditional=self.conditional)
+        discovery = replace(recipe.discovery, rule=self.rule, score=self.score, conditional=self.conditional)
         return replace(
             recipe,
             encoder=self.encoder,
@@ -164,14 +167,21 @@ class RunOptions:
         files = ("dataset", "card", "checkpoints", "resume", "model", "records", "scores", "receiver")
         own = {f.name: str(getattr(self, f.name)) for f in fields(self) if f.name not in files}
         card = self.policy()
-        decided = None if card is None else sorted((name, choice.role) for name, choice in card.decisions.items())
-        roles = hashlib.sha256(repr(decided).encode()).hexdigest()
+        roles = hashlib.sha256(("None" if card is None else card.rules()).encode()).hexdigest()
         return {**own, "description": description, "records": records, "card": roles}
 
-    def policy(self) -> PolicyCard | None:
+    def policy(self, schema: Schema | None = None) -> PolicyCard | None:
+        """The policy card, if there is one; it must fit the schema, if that is given."""
         if not self.card:
             return None
-        return shipped_card(self.dataset) if self.card == "shipped" else read_card(Path(self.card))
+        path = Path(self.card)
+        if path.suffix in (".toml", ".json") or path.exists():
+            card = read_card(path)
+        else:
+            card = shipped_card(self.dataset if self.card == "shipped" else self.card)
+        if schema is not None:
+            card.check({f.name for own in schema.features for f in own})
+        return card
 
     def ledger_folder(self, session: Session, home: Path | None = None) -> Path:
         """Where this party's ledgers lie; `home` is the run's folder if that is not the session's."""
@@ -181,10 +191,7 @@ class RunOptions:
         """Raise for every error that can be found before a process starts or a record is read."""
         schema = self.schema(parties)
         gradient_mode(self.mode).check(self, schema)
-        features = {f.name for own in schema.features for f in own}
-        card = self.policy()
-        if card is not None and (unknown := sorted(set(card.decisions) - features)):
-            raise ConfigError(f"the policy card names {unknown[0]!r}, which is no column of {self.dataset}")
+        self.policy(schema)
 
     def schema(self, parties: int) -> Schema:
         """The public description of the data set."""
@@ -215,6 +222,7 @@ def _recipe_options(method: str) -> dict[str, Any]:
     recipe = RECIPES.get(method)
     return {
         "rule": recipe.discovery.rule,
+        "score": recipe.discovery.score,
         "generator": recipe.generator.kind,
         "consistency": recipe.consistency,
         "lambdas": recipe.lambdas,

@@ -27,8 +27,8 @@ from protocols.errors import ProtocolError
 from protocols.session.runtime import Session
 from protocols.steps.head import Weights
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.discovery.discovery import Finding, Moments, Sketch
-from secure_sccvfl.discovery.roles import Roles
+from secure_sccvfl.discovery.decisions import Finding
+from secure_sccvfl.discovery.sketches import Moments, Sketch
 from secure_sccvfl.training.engine import Measures
 from secure_sccvfl.training.handles import SharedChoice, SharedHead
 from secure_sccvfl.training.trainer import State, Trial
@@ -156,9 +156,7 @@ class Checkpoints:
             head=head("head"),
             sketches=tuple(Sketch(**filled(s, "tables", "table")) for s in facts["sketches"]),
             refreshes=facts["refreshes"],
-            finding=None
-            if found is None
-            else Finding(Roles(found["roles"]), found["scores"], found["p_values"], tuple(found["changes"])),
+            finding=None if found is None else Finding.of_record(found),
             residual=facts["residual"],
             moments=None
             if facts["moments"] is None

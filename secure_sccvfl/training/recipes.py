@@ -10,11 +10,11 @@
 
 from __future__ import annotations
 
-from secure_sccvfl.discovery.discovery import DiscoveryConfig
+from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.model.generators import GeneratorConfig
 from secure_sccvfl.training.trainer import TrainConfig
 
-_BY_FRACTIONS = DiscoveryConfig(rule="fractions", rho_p=0.5)
+_BY_FRACTIONS = DiscoveryConfig("fractions", "gap", rho_p=0.5)
 SCC = TrainConfig()
 V1 = TrainConfig(
     lambdas=(1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0),

@@ -19,19 +19,14 @@ import numpy as np
 from secure_sccvfl.data.dataset import Dataset, Task
 from secure_sccvfl.data.party import AtHolder, Blocks, Part, Party, make_parties, part_of
 from secure_sccvfl.data.splits import Split
-from secure_sccvfl.discovery.discovery import (
-    Discovery,
-    DiscoveryConfig,
-    Finding,
-    Moments,
-    Sketch,
-    interventional_check,
-)
+from secure_sccvfl.discovery.decisions import DiscoveryConfig, Finding, interventional_check
+from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.roles import PolicyCard, Roles
+from secure_sccvfl.discovery.sketches import Moments, Sketch
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.model.aware import AwareEncoders, hypotheses
 from secure_sccvfl.model.edits import EncodedEdits, Validity, movement, validity
-from secure_sccvfl.model.encoders import Encoder, EncoderKind, fit_encoder
+from secure_sccvfl.model.encoders import Encoder, EncoderKind, fit_encoder, without
 from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.model.table_generator import shift_direction
 from secure_sccvfl.privacy.releases import (
@@ -239,11 +234,15 @@ class Trainer:
 
     def enter(self) -> None:
         """Hand the encoded records to the engine, and begin with a zero head."""
+        self._read()
+        self.state = State(self.engine.head(self.batch, self.outputs, self.task))
+
+    def _read(self) -> None:
+        """Encode both parts for the engine."""
         self.encodings: Blocks = self._encode(self.train)
         self.check_encodings: Blocks = self._encode(self.validation)
         self.batch = self._bind(self.encodings, self.train)
         self.check = self._bind(self.check_encodings, self.validation)
-        self.state = State(self.engine.head(self.batch, self.outputs, self.task))
         steep = CURVATURE[self.task]
         self.flat: Blocks = {
             rank: steep * block.var(axis=0) + self.config.ridge for rank, block in self.encodings.items()
@@ -277,6 +276,15 @@ class Trainer:
             self._go_on(sketches=sketches, finding=finding)
             self._go_on(head=warm(self.state.head, config.warmup // rounds), refreshes=refresh + 1)
             self.hooks.keep(self.state)
+        last = self.state
+        if last.finding is not None and not last.finding.confidence:
+            self._go_on(finding=self.discovery.judged(last.sketches, last.finding, last.residual))
+            self.hooks.keep(self.state)
+
+    def leave_out(self, names: Sequence[str]) -> None:
+        """Take these features out of the model. The head keeps weights for their columns, which are 0 from now on."""
+        self.encoders = {p.rank: without(self.encoders[p.rank], names, p.inputs) for p in self.train.parties}
+        self._read()
 
     def warming(self) -> Callable[[Any, int], Any]:
         """Steps without consistency: from a head and their number to the next head."""
@@ -338,6 +346,8 @@ class Trainer:
             decided,
         )
         self.hooks.audit("interventional check", checked.as_record())
+        if not checked.roles.edited:
+            self.hooks.audit("no mediator", {"so": "nothing is edited, and training is plain training"})
         final = build(checked.roles)
         for attribute in self.train.protected:
             own = validity(self.train.parties, final[attribute.name], checked.roles, len(attribute.groups))
@@ -385,7 +395,7 @@ class Trainer:
         for sketch in self.state.sketches:
             blocks = {}
             for party in self.train.parties:
-                plain = shift_direction(party.layout, sketch.tables, roles.named("P"))
+                plain = shift_direction(party.layout, sketch.tables, roles.guarded)
                 spare = self.columns(party.rank) - len(plain)
                 blocks[party.rank] = np.concatenate([plain, np.zeros(spare)])
             guards.append(blocks)
@@ -474,9 +484,11 @@ class Trainer:
         found = self.state.finding
         if found is None:
             raise RuntimeError("no sketch was released")
+        found = found if roles is None else replace(found, roles=roles)
         with phase("counterfactuals"):
-            given = (found, None) if roles is None else (replace(found, roles=roles), roles.of)
-            finding, generators = self.generate(*given)
+            if found.roles.dropped:
+                self.leave_out(found.roles.dropped)
+            finding, generators = self.generate(found, None if roles is None else roles.of)
             self.learned(finding)
             penalty, check, energy = self.penalties(finding, generators)
         with phase("training"):

@@ -25,9 +25,7 @@ class Grouped(SCCClassifier):
 
 @pytest.mark.filterwarnings("ignore")  # the checks themselves warn
 @pytest.mark.parametrize(
-    "estimator",
-    [SCCClassifier(), Grouped(lambdas=(1.0, 8.0), refreshes=0)],
-    ids=["without s", "with s"],
+    "estimator", [SCCClassifier(), Grouped(lambdas=(1.0, 8.0), refreshes=0)], ids=["without s", "with s"]
 )
 def test_the_checks_of_scikit_learn_pass(estimator):
     found = check_estimator(estimator, on_fail=None, on_skip=None)

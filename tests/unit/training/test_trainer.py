@@ -10,6 +10,7 @@ from secure_sccvfl.data.dataset import Dataset, Label, PartyTable, Protected
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.party import make_parties, part_of
 from secure_sccvfl.data.splits import Split, make_split
+from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Decision, PolicyCard, Roles, shipped_card
 from secure_sccvfl.model.encoders import fit_encoder
@@ -20,6 +21,7 @@ from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import Problem, TrainConfig, Trainer, train
 
 GERMAN = load("german")
+EARLIER = DiscoveryConfig("fractions", "gap", rho_p=0.5)
 
 
 def fit(data, seed=0, config=None, split=None, charges=None, **more):
