@@ -75,6 +75,8 @@ def mistaken(capsys: pytest.CaptureFixture[str], line: str) -> str:
         ("run --refreshes -2", "refreshes"),
         ("run --card absent.toml", "cannot read the policy card absent.toml"),
         ("run --card shipped --dataset acs12", "no card is shipped for 'acs12'; name the file of one"),
+        ("run --mode aware", "must declare it in an entry [aware]"),
+        ("run --mode aware --card shipped", "must declare it in an entry [aware]"),
         ("run --resume full", "full is not the folder of a run: it has no session.toml"),
         ("predict --model run", "predict needs --model RUN and --records FILE"),
         ("predict --model full --records bank.csv", "full is not the folder of a run"),
