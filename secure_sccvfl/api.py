@@ -235,7 +235,7 @@ def _card(options: RunOptions, data: Data) -> PolicyCard | None:
     """The policy card, if one is given; it must fit the data."""
     card = options.policy()
     if card is not None:
-        card.check({f.name for f in data.dataset.features})
+        card.check({f.name for f in data.dataset.features}, data.dataset.name)
     return card
 
 

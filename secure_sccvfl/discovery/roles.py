@@ -139,13 +139,14 @@ class PolicyCard:
         decided = sorted(self.roles.of.items())
         return repr(decided if self.proxies == "guard" else (decided, self.proxies))
 
-    def check(self, features: Collection[str]) -> None:
-        """Raise, before anything is opened, if the card does not fit these columns, or leaves nothing to edit."""
+    def check(self, features: Collection[str], data: str = "") -> None:
+        """Raise, before anything is opened, if the card does not fit the columns of the data, or edits nothing."""
+        data = data or self.dataset
         if unknown := sorted(set(self.decisions) - set(features)):
-            raise PolicyError(f"the policy card names {unknown[0]!r}, which is no column of {self.dataset}")
+            raise PolicyError(f"the policy card names {unknown[0]!r}, which is no column of {data}")
         if set(self.decisions) == set(features) and not self.roles.edited:
             raise PolicyError(
-                f"the policy card of {self.dataset} decides every column and makes none a mediator, so there is "
+                f"the policy card for {data} decides every column and makes none a mediator, so there is "
                 "nothing to keep consistent: give some column role M, or leave it to discovery"
             )
 

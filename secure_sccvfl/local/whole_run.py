@@ -116,7 +116,7 @@ class WholeRun:
         self.event({"step": "judges and baselines (plaintext harness)", "number": 0, "total": 1})
         options = self.options
         data = pooled(options.dataset, self.parties)
-        split, roles = make_split(data, options.split, options.seed), Roles(trained["roles"])
+        split, roles = make_split(data, options.split, options.seed), Roles(trained["roles"], trained["proxies"])
         edits = harness.edited_records(data, split, roles, options.seed)
         harness.hand_out(data, edits, self.folder)
         drawn = draw(data, split.test, edits[FIRST], roles.named("M"), options.seed) if edits else []

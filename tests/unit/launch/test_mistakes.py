@@ -74,7 +74,7 @@ def mistaken(capsys: pytest.CaptureFixture[str], line: str) -> str:
         ("run --delta 2", "delta must lie between 0 and 1"),
         ("run --refreshes -2", "refreshes"),
         ("run --card absent.toml", "cannot read the policy card absent.toml"),
-        ("run --card shipped --dataset synthetic:60", "no card is shipped for 'synthetic'; name the file of one"),
+        ("run --card shipped --dataset synthetic:100", "no card is shipped for 'synthetic'; name the file of one"),
         ("run --card moon", "no card is shipped for 'moon'; name the file of one"),
         ("run --card acs12", "the policy card names 'age', which is no column of german"),
         ("run --score x", "invalid choice: 'x'"),
