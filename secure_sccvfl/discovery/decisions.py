@@ -5,7 +5,7 @@ Discovery proposes; a policy card has the last word, and a trial edit may show t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -24,6 +24,7 @@ MIXES = 400
 class DiscoveryConfig:
     """How scores become roles. `rule`: which features are descendants of s; `rho_p` of those are proxies.
 
+    By default none is: data cannot tell a proxy from a permitted mediator, a policy can.
     "fdr" takes those that the evidence shows at this false-discovery rate, "fractions" the first `rho_m` of all.
     `score`: "stable" weighs groups by their size and allows for noise, "gap" is the largest difference between two
     groups. `decay` is the weight that older tables keep when the records have changed since. `denoise` removes known
@@ -33,7 +34,7 @@ class DiscoveryConfig:
     rule: Rule = "fdr"
     score: ScoreKind = "stable"
     rho_m: float = 0.60
-    rho_p: float = 1 / 3
+    rho_p: float = 0.0
     fdr: float = 0.10
     hysteresis: float = 0.10
     conditional: bool = False
@@ -181,12 +182,19 @@ def confidence(
 
 
 def interventional_check(
-    finding: Finding, fixed_moved: Mapping[str, float], edited_moved: Mapping[str, float]
+    finding: Finding,
+    fixed_moved: Mapping[str, float],
+    edited_moved: Mapping[str, float],
+    decided: Collection[str] = (),
 ) -> Finding:
-    """After a trial edit: what is fixed must not have moved at all, and an M that does not respond becomes N."""
+    """After a trial edit: what is fixed must not have moved at all, and an M that does not respond becomes N.
+
+    `decided`: features whose role people decided. They keep it; the log says that they do not respond.
+    """
     broken = sorted(k for k, v in fixed_moved.items() if v != 0.0)
     if broken:
         raise RuntimeError(f"a generator changed features that must stay fixed: {broken}")
-    idle = tuple(sorted(k for k, v in edited_moved.items() if v == 0.0 and finding.roles.of[k] == "M"))
-    log = finding.log + tuple(f"{k}: M -> N, does not respond to a change of s" for k in idle)
-    return replace(finding, roles=finding.roles.with_role("N", idle), log=log)
+    idle = sorted(k for k, v in edited_moved.items() if v == 0.0 and finding.roles.of[k] == "M")
+    freed = tuple(k for k in idle if k not in decided)
+    log = [f"{k}: {'M -> N' if k in freed else 'M by card, kept'}, does not respond to a change of s" for k in idle]
+    return replace(finding, roles=finding.roles.with_role("N", freed), log=(*finding.log, *log))

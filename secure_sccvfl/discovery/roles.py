@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from protocols.errors import InputError
+from secure_sccvfl.discovery.aware_entry import AwareEntry
 
 Role = Literal["N", "M", "P"]
 EventKind = Literal["appeal", "review", "decision"]
@@ -110,7 +111,8 @@ class Decision:
 class PolicyCard:
     """Version, owners, decisions, the log of appeals and reviews, the next review date, and its run.
 
-    `proxies`: what becomes of the columns with role P.
+    `proxies`: what becomes of the columns with role P. `aware`: the entry that declares a use of s at decisions, if
+    there is one.
     """
 
     dataset: str
@@ -120,6 +122,7 @@ class PolicyCard:
     events: tuple[Mapping[str, str], ...] = ()
     review_due: str = ""
     run: str = ""
+    aware: AwareEntry | None = None
     proxies: Proxies = "guard"
 
     def __post_init__(self) -> None:
@@ -137,22 +140,21 @@ class PolicyCard:
     def rules(self) -> str:
         """Everything that a run follows, as the parties compare it."""
         decided = sorted(self.roles.of.items())
-        return repr(decided if self.proxies == "guard" else (decided, self.proxies))
+        return repr((decided, self.proxies, self.aware))
 
-    def check(self, features: Collection[str], data: str = "") -> None:
-        """Raise, before anything is opened, if the card does not fit the columns of the data, or edits nothing."""
-        data = data or self.dataset
+    def check(self, features: Collection[str], dataset: str) -> None:
+        """Raise, before anything is opened, if the card does not fit these columns, or leaves nothing to edit."""
         if unknown := sorted(set(self.decisions) - set(features)):
-            raise PolicyError(f"the policy card names {unknown[0]!r}, which is no column of {data}")
+            raise PolicyError(f"the policy card names {unknown[0]!r}, which is no column of {dataset}")
         if set(self.decisions) == set(features) and not self.roles.edited:
             raise PolicyError(
-                f"the policy card for {data} decides every column and makes none a mediator, so there is "
+                f"the policy card for {dataset} decides every column and makes none a mediator, so there is "
                 "nothing to keep consistent: give some column role M, or leave it to discovery"
             )
 
     def apply(self, proposed: Roles) -> Roles:
         """The card's decisions over what discovery proposed."""
-        self.check(proposed.of)
+        self.check(proposed.of, self.dataset)
         return Roles({**proposed.of, **self.roles.of}, self.proxies)
 
     def logged(self, kind: EventKind, date: str, who: str, text: str, **more: str) -> PolicyCard:
@@ -224,6 +226,7 @@ class PolicyCard:
             "events": [dict(e) for e in self.events],
             "review_due": self.review_due,
             "run": self.run,
+            **({} if self.aware is None else {"aware": self.aware.as_record()}),
         }
 
     @classmethod
@@ -240,6 +243,10 @@ class PolicyCard:
             }
         except (KeyError, TypeError, AttributeError):
             raise PolicyError('each decision of a card is { role = "N", reason = "why" }') from None
+        try:
+            aware = AwareEntry.of(raw["aware"]) if "aware" in raw else None
+        except ValueError as error:
+            raise PolicyError(str(error)) from None
         return cls(
             raw["dataset"],
             str(raw["version"]),
@@ -248,6 +255,7 @@ class PolicyCard:
             tuple(raw.get("events", ())),
             str(raw.get("review_due", "")),
             str(raw.get("run", "")),
+            aware,
             raw.get("proxies", "guard"),
         )
 

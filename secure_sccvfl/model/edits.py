@@ -51,12 +51,15 @@ class EncodedEdits:
         for source in range(self.groups):
             blocks = {}
             for party in self.parties:
-                generator, encoder = self.generators[party.rank], self.encoders[party.rank]
-                edited = generator(party.inputs, source, targets[:, source], draw)
-                delta = encoder(edited) - self.encodings[party.rank]
+                edited = self.generators[party.rank](party.inputs, source, targets[:, source], draw)
+                delta = self.displacement(party, edited, source, targets[:, source])
                 self.energy[party.rank] = np.maximum(self.energy[party.rank], (delta**2).mean(axis=0))
                 blocks[party.rank] = delta
             yield blocks
+
+    def displacement(self, party: Party, edited: np.ndarray, source: int, target: np.ndarray) -> np.ndarray:
+        """Change of a party's encoding by an edit from the hypothesised group to the target of each row."""
+        return self.encoders[party.rank](edited) - self.encodings[party.rank]
 
 
 @dataclass(frozen=True)

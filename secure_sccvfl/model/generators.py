@@ -33,8 +33,8 @@ class GeneratorConfig:
     generator reads numbers from, the tables (free) or a further release of group moments.
     """
 
-    kind: str = "quantile"
-    draws: int = 8
+    kind: str = "minimal"
+    draws: int = 4
     thinning: float = 0.5
     scale: float = 1.0
     source: Source = "tables"

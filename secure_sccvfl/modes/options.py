@@ -30,9 +30,10 @@ from secure_sccvfl.discovery.roles import PolicyCard, read_card, shipped_card
 from secure_sccvfl.discovery.scores import ScoreKind
 from secure_sccvfl.model.encoders import EncoderKind
 from secure_sccvfl.model.generators import GeneratorConfig, Source
-from secure_sccvfl.modes import MODES
+from secure_sccvfl.modes import MODES, gradient_mode
 from secure_sccvfl.privacy.ledgers import ledger_folder
 from secure_sccvfl.privacy.noise import SpendingPlan
+from secure_sccvfl.training import RECIPES
 from secure_sccvfl.training.engine import ConsistencyKind
 from secure_sccvfl.training.trainer import EvaluationKind, TrainConfig
 
@@ -47,12 +48,16 @@ class RunOptions:
     charged to their own budget. "exact" is not private, and the default for public benchmark data alone.
     `evaluations`: how many noisy evaluations of the same records the cap `evaluation_epsilon` is planned for.
     `min_group`: no rate of a group is opened that rests on fewer records.
+    `method`: a recipe of `training.recipes`; options that are not given follow from it. `gap_target`: the rule for
+    lambda. `flip_target` above 0 is a target of flips instead. `take_lambda`, unless it is negative, names a lambda
+    of the grid instead.
     """
 
     dataset: str = "german"
     split: SplitKind = "iid"
     seed: int = 0
     pooled: bool = True
+    method: str = RECIPES.names[0]
     mode: str = "sealed"
     epsilon: float = 8.0
     delta: float = 1e-5
@@ -71,6 +76,10 @@ class RunOptions:
     source: Source = "tables"
     consistency: ConsistencyKind = "squared"
     lambdas: tuple[float, ...] = TrainConfig().lambdas
+    gap_target: float = TrainConfig().gap_target
+    flip_target: float = 0.0
+    take_lambda: float = -1.0
+    guard: float = TrainConfig().guard
     warmup: int = TrainConfig().warmup
     steps: int = TrainConfig().steps
     dp_steps: int = 10
@@ -99,6 +108,7 @@ class RunOptions:
         except DataError as error:
             raise ConfigError(str(error)) from None
         given.setdefault("evaluation", "exact" if given["pooled"] else "noisy")
+        given = {**_recipe_options(given.get("method", cls.method)), **_mode_options(given.get("mode")), **given}
         if "lambdas" in given:
             given["lambdas"] = tuple(float(v) for v in given["lambdas"])
         made = cls(**given)
@@ -111,6 +121,8 @@ class RunOptions:
             nearest_sampling(made.dp_sampling)
         except (ValueError, TypeError) as error:
             raise ConfigError(str(error)) from None
+        if made.method == "paper" and made.mode != "split":
+            raise ConfigError(f"method paper trains by split learning: it needs mode split, not {made.mode}")
         if made.dp_steps < 1:
             raise ConfigError(f"dp_steps must be at least 1, got {made.dp_steps}")
         if min(made.min_group, made.evaluations) < 1:
@@ -118,12 +130,18 @@ class RunOptions:
         return made
 
     def train_config(self) -> TrainConfig:
-        generator = replace(GeneratorConfig(), kind=self.generator, source=self.source)
-        discovery = replace(DiscoveryConfig(), rule=self.rule, score=self.score, conditional=self.conditional)
-        return TrainConfig(
+        recipe = RECIPES.get(self.method)
+        generator = replace(recipe.generator, kind=self.generator, source=self.source)
+        discovery = replace(recipe.discovery, rule=self.rule, score=self.score, conditional=self.conditional)
+        return replace(
+            recipe,
             encoder=self.encoder,
             consistency=self.consistency,
             lambdas=self.lambdas,
+            gap_target=self.gap_target,
+            flip_target=self.flip_target or None,
+            take_lambda=self.take_lambda if self.take_lambda >= 0 else None,
+            guard=self.guard,
             refreshes=self.refreshes,
             warmup=self.warmup,
             steps=self.steps,
@@ -162,7 +180,7 @@ class RunOptions:
         else:
             card = shipped_card(self.dataset if self.card == "shipped" else self.card)
         if schema is not None:
-            card.check({f.name for own in schema.features for f in own}, self.dataset)
+            card.check({f.name for own in schema.features for f in own}, schema.name)
         return card
 
     def ledger_folder(self, session: Session, home: Path | None = None) -> Path:
@@ -171,7 +189,9 @@ class RunOptions:
 
     def check(self, parties: int) -> None:
         """Raise for every error that can be found before a process starts or a record is read."""
-        self.policy(self.schema(parties))
+        schema = self.schema(parties)
+        gradient_mode(self.mode).check(self, schema)
+        self.policy(schema)
 
     def schema(self, parties: int) -> Schema:
         """The public description of the data set."""
@@ -188,6 +208,27 @@ class RunOptions:
             return part
         self.schema(parties)
         return own_part(Path(self.dataset), rank, self.seed)
+
+
+def _mode_options(mode: Any) -> dict[str, Any]:
+    """What a mode sets of the options that a user may also give: its own grid of lambda, if it has one."""
+    return {"lambdas": MODES.get(mode).lambdas} if mode in MODES and MODES.get(mode).lambdas else {}
+
+
+def _recipe_options(method: str) -> dict[str, Any]:
+    """What a method sets of the options that a user may also give."""
+    if method not in RECIPES:
+        raise ConfigError(f"no method {method!r}; there is {', '.join(RECIPES)}")
+    recipe = RECIPES.get(method)
+    return {
+        "rule": recipe.discovery.rule,
+        "score": recipe.discovery.score,
+        "generator": recipe.generator.kind,
+        "consistency": recipe.consistency,
+        "lambdas": recipe.lambdas,
+        "gap_target": recipe.gap_target,
+        "guard": recipe.guard,
+    }
 
 
 def _check_kind(name: str, value: Any, hint: Any) -> None:

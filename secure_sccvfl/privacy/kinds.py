@@ -61,6 +61,7 @@ class Facts:
             "*": ANY,
             "1": 1,
             "3": 3,
+            "4": 4,
             "parties": len(self.bins),
             "other parties": len(self.bins) - 1,
             "features": sum(len(features) for features in self.bins.values()),

@@ -57,6 +57,7 @@ def card_of_run(report: Mapping[str, Any], given: PolicyCard | None, today: date
         given.events if given is not None else (),
         (today + datetime.timedelta(days=REVIEW_DAYS)).isoformat(),
         report["run"],
+        given.aware if given is not None else None,
         report["proxies"],
     )
 
@@ -75,6 +76,7 @@ def card_markdown(card: PolicyCard) -> str:
         "",
         f"Proxies: {PROXIES[card.proxies]}.",
         "",
+        *([] if card.aware is None else [markdown(card.aware.words()), ""]),
         "| feature | role | reason | evidence |",
         "|---|---|---|---|",
     ]

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accounting.account import read_account
 from accounting.accountant import LossDistributionAccountant
 from accounting.ledger import FileSets, read_ledger
 from protocols.records.chain import read_chain, unused_name
+from secure_sccvfl.discovery.aware_entry import AwareEntry
 from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.metrics.intervals import wilson
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.report.charts import percent
+
+if TYPE_CHECKING:
+    from secure_sccvfl.evaluation.harness import Comparison
 
 VERSION = 1
 
@@ -68,7 +72,7 @@ def build(
     folder: Path,
     trained: Mapping[str, Any],
     evaluated: Mapping[str, Any] | None,
-    baselines: Mapping[str, Mapping[str, float]],
+    compared: Comparison | None,
     models: Mapping[str, str],
     words: Mapping[str, Any],
     examples: Mapping[str, Any] | None,
@@ -89,6 +93,7 @@ def build(
         "run": trained["run"],
         "engine": trained["engine"],
         "mode": trained["mode"],
+        "aware": trained["aware"],
         "parties": len(trained["parties"]),
         "party_names": trained["parties"],
         "dataset": trained["dataset"],
@@ -99,7 +104,8 @@ def build(
         "rows": trained["rows"],
         **{key: evaluated[key] if evaluated is not None else {} for key in ("evaluation", "metrics", "noise")},
         "groups": evaluated["groups"] if evaluated is not None else [],
-        "baselines": baselines,
+        "baselines": compared.baselines if compared is not None else {},
+        "judges": compared.judges if compared is not None else {},
         "roles": trained["roles"],
         "proxies": trained["proxies"],
         "proposed": trained["proposed"],
@@ -134,6 +140,8 @@ def find_warnings(report: Mapping[str, Any]) -> list[str]:
     """What a reader must know, in plain words."""
     found = []
     metrics, baselines = report["metrics"], report["baselines"]
+    if report["aware"] is not None:
+        found.append(AwareEntry.of(report["aware"]).words())
     if not report["pooled"]:
         found.append(
             "No independent judge: data of a consortium cannot be pooled, so flips are counted under the same "

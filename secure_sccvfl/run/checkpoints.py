@@ -50,7 +50,7 @@ class Checkpoints:
         """Write the next checkpoint; it is complete or does not exist."""
         self.number += 1
         arrays: dict[str, Any] = {}
-        heads = {"head": state.head}
+        heads = {"head": state.head, **{f"trial {number}": head for number, head in enumerate(state.heads)}}
         if state.choice is not None:
             heads["chosen"], arrays["found"] = state.choice.head, state.choice.found
         for name, head in heads.items():
@@ -76,6 +76,7 @@ class Checkpoints:
             "residual": None if state.residual is None else dict(state.residual),
             "trials": [asdict(t) for t in state.trials],
             "taken": state.taken,
+            "heads": len(state.heads),
         }
         target = self.folder / f"{self.number}.npz"
         part = target.with_suffix(".part")
@@ -162,6 +163,7 @@ class Checkpoints:
             else tuple(Moments(**filled(m, "sums", "moments")) for m in facts["moments"]),
             trials=tuple(measured(t) for t in facts["trials"]),
             taken=facts["taken"],
+            heads=tuple(head(f"trial {number}") for number in range(facts["heads"])),
             choice=None if chosen is None else SharedChoice(arrays["found"], chosen),
             own={name.removeprefix("own "): value for name, value in arrays.items() if name.startswith("own ")},
         )

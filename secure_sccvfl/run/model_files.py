@@ -23,8 +23,10 @@ from protocols.ring import Words
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.splits import SplitKind
+from secure_sccvfl.discovery.aware_entry import AwareEntry
 from secure_sccvfl.discovery.roles import Proxies, Role, Roles
 from secure_sccvfl.discovery.sketches import Moments, Sketch
+from secure_sccvfl.model.aware import AwareEncoders, make_aware
 from secure_sccvfl.model.encoders import Encoder, FeatureEncoder, PlainEncoder
 from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.model.mlp import MlpEncoder
@@ -53,7 +55,10 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class PartyModel:
-    """What one party keeps of a model. `weight` and `bias` are shares of the unscaled head."""
+    """What one party keeps of a model. `weight` and `bias` are shares of the unscaled head.
+
+    aware: the declared use of s, of a model that uses it.
+    """
 
     run: str
     rank: int
@@ -71,6 +76,7 @@ class PartyModel:
     weight: Words
     bias: Words
     moments: tuple[Moments, ...] = ()
+    aware: AwareEntry | None = None
     proxies: Proxies = "guard"
 
     def __repr__(self) -> str:
@@ -78,8 +84,18 @@ class PartyModel:
 
     def public(self) -> bytes:
         """Stands for what must be the same in every party's part: if one part was changed, the others notice."""
-        facts = (self.run, self.parties, self.schema, self.task, self.seed, asdict(self.held_out), self.proxies)
+        used = None if self.aware is None else self.aware.as_record()
+        held_out = asdict(self.held_out)
+        facts = (self.run, self.parties, self.schema, self.task, self.seed, held_out, used, self.proxies)
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
+
+    def aware_encoders(self, layout: Layout) -> AwareEncoders:
+        """This party's encoder of a model that uses s, made anew from what was released."""
+        return {self.rank: make_aware(layout, self.encoder, self.sketches[0], Roles(dict(self.roles)))}
+
+    def columns(self, layout: Layout) -> int:
+        """How many columns of the head are this party's."""
+        return self.encoder.columns if self.aware is None else self.aware_encoders(layout)[self.rank].columns
 
     def generators(self, party: Party) -> dict[str, Generator]:
         """The local generator of each protected attribute, made anew from what was released."""
@@ -128,6 +144,8 @@ def save_model(model: PartyModel, folder: Path) -> str:
             {"attribute": m.attribute, "deviation": m.deviation, "sums": list(m.sums)} for m in model.moments
         ],
     }
+    if model.aware is not None:
+        facts["aware"] = model.aware.as_record()
     facts["digest"] = _digest(facts, arrays)
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "model.npz", "wb", opener=private) as file:
@@ -184,6 +202,7 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         arrays["weight"],
         arrays["bias"],
         moments,
+        AwareEntry.of(facts["aware"]) if "aware" in facts else None,
         proxies,
     )
 

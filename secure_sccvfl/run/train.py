@@ -23,6 +23,7 @@ from secure_sccvfl.discovery.inputs import check_support
 from secure_sccvfl.discovery.roles import PolicyCard
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.modes import gradient_mode
+from secure_sccvfl.modes.aware import declared
 from secure_sccvfl.modes.base import Workplace, keep_gradients, mode_plan, noise_multiplier_of
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
@@ -52,6 +53,7 @@ class TrainJob:
         self.data = self.options.load(rank, len(config.parties))
         gradient_mode(self.options.mode).check(self.options, self.data.schema)
         self.card = self.options.policy(self.data.schema)
+        self.aware = declared(self.card) if self.options.mode == "aware" else None
         if self.card is not None:
             check_support(self.card, self.data.part(self.data.split.train).parties)
 
@@ -151,6 +153,7 @@ class TrainJob:
         return {
             "engine": "crypten",
             "mode": options.mode,
+            "aware": None if self.aware is None else self.aware.as_record(),
             "dataset": schema.name,
             "pooled": options.pooled,
             "parties": list(schema.parties),
@@ -182,5 +185,6 @@ class TrainJob:
             weight=weight,
             bias=bias,
             moments=model.moments,
+            aware=self.aware,
         )
         return save_model(own, session.folder / "model") if session.folder is not None else ""

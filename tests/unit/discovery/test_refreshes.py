@@ -33,7 +33,7 @@ WITH_MOMENTS = replace(
     warmup=4,
     steps=10,
     lambdas=(4.0,),
-    discovery=DiscoveryConfig("fractions", "gap"),
+    discovery=DiscoveryConfig("fractions", "gap", rho_p=0.5),
     generator=GeneratorConfig(kind="moments", source="moments"),
 )
 

@@ -33,7 +33,7 @@ def card(version="1", **decisions):
 def test_shipped_cards_fit_their_data_and_use_all_roles(name):
     shipped = shipped_card(name)
     data = load(shipped.dataset)
-    shipped.check({f.name for f in data.features})
+    shipped.check({f.name for f in data.features}, name)
     check_support(shipped, make_parties(data))
     assert {d.role for d in shipped.decisions.values()} == {"N", "M", "P"}
     partly = {"german", "heart", "compas"}
@@ -45,7 +45,7 @@ def test_census_records_of_any_place_have_a_card(task):
     names = {f.name for own in TASKS[task].values() for f in own}
     for place in (":some/where.csv", "@CO-2018", ""):
         shipped = shipped_card(f"{task}{place}")
-        shipped.check(names)
+        shipped.check(names, task)
         assert set(shipped.decisions) == names and {d.role for d in shipped.decisions.values()} == {"N", "M", "P"}
 
 
@@ -71,9 +71,9 @@ def test_a_card_that_leaves_nothing_to_edit_is_refused():
     whole = card(a="P", b="N", c="N")
     for how in ("guard", "drop"):
         with pytest.raises(PolicyError, match="for toy decides every column and makes none a mediator"):
-            replace(whole, proxies=how).check({"a", "b", "c"})
-    replace(whole, proxies="edit").check({"a", "b", "c"})
-    card(a="P", b="N").check({"a", "b", "c"})
+            replace(whole, proxies=how).check({"a", "b", "c"}, "toy")
+    replace(whole, proxies="edit").check({"a", "b", "c"}, "toy")
+    card(a="P", b="N").check({"a", "b", "c"}, "toy")
 
 
 def test_a_card_without_a_reason_or_with_an_unknown_feature_is_refused():
