@@ -148,7 +148,7 @@ class PolicyCard:
             raise PolicyError(f"the policy card names {unknown[0]!r}, which is no column of {dataset}")
         if set(self.decisions) == set(features) and not self.roles.edited:
             raise PolicyError(
-                f"the policy card of {self.dataset} decides every column and makes none a mediator, so there is "
+                f"the policy card for {dataset} decides every column and makes none a mediator, so there is "
                 "nothing to keep consistent: give some column role M, or leave it to discovery"
             )
 
