@@ -112,12 +112,16 @@ def _show_models(console: Any, report: dict[str, Any]) -> None:
 
 def show_result(job: str, result: dict[str, Any], folder: Path) -> None:
     """Show the result of a session other than training."""
+    from rich.text import Text
+
     console = screen()
     if job == "predict":
         console.print(
             f"{result['records']} records scored in secret; {result['receiver']} alone has the predictions: "
             f"{next(iter(sorted(folder.glob('party-*/predictions.csv'))))}"
         )
+        if result["note"]:
+            console.print(Text("note:", "yellow"), result["note"])
     elif job == "discovery":
         for name in sorted(result["scores"], key=lambda k: -result["scores"][k]):
             console.print(f"{result['roles'][name]}  {result['scores'][name]:.3f}  {name}")

@@ -60,7 +60,8 @@ def probabilities(logits: np.ndarray, task: Task) -> np.ndarray:
 class Discovered:
     """Which columns depend on s, by noisy statistics, and what these cost.
 
-    `scores`: a line per column, with its party, score and role, the highest score first. `epsilon`: what was spent.
+    `scores`: a line per column, with its party, score, role and how likely another run gives it the same role; the
+    highest score first. `epsilon`: what was spent.
     """
 
     scores: pd.DataFrame

@@ -20,6 +20,9 @@ belongs to one secret. So every view is uniform whatever the data are.
 Selection: `owner` holds a[i, g, :] for every group g, `holder` holds the one-hot s[i, :]. One message each way
 between these two gives shares of a[i, s_i, :] (1 round for each band of 2^11 rows), and nothing else.
 
+Rows that s has selected (mode `aware`) are shares of all columns, and no owner's. They are scaled by a product with
+the shared factors and go under a mask of nobody, once per descent. A step on them has the same rounds and words.
+
 Fractions: encodings 16 bits, head and H 24, logits 40, residuals 28. So a band of 2^11 rows of magnitude 2^6 stays
 below 2^62, where truncation is exact (protocols/operations/arithmetic.py).
 """
@@ -36,7 +39,7 @@ from protocols.dealing.party import Party
 from protocols.dealing.tuples import Band
 from protocols.errors import ProtocolError, RangeError
 from protocols.net.transport import Spec
-from protocols.operations.arithmetic import Masked, divide_each, mask_owned, mask_shared
+from protocols.operations.arithmetic import Masked, divide_each, mask_owned, mask_shared, scaled_bilinear
 from protocols.operations.series import evaluate
 from protocols.ring import FRACTION_BITS, Words
 
@@ -75,11 +78,15 @@ class BandedMatrix:
         return tuple((band[0].shape[0], tuple((b.counter, b.shape[1]) for b in band)) for band in self.bands)
 
 
+def check_columns(own: Words) -> None:
+    """Raise unless a party's encodings are small enough for sums over a band."""
+    if own.size and int(np.abs(own).max()) > int(COLUMN_LIMIT * 2**FRACTION_BITS):
+        raise RangeError(f"an encoding is larger in magnitude than {COLUMN_LIMIT:g}; scale the columns")
+
+
 def mask_columns(party: Party, own: Words, widths: Sequence[int]) -> BandedMatrix:
     """Every party puts its own columns under its masks; `own` has widths[rank] columns."""
-    limit = int(COLUMN_LIMIT * 2**FRACTION_BITS)
-    if own.size and int(np.abs(own).max()) > limit:
-        raise RangeError(f"an encoding is larger in magnitude than {COLUMN_LIMIT:g}; scale the columns")
+    check_columns(own)
     bands = []
     for start in range(0, len(own), BAND_ROWS):
         rows = min(BAND_ROWS, len(own) - start)
@@ -96,6 +103,24 @@ def mask_columns(party: Party, own: Words, widths: Sequence[int]) -> BandedMatri
 def mask_square(party: Party, shares: Words) -> BandedMatrix:
     """A shared matrix as one band."""
     return BandedMatrix(((mask_shared(party, shares),),), shares.shape[1])
+
+
+def mask_rows(party: Party, shares: Words) -> BandedMatrix:
+    """A shared tall matrix, band by band under masks that nobody knows; one round and its size for each band."""
+    bands = [mask_square(party, shares[start : start + BAND_ROWS]) for start in range(0, len(shares), BAND_ROWS)]
+    return BandedMatrix(tuple(band for made in bands for band in made.bands), shares.shape[1])
+
+
+def scaled_columns(party: Party, shares: Words, factors: Words, bits: int) -> Words:
+    """Shares of the columns of a tall matrix times a shared factor each, which has `bits` fractional bits.
+
+    One round for each band, two for a large one.
+    """
+    bands = [
+        scaled_bilinear(party, "mul", shares[start : start + BAND_ROWS], factors[None, :], 1 << bits)
+        for start in range(0, len(shares), BAND_ROWS)
+    ]
+    return np.concatenate(bands)
 
 
 def product(party: Party, tall: BandedMatrix, vector: Words) -> Words:

@@ -119,7 +119,8 @@ class Dataset:
         )
 
 
-def _codes(column: pd.Series, values: tuple[str, ...], what: str) -> np.ndarray:
+def codes_of(column: pd.Series, values: tuple[str, ...], what: str) -> np.ndarray:
+    """The number of each cell among the values that may occur; DataError for another one."""
     text = column.astype("string").str.strip().str.removesuffix(".0")
     codes = text.map({v: i for i, v in enumerate(values)}).to_numpy(dtype=float, na_value=np.nan)
     if np.isnan(codes).any():
@@ -208,7 +209,7 @@ class Reader:
             label = Feature(name=entry["column"], kind="number", low=entry["low"], high=entry["high"])
             scaled = (label.read(self._column(entry, "label")) - label.low) / (label.high - label.low)
             return Label(entry["party"], scaled, (), entry.get("meaning", ""))
-        codes = _codes(self._column(entry, "label"), self.classes, "label")
+        codes = codes_of(self._column(entry, "label"), self.classes, "label")
         _check_present(codes, self.classes, "label")
         return Label(entry["party"], codes, self.classes, entry.get("meaning", ""))
 
@@ -219,7 +220,7 @@ class Reader:
     def protected(self, entry: dict[str, Any]) -> Protected:
         groups = tuple(str(g) for g in entry["groups"])
         what = f"protected attribute {entry['column']!r}"
-        codes = _codes(self._column(entry, what), groups, what)
+        codes = codes_of(self._column(entry, what), groups, what)
         return Protected(entry["column"], entry["party"], groups, codes, entry.get("meaning", ""))
 
     def _column(self, entry: dict[str, Any], what: str) -> pd.Series:

@@ -79,14 +79,18 @@ def draw(
     return found
 
 
-def write_records(path: Path, drawn: Sequence[Mapping[str, Any]]) -> None:
-    """The file that `predict` reads: both versions of each record."""
+def write_records(path: Path, drawn: Sequence[Mapping[str, Any]], group: str = "") -> None:
+    """The file that `predict` reads: both versions of each record.
+
+    `group`: the column of s, for a model that uses it.
+    """
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, ["id", *drawn[0][BEFORE]])
+        writer = csv.DictWriter(file, ["id", *drawn[0][BEFORE], *([group] if group else [])])
         writer.writeheader()
         for number, record in enumerate(drawn):
-            for when in (BEFORE, AFTER):
-                writer.writerow({"id": f"{number:03d}-{when}", **record[when]})
+            for when, of in zip((BEFORE, AFTER), record["groups"], strict=True):
+                held = {group: of} if group else {}
+                writer.writerow({"id": f"{number:03d}-{when}", **record[when], **held})
 
 
 def read_predictions(path: Path) -> dict[str, dict[str, Any]]:

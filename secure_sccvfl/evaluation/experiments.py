@@ -28,7 +28,7 @@ from secure_sccvfl.evaluation.baselines import erm, with_config
 from secure_sccvfl.evaluation.fitted_judges import FittedJudges, fit_judges
 from secure_sccvfl.evaluation.judges import JUDGES, OWN, EditedRecords
 from secure_sccvfl.evaluation.methods import ABLATIONS, METHODS, Method
-from secure_sccvfl.evaluation.metrics import Scored, edit_quality, group_table
+from secure_sccvfl.evaluation.metrics import Predictor, Scored, edit_quality, group_table, logits_of
 from secure_sccvfl.evaluation.networks import TrainedNetwork, returned_gradients
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, cycle_error, own_rows, prepare
 from secure_sccvfl.evaluation.summary import short_name
@@ -104,13 +104,13 @@ def methods_of(experiment: Experiment) -> Mapping[str, Method]:
 def views_of(ready: Prepared, fitted: Fitted, brief: bool) -> dict[str, dict[str, Any]]:
     """What adversaries may hold of a method: by what attacks take, then by name. `brief`: logits and one radius."""
     split, codes, inputs = ready.split, ready.data.protected[0].codes, ready.inputs
-    shown = {"logits": fitted.predict}
+    shown: dict[str, Predictor] = {"logits": fitted.predict}
     if not brief and fitted.fused is not None:
         shown["z"] = fitted.fused
     views: dict[str, dict[str, Any]] = {"view": {}}
     for name, show in shown.items():
-        seen, other = show(inputs[split.train]), show(inputs[split.test])
-        views["view"][name] = View(name, (seen, codes[split.train]), (other, codes[split.test]))
+        parts = [(logits_of(show, inputs[rows], codes[rows]), codes[rows]) for rows in (split.train, split.test)]
+        views["view"][name] = View(name, parts[0], parts[1])
     if ready.data.task != "regression":
         columns, radii = ready.columns(ready.roles.named("M")), RADII[-1:] if brief else RADII
         views["white box"] = {"model": WhiteBox("white box", fitted.white_box, inputs[split.test], columns, radii)}
@@ -199,7 +199,8 @@ def _run(run: SeedRun) -> dict[str, Any]:
         scored += [Scored(None, k, v) for k, v in (fitted.notes or {}).items()]
         scores += [{"method": name, **asdict(s)} for s in scored]
         if data.task != "regression":
-            groups[name] = group_table(fitted.predict(judges.inputs), judges.label, judges.codes, data.task)
+            logits = logits_of(fitted.predict, judges.inputs, judges.codes)
+            groups[name] = group_table(logits, judges.label, judges.codes, data.task)
     return {
         "job": asdict(run),
         "data": {**asdict(report), "repeated": report.repeated},

@@ -20,6 +20,8 @@ from secure_sccvfl.evaluation.metrics import (
     base_rate_cut,
     edit_quality,
     evaluate,
+    logits_of,
+    s_held,
     stability,
     unrest,
 )
@@ -33,14 +35,15 @@ class FittedJudges:
     """Held-out rows and their edits; `nulls` are edits of the same judges under shuffled s.
 
     descendants: edits by the first judge of mediators and proxies together, under true and under shuffled s. others:
-    its edits for further protected attributes. trained_on: training records and labels, for the base-rate threshold.
+    its edits for further protected attributes. trained_on: training records, labels and groups, for the base-rate
+    threshold.
     """
 
     task: Task
     inputs: np.ndarray
     label: np.ndarray
     codes: np.ndarray
-    trained_on: Rows
+    trained_on: tuple[np.ndarray, np.ndarray, np.ndarray]
     edits: Mapping[str, EditedRecords] = field(default_factory=dict)
     nulls: Mapping[str, EditedRecords] = field(default_factory=dict)
     descendants: tuple[EditedRecords, EditedRecords] | None = None
@@ -48,23 +51,25 @@ class FittedJudges:
 
     def score(self, predict: Predictor, own: Mapping[str, EditedRecords] | None = None) -> list[Scored]:
         """All columns of the results table for one predictor; `own`: edits that only it faces."""
-        inputs, label = self.trained_on
-        cut = base_rate_cut(predict(inputs), label) if self.task == "binary" else None
+        inputs, label, codes = self.trained_on
+        cut = base_rate_cut(logits_of(predict, inputs, codes), label) if self.task == "binary" else None
         edits = {**self.edits, **(own or {})}
         scored = evaluate(predict, self.inputs, self.label, self.codes, self.task, edits, self.nulls, cut)
         wanted = unrest(self.task)
         for end, edited in zip(("", "_null"), self.descendants or (), strict=False):
-            for s in stability(predict, self.inputs, edited, self.task, FIRST):
+            moved = s_held(edited, self.codes) if end else edited
+            for s in stability(predict, self.inputs, moved, self.task, FIRST, self.codes):
                 scored += [replace(s, metric=f"{wanted}_descendants{end}")] if s.metric == wanted else []
         for name, edited in self.others.items():
-            for s in stability(predict, self.inputs, edited, self.task, edited.judge):
+            alone = s_held(edited, self.codes)  # these groups are another attribute's
+            for s in stability(predict, self.inputs, alone, self.task, edited.judge, self.codes):
                 scored.append(replace(s, metric=f"{s.metric}_{name}"))
         return scored
 
     def unrest(self, predict: Predictor, name: str, null: bool) -> float:
         """Flips (or the shift of a regression) of a predictor under a judge, for true or for shuffled s."""
-        edited = (self.nulls if null else self.edits)[name]
-        found = {s.metric: s.value for s in stability(predict, self.inputs, edited, self.task, name)}
+        edited = s_held(self.nulls[name], self.codes) if null else self.edits[name]
+        found = {s.metric: s.value for s in stability(predict, self.inputs, edited, self.task, name, self.codes)}
         return found[unrest(self.task)]
 
     def quality(self, known: Rows, columns: np.ndarray, plain: Predictor) -> dict[str, dict[str, float]]:
@@ -91,8 +96,9 @@ def with_verdict(figures: Mapping[str, float]) -> dict[str, Any]:
 def held_out_rows(data: Dataset, split: Split) -> FittedJudges:
     """The rows of a split without any judge."""
     inputs, held_out = np.hstack([p.inputs for p in make_parties(data)]), data.take(split.test)
-    known = (inputs[split.train], data.label.values[split.train])
-    return FittedJudges(data.task, inputs[split.test], held_out.label.values, held_out.protected[0].codes, known)
+    known = tuple(values[split.train] for values in (inputs, data.label.values, data.protected[0].codes))
+    codes = held_out.protected[0].codes
+    return FittedJudges(data.task, inputs[split.test], held_out.label.values, codes, (known[0], known[1], known[2]))
 
 
 def fit_judges(data: Dataset, split: Split, roles: Roles, seed: int, kinds: Iterable[str] = JUDGES) -> FittedJudges:

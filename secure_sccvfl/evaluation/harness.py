@@ -50,7 +50,8 @@ def judges_of(data: Dataset, split: Split, roles: Roles, seed: int) -> FittedJud
 def hand_out(data: Dataset, judges: FittedJudges, folder: Path) -> None:
     """Write each party's columns of the edited records into its folder of a run.
 
-    The group that a record moves to tells its own where there are two. So it goes to the holder of s alone.
+    The group that a record moves to tells its own where there are two. So it goes to the holder of s alone, who gives
+    it to a model that uses s.
     """
     parties, holder = make_parties(data), data.protected[0].holder
     cuts = np.cumsum([p.layout.width for p in parties])[:-1]

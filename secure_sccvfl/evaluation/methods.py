@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from secure_sccvfl.data.registry import Registry
+from secure_sccvfl.evaluation.aware_baselines import aware, parity, pcf
 from secure_sccvfl.evaluation.baselines import (
     cvae,
     drop_m,
@@ -39,6 +40,9 @@ METHODS: Registry[Method] = Registry(
         "drop_m": drop_m,
         "drop_m_guard": drop_m_guard,
         "erm": erm,
+        "parity": parity,
+        "pcf": pcf,
+        "aware": aware,
         "erm_network": network_erm,
         "adv_nomask": adv_nomask,
         "uniform_cf": uniform_cf,

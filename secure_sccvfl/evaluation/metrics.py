@@ -24,6 +24,28 @@ Predictor = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
+class AwarePredictor:
+    """A predictor that uses s: `of` takes the group of each record beside its inputs."""
+
+    of: Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+    def __call__(self, inputs: np.ndarray) -> np.ndarray:
+        raise TypeError("this model uses s: it needs the group of each record")
+
+
+def logits_of(predict: Predictor, inputs: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
+    """Logits of these records. Their groups reach a predictor only if it uses them."""
+    if isinstance(predict, AwarePredictor) and codes is not None:
+        return predict.of(inputs, codes)
+    return predict(inputs)
+
+
+def s_held(edited: EditedRecords, codes: np.ndarray) -> EditedRecords:
+    """The same edits without a change of s itself."""
+    return replace(edited, target=codes[edited.source])
+
+
+@dataclass(frozen=True)
 class Scored:
     """One number of one method on one seed; `judge` is None where none is involved."""
 
@@ -104,9 +126,20 @@ def group_gaps(
     ]
 
 
-def stability(predict: Predictor, inputs: np.ndarray, edited: EditedRecords, task: Task, name: str) -> list[Scored]:
-    """SCG (raw and per spread of the logit) and flip rate under edited records."""
-    return _stability(predict(inputs), predict(edited.inputs), edited, task, name)
+def stability(
+    predict: Predictor,
+    inputs: np.ndarray,
+    edited: EditedRecords,
+    task: Task,
+    name: str,
+    codes: np.ndarray | None = None,
+) -> list[Scored]:
+    """SCG (raw and per spread of the logit) and flip rate under edited records.
+
+    `codes`: the groups of the records, for a model that uses s. Edited records are then of their target group.
+    """
+    after = logits_of(predict, edited.inputs, edited.target)
+    return _stability(logits_of(predict, inputs, codes), after, edited, task, name)
 
 
 def _stability(logits: np.ndarray, after: np.ndarray, edited: EditedRecords, task: Task, name: str) -> list[Scored]:
@@ -222,14 +255,14 @@ def evaluate(
     nulls: edits of the same judges under shuffled s. cut: the base-rate threshold, for two classes; figures at it end
     in `_base`.
     """
-    logits = predict(inputs)
+    logits = logits_of(predict, inputs, codes)
     based = cut is not None and task == "binary"
     scored = utility(logits, label, task) + group_gaps(logits, label, codes, task)
     if based:
         scored += [replace(s, metric="acc_base") for s in utility(logits - cut, label, task) if s.metric == "acc"]
     for end, judged in (("", edits), ("_null", nulls or {})):
         for name, edited in judged.items():
-            after = predict(edited.inputs)
+            after = logits_of(predict, edited.inputs, (s_held(edited, codes) if end else edited).target)
             found = _stability(logits, after, edited, task, name)
             if based:
                 moved = _stability(logits - cut, after - cut, edited, task, name)

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import datetime
 import json
+from concurrent.futures import Future
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import ProtocolError
+from secure_sccvfl.local.further_seeds import beside, rule_in_words, seeds_of
 from secure_sccvfl.local.processes import Ending, Event, run_job
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.modes.options import RunOptions
@@ -44,8 +46,11 @@ class WholeRun:
         """The first session; a folder with checkpoints is resumed if the options say so."""
         return run_job(self.config, self.folder, self.certs, self.event, self.debug, self.transcript)
 
-    def finish(self, harness: bool = True) -> dict[str, Any]:
-        """Judges, the second session, baselines and examples, and the report's files; returns the report."""
+    def finish(self, harness: bool = True, seeds: int | None = None) -> dict[str, Any]:
+        """Judges, the second session, baselines and examples, and the report's files; returns the report.
+
+        `seeds`: how many seeds of the plaintext engine give the frontier its intervals; None: as fits the data.
+        """
         from secure_sccvfl.report.description import describe
         from secure_sccvfl.report.page import write_page
         from secure_sccvfl.report.policy_card import card_of_run, write_card
@@ -57,12 +62,17 @@ class WholeRun:
             set_aside(self.folder, session)
         compared: dict[str, Any] = {}
         drawn: list[dict[str, Any]] = []
-        if self.options.pooled and harness:
-            compared, drawn = self._harness(trained)
-        self._must_end_well(self.evaluate())
-        evaluated = result_of(self.folder / "evaluation", 0)
         words = describe(self.options, self.parties)
-        examples = self._examples(drawn, trained["parties"].index(words["label"]["holder"])) if drawn else None
+        pooled = self.options.pooled and harness
+        further = seeds_of(self.options, sum(trained["rows"].values()), seeds) if pooled else range(0)
+        with beside(self.options, self.parties, further) as waiting:
+            if pooled:
+                compared, drawn = self._harness(trained)
+            self._must_end_well(self.evaluate())
+            evaluated = result_of(self.folder / "evaluation", 0)
+            examples = self._examples(drawn, trained["parties"].index(words["label"]["holder"])) if drawn else None
+            if frontier := self._frontier(waiting, trained):
+                compared["frontier"] = frontier
         models = {f"party-{rank}": result_of(self.folder, rank)["model"] for rank in range(self.parties)}
         report = build(self.folder, trained, evaluated, compared, models, words, examples, self._label_inference())
         report["warnings"] = find_warnings(report)
@@ -74,6 +84,18 @@ class WholeRun:
         budget = {k: report["privacy"][k] for k in ("epsilon_rdp", "epsilon_pld", "delta", "cap")}
         report["seal"] = seal(self.folder, {**facts, "budget": budget, "metrics": report["metrics"]})
         return report
+
+    def _frontier(self, waiting: list[Future[dict[str, Any]]], trained: dict[str, Any]) -> dict[str, Any]:
+        """Accuracy and flips along lambda, with intervals over further seeds; empty without any."""
+        if not waiting:
+            return {}
+        from secure_sccvfl.evaluation.frontier import joined
+
+        found = []
+        for number, seed in enumerate(waiting):
+            self.event({"step": "further seeds (plaintext)", "number": number, "total": len(waiting)})
+            found.append(seed.result())
+        return joined(found, rule_in_words(self.options), trained["lambda"])
 
     @staticmethod
     def _must_end_well(ending: Ending) -> None:
@@ -95,7 +117,8 @@ class WholeRun:
 
         place = self.folder / "examples"
         place.mkdir(exist_ok=True)
-        write_records(place / "records.csv", drawn)
+        group = self.options.schema(self.parties).protected[0].name if self.options.mode == "aware" else ""
+        write_records(place / "records.csv", drawn, group)
         self._must_end_well(
             self._with_model("predict", "examples", records=str((place / "records.csv").resolve()), scores=True)
         )

@@ -30,7 +30,7 @@ from secure_sccvfl.metrics.copies import Copies, figures_of_judge
 from secure_sccvfl.metrics.group_rates import RATES, gaps_of
 from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.releases import EXACT_EVALUATION
-from secure_sccvfl.training.sharing import share_groups, share_held, share_label
+from secure_sccvfl.training.sharing import decisions, share_groups, share_held, share_label
 
 LOSS_BOUND = 50.0
 """Logits beyond this count as this much in the log loss."""
@@ -168,12 +168,7 @@ class SecureEvaluation:
 
     def decisions(self, logits: Words) -> Words:
         """One-hot of the largest logit, or for a single one the bit [logit > 0]; whole numbers."""
-        if logits.shape[1] == 1:
-            return comparison.negative(self.session.party, -logits)
-        chosen = self.session.wrap(logits, FRACTION_BITS).argmax(dim=1, one_hot=True)
-        words = words_of(chosen)
-        bits = int(chosen.encoder._precision_bits)
-        return arithmetic.truncate(self.session.party, words, bits) if bits else words
+        return decisions(self.session, logits)
 
     def _log_loss(self, logits: Words, truth: Words) -> Words:
         party = self.session.party

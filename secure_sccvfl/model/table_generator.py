@@ -76,10 +76,15 @@ def shift_direction(layout: Layout, tables: Mapping[str, np.ndarray], names: Seq
         far = np.unravel_index(
             np.abs(table[:, :, None] - table[:, None, :]).sum(axis=0).argmax(), (table.shape[1],) * 2
         )
-        change = table[:, far[1]] - table[:, far[0]]
-        if not block.one_hot:
-            steps = len(unit_cuts(block.feature)) - 1
-            upper = np.concatenate([np.cumsum(change[:steps][::-1])[::-1][1:], [0.0]])
-            change = np.concatenate([upper + change[:steps] / 2, change[steps:]])
+        change = mean_encoding(block, table[:, far[1]] - table[:, far[0]])
         parts.append(change if block.feature.name in names else np.zeros(len(change)))
     return np.concatenate(parts)
+
+
+def mean_encoding(block: Block, shares: np.ndarray) -> np.ndarray:
+    """Mean of the plain columns of a feature whose bins have these shares; a number is in the middle of its bin."""
+    if block.one_hot:
+        return shares
+    steps = len(unit_cuts(block.feature)) - 1
+    upper = np.concatenate([np.cumsum(shares[:steps][::-1])[::-1][1:], [0.0]])
+    return np.concatenate([upper + shares[:steps] / 2, shares[steps:]])

@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModeEntry:
-    """Where a mode is, its words for people, and what its gradients tell of labels. Reading it imports nothing."""
+    """Where a mode is, its words for people, and what its gradients tell of labels. Reading it imports nothing.
+
+    lambdas: the weights of consistency that it tries unless they are named; empty: the common grid.
+    """
 
     place: str
     words: str
     labels: Literal["hidden", "noisy", "shown"]
+    lambdas: tuple[float, ...] = ()
 
 
 MODES: Registry[ModeEntry] = Registry(
@@ -29,6 +33,9 @@ MODES: Registry[ModeEntry] = Registry(
     {
         "sealed": ModeEntry("secure_sccvfl.modes.sealed:Sealed", "trained in secret", "hidden"),
         "split": ModeEntry("secure_sccvfl.modes.split:Split", "split learning: gradients are shown", "shown"),
+        "aware": ModeEntry(
+            "secure_sccvfl.modes.aware:Aware", "trained in secret; this model uses s", "hidden", (0.1,)
+        ),
         "dp": ModeEntry("secure_sccvfl.modes.dp:Dp", "trained in secret, encoders by noisy gradients", "noisy"),
     },
 )

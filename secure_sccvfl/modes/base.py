@@ -44,10 +44,15 @@ class Workplace:
     card: PolicyCard | None = None
     state: State | None = None
 
-    def trainer(self, config: TrainConfig, encoders: Mapping[int, Encoder] | None = None) -> Trainer:
+    def trainer(
+        self,
+        config: TrainConfig,
+        encoders: Mapping[int, Encoder] | None = None,
+        driver: type[Trainer] = Trainer,
+    ) -> Trainer:
         """The driver of the sealed method; making it shares the inputs. `encoders` were trained before."""
         with self.phase("inputs"):
-            return Trainer(
+            return driver(
                 self.engine,
                 self.statistics,
                 self.problem,

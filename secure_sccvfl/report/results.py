@@ -11,6 +11,8 @@ from accounting.account import read_account
 from accounting.accountant import LossDistributionAccountant
 from accounting.ledger import FileSets, read_ledger
 from protocols.records.chain import read_chain, unused_name
+from secure_sccvfl.discovery.aware_entry import AwareEntry
+from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.metrics.intervals import wilson
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.report.charts import percent
@@ -91,6 +93,7 @@ def build(
         "run": trained["run"],
         "engine": trained["engine"],
         "mode": trained["mode"],
+        "aware": trained["aware"],
         "parties": len(trained["parties"]),
         "party_names": trained["parties"],
         "dataset": trained["dataset"],
@@ -104,6 +107,10 @@ def build(
         "baselines": {},
         **harness,
         "roles": trained["roles"],
+        "proxies": trained["proxies"],
+        "proposed": trained["proposed"],
+        "by_card": trained["by_card"],
+        "confidence": trained["confidence"],
         "mask": trained["mask"],
         "owners": trained["owners"],
         "scores": trained["scores"],
@@ -133,6 +140,8 @@ def find_warnings(report: Mapping[str, Any]) -> list[str]:
     """What a reader must know, in plain words."""
     found = []
     metrics, baselines = report["metrics"], report["baselines"]
+    if report["aware"] is not None:
+        found.append(AwareEntry.of(report["aware"]).words())
     if not report["pooled"]:
         found.append(
             "No independent judge: data of a consortium cannot be pooled, so flips are counted under the same "
@@ -143,8 +152,11 @@ def find_warnings(report: Mapping[str, Any]) -> list[str]:
             "The figures of the test records are exact, as all parties agreed: they are not private. Two such "
             "reports about nearly the same records tell about the records in which they differ."
         )
-    if not any(role == "M" for role in report["roles"].values()):
-        found.append("No column is a mediator, so nothing moves with the group and no decision can flip.")
+    if not Roles(report["roles"], report["proxies"]).edited:
+        found.append(
+            "No column is a mediator: nothing moves with the group, no decision can flip, and the model is that of "
+            "plain training."
+        )
     for name, what, so in (
         ("majority", "always giving the most frequent answer", "As long as that is so, few flips are worth little."),
         ("drop_m", "a model without the mediators", "That one is simpler, and cannot flip through them."),

@@ -14,9 +14,14 @@ from secure_sccvfl.report.compared.figures import METRIC_WORDS, MODELS, between
 from secure_sccvfl.report.compared.judged import Report, asked, listed, null_of, trusted
 
 ROLES = {
-    "P": ("proxy", "all but stands for the group; left as it is, and training keeps the model from leaning on it"),
+    "P": ("proxy", "all but stands for the group"),
     "M": ("mediator", "may follow from the group; moves with it in “what if” records, where decisions must stay"),
     "N": ("fixed", "hardly follows the group; stays as it is in “what if” records"),
+}
+PROXIES = {
+    "guard": "left as it is, and training keeps the model from leaning on it",
+    "edit": "moves with it like a mediator, as the policy card asks",
+    "drop": "the model does not see it, as the policy card asks",
 }
 NOISE = {"charged": "yes", "follows": "from noisy"}
 """Whether noise protects a release, by the reason why it may leave."""
@@ -123,10 +128,16 @@ def size(count: float) -> str:
     return f"{count / unit:.{0 if unit == 1 else 1}f} {name}"
 
 
+def role_words(proxies: str) -> dict[str, tuple[str, str]]:
+    """Each role with its name and meaning; a card says what becomes of proxies."""
+    word, meaning = ROLES["P"]
+    return {**ROLES, "P": (word, f"{meaning}; {PROXIES[proxies]}")}
+
+
 def role_chart(
     report: Report, audit: Sequence[Mapping[str, Any]], card: Mapping[str, Any] | None
 ) -> list[dict[str, Any]]:
-    """Features by party: score, role, how the score moved, and the reason."""
+    """Features by party: score, role, who decided it, how sure discovery is, how the score moved, and the reason."""
     scores, words = report["scores"], report["data"]["features"]
     history = [entry["scores"] for entry in audit if entry["event"] == "roles"]
     top = max([*scores.values(), 1e-9])
@@ -148,6 +159,9 @@ def role_chart(
                         "meaning": words.get(name, {}).get("meaning", ""),
                         "role": report["roles"][name],
                         "word": ROLES[report["roles"][name]][0],
+                        "by_card": name in report["by_card"],
+                        "proposed": report["proposed"][name],
+                        "confidence": percent(report["confidence"][name]),
                         "score": scores[name],
                         "width": 100 * max(scores[name], 0.0) / top,
                         "spark": sparkline([old[name] for old in history if name in old], highest),

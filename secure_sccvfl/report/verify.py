@@ -202,11 +202,11 @@ def check_evaluation(files: RunFiles) -> Problems:
 def check_policy(files: RunFiles) -> Problems:
     """The card's roles, with reviews undone, are those of the run."""
     card = read_card(files.run / CARD)
-    roles = {name: decision.role for name, decision in card.decisions.items()}
+    roles = dict(card.roles.of)
     for event in reversed(card.events):
         if "change" in event:
             roles[event["feature"]] = event["change"].split(" -> ")[0]  # type: ignore[assignment]
-    if card.run == files.report["run"] and Roles(roles).digest() != files.report["mask"]:
+    if card.run == files.report["run"] and Roles(roles, card.proxies).digest() != files.report["mask"]:
         yield f"{CARD}: the roles are not those of the run"
     if card.run != files.report["run"]:
         yield f"{CARD} is of another run"

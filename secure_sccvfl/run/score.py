@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from accounting.calibration import noise_multiplier
 from accounting.records import RecordSet
@@ -31,15 +32,20 @@ from protocols.records.releases import Release, ReleasePlan
 from protocols.ring import FRACTION_BITS, Words
 from protocols.session.runtime import Session
 from protocols.steps.alignment import check_alignment
+from secure_sccvfl.data.dataset import codes_of
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.files import read_table
 from secure_sccvfl.data.layout import Layout
-from secure_sccvfl.data.party import Party
+from secure_sccvfl.data.party import AtHolder, Blocks, Party
 from secure_sccvfl.data.party_data import Schema
-from secure_sccvfl.metrics.copies import Copies
+from secure_sccvfl.discovery.aware_entry import USES_S, AwareEntry
+from secure_sccvfl.metrics.copies import NULL, Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures, exact_release
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums, figures_of, share_of_copies
+from secure_sccvfl.model.aware import AwareEdits, hypotheses
 from secure_sccvfl.model.edits import EncodedEdits, public_targets
+from secure_sccvfl.model.generators import Generator
+from secure_sccvfl.modes.aware import declared, in_time
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
 from secure_sccvfl.privacy.kinds import Facts
@@ -50,7 +56,7 @@ from secure_sccvfl.run.costs import PhaseMeter
 from secure_sccvfl.run.evaluation_record import record, recorded
 from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.run.model_files import ModelError, PartyModel, load_model
-from secure_sccvfl.training.handles import SharedHead
+from secure_sccvfl.training.handles import SharedHead, SharedRows
 from secure_sccvfl.training.secure import SecureEngine
 
 OWN = "own"
@@ -91,9 +97,17 @@ class _WithModel:
     def engine(session: Session, model: PartyModel, schema: Schema) -> tuple[SecureEngine, SharedHead]:
         """The head, restored."""
         engine = SecureEngine(session, schema.label_holder, schema.group_holders)
-        columns = engine.publish(COLUMNS.name, {str(session.rank): model.encoder.columns})
+        layout = Layout.of(schema.features[session.rank])
+        columns = engine.publish(COLUMNS.name, {str(session.rank): model.columns(layout)})
         widths = [int(columns[str(rank)]) for rank in range(session.parties)]
         return engine, engine.restored(model.weight, model.bias, schema.task, widths)
+
+    @staticmethod
+    def rows(engine: SecureEngine, model: PartyModel, party: Party, groups: AtHolder) -> Blocks | SharedRows:
+        """A party's encodings; of a model that uses s, what s selects among them in secret."""
+        if model.aware is None:
+            return {party.rank: model.encoder(party.inputs)}
+        return engine.select(hypotheses(model.aware_encoders(party.layout), (party,)), groups)
 
     def facts(self, **sizes: int) -> Facts:
         """The facts that the plan of a job on a model follows from."""
@@ -136,13 +150,25 @@ class EvaluateJob(_WithModel):
             raise DataError(f"{self.test.rows} test records are fewer than min_group = {self.options.min_group}")
         self.judged = self._judged()
 
-    def _judged(self) -> dict[str, tuple[np.ndarray, Copies]]:
-        """Own columns of the edited records of each judge, from the files beside the model; targets at the holder."""
-        found = {}
+    def _judged(self) -> dict[str, tuple[Party, AtHolder, Copies]]:
+        """Own columns of the edited records of each judge, from the files beside the model; targets at the holder.
+
+        The holder of s gives their groups to a model that uses s: an edited record is one of its target group. Under
+        the null control s itself does not change.
+        """
+        found: dict[str, tuple[Party, AtHolder, Copies]] = {}
+        codes = self.test.protected[0].codes
         for path in sorted(model_folder(self.options.model, self.rank).parent.glob("judge-*.npz")):
+            judge = path.stem.removeprefix("judge-")
             with np.load(path) as file:
                 copies = Copies(file["source"], file["weight"], file.get("target"))
-                found[path.stem.removeprefix("judge-")] = (file["units"], copies)
+                edited, groups = replace(self.data.party, inputs=file["units"]), None
+            if self.model.aware is not None and codes is not None:
+                moved = codes if judge.startswith(NULL) else copies.target
+                if moved is None:
+                    raise DataError(f"{path.name} has no groups of edited records, which a model that uses s needs")
+                groups = moved[copies.source]
+            found[judge] = (edited, groups, copies)
         return found
 
     @property
@@ -202,15 +228,14 @@ class EvaluateJob(_WithModel):
         schema, model, options = self.data.schema, self.model, self.options
         check_alignment(session, self.data.ids, schema.parties)
         engine, head = self.engine(session, model, schema)
-        party, encoder = self.test.parties[0], model.encoder
 
-        def logits(inputs: np.ndarray) -> Words:
-            shared = engine.shared_logits(head, {session.rank: encoder(inputs)})
+        def logits(party: Party, groups: AtHolder) -> Words:
+            shared = engine.shared_logits(head, self.rows(engine, model, party, groups))
             return cooled(session, shared, model.temperature)
 
         progress("scoring", 1, 3)
-        plain = logits(party.inputs)
-        copies = {judge: (logits(inputs), of) for judge, (inputs, of) in self.judged.items()}
+        plain = logits(self.test.parties[0], self.test.protected[0].codes)
+        copies = {judge: (logits(edited, groups), of) for judge, (edited, groups, of) in self.judged.items()}
         copies[OWN] = self._own_copies(session, engine, head, plain)
         progress("metrics", 2, 3)
         secret = SecureEvaluation(
@@ -244,8 +269,7 @@ class EvaluateJob(_WithModel):
         unthinned = replace(model, generator=replace(model.generator, thinning=0.0))
         generator = unthinned.generators(trained)[first.name]
         party = self.test.parties[0]
-        own, encoded = {party.rank: model.encoder}, {party.rank: model.encoder(party.inputs)}
-        made = EncodedEdits((party,), len(first.groups), {party.rank: generator}, own, encoded, 1, model.seed)
+        made = self._own_edits(party, len(first.groups), {party.rank: generator})
         (chosen,) = engine.selected(made, first.codes, 0)
         shift = cooled(session, engine.shared_shift(head, chosen), model.temperature)
         rows = np.arange(len(party.inputs))
@@ -253,6 +277,13 @@ class EvaluateJob(_WithModel):
         if first.codes is not None:
             target = public_targets(len(rows), len(first.groups), model.seed, 0)[rows, first.codes]
         return plain + shift, Copies(rows, np.ones(len(rows)), target)
+
+    def _own_edits(self, party: Party, groups: int, generator: Mapping[int, Generator]) -> EncodedEdits:
+        model = self.model
+        if model.aware is not None:
+            return AwareEdits((party,), groups, generator, model.aware_encoders(party.layout), 1, model.seed)
+        own, encoded = {party.rank: model.encoder}, {party.rank: model.encoder(party.inputs)}
+        return EncodedEdits((party,), groups, generator, own, encoded, 1, model.seed)
 
 
 class PredictJob(_WithModel):
@@ -265,13 +296,23 @@ class PredictJob(_WithModel):
         self.schema = self.options.schema(self.parties)
         layout = Layout.of(self.schema.features[rank])
         self.model = self.load(layout, self.schema)
-        self.ids, self.party = self._read(layout)
+        self.aware = self._declared()
+        self.ids, self.party, self.groups = self._read(layout)
         self.receiver = self.schema.label_holder if self.options.receiver < 0 else self.options.receiver
         if not 0 <= self.receiver < self.parties:
             raise ConfigError(f"the receiver of predictions must be a party, not {self.receiver}")
 
-    def _read(self, layout: Layout) -> tuple[np.ndarray, Party]:
-        """Own columns of the file with new records; other columns are dropped."""
+    def _declared(self) -> AwareEntry | None:
+        """The declared use of s of a model that uses it. A card with a later review date may be given."""
+        if self.model.aware is None:
+            return None
+        if self.options.card:
+            return declared(self.options.policy())
+        in_time(self.model.aware)
+        return self.model.aware
+
+    def _read(self, layout: Layout) -> tuple[np.ndarray, Party, AtHolder]:
+        """Own columns of the file with new records; other columns are dropped. s is read at its holder alone."""
         path = Path(self.options.records)
         key = self.schema.id_column
         if not path.is_file():
@@ -281,12 +322,20 @@ class PredictJob(_WithModel):
         lost = [name for name in layout.names if name not in frame]
         if lost:
             raise DataError(f"{path.name} has no column {lost[0]!r}, which {owner} needs")
-        frame = frame[[key, *layout.names]].sort_values(key, kind="stable")
-        features = self.schema.features[self.rank]
-        values = np.column_stack([f.read(frame[f.name]) for f in features])
-        return frame[key].to_numpy(str), Party(
-            self.rank, self.schema.parties[self.rank], layout, layout.encode(values)
-        )
+        frame = frame.sort_values(key, kind="stable")
+        values = np.column_stack([f.read(frame[f.name]) for f in self.schema.features[self.rank]])
+        party = Party(self.rank, owner, layout, layout.encode(values))
+        return frame[key].to_numpy(str), party, self._groups(frame, path.name)
+
+    def _groups(self, frame: pd.DataFrame, file: str) -> AtHolder:
+        """The group of each new record, if the model uses s and this party holds it."""
+        attribute = self.schema.protected[0]
+        if self.aware is None or attribute.holder != self.rank:
+            return None
+        owner = self.schema.parties[self.rank]
+        if attribute.name not in frame:
+            raise DataError(f"{USES_S}: {file} has no column {attribute.name!r}, which {owner} needs")
+        return codes_of(frame[attribute.name], attribute.groups, f"protected attribute {attribute.name!r}")
 
     def plan(self) -> ReleasePlan:
         what = "calibrated logits" if self.options.scores else "decisions"
@@ -301,7 +350,7 @@ class PredictJob(_WithModel):
             self.compare(session, self.model)
             engine, head = self.engine(session, self.model, self.schema)
             progress("scoring", 1, 2)
-            shared = engine.shared_logits(head, {session.rank: self.model.encoder(self.party.inputs)})
+            shared = engine.shared_logits(head, self.rows(engine, self.model, self.party, self.groups))
             logits = cooled(session, shared, self.model.temperature)
             bits = FRACTION_BITS
             if not self.options.scores and self.schema.task != "regression":
@@ -316,21 +365,26 @@ class PredictJob(_WithModel):
             "run": self.model.run,
             "records": len(self.ids),
             "receiver": receiver,
+            "note": "" if self.aware is None else self.aware.words(),
             "cost": meter.costs,
         }
 
     def _write(self, path: Path, opened: np.ndarray) -> None:
-        """id, decision (as the description names the classes) and, if asked for, the score of each class."""
+        """id, decision (as the description names the classes) and, if asked for, the score of each class.
+
+        Each line of a model that uses s says so.
+        """
         schema = self.schema
+        title, note = ([], []) if self.aware is None else (["note"], [USES_S])
         with open(path, "w", newline="", opener=private) as file:
             writer = csv.writer(file)
             if schema.task == "regression":
-                writer.writerow(["id", "prediction"])
-                writer.writerows([name, f"{v[0]:.6f}"] for name, v in zip(self.ids, opened, strict=True))
+                writer.writerow(["id", "prediction", *title])
+                writer.writerows([name, f"{v[0]:.6f}", *note] for name, v in zip(self.ids, opened, strict=True))
                 return
             chosen = opened[:, 0] > 0 if schema.task == "binary" else opened.argmax(axis=1)
             scores = [f"logit {c}" for c in (schema.classes[1:] if schema.task == "binary" else schema.classes)]
-            writer.writerow(["id", "decision", *(scores if self.options.scores else [])])
+            writer.writerow(["id", "decision", *(scores if self.options.scores else []), *title])
             for name, code, row in zip(self.ids, chosen.astype(int), opened, strict=True):
                 told = [f"{v:.5f}" for v in row] if self.options.scores else []
-                writer.writerow([name, schema.classes[code], *told])
+                writer.writerow([name, schema.classes[code], *told, *note])

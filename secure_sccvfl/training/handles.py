@@ -18,21 +18,32 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.training.engine import Step
 
 
-@dataclass(repr=False, eq=False)
-class SharedBatch:
-    """Own encodings and ridge in the clear; shares of the label (one column per output).
+@dataclass(frozen=True, repr=False, eq=False)
+class SharedRows:
+    """Shares of encodings of all parties that s has selected; no party knows its own part of them.
 
-    masked: the unscaled encodings of all parties, under masks of their owners.
+    reach: the largest magnitude in each own column over all that s could select.
     """
 
-    own: np.ndarray
+    words: Words
+    reach: np.ndarray
+
+
+@dataclass(repr=False, eq=False)
+class SharedBatch:
+    """Own encodings in the clear, or rows that s has selected; own ridge; shares of the label (a column per output).
+
+    masked: the unscaled encodings of all parties, under masks of their owners, or of nobody.
+    """
+
+    own: np.ndarray | SharedRows
     ridge: np.ndarray
     label: Words
     masked: BandedMatrix | None = None
 
     @property
     def rows(self) -> int:
-        return len(self.own)
+        return len(self.label)
 
 
 @dataclass(frozen=True, repr=False, eq=False)

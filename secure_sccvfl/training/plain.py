@@ -12,11 +12,23 @@ from scipy.special import expit, log_softmax, softmax
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
-from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step
+from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step, Target
 
 
 def _side_by_side(blocks: Blocks) -> np.ndarray:
     return np.concatenate([blocks[rank] for rank in sorted(blocks)], axis=-1)
+
+
+def _of_own_group(by_group: Iterable[Blocks], groups: np.ndarray) -> np.ndarray:
+    """Of each record the row that was made for its group."""
+    chosen: np.ndarray | None = None
+    for group, blocks in enumerate(by_group):
+        whole = _side_by_side(blocks)
+        chosen = np.zeros_like(whole) if chosen is None else chosen
+        chosen[groups == group] = whole[groups == group]
+    if chosen is None:
+        raise ValueError("no group to select from")
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -104,6 +116,11 @@ class PlainEngine:
     def total(self, name: str, values: Sequence[float]) -> tuple[float, ...]:
         return tuple(values)
 
+    def select(self, choices: Iterable[Blocks], groups: AtHolder, attribute: int = 0) -> Blocks:
+        if groups is None:
+            raise ValueError("the plaintext engine needs s")
+        return {0: _of_own_group(choices, groups)}
+
     def bind(self, encodings: Blocks, label: AtHolder, ridge: Blocks, outputs: int = 1) -> Batch:
         if label is None:
             raise ValueError("the plaintext engine needs the label")
@@ -112,15 +129,7 @@ class PlainEngine:
     def edits(self, deltas: Iterable[Iterable[Blocks]], groups: AtHolder, attribute: int = 0) -> Penalty:
         if groups is None:
             raise ValueError("the plaintext engine needs s")
-        draws = []
-        for by_group in deltas:
-            chosen: np.ndarray | None = None
-            for group, blocks in enumerate(by_group):
-                whole = _side_by_side(blocks)
-                chosen = np.zeros_like(whole) if chosen is None else chosen
-                chosen[groups == group] = whole[groups == group]
-            if chosen is not None:
-                draws.append(chosen)
+        draws = [_of_own_group(by_group, groups) for by_group in deltas]
         if not draws:
             raise ValueError("no draw of counterfactual edits")
         gram = sum(d.T @ d for d in draws) / (len(draws) * len(groups))
@@ -179,19 +188,21 @@ class PlainEngine:
         if not np.isfinite(head(batch.rows)).all():
             raise FloatingPointError("training diverged: lower the rate")
 
-    def measure(self, head: Head, batch: Batch, penalty: Penalty | None) -> Measures:
+    def measure(self, head: Head, batch: Batch, penalty: Penalty | None, flips: bool = False) -> Measures:
         logits = head(batch.rows)
-        gap_rms = 0.0
-        if penalty is not None:
-            shifts = [d @ head.weight for d in penalty.draws]
-            gap_rms = float(np.sqrt(np.mean([(s**2).sum(axis=1).mean() for s in shifts])))
+        shifts = [d @ head.weight for d in penalty.draws] if penalty is not None else [np.zeros_like(logits)]
+        gap_rms = float(np.sqrt(np.mean([(s**2).sum(axis=1).mean() for s in shifts])))
         spread = float(np.sqrt(logits.var(axis=0).sum()))
-        return Measures(log_loss(logits, batch.label, head.task), spread, gap_rms)
+        flipped = None
+        if flips:
+            shown = decisions(logits, head.task)
+            flipped = float(np.mean([decisions(logits + shift, head.task) != shown for shift in shifts]))
+        return Measures(log_loss(logits, batch.label, head.task), spread, gap_rms, flipped)
 
-    def choose(self, choice: Choice | None, head: Head, batch: Batch, penalty: Penalty, target: float) -> Choice:
+    def choose(self, choice: Choice | None, head: Head, batch: Batch, penalty: Penalty, target: Target) -> Choice:
         if choice is not None and choice.found:
             return choice
-        return Choice(self.measure(head, batch, penalty).relative_gap <= target, head)
+        return Choice(self.measure(head, batch, penalty, target.measure == "flips").meets(target), head)
 
     def chosen(self, choice: Choice) -> Head:
         return choice.head

@@ -11,6 +11,7 @@ Otherwise heads are compared and one of them is chosen in secret (protocols/oper
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import floor
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.privacy.releases import COLUMNS, PREDICTIONS, RANGE_CHECK, TEMPERATURE_CHOICE, VALIDATION_SUMMARY
-from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step
+from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step, Target
 from secure_sccvfl.training.handles import (
     SharedBatch,
     SharedChoice,
@@ -34,8 +35,9 @@ from secure_sccvfl.training.handles import (
     SharedEdits,
     SharedHead,
     SharedPenalty,
+    SharedRows,
 )
-from secure_sccvfl.training.sharing import share_label
+from secure_sccvfl.training.sharing import decisions, share_label
 
 _SCALE_BITS = 20
 _ROOT_BITS = 18
@@ -66,16 +68,37 @@ class SecureEngine:
 
     # inputs
 
-    def bind(self, encodings: Blocks, label: AtHolder, ridge: Blocks, outputs: int = 1) -> SharedBatch:
+    def select(self, choices: Iterable[Blocks], groups: AtHolder, attribute: int = 0) -> SharedRows:
+        """One round for each owner of columns and band of rows; a party that is owner and holder sends nothing.
+
+        An owner sends its choices under a mask to the holder, which sends it the one-hot of s under another.
+        """
+        rank, made = self.session.rank, list(choices)
+        self._learn_widths(made[0][rank].shape[1])
+        (words,) = self.selected([made], groups, attribute)
+        return SharedRows(words, np.max([np.abs(blocks[rank]).max(axis=0, initial=0.0) for blocks in made], axis=0))
+
+    def bind(self, encodings: Blocks | SharedRows, label: AtHolder, ridge: Blocks, outputs: int = 1) -> SharedBatch:
         rank = self.session.rank
-        own = encodings[rank]
-        widths = self.publish(COLUMNS.name, {str(rank): own.shape[1]}) if not self.widths else None
-        if widths is not None:
-            self.widths = tuple(int(widths[str(r)]) for r in range(self.session.parties))
-        if own.shape[1] != self.widths[rank]:
-            raise ValueError(f"encodings have {own.shape[1]} columns, earlier ones {self.widths[rank]}")
-        shared = share_label(self.session, label, self.label_holder, (len(own), outputs), RESIDUAL_BITS)
+        own = self._own(encodings)
+        rows = len(own.words) if isinstance(own, SharedRows) else len(own)
+        if not isinstance(own, SharedRows):
+            self._learn_widths(own.shape[1])
+        shared = share_label(self.session, label, self.label_holder, (rows, outputs), RESIDUAL_BITS)
         return SharedBatch(own, ridge[rank], shared)
+
+    def _own(self, encodings: Blocks | SharedRows) -> np.ndarray | SharedRows:
+        """This party's own block, or the rows that s has selected."""
+        return encodings if isinstance(encodings, SharedRows) else encodings[self.session.rank]
+
+    def _learn_widths(self, own: int) -> None:
+        """Announce the number of own columns, once; it must stay the same."""
+        rank = self.session.rank
+        if not self.widths:
+            widths = self.publish(COLUMNS.name, {str(rank): own})
+            self.widths = tuple(int(widths[str(r)]) for r in range(self.session.parties))
+        if own != self.widths[rank]:
+            raise ValueError(f"encodings have {own} columns, earlier ones {self.widths[rank]}")
 
     def selected(self, deltas: Iterable[Iterable[Blocks]], groups: AtHolder, attribute: int) -> tuple[Words, ...]:
         """Shares of the displacement of every record and draw in the direction of its own group."""
@@ -137,7 +160,7 @@ class SecureEngine:
         self._kept_masks = ()
         scale = 1.0 / np.sqrt(curvature[rank])
         with self.session.measure("mask encodings"):
-            rows = head.mask_columns(party, ring.encode(batch.own * scale), self.widths)
+            rows = self._masked(batch.own, scale)
         with self.session.measure("mask penalty"):
             square = head.mask_square(party, self._pull(batch, penalty, step, scale))
         edits = None
@@ -248,19 +271,23 @@ class SecureEngine:
                 f"logits left the range of the sigmoid (magnitude {LOGIT_BOUND:g}): lower the rate or raise the ridge"
             )
 
-    def measure(self, trained: SharedHead, batch: SharedBatch, penalty: SharedPenalty | None) -> Measures:
+    def measure(
+        self, trained: SharedHead, batch: SharedBatch, penalty: SharedPenalty | None, flips: bool = False
+    ) -> Measures:
         with self.session.measure("validation"):
             logits = self._logits(trained, batch)
             gap = np.zeros(1, np.int64) if penalty is None else self._gap_squared(trained, penalty)
             loss, variance = self._loss(logits, batch, trained.task), self._variance(logits)
-            seen = np.concatenate([loss, variance, gap])
+            flipped, among = (np.zeros(1, np.int64), 1) if not flips else self._flips(trained, logits, penalty)
+            rate = arithmetic.divide(self.session.party, np.left_shift(flipped, WIDE_BITS), among)
+            seen = np.concatenate([loss, variance, gap, rate])
             opened = self.session.open(
                 self.session.wrap(seen, WIDE_BITS), self.session.declared(VALIDATION_SUMMARY.name)
             )
         if opened is None:
             raise ProtocolError("the validation summary must go to every party")
-        mean, spread, square = (max(float(v), 0.0) for v in opened)
-        return Measures(mean, spread**0.5, square**0.5)
+        mean, spread, square, share = (max(float(v), 0.0) for v in opened)
+        return Measures(mean, spread**0.5, square**0.5, share if flips else None)
 
     def choose(
         self,
@@ -268,14 +295,13 @@ class SecureEngine:
         trained: SharedHead,
         batch: SharedBatch,
         penalty: SharedPenalty,
-        target: float,
+        target: Target,
     ) -> SharedChoice:
         """About 20 rounds, seven of them for the rule. Words to each peer: columns several times, and rows twice."""
         party = self.session.party
         with self.session.measure("choice of lambda"):
             weight, bias = self.unscaled(trained)
-            gap, variance = self._gap_squared(trained, penalty), self._variance(self._logits(trained, batch))
-            met = choice.meets(party, gap, variance, target)
+            met = self._meets(trained, self._logits(trained, batch), penalty, target)
             if known is None:
                 return SharedChoice(met, self._plain_head(weight, bias, trained.task))
             before = known.head.weights
@@ -287,6 +313,15 @@ class SecureEngine:
                 met,
             )
         return SharedChoice(found, self._plain_head(kept[:-1], kept[-1], trained.task))
+
+    def _meets(self, trained: SharedHead, logits: Words, penalty: SharedPenalty, target: Target) -> Words:
+        """Shares of the bit that says whether a head meets the target."""
+        party = self.session.party
+        if target.measure == "gap":
+            return choice.meets(party, self._gap_squared(trained, penalty), self._variance(logits), target.most)
+        flipped, among = self._flips(trained, logits, penalty)
+        first = 1 if party.rank == 0 else 0
+        return first - comparison.negative(party, first * floor(target.most * among) - flipped)
 
     def chosen(self, known: SharedChoice) -> SharedHead:
         return known.head
@@ -330,7 +365,7 @@ class SecureEngine:
         losses = np.concatenate(parts)
         return comparison.negative(party, losses[:-1] - losses[1:])
 
-    def logits(self, trained: SharedHead, encodings: Blocks) -> np.ndarray:
+    def logits(self, trained: SharedHead, encodings: Blocks | SharedRows) -> np.ndarray:
         """Logits at the receivers of predictions; elsewhere an empty array."""
         logits = self.shared_logits(trained, encodings)
         opened = self.session.open(self.session.wrap(logits, FRACTION_BITS), self.session.declared(PREDICTIONS.name))
@@ -351,10 +386,10 @@ class SecureEngine:
         scale = np.ones(self.widths[self.session.rank])
         return SharedHead(Weights(weight, bias, still, flat), scale, task, plain_weight=weight)
 
-    def shared_logits(self, trained: SharedHead, encodings: Blocks) -> Words:
+    def shared_logits(self, trained: SharedHead, encodings: Blocks | SharedRows) -> Words:
         """Shares of the logits of these records, FRACTION_BITS."""
         with self.session.measure("prediction"):
-            masked = self._masked(encodings[self.session.rank])
+            masked = self._masked(self._own(encodings))
             logits = self._logits_of(trained, masked)
             self._forget(masked)
         return logits
@@ -373,9 +408,19 @@ class SecureEngine:
             batch.masked = self._masked(batch.own)
         return self._logits_of(trained, batch.masked)
 
-    def _masked(self, own: np.ndarray) -> BandedMatrix:
-        """Encodings of all parties, unscaled, under masks of their owners."""
-        return head.mask_columns(self.session.party, ring.encode(own), self.widths)
+    def _masked(self, own: np.ndarray | SharedRows, scale: np.ndarray | None = None) -> BandedMatrix:
+        """Encodings of all parties under masks of their owners, or selected rows under masks of nobody.
+
+        `scale`: a factor for each own column.
+        """
+        party, factor = self.session.party, 1.0 if scale is None else scale
+        if not isinstance(own, SharedRows):
+            return head.mask_columns(party, ring.encode(own * factor), self.widths)
+        head.check_columns(ring.encode(own.reach * factor))
+        words = own.words
+        if scale is not None:
+            words = head.scaled_columns(party, words, self._side_by_side(scale, _SCALE_BITS), _SCALE_BITS)
+        return head.mask_rows(party, words)
 
     def _logits_of(self, trained: SharedHead, rows: BandedMatrix) -> Words:
         party = self.session.party
@@ -425,19 +470,23 @@ class SecureEngine:
         whole = arithmetic.scaled_bilinear(party, "mul", pulled, weight, 1 << (2 * HEAD_BITS - WIDE_BITS))
         return _total(whole)
 
+    def _flips(self, trained: SharedHead, logits: Words, penalty: SharedPenalty | None) -> tuple[Words, int]:
+        """Shares of the number of edited copies whose decision differs from its record's, and how many there are."""
+        if penalty is None:
+            return np.zeros(1, np.int64), 1
+        copies = np.concatenate([logits + self.shared_shift(trained, chosen) for chosen in penalty.draws])
+        before, after = np.split(decisions(self.session, np.concatenate([logits, copies])), [len(logits)])
+        before = np.tile(before, (len(penalty.draws), 1))
+        same = arithmetic.bilinear(self.session.party, "mul", after, before)
+        if logits.shape[1] == 1:
+            return _total(after + before - 2 * same), len(copies)
+        everyone = len(copies) if self.session.rank == 0 else 0
+        return everyone - _total(same), len(copies)
+
     def _edited_rows(self, penalty: SharedPenalty) -> BandedMatrix:
         """All selected displacements under one mask."""
         if penalty.masked_rows is None:
-            party = self.session.party
-            whole = np.concatenate(penalty.draws)
-            bands = [
-                head.mask_square(party, whole[start : start + head.BAND_ROWS])
-                for start in range(0, len(whole), head.BAND_ROWS)
-            ]
-            tall = bands[0]
-            for band in bands[1:]:
-                tall = tall.stacked(band)
-            penalty.masked_rows = tall
+            penalty.masked_rows = head.mask_rows(self.session.party, np.concatenate(penalty.draws))
         return penalty.masked_rows
 
     def _forget(self, *talls: BandedMatrix) -> None:

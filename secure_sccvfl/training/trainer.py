@@ -3,12 +3,13 @@
 The driver reads like the paper: discovery with refreshes during warm-up, generators, joint training. Then a stated
 rule chooses the weight lambda on validation: by opened means (`exact`), or in secret (`noisy`). The same code
 drives the plaintext and the secure engine. No per-record value of s, of the label or of a logit passes through it.
-The objective is convex, so a fixed number of steps is taken and nothing is opened to stop early.
+The objective is convex, so a fixed number of steps is taken and nothing is opened to stop early. The whole grid of
+lambda is trained: it is the frontier between accuracy and consistency, and one point of it becomes the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any, Literal, get_args
@@ -16,20 +17,16 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from secure_sccvfl.data.dataset import Dataset, Task
-from secure_sccvfl.data.party import Blocks, Part, Party, make_parties, part_of
+from secure_sccvfl.data.party import AtHolder, Blocks, Part, Party, make_parties, part_of
 from secure_sccvfl.data.splits import Split
-from secure_sccvfl.discovery.discovery import (
-    Discovery,
-    DiscoveryConfig,
-    Finding,
-    Moments,
-    Sketch,
-    interventional_check,
-)
+from secure_sccvfl.discovery.decisions import DiscoveryConfig, Finding, interventional_check
+from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.roles import PolicyCard, Roles
+from secure_sccvfl.discovery.sketches import Moments, Sketch
 from secure_sccvfl.discovery.statistics import Statistics
+from secure_sccvfl.model.aware import AwareEncoders, hypotheses
 from secure_sccvfl.model.edits import EncodedEdits, Validity, movement, validity
-from secure_sccvfl.model.encoders import Encoder, EncoderKind, fit_encoder
+from secure_sccvfl.model.encoders import Encoder, EncoderKind, fit_encoder, without
 from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.model.table_generator import shift_direction
 from secure_sccvfl.privacy.releases import (
@@ -40,7 +37,7 @@ from secure_sccvfl.privacy.releases import (
     VALIDITY,
     charged_statistics,
 )
-from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, ConsistencyKind, Engine, Measures, Step
+from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, ConsistencyKind, Engine, Measures, Step, Target
 
 EDITED_ROWS = 20_000
 TEMPERATURES = tuple(float(t) for t in np.geomspace(0.5, 3.0, 25))
@@ -53,16 +50,22 @@ class TrainConfig:
     """Settings of the sealed method; reports use the defaults.
 
     Rule for lambda: the smallest value of the grid at which, on validation and under the run's own generator, the
-    root-mean-square gap is at most `gap_target` of the logit's spread; the largest if none. With evaluation `noisy`
-    the whole grid is trained and nothing about validation records is opened. More than `steps` steps at each lambda
-    change the validation loss by less than 3e-4 on all embedded data.
+    root-mean-square gap is at most `gap_target` of the logit's spread; the largest if none. `flip_target` replaces
+    the gap by the share of decisions that flip. `take_lambda` names a lambda of the grid instead. With evaluation
+    `noisy` nothing about validation records is opened. On German ten times as many `steps` change the validation loss
+    by less than .002 at the first lambda and .0005 at the others.
+
+    `guard` is the weight of the guard on proxies. With `guard_grows` it is a share of lambda instead.
     """
 
     encoder: EncoderKind = "plain"
     consistency: ConsistencyKind = "squared"
-    lambdas: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
-    gap_target: float = 0.02
-    guard: float = 0.05
+    lambdas: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+    gap_target: float = 0.07
+    flip_target: float | None = None
+    take_lambda: float | None = None
+    guard: float = 0.1
+    guard_grows: bool = False
     ridge: float = 5e-3
     refreshes: int = 4
     warmup: int = 60
@@ -79,10 +82,25 @@ class TrainConfig:
             raise ValueError(f"lambdas must rise from 0 or more, got {self.lambdas}")
         if not 0 < self.gap_target <= 1 or self.guard < 0 or self.ridge <= 0:
             raise ValueError(f"bad gap_target {self.gap_target}, guard {self.guard} or ridge {self.ridge}")
+        if self.flip_target is not None and not 0 < self.flip_target <= 1:
+            raise ValueError(f"flip_target must be above 0 and at most 1, got {self.flip_target}")
+        if self.take_lambda is not None and self.take_lambda not in self.lambdas:
+            raise ValueError(f"lambda {self.take_lambda:g} is not in the grid {self.lambdas}")
+        if self.take_lambda is not None and self.flip_target is not None:
+            raise ValueError("name a lambda or a target of flips, not both")
         if min(self.warmup, self.steps, self.keep_every) < 1 or self.refreshes < 0:
             raise ValueError("warmup, steps and keep_every must be at least 1, refreshes at least 0")
         if self.evaluation not in get_args(EvaluationKind):
             raise ValueError(f"evaluation must be noisy or exact, got {self.evaluation!r}")
+
+    @property
+    def target(self) -> Target:
+        """The rule for lambda where none is named."""
+        return Target("gap", self.gap_target) if self.flip_target is None else Target("flips", self.flip_target)
+
+    def only(self, lam: float) -> TrainConfig:
+        """The same with a grid of this one lambda."""
+        return replace(self, lambdas=(lam,), take_lambda=None)
 
     @property
     def charged(self) -> int:
@@ -109,7 +127,8 @@ class Trial:
 class Model:
     """A trained consortium model: local parts per party, the head's handle, and how it was made.
 
-    lam is None if it was chosen in secret; the temperature is then part of the head.
+    lam is None if it was chosen in secret; the temperature is then part of the head. aware: the encoders of a model
+    that uses s, which then has to be given to it.
     """
 
     engine: Engine
@@ -123,6 +142,9 @@ class Model:
     generators: Mapping[str, Mapping[int, Generator]]
     trials: tuple[Trial, ...]
     moments: tuple[Moments, ...] = ()
+    frontier: tuple[tuple[float, Any], ...] = ()
+    """Every lambda with its head, not calibrated; empty if the choice among them is secret."""
+    aware: AwareEncoders | None = None
 
     @property
     def roles(self) -> Roles:
@@ -131,17 +153,20 @@ class Model:
     def encode(self, parties: Sequence[Party]) -> Blocks:
         return {p.rank: self.encoders[p.rank](p.inputs) for p in parties}
 
-    def logits(self, parties: Sequence[Party]) -> np.ndarray:
-        """Calibrated logits of these records."""
-        return self.engine.logits(self.head, self.encode(parties)) / self.temperature
+    def logits(self, parties: Sequence[Party], groups: AtHolder = None) -> np.ndarray:
+        """Calibrated logits of these records. `groups`: their s at its holder, for a model that uses it."""
+        rows: Any = self.encode(parties)
+        if self.aware is not None:
+            rows = self.engine.select(hypotheses(self.aware, parties), groups)
+        return self.engine.logits(self.head, rows) / self.temperature
 
 
 @dataclass(frozen=True)
 class State:
     """The state of a run. Everything else follows from it, the data and the seed.
 
-    Without a head, its training has not begun. choice: the head chosen in secret so far. own: what a gradient mode
-    keeps besides, at this party.
+    Without a head, its training has not begun. heads: those of the trials, if one of them is chosen by what was
+    opened. choice: the head chosen in secret so far. own: what a gradient mode keeps besides, at this party.
     """
 
     head: Any
@@ -152,6 +177,7 @@ class State:
     moments: tuple[Moments, ...] | None = None
     trials: tuple[Trial, ...] = ()
     taken: int = 0
+    heads: tuple[Any, ...] = ()
     choice: Any = None
     own: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
 
@@ -192,7 +218,7 @@ class Trainer:
         """`encoders` were trained before in `dp` mode; otherwise they are fitted here, without labels."""
         self.engine, self.config, self.seed, self.card = engine, config, seed, card
         self.task, self.outputs = problem.task, problem.outputs
-        self.train, self.validation = train, validation = problem.train, problem.validation
+        self.train, self.validation = train, _ = problem.train, problem.validation
         self.hooks = Hooks() if hooks is None else hooks
         self.encoders: Mapping[int, Encoder] = (
             {p.rank: fit_encoder(p.layout, p.inputs, config.encoder, seed) for p in train.parties}
@@ -204,12 +230,23 @@ class Trainer:
         self.discovery = Discovery(
             statistics, train.parties, train.protected, features, config.discovery, seed, card, self.hooks.audit
         )
-        self.encodings, self.check_encodings = self._encode(train), self._encode(validation)
-        self.batch = self._bind(self.encodings, train)
-        self.check = self._bind(self.check_encodings, validation)
-        self.state = State(engine.head(self.batch, self.outputs, self.task))
+        self.enter()
+
+    def enter(self) -> None:
+        """Hand the encoded records to the engine, and begin with a zero head."""
+        self._read()
+        self.state = State(self.engine.head(self.batch, self.outputs, self.task))
+
+    def _read(self) -> None:
+        """Encode both parts for the engine."""
+        self.encodings: Blocks = self._encode(self.train)
+        self.check_encodings: Blocks = self._encode(self.validation)
+        self.batch = self._bind(self.encodings, self.train)
+        self.check = self._bind(self.check_encodings, self.validation)
         steep = CURVATURE[self.task]
-        self.flat = {rank: steep * block.var(axis=0) + config.ridge for rank, block in self.encodings.items()}
+        self.flat: Blocks = {
+            rank: steep * block.var(axis=0) + self.config.ridge for rank, block in self.encodings.items()
+        }
 
     def _encode(self, part: Part) -> Blocks:
         return {p.rank: self.encoders[p.rank](p.inputs) for p in part.parties}
@@ -231,20 +268,46 @@ class Trainer:
         if config.discovery.conditional and self.state.residual is None:
             self._go_on(residual=self.discovery.residual(self.validation.parties))
         rounds = config.refreshes + 1
-        descent = None
+        warm = self.warming()
         for refresh in range(self.state.refreshes, rounds):
             self.hooks.progress("discovery and warm-up", refresh, rounds)
             state = self.state
             sketches, finding = self.discovery.refresh(refresh, state.sketches, state.finding, state.residual)
             self._go_on(sketches=sketches, finding=finding)
-            if descent is None:  # only after the first release: a run that the budget refuses does not need it
-                descent = self.engine.prepare(self.batch, None, Step(config.rate, config.momentum), self.flat)
-            head = self.engine.steps(self.state.head, descent, config.warmup // rounds)
-            self._go_on(head=head, refreshes=refresh + 1)
+            self._go_on(head=warm(self.state.head, config.warmup // rounds), refreshes=refresh + 1)
+            self.hooks.keep(self.state)
+        last = self.state
+        if last.finding is not None and not last.finding.confidence:
+            self._go_on(finding=self.discovery.judged(last.sketches, last.finding, last.residual))
             self.hooks.keep(self.state)
 
-    def generate(self, finding: Finding) -> tuple[Finding, dict[str, dict[int, Generator]]]:
-        """Local generators of every party for every protected attribute, after the interventional check."""
+    def leave_out(self, names: Sequence[str]) -> None:
+        """Take these features out of the model. The head keeps weights for their columns, which are 0 from now on."""
+        self.encoders = {p.rank: without(self.encoders[p.rank], names, p.inputs) for p in self.train.parties}
+        self._read()
+
+    def warming(self) -> Callable[[Any, int], Any]:
+        """Steps without consistency: from a head and their number to the next head."""
+        descent: Any = None
+
+        def steps(head: Any, count: int) -> Any:
+            nonlocal descent
+            if descent is None:  # only after the first release: a run that the budget refuses does not need it
+                step = Step(self.config.rate, self.config.momentum)
+                descent = self.engine.prepare(self.batch, None, step, self.flat)
+            return self.engine.steps(head, descent, count)
+
+        return steps
+
+    def generate(
+        self, finding: Finding, decided: Collection[str] | None = None
+    ) -> tuple[Finding, dict[str, dict[int, Generator]]]:
+        """Local generators of every party for every protected attribute, after the interventional check.
+
+        `decided`: features whose roles stay, whether or not they respond; by default those of the card.
+        """
+        if decided is None:
+            decided = self.card.decisions if self.card is not None else ()
 
         def build(roles: Roles) -> dict[str, dict[int, Generator]]:
             return {
@@ -277,9 +340,14 @@ class Trainer:
             for known, seen in zip((fixed, edited), moved, strict=True):
                 known.update({k: max(known.get(k, 0.0), float(v != 0)) for k, v in seen.items()})
         checked = interventional_check(
-            finding, self.engine.publish(MOVED_FIXED.name, fixed), self.engine.publish(MOVED_EDITED.name, edited)
+            finding,
+            self.engine.publish(MOVED_FIXED.name, fixed),
+            self.engine.publish(MOVED_EDITED.name, edited),
+            decided,
         )
         self.hooks.audit("interventional check", checked.as_record())
+        if not checked.roles.edited:
+            self.hooks.audit("no mediator", {"so": "nothing is edited, and training is plain training"})
         final = build(checked.roles)
         for attribute in self.train.protected:
             own = validity(self.train.parties, final[attribute.name], checked.roles, len(attribute.groups))
@@ -289,11 +357,14 @@ class Trainer:
             )
         return checked, final
 
+    def learned(self, finding: Finding) -> None:
+        """Called once roles and tables are final, before edits are encoded. Encodings without s need neither."""
+
     def penalties(
         self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]
     ) -> tuple[Any, Any, Blocks]:
         """Consistency of train and validation, and each owner's curvature bound of it."""
-        energy = {p.rank: np.zeros(self.encoders[p.rank].columns) for p in self.train.parties}
+        energy = {p.rank: np.zeros(self.columns(p.rank)) for p in self.train.parties}
         joined = []
         parts = ((self.train, self.encodings), (self.validation, self.check_encodings))
         for number, (part, encodings) in enumerate(parts):
@@ -301,20 +372,22 @@ class Trainer:
             edits = []
             for place, attribute in enumerate(part.protected):
                 draws = int(np.clip(EDITED_ROWS // part.rows, 2, self.config.generator.draws))
-                made = EncodedEdits(
-                    part.parties,
-                    len(attribute.groups),
-                    generators[attribute.name],
-                    self.encoders,
-                    encodings,
-                    draws,
-                    self.seed,
-                )
+                made = self.edits_of(part, encodings, len(attribute.groups), generators[attribute.name], draws)
                 edits.append(self.engine.edits(made, attribute.codes, place))
                 if part is self.train:
                     energy = {k: np.maximum(v, made.energy[k]) for k, v in energy.items()}
             joined.append(self.engine.join(edits, self.guards(finding.roles)))
         return joined[0], joined[1], energy
+
+    def edits_of(
+        self, part: Part, encodings: Blocks, groups: int, generators: Mapping[int, Generator], draws: int
+    ) -> EncodedEdits:
+        """Encoded edits of one part under one protected attribute."""
+        return EncodedEdits(part.parties, groups, generators, self.encoders, encodings, draws, self.seed)
+
+    def columns(self, rank: int) -> int:
+        """How many columns of the head a party has."""
+        return self.encoders[rank].columns
 
     def guards(self, roles: Roles) -> list[Blocks]:
         """Directions along which the proxies reveal s, one per protected attribute."""
@@ -322,17 +395,16 @@ class Trainer:
         for sketch in self.state.sketches:
             blocks = {}
             for party in self.train.parties:
-                plain = shift_direction(party.layout, sketch.tables, roles.named("P"))
-                spare = self.encoders[party.rank].columns - len(plain)
+                plain = shift_direction(party.layout, sketch.tables, roles.guarded)
+                spare = self.columns(party.rank) - len(plain)
                 blocks[party.rank] = np.concatenate([plain, np.zeros(spare)])
             guards.append(blocks)
         return guards
 
     def fit(self, penalty: Any, check: Any, energy: Blocks, guards: Sequence[Blocks]) -> None:
-        """Train along the grid of lambda, each from the last head, until the rule is met.
+        """Train along the whole grid of lambda, each from the last head.
 
-        In secret nobody knows whether it is met: the whole grid is trained, and the engine keeps the head to
-        choose.
+        The heads are kept if their measures are opened, else the engine keeps the one to choose.
         """
         reach = {k: np.zeros(len(v)) for k, v in self.flat.items()}
         for guard in guards:
@@ -340,33 +412,27 @@ class Trainer:
             length = sum(self.engine.publish(GUARD_LENGTH.name, lengths).values())
             reach = {k: v + np.abs(guard[k]) * length for k, v in reach.items()}
         steep = 1.0 if self.config.consistency == "squared" else 1.0 / SIGN_WIDTH
-        while not self._ended():
-            lam = self.config.lambdas[len(self.state.trials)]
-            weight = self.config.guard * lam
+        for lam in self.config.lambdas[len(self.state.trials) :]:
+            weight = self.config.guard * (lam if self.config.guard_grows else 1.0)
             bound = {k: self.flat[k] + lam * steep * energy[k] + weight * reach[k] for k in self.flat}
             self._descend(
                 penalty, Step(self.config.rate, self.config.momentum, lam, self.config.consistency, weight), bound
             )
             # The bit is opened, so in secret evaluation it may be about training records only.
             self.engine.check_range(self.state.head, self.check if self.config.evaluation == "exact" else self.batch)
-            seen, choice = None, None
+            seen, heads, choice = None, self.state.heads, self.state.choice
             if self.config.evaluation == "exact":
-                seen = self.engine.measure(self.state.head, self.check, check)
-            else:
-                choice = self.engine.choose(
-                    self.state.choice, self.state.head, self.check, check, self.config.gap_target
-                )
+                flips = self.config.target.measure == "flips"
+                seen = self.engine.measure(self.state.head, self.check, check, flips)
+                heads = (*heads, self.state.head)
+            elif self.config.take_lambda is None:
+                choice = self.engine.choose(choice, self.state.head, self.check, check, self.config.target)
+            elif lam == self.config.take_lambda:
+                heads = (self.state.head,)
             trial = Trial(lam, seen, self.state.taken)
             self.hooks.audit("lambda tried", asdict(trial))
-            self._go_on(trials=(*self.state.trials, trial), taken=0, choice=choice)
+            self._go_on(trials=(*self.state.trials, trial), taken=0, heads=heads, choice=choice)
             self.hooks.keep(self.state)
-
-    def _ended(self) -> bool:
-        """Whether the last lambda is known to meet the rule, or none is left to try."""
-        trials = self.state.trials
-        seen = trials[-1].validation if trials else None
-        met = seen is not None and seen.relative_gap <= self.config.gap_target
-        return met or len(trials) == len(self.config.lambdas)
 
     def _descend(self, penalty: Any, step: Step, bound: Blocks) -> None:
         """Steps at one lambda; their number depends on the settings only, never on the data."""
@@ -383,10 +449,23 @@ class Trainer:
 
     def chosen(self) -> tuple[Any, float | None]:
         """The head that the rule chooses, and its lambda unless that is secret."""
-        if self.config.evaluation == "exact":
-            return self.state.head, self.state.trials[-1].lam
-        only = self.config.lambdas[0] if len(self.config.lambdas) == 1 else None
+        config, trials = self.config, self.state.trials
+        if config.evaluation == "exact":
+            met = [t.lam == config.take_lambda for t in trials]
+            if config.take_lambda is None:
+                met = [t.validation is not None and t.validation.meets(config.target) for t in trials]
+            place = met.index(True) if any(met) else len(met) - 1
+            return self.state.heads[place], trials[place].lam
+        if config.take_lambda is not None:
+            return self.state.heads[0], config.take_lambda
+        only = config.lambdas[0] if len(config.lambdas) == 1 else None
         return self.engine.chosen(self.state.choice), only
+
+    def frontier(self) -> tuple[tuple[float, Any], ...]:
+        """Every lambda with its head, unless the choice among them is secret."""
+        if self.config.evaluation != "exact":
+            return ()
+        return tuple((trial.lam, head) for trial, head in zip(self.state.trials, self.state.heads, strict=True))
 
     def run(
         self,
@@ -405,8 +484,12 @@ class Trainer:
         found = self.state.finding
         if found is None:
             raise RuntimeError("no sketch was released")
+        found = found if roles is None else replace(found, roles=roles)
         with phase("counterfactuals"):
-            finding, generators = self.generate(found if roles is None else replace(found, roles=roles))
+            if found.roles.dropped:
+                self.leave_out(found.roles.dropped)
+            finding, generators = self.generate(found, None if roles is None else roles.of)
+            self.learned(finding)
             penalty, check, energy = self.penalties(finding, generators)
         with phase("training"):
             self.fit(penalty, check, energy, self.guards(finding.roles))
@@ -424,6 +507,7 @@ class Trainer:
             generators,
             self.state.trials,
             self.state.moments or (),
+            self.frontier(),
         )
 
 
@@ -450,9 +534,10 @@ def train(
     card: PolicyCard | None = None,
     roles: Roles | None = None,
     parties: tuple[Party, ...] | None = None,
+    driver: type[Trainer] = Trainer,
 ) -> Model:
     """The whole method on one split, all parties in this process. `roles` fixes them for a comparison."""
     whole = make_parties(data) if parties is None else parties
     parts = [part_of(data, rows, whole) for rows in (split.train, split.validation)]
     problem = Problem(data.task, data.outputs, parts[0], parts[1])
-    return Trainer(engine, statistics, problem, config, seed, card).run(roles)
+    return driver(engine, statistics, problem, config, seed, card).run(roles)

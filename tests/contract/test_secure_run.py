@@ -49,8 +49,8 @@ class Replayed(PlainEngine):
         super().__init__()
         self.turns = {name: iter(seen) for name, seen in turns.items()}
 
-    def measure(self, head, batch, penalty):
-        seen, own = next(self.turns["measure"]), super().measure(head, batch, penalty)
+    def measure(self, head, batch, penalty, flips=False):
+        seen, own = next(self.turns["measure"]), super().measure(head, batch, penalty, flips)
         for name in ("loss", "spread", "gap_rms"):
             assert getattr(seen, name) == pytest.approx(getattr(own, name), abs=5e-3), name
         return seen

@@ -378,7 +378,7 @@ def test_the_frontier_is_the_first_picture_where_there_is_one(run: Path) -> None
     seen.feed(page)
     assert seen.ids[:3] == ["warnings", "frontier", "metrics"] and seen.fetched == []
     assert page.index('aria-label="Accuracy against flips"') < page.index('aria-label="Right decisions"')
-    for said in ("Means and 95 % intervals over 8 seeds", "λ = 4 (chosen)", frontier()["rule"], 'href="#frontier"'):
+    for said in ("Means and 95 % intervals over 8 seeds", "λ = 4 (this run)", frontier()["rule"], 'href="#frontier"'):
         assert said in page
     for place in ("first judge", "second judge"):
         assert f"Decisions that flip, {place}" in plain and f"flips, groups shuffled ({place})" in plain

@@ -1,8 +1,8 @@
 """Accuracy against flips over the weight of consistency, beside other methods; and what was gained, in a sentence.
 
-`report["frontier"]` holds means and intervals over seeds of the plaintext engine: `points` (a method each, ours with
-its `lambda`, one of them `chosen`), `seeds`, `nulls` (flips of plain training with groups shuffled, by judge) and
-`rule`, which says how the chosen point was chosen. It may hold `judges`: the gates of each judge over these seeds.
+`report["frontier"]` comes from `evaluation.frontier`: means and intervals over seeds of the plaintext engine. Its
+points are our method at each lambda (`chosen`: that of the run), our method at the lambda that the rule takes in each
+seed (lambda None), and other methods.
 """
 
 from __future__ import annotations
@@ -56,9 +56,10 @@ def frontier(report: Report) -> dict[str, Any] | None:
     return {
         "svg": frontier_chart("Accuracy against flips", marks, METHODS[OURS], _majority(report)) if marks else "",
         "judge": f"{COMMON[judge]}{mark(report, judge)}",
-        "rule": found["rule"],
+        "rule": found["rule"].removesuffix("."),
+        "taken": next((p["lambda"] for p in points if p["chosen"]), None),
         "seeds": len(found["seeds"]),
-        "nulls": [(COMMON[j], percent(rate)) for j, rate in found.get("nulls", {}).items() if j in COMMON],
+        "nulls": [(COMMON[j], percent(rate)) for j, rate in found["nulls"].items() if j in COMMON],
         "heads": [COLUMNS[name] for name in used],
         "rows": [(_name(p), [_cell(name, p.get(name)) for name in used]) for p in points],
     }
@@ -88,15 +89,23 @@ def _span(point: Mapping[str, Any], metric: str) -> Span:
 
 
 def _mark(point: Mapping[str, Any], metric: str) -> Mark:
-    name, label = METHODS.get(point["method"], point["method"]), ""
-    if point["method"] == OURS and "lambda" in point:
-        label = f"{point['lambda']:g}"
-    return Mark(name, _span(point, metric), _span(point, "acc"), label, bool(point.get("chosen")))
+    label = "" if point["lambda"] is None else f"{point['lambda']:g}"
+    name = METHODS.get(point["method"], point["method"])
+    return Mark(name, _span(point, metric), _span(point, "acc"), label, _by_rule(point), bool(point["chosen"]))
+
+
+def _by_rule(point: Mapping[str, Any]) -> bool:
+    """Our method at the lambda that the rule takes in each seed."""
+    return bool(point["method"] == OURS and point["lambda"] is None)
 
 
 def _name(point: Mapping[str, Any]) -> str:
-    made = _mark({"acc": dict.fromkeys(("mean", "low", "high"), 0.0), **point}, "acc")
-    return f"{made.name}{f', λ = {made.label}' if made.label else ''}{' (chosen)' if made.chosen else ''}"
+    name = str(METHODS.get(point["method"], point["method"]))
+    if _by_rule(point):
+        return f"{name}, λ by the rule"
+    if point["lambda"] is None:
+        return name
+    return f"{name}, λ = {point['lambda']:g}{' (this run)' if point['chosen'] else ''}"
 
 
 def _cell(metric: str, seen: Mapping[str, float] | None) -> str:
@@ -109,39 +118,50 @@ def _cell(metric: str, seen: Mapping[str, float] | None) -> str:
 def gain(report: Report) -> str:
     """What was gained: accuracy against simple models, flips against plain training. Empty for a regression.
 
-    Of the chosen point of the frontier where there is one, else of this one run.
+    It is about the rule's choice over the seeds of the frontier where there is one, else about this one run.
     """
-    chosen = next((p for p in report.get("frontier", {}).get("points", ()) if p.get("chosen")), None)
-    if chosen is not None:
-        found, judge = report["frontier"], judge_of_frontier(report)
-        own = {k: _span(chosen, k) for k in ("acc", f"fr_{judge}") if k in chosen}
-        others = {
-            p["method"]: {k: v["mean"] for k, v in p.items() if isinstance(v, Mapping)}
-            for p in found["points"]
-            if p["method"] in YARDSTICKS
-        }
-        others.setdefault("majority", report["baselines"].get("majority", {}))
-        null, of = found.get("nulls", {}).get(judge), f"Means over {len(found['seeds'])} seeds, not in secret."
-    else:
-        judge = trusted(report) or (asked(report) or [OWN])[0]
-        own = {k: _seen(report, k) for k in ("acc", f"fr_{judge}") if k in report["metrics"]}
-        others, null, of = report["baselines"], null_of(report["baselines"].get("erm", {}), judge), "One run."
-    if "acc" not in own:
+    found = report.get("frontier")
+    point = next((p for p in found["points"] if _by_rule(p)), None) if found else None
+    return _over_seeds(report, point) if point is not None else _of_this_run(report)
+
+
+def _over_seeds(report: Report, point: Mapping[str, Any]) -> str:
+    found, judge = report["frontier"], judge_of_frontier(report)
+    metric = f"fr_{judge}"
+    if "acc" not in point:
         return ""
-    told = [
-        f"{100 * (own['acc'][0] - others[name]['acc']):+.1f} points on {words}"
+    apart = {
+        words: f"{_signed(seen['mean'])} points ({_signed(seen['low'])} to {_signed(seen['high'])}) on {words}"
+        for name, words in YARDSTICKS.items()
+        if (seen := found["gain"].get(name)) is not None
+    }
+    plain = next((p[metric]["mean"] for p in found["points"] if p["method"] == "erm" and metric in p), None)
+    flips = _flips(report, judge, _span(point, metric) if metric in point else None, plain, found["nulls"].get(judge))
+    right = _told(_span(point, "acc"))
+    of = f"Means over {len(found['seeds'])} seeds, not in secret."
+    return f"{right} right{': ' + listed(list(apart.values())) if apart else ''}. {flips} {of}"
+
+
+def _of_this_run(report: Report) -> str:
+    if "acc" not in report["metrics"]:
+        return ""
+    judge, others = trusted(report) or (asked(report) or [OWN])[0], report["baselines"]
+    metric, plain = f"fr_{judge}", report["baselines"].get("erm", {})
+    apart = [
+        f"{_signed(report['metrics']['acc'] - others[name]['acc'])} points on {words}"
         for name, words in YARDSTICKS.items()
         if "acc" in others.get(name, {})
     ]
-    flips = "Nothing was judged."
-    if f"fr_{judge}" in own:
-        flips = _flips(own[f"fr_{judge}"], others.get("erm", {}).get(f"fr_{judge}"), judge, null)
-        if failed(report, judge):
-            flips = "No judge passes its gates on these data: nothing is said of flips."
-    return f"{_told(own['acc'])} right{': ' + listed(told) if told else ''}. {flips} {of}"
+    own = _seen(report, metric) if metric in report["metrics"] else None
+    flips = _flips(report, judge, own, plain.get(metric), null_of(plain, judge))
+    return f"{_told(_seen(report, 'acc'))} right{': ' + listed(apart) if apart else ''}. {flips} One run."
 
 
-def _flips(own: Span, plain: float | None, judge: str, null: float | None) -> str:
+def _flips(report: Report, judge: str, own: Span | None, plain: float | None, null: float | None) -> str:
+    if own is None:
+        return "Nothing was judged."
+    if failed(report, judge):
+        return "No judge passes its gates on these data: nothing is said of flips."
     text = f"{_told(own)} of decisions flip"
     if plain:
         fewer = 100 * (1 - own[0] / plain)
@@ -149,6 +169,11 @@ def _flips(own: Span, plain: float | None, judge: str, null: float | None) -> st
         text += f", {words} the {percent(plain)} of plain training"
     control = "no null control" if null is None else f"{percent(null)} with groups shuffled"
     return f"{text} (judge {judge}; {control})."
+
+
+def _signed(share: float) -> str:
+    """A difference of shares in points."""
+    return f"{100 * share:+.1f}"
 
 
 def _told(seen: Span) -> str:

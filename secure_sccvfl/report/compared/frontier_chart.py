@@ -21,13 +21,14 @@ SHAPES = ("M-4 -4h8v8h-8z", "M0 -5L5 4H-5z", "M0 -5L5 0L0 5L-5 0z", "M-5 -3h10v6
 
 @dataclass(frozen=True)
 class Mark:
-    """A point of the frontier: flips and accuracy, each as (mean, low, high)."""
+    """Flips and accuracy of a model. Ours with a label are the frontier; `ring` and `bold` set one apart."""
 
     name: str
     flips: Span
     right: Span
     label: str = ""
-    chosen: bool = False
+    ring: bool = False
+    bold: bool = False
 
 
 def frontier_chart(title: str, marks: Sequence[Mark], ours: str, majority: float | None) -> str:
@@ -58,7 +59,7 @@ def frontier_chart(title: str, marks: Sequence[Mark], ours: str, majority: float
             f'<text x="{WIDTH - right}" y="{y(majority) - 5:.1f}" text-anchor="end" class="soft">majority</text>'
         )
     own = sorted((m for m in marks if m.name == ours), key=lambda m: m.flips[0])
-    track = " ".join(f"{x(m.flips[0]):.1f},{y(m.right[0]):.1f}" for m in own)
+    track = " ".join(f"{x(m.flips[0]):.1f},{y(m.right[0]):.1f}" for m in own if m.label)
     parts.append(f'<polyline points="{track}" stroke="{SERIES[0]}" class="line"/>')
     for m in [*(m for m in marks if m.name != ours), *own]:
         number = names.index(m.name) + 1 if m.name != ours else 0
@@ -97,11 +98,11 @@ def _frontier_axes(
 
 
 def _labels(own: Sequence[Mark], x: Place, y: Place) -> list[str]:
-    """Lambdas beside our points, above on the left or below on the right: the chosen one, others if there is room."""
+    """Lambdas beside our points, above on the left or below on the right: the bold one, others if there is room."""
     parts: list[str] = []
     above: list[float] = []
     below: list[float] = []
-    for m in sorted(own, key=lambda m: not m.chosen):
+    for m in sorted(own, key=lambda m: not m.bold):
         at, up = x(m.flips[0]), y(m.right[0])
         lane = next((lane for lane in (above, below) if all(abs(at - o) >= NARROW for o in lane)), None)
         if lane is None or not m.label:
@@ -110,7 +111,7 @@ def _labels(own: Sequence[Mark], x: Place, y: Place) -> list[str]:
         place = (at - 9, up - 8, "end") if lane is above and at > 2 * NARROW + 10 else (at + 8, up + 17, "start")
         parts.append(
             f'<text x="{place[0]:.1f}" y="{place[1]:.1f}" text-anchor="{place[2]}" '
-            f'class="{"ours" if m.chosen else "soft"}">λ {escape(m.label)}</text>'
+            f'class="{"ours" if m.bold else "soft"}">λ {escape(m.label)}</text>'
         )
     return parts
 
@@ -127,7 +128,7 @@ def _shape(m: Mark, number: int, at: float, up: float) -> str:
     colour = SERIES[number % len(SERIES)]
     named = f"{m.name}, λ {m.label}" if m.label else m.name
     tip = escape(f"{named}: {percent(m.right[0])} right, {percent(m.flips[0])} flip")
-    ring = f'<circle cx="{at:.1f}" cy="{up:.1f}" r="8" stroke="{colour}" class="ring"/>' if m.chosen else ""
+    ring = f'<circle cx="{at:.1f}" cy="{up:.1f}" r="8" stroke="{colour}" class="ring"/>' if m.ring else ""
     if number == 0:
         body = f'<circle cx="{at:.1f}" cy="{up:.1f}" r="4.5" fill="{colour}">'
         return f"{ring}{body}<title>{tip}</title></circle>"

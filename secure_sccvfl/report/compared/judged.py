@@ -25,15 +25,15 @@ def asked(report: Report) -> list[str]:
     return [name for name in JUDGES if any(f"{what}_{name}" in report["metrics"] for what in ("fr", "scg"))]
 
 
-def gates_of(report: Report) -> Mapping[str, Mapping[str, Any]]:
-    """By judge, figures of its edits and the gates that it fails: over the frontier's seeds, else of this run."""
-    found: Mapping[str, Mapping[str, Any]] = report.get("frontier", {}).get("judges") or report.get("judges", {})
-    return found
-
-
 def failed(report: Report, judge: str) -> list[str]:
-    """The gates that a judge fails on these data; none for the run's own generator, which has no gate."""
-    return list(gates_of(report).get(judge, {}).get("failed", ()))
+    """The gates that a judge fails on these data: on average over the frontier's seeds if there are any, else here.
+
+    None for the run's own generator, which has no gate.
+    """
+    over_seeds: Mapping[str, Sequence[str]] = report.get("frontier", {}).get("failed", {})
+    return list(
+        over_seeds[judge] if judge in over_seeds else report.get("judges", {}).get(judge, {}).get("failed", ())
+    )
 
 
 def mark(report: Report, judge: str) -> str:
@@ -66,16 +66,15 @@ def judge_words(report: Report) -> str:
 
 def gate_table(report: Report) -> dict[str, Any] | None:
     """The gates of each judge on these data."""
-    gates = gates_of(report)
-    names = [name for name in asked(report) if name in gates]
+    names = [name for name in asked(report) if name in report.get("judges", {})]
     if not names:
         return None
 
     def cells(judge: str) -> list[str]:
-        seen = gates[judge]
+        seen, lost = report["judges"][judge], failed(report, judge)
         shown = [f"{seen[k]:.2f}" if k in seen else "" for k in ("edit_auc", "edit_auc_real", "edit_mmd_ratio")]
         shown += [_rate(seen.get(k), report["data"]["task"]) for k in ("edit_erm", "edit_erm_null")]
-        return [*shown, f"fails: {listed(seen['failed'])}" if seen["failed"] else "passes"]
+        return [*shown, f"fails: {listed(lost)}" if lost else "passes"]
 
     moved = "shift" if report["data"]["task"] == "regression" else "flips"
     heads = [
@@ -84,7 +83,7 @@ def gate_table(report: Report) -> dict[str, Any] | None:
         f"MMD ratio (at most {MOST_MMD:g})",
         f"{moved}, plain training",
         f"the same, groups shuffled (at most {MOST_NULL:g} of it)",
-        "gates",
+        f"gates, over {len(seeds)} seeds" if (seeds := report.get("frontier", {}).get("seeds")) else "gates",
     ]
     return {"heads": heads, "rows": [(COMMON[name], cells(name)) for name in names]}
 

@@ -40,7 +40,7 @@ def test_a_card_overrides_what_discovery_proposed():
 def test_a_card_without_a_reason_or_with_an_unknown_feature_is_refused():
     with pytest.raises(PolicyError, match="written reason"):
         Decision("M", "  ")
-    with pytest.raises(PolicyError, match="unknown features"):
+    with pytest.raises(PolicyError, match="names 'z', which is no column of toy"):
         card(z="M").apply(PROPOSED)
     with pytest.raises(PolicyError, match="version and owners"):
         PolicyCard("toy", "1", ())
@@ -72,6 +72,9 @@ def test_the_card_of_a_run_keeps_given_reasons_and_adds_evidence():
         "run": "ab",
         "party_names": ["x", "y"],
         "roles": {"a": "P", "b": "M", "c": "N"},
+        "proxies": "edit",
+        "proposed": {"a": "M", "b": "M", "c": "M"},
+        "confidence": {"a": 0.25, "b": 0.875, "c": 1.0},
         "scores": {"a": 0.1, "b": 0.3, "c": 0.2},
         "role_changes": ["c: M -> N, does not respond to a change of s"],
         "privacy": {"releases": 5, "epsilon_rdp": 8.0, "delta": 1e-5},
@@ -80,9 +83,16 @@ def test_the_card_of_a_run_keeps_given_reasons_and_adds_evidence():
     assert (made.version, made.owners, made.review_due, made.run) == ("7", ("board",), "2027-01-31", "ab")
     assert made.decisions["a"].reason == "because" and "proposed by discovery" in made.decisions["b"].reason
     assert "left it alone" in made.decisions["c"].reason
-    assert made.decisions["b"].evidence == "score 0.300, place 1 of 3; 5 noisy releases, epsilon 8.00 at 1e-05"
-    assert mask_of(made) == Roles(report["roles"]).digest() != PROPOSED.digest()
-    assert "| a | P | because |" in card_markdown(made)
+    rests_on = "score 0.300, place 1 of 3; 5 noisy releases, epsilon 8.00 at 1e-05"
+    assert made.decisions["b"].evidence == f"discovery proposes M with confidence 87.5 %; {rests_on}"
+    assert made.decisions["a"].evidence.startswith(
+        "by card; discovery proposes M with confidence 25.0 %; score 0.100"
+    )
+    assert (made.decisions["a"].proposed, made.decisions["a"].confidence) == ("M", 0.25)
+    assert PolicyCard.of(json.loads(json.dumps(made.to_json()))) == made
+    assert mask_of(made) == Roles(report["roles"], "edit").digest() != Roles(report["roles"]).digest()
+    told = card_markdown(made)
+    assert "| a | P | because | by card; discovery proposes M" in told and "edited with the mediators" in told
 
 
 def test_reviews_answer_appeals_and_set_the_next_date():

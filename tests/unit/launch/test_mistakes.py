@@ -74,7 +74,10 @@ def mistaken(capsys: pytest.CaptureFixture[str], line: str) -> str:
         ("run --delta 2", "delta must lie between 0 and 1"),
         ("run --refreshes -2", "refreshes"),
         ("run --card absent.toml", "cannot read the policy card absent.toml"),
-        ("run --card shipped --dataset acs12", "no card is shipped for 'acs12'; name the file of one"),
+        ("run --card shipped --dataset synthetic:60", "no card is shipped for 'synthetic'; name the file of one"),
+        ("run --card moon", "no card is shipped for 'moon'; name the file of one"),
+        ("run --card acs12", "the policy card names 'age', which is no column of german"),
+        ("run --score x", "invalid choice: 'x'"),
         ("run --resume full", "full is not the folder of a run: it has no session.toml"),
         ("predict --model run", "predict needs --model RUN and --records FILE"),
         ("predict --model full --records bank.csv", "full is not the folder of a run"),
@@ -234,6 +237,15 @@ def test_cards_that_cannot_be_followed(capsys: pytest.CaptureFixture[str]) -> No
     assert "card.json: every role on a policy card needs a written reason" in mistaken(
         capsys, "policy show card.json"
     )
+    Path("odd.json").write_text(json.dumps({**shipped_card("german").to_json(), "proxies": "hide"}))
+    assert "odd.json: proxies = 'hide' on a policy card; use guard, edit, drop" in mistaken(
+        capsys, "run --card odd.json"
+    )
+    full = shipped_card("german-full").to_json()
+    for decision in full["decisions"].values():
+        decision["role"] = "N"
+    Path("none.json").write_text(json.dumps(full))
+    assert "decides every column and makes none a mediator" in mistaken(capsys, "run --card none.json")
     Path("plain.json").write_text(json.dumps(shipped_card("german").to_json()))
     line = mistaken(capsys, "policy appeal plain.json --feature age --who me --text no")
     assert "no feature 'age'; it has" in line

@@ -12,17 +12,29 @@ def span(mean: float, half: float) -> dict[str, float]:
 def point(method: str, right: float, flips: float, **more: Any) -> dict[str, Any]:
     figures = {"acc": span(right, 0.008), "auc": span(right + 0.05, 0.01), "net_all": span(flips / 2, 0.002)}
     figures |= {"fr_all": span(flips, 0.2 * flips), "fr_kr_all": span(2 * flips, 0.2 * flips)}
-    return {"method": method, **figures, "dp_gap": span(0.05, 0.02), "pgd": span(0.3, 0.03), **more}
+    figures |= {"dp_gap": span(0.05, 0.02), "pgd": span(0.3, 0.03)}
+    return {"method": method, "lambda": None, "chosen": False, **figures, **more}
+
+
+def span_of_gain(mean: float) -> dict[str, float]:
+    return {"mean": mean, "low": mean - 0.01, "high": mean + 0.01}
 
 
 def frontier() -> dict[str, Any]:
     ours = {0.25: (0.785, 0.030), 1.0: (0.780, 0.013), 4.0: (0.775, 0.0075), 16.0: (0.771, 0.0044)}
     others = {"erm": (0.789, 0.057), "drop_m": (0.735, 0.0), "drop_m_guard": (0.733, 0.0), "paper": (0.75, 0.03)}
-    points = [point("scc", *pair, **{"lambda": lam, "chosen": lam == 4.0}) for lam, pair in ours.items()]
-    points += [point(name, *pair) for name, pair in others.items()]
+    points = [point(name, *pair) for name, pair in {"majority": (0.74, 0.0), **others}.items()]
+    points += [point("scc", *pair, **{"lambda": lam, "chosen": lam == 4.0}) for lam, pair in ours.items()]
+    points.append(point("scc", 0.776, 0.008))
     return {
         "points": points,
         "seeds": list(range(8)),
+        "lambdas": [4.0] * 6 + [1.0] * 2,
+        "gain": {
+            name: span_of_gain(0.776 - right) for name, (right, _) in {"majority": (0.74, 0.0), **others}.items()
+        },
+        "cut": {"all": span(0.86, 0.03), "kr_all": span(0.86, 0.04)},
+        "failed": {"all": [], "kr_all": []},
         "nulls": {"all": 0.003, "kr_all": 0.009},
         "rule": "the first λ whose gap is at most 4 % of the spread.",
     }

@@ -1,0 +1,172 @@
+"""Methods that look at group means or at s itself, on the plaintext engine: `parity`, `pcf` and `aware`.
+
+The last two use s at every decision. They are compared here on public data. A run in secret does so only if it is
+declared (mode `aware`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from scipy.special import expit, logit, softmax
+
+from secure_sccvfl.attacks.view import TorchLogits
+from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.data.party import Party
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.evaluation.baselines import affine_white_box, erm
+from secure_sccvfl.evaluation.metrics import AwarePredictor
+from secure_sccvfl.evaluation.prepared import Fitted, Prepared
+from secure_sccvfl.model.aware import make_aware
+from secure_sccvfl.model.generators import make_generator
+from secure_sccvfl.modes import MODES
+from secure_sccvfl.privacy.noise import GaussianNoise
+from secure_sccvfl.training.aware import AwareTrainer
+from secure_sccvfl.training.engine import CURVATURE, Step
+from secure_sccvfl.training.plain import Head, Penalty, PlainEngine
+from secure_sccvfl.training.trainer import Model, TrainConfig, train
+
+PARITY_WEIGHT = 30.0
+PARITY_STEPS = 600
+CLOSE = 1e-6
+
+
+def aware(ready: Prepared) -> Fitted:
+    """Mode `aware`: s selects the encoding of each record, and moves along with an edit."""
+    return aware_of(ready, replace(ready.config, lambdas=MODES.get("aware").lambdas))
+
+
+def aware_of(ready: Prepared, config: TrainConfig) -> Fitted:
+    """The same with other settings."""
+    first = replace(ready.data, protected=ready.data.protected[:1])
+    model = train(
+        PlainEngine(),
+        PlainStatistics(GaussianNoise(ready.budget, ready.seed)),
+        first,
+        ready.split,
+        config,
+        ready.seed,
+        roles=ready.roles,
+        parties=ready.parties,
+        driver=AwareTrainer,
+    )
+    predict = aware_predictor(model, ready.parties)
+    codes = ready.data.protected[0].codes[ready.split.test]
+    return Fitted(predict, _aware_white_box(model, ready.parties, codes), notes={"lambda": model.lam or 0.0})
+
+
+def aware_predictor(model: Model, parties: tuple[Party, ...]) -> AwarePredictor:
+    """A model that uses s as a function of all parties' input space and of the records' groups."""
+    cuts = np.cumsum([p.layout.width for p in parties])[:-1]
+
+    def predict(inputs: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        pieces = np.split(inputs, cuts, axis=1)
+        return model.logits([replace(p, inputs=u) for p, u in zip(parties, pieces, strict=True)], codes)
+
+    return AwarePredictor(predict)
+
+
+def _aware_white_box(model: Model, parties: tuple[Party, ...], codes: np.ndarray) -> TorchLogits:
+    """In torch, for records of these groups: in every group the logit is affine in the plain encoding."""
+    if model.aware is None:
+        raise ValueError("this model does not use s")
+    head: Head = model.head
+    made, at = {p.rank: model.aware[p.rank] for p in parties}, 0
+    weights, bias = [], np.tile(head.bias, (made[parties[0].rank].groups, 1))
+    for party in parties:
+        encoder = made[party.rank]
+        own, plain = head.weight[at : at + encoder.columns], encoder.plain.columns
+        extra = own[plain:].reshape(encoder.groups - 1, len(encoder.mediators), own.shape[1])
+        member = (np.eye(encoder.groups) - encoder.shares)[:, 1:]
+        weight = np.tile(own[:plain], (encoder.groups, 1, 1))
+        weight[:, encoder.mediators] += np.einsum("gk,kmo->gmo", member, extra)
+        bias = bias - np.einsum("gc,gco->go", encoder.offsets, weight)
+        weights.append(weight)
+        at += encoder.columns
+    whole = np.concatenate(weights, axis=1) / model.temperature
+    boxes = [
+        affine_white_box(w, b / model.temperature, model.encoders, parties) for w, b in zip(whole, bias, strict=True)
+    ]
+    member = torch.tensor(np.eye(len(boxes))[codes])[:, :, None]
+    return lambda x: (torch.stack([box(x) for box in boxes], dim=1) * member).sum(dim=1)
+
+
+def pcf(ready: Prepared) -> Fitted:
+    """Factual and counterfactual predictions of ERM, averaged by the shares of the groups.
+
+    After Zhou et al., "Counterfactual fairness by combining factual and counterfactual predictions", NeurIPS 2024.
+    Counterfactuals are the run's own edits.
+    """
+    plain, sketch, task = erm(ready), ready.model.sketches[0], ready.data.task
+    config, cuts = ready.config.generator, np.cumsum(ready.widths)[:-1]
+    make = [
+        make_generator(p.layout, sketch.tables, sketch.deviation, ready.roles, config, ready.seed, rows)
+        for p in ready.parties
+        for rows in [p.inputs[ready.split.train]]
+    ]
+    first = ready.parties[0]
+    shares = make_aware(first.layout, ready.model.encoders[first.rank], sketch, ready.roles).shares
+
+    def edited(inputs: np.ndarray, source: int, target: int, draw: int) -> np.ndarray:
+        pieces = zip(make, np.split(inputs, cuts, axis=1), strict=True)
+        return np.hstack([g(u, source, np.full(len(u), target), draw) for g, u in pieces])
+
+    def predict(inputs: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        out = np.zeros_like(plain.predict(inputs))
+        for source in np.unique(codes):
+            rows = inputs[codes == source]
+            mean = shares[source] * _chances(plain.predict(rows), task)
+            for target in (g for g in range(len(shares)) if g != source):
+                other = [_chances(plain.predict(edited(rows, source, target, d)), task) for d in range(config.draws)]
+                mean = mean + shares[target] * np.mean(other, axis=0)
+            out[codes == source] = mean
+        return _scores(out, task)
+
+    return Fitted(AwarePredictor(predict), plain.white_box)
+
+
+def _chances(logits: np.ndarray, task: Task) -> np.ndarray:
+    """What is averaged: probabilities of classes, or the value itself."""
+    how: Callable[[np.ndarray], np.ndarray] = {"binary": expit, "multiclass": _softmax}.get(task, np.asarray)
+    return how(logits)
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    return np.asarray(softmax(logits, axis=1))
+
+
+def _scores(chances: np.ndarray, task: Task) -> np.ndarray:
+    """Back to logits."""
+    kept = np.clip(chances, CLOSE, 1 - CLOSE)
+    return {"binary": logit(kept), "multiclass": np.log(kept)}.get(task, chances)
+
+
+def parity(ready: Prepared) -> Fitted:
+    """A head that leans on no difference between group means of M and P: their directions are penalised."""
+    model, task = ready.model, ready.data.task
+    roles = ready.roles.with_role("M", ready.roles.named("P"))
+    blocks = {p.rank: model.encoders[p.rank](p.inputs[ready.split.train]) for p in ready.parties}
+    made = [make_aware(p.layout, model.encoders[p.rank], model.sketches[0], roles) for p in ready.parties]
+    gram = np.zeros((sum(b.shape[1] for b in blocks.values()),) * 2)
+    for offset, share in zip(np.hstack([m.offsets for m in made]), made[0].shares, strict=True):
+        gram += share * np.outer(offset, offset)
+    ridge = {rank: np.full(block.shape[1], ready.config.ridge) for rank, block in blocks.items()}
+    engine = PlainEngine()
+    batch = engine.bind(blocks, ready.data.label.values[ready.split.train], ridge)
+    bound = CURVATURE[task] * batch.rows.var(axis=0) + batch.ridge + PARITY_WEIGHT * np.abs(gram).sum(axis=1)
+    penalty, step = (
+        Penalty((), gram, np.zeros_like(gram)),
+        Step(ready.config.rate, ready.config.momentum, PARITY_WEIGHT),
+    )
+    head = engine.head(batch, ready.data.outputs, task)
+    head = engine.steps(head, engine.prepare(batch, penalty, step, {0: bound}), PARITY_STEPS)
+    cuts = np.cumsum(ready.widths)[:-1]
+
+    def predict(inputs: np.ndarray) -> np.ndarray:
+        pieces = zip(ready.parties, np.split(inputs, cuts, axis=1), strict=True)
+        return engine.logits(head, {p.rank: model.encoders[p.rank](u) for p, u in pieces})
+
+    return Fitted(predict, affine_white_box(head.weight, head.bias, model.encoders, ready.parties))

@@ -1,0 +1,64 @@
+"""`aware` mode, declared: as `sealed`, but s enters every decision, in secret, supplied by its holder.
+
+It opens what `sealed` opens and no more. It is refused unless the policy card of the run has a valid entry
+(`secure_sccvfl.discovery.aware_entry`). Lambda is not chosen by the relative gap: aware encodings leave individual
+flips nearly as they are and remove net flips and group gaps, for which a small weight is enough.
+"""
+
+from __future__ import annotations
+
+import datetime
+
+from protocols.config import ConfigError
+from protocols.records.releases import Release
+from secure_sccvfl.data.party_data import Schema
+from secure_sccvfl.discovery.aware_entry import AwareEntry
+from secure_sccvfl.discovery.roles import PolicyCard
+from secure_sccvfl.modes.base import Trained, Workplace, check_sampling
+from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.modes.sealed import sealed_releases
+from secure_sccvfl.training.aware import AwareTrainer
+from secure_sccvfl.training.trainer import warmup_steps
+
+
+def declared(card: PolicyCard | None, today: datetime.date | None = None) -> AwareEntry:
+    """The card's entry for a model that uses s; ConfigError without one, or after its review date."""
+    if card is None or card.aware is None:
+        raise ConfigError(
+            "mode aware uses s for every decision: the policy card (--card) must declare it in an entry [aware] with "
+            "purpose, legal_basis, owner and review_due"
+        )
+    in_time(card.aware, today)
+    return card.aware
+
+
+def in_time(entry: AwareEntry, today: datetime.date | None = None) -> None:
+    """Raise ConfigError if the review of a declared use of s is overdue."""
+    if entry.overdue(today or datetime.date.today()):
+        raise ConfigError(
+            f"the use of s was to be reviewed by {entry.review_due}: review it, and set a new review_due in the "
+            "entry [aware] of the policy card (--card)"
+        )
+
+
+class Aware:
+    """The `aware` gradient mode."""
+
+    def check(self, options: RunOptions, schema: Schema) -> None:
+        check_sampling(options, "aware")
+        declared(options.policy())
+        if options.encoder != "plain":
+            raise ConfigError(f"mode aware needs the plain encoder, not {options.encoder}")
+        if len(schema.protected) != 1:
+            raise ConfigError(f"mode aware takes one protected attribute; {schema.name} has {len(schema.protected)}")
+
+    def releases(self, options: RunOptions, schema: Schema) -> list[Release]:
+        return sealed_releases(schema, options)
+
+    def charged_steps(self, options: RunOptions) -> tuple[tuple[float, int], ...]:
+        return ()
+
+    def train(self, place: Workplace) -> Trained:
+        config = place.options.train_config()
+        model = place.trainer(config, driver=AwareTrainer).run(state=place.state, phase=place.phase)
+        return Trained(model, place.engine, warmup_steps(config) + sum(trial.steps for trial in model.trials))

@@ -1,0 +1,82 @@
+"""Mode `aware`: the driver of a model that uses s, in secret, at training and at every decision.
+
+Before: the holder of s has it per record; every other party has its own columns and its own noisy tables by group.
+After: shares of a head on encodings of which s has selected one for each record (`secure_sccvfl.model.aware`).
+
+Each owner encodes its records for every group that they may be in. The one-hot of s selects one encoding per record
+in secret (`Engine.select`), as it selects edits. An edit moves s along: its displacement is the encoding of the
+edited record in its target group minus that of the record in its own. So the penalty asks for equal logits of a
+record and of its counterpart in the other group, each judged as a member of its group.
+
+Offsets come from the final tables, so records are handed to the engine after discovery, and the head is warmed up
+then. Nothing more is opened than in mode `sealed`: no value of s per record passes through this code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from secure_sccvfl.data.party import Blocks, Part
+from secure_sccvfl.discovery.discovery import Finding
+from secure_sccvfl.model.aware import AwareEdits, AwareEncoders, hypotheses, make_aware
+from secure_sccvfl.model.generators import Generator
+from secure_sccvfl.training.engine import CURVATURE
+from secure_sccvfl.training.trainer import Model, State, Trainer, warmup_steps
+
+
+class AwareTrainer(Trainer):
+    """The same phases; records enter after discovery, in encodings that use s. One protected attribute."""
+
+    def enter(self) -> None:
+        if len(self.train.protected) != 1:
+            raise ValueError(f"mode aware takes one protected attribute, not {len(self.train.protected)}")
+        self.state = State(None)
+        self.aware: AwareEncoders = {}
+
+    def _read(self) -> None:
+        """Nothing: records are encoded once their roles are known."""
+
+    def warming(self) -> Callable[[Any, int], Any]:
+        return lambda head, count: head
+
+    def learned(self, finding: Finding) -> None:
+        sketch, engine = self.state.sketches[0], self.engine
+        self.aware = {
+            p.rank: make_aware(p.layout, self.encoders[p.rank], sketch, finding.roles) for p in self.train.parties
+        }
+        self.batch, self.check = self._selected(self.train), self._selected(self.validation)
+        nothing: Blocks = {}  # edits of mode aware encode the records themselves
+        self.encodings = self.check_encodings = nothing
+        self.flat = self._flat()
+        if self.state.head is None:
+            zero = engine.head(self.batch, self.outputs, self.task)
+            self._go_on(head=super().warming()(zero, warmup_steps(self.config)))
+            self.hooks.keep(self.state)
+
+    def _selected(self, part: Part) -> Any:
+        """A batch of the encodings that s selects."""
+        rows = self.engine.select(hypotheses(self.aware, part.parties), part.protected[0].codes)
+        ridge = {p.rank: np.full(self.columns(p.rank), self.config.ridge) for p in part.parties}
+        return self.engine.bind(rows, part.label, ridge, self.outputs)
+
+    def _flat(self) -> Blocks:
+        """Each owner's curvature bound: it does not know s, so it takes the largest mean square over groups."""
+        found = {p.rank: np.zeros(self.columns(p.rank)) for p in self.train.parties}
+        for blocks in hypotheses(self.aware, self.train.parties):
+            found = {rank: np.maximum(found[rank], (block**2).mean(axis=0)) for rank, block in blocks.items()}
+        return {rank: CURVATURE[self.task] * square + self.config.ridge for rank, square in found.items()}
+
+    def edits_of(
+        self, part: Part, encodings: Blocks, groups: int, generators: Mapping[int, Generator], draws: int
+    ) -> AwareEdits:
+        return AwareEdits(part.parties, groups, generators, self.aware, draws, self.seed)
+
+    def columns(self, rank: int) -> int:
+        return self.aware[rank].columns
+
+    def run(self, *arguments: Any, **named: Any) -> Model:
+        return replace(super().run(*arguments, **named), aware=self.aware)
