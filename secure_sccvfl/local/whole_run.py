@@ -13,7 +13,7 @@ import json
 from concurrent.futures import Future
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import ProtocolError
@@ -22,9 +22,6 @@ from secure_sccvfl.local.processes import Ending, Event, run_job
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.run.console import OK
-
-if TYPE_CHECKING:
-    from secure_sccvfl.evaluation.harness import Comparison
 
 
 class WholeRun:
@@ -63,7 +60,7 @@ class WholeRun:
         trained = result_of(self.folder, 0)
         for session in ("evaluation", "examples"):
             set_aside(self.folder, session)
-        compared = None
+        compared: dict[str, Any] = {}
         drawn: list[dict[str, Any]] = []
         words = describe(self.options, self.parties)
         pooled = self.options.pooled and harness
@@ -74,11 +71,10 @@ class WholeRun:
             self._must_end_well(self.evaluate())
             evaluated = result_of(self.folder / "evaluation", 0)
             examples = self._examples(drawn, trained["parties"].index(words["label"]["holder"])) if drawn else None
-            frontier = self._frontier(waiting, trained)
+            if frontier := self._frontier(waiting, trained):
+                compared["frontier"] = frontier
         models = {f"party-{rank}": result_of(self.folder, rank)["model"] for rank in range(self.parties)}
         report = build(self.folder, trained, evaluated, compared, models, words, examples, self._label_inference())
-        if frontier:
-            report["frontier"] = frontier
         report["warnings"] = find_warnings(report)
         (self.folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
         self._privacy_report()
@@ -128,8 +124,8 @@ class WholeRun:
         )
         return choose(drawn, read_predictions(place / f"party-{receiver}" / "predictions.csv"))
 
-    def _harness(self, trained: dict[str, Any]) -> tuple[Comparison, list[dict[str, Any]]]:
-        """Judges' edited records to the parties; baselines and gates of judges; records to show as examples."""
+    def _harness(self, trained: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Judges' edited records to the parties; baselines and gates for the report; records to show as examples."""
         import torch
 
         from secure_sccvfl.data.party_data import pooled
@@ -149,7 +145,7 @@ class WholeRun:
         drawn = draw(data, split.test, judges.edits[FIRST], roles.named("M"), options.seed) if judges.edits else []
         budget = options.simulated_budget(self.parties)
         config, seed = replace(options.train_config(), evaluation="exact"), options.seed
-        return harness.compare(data, split, roles, judges, config, budget, seed), drawn
+        return asdict(harness.compare(data, split, roles, judges, config, budget, seed)), drawn
 
     def _label_inference(self) -> list[dict[str, Any]]:
         """What the opened gradients reveal, party by party; empty in sealed mode."""

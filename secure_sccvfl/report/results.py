@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from accounting.account import read_account
 from accounting.accountant import LossDistributionAccountant
@@ -16,11 +16,11 @@ from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.metrics.intervals import wilson
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.report.charts import percent
-
-if TYPE_CHECKING:
-    from secure_sccvfl.evaluation.harness import Comparison
+from secure_sccvfl.report.compared.judged import judge_warnings
 
 VERSION = 1
+HARNESS = ("baselines", "judges", "frontier")
+"""What a harness that sees pooled data adds to a report. Without one, baselines are empty and the rest is absent."""
 
 
 def result_of(folder: Path, rank: int) -> dict[str, Any]:
@@ -72,13 +72,13 @@ def build(
     folder: Path,
     trained: Mapping[str, Any],
     evaluated: Mapping[str, Any] | None,
-    compared: Comparison | None,
+    harness: Mapping[str, Any],
     models: Mapping[str, str],
     words: Mapping[str, Any],
     examples: Mapping[str, Any] | None,
     label_inference: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The report of a finished run; paths of this machine are not in it."""
+    """The report of a finished run; paths of this machine are not in it. harness: by the names in `HARNESS`."""
     releases = release_table(folder)
     if evaluated is not None:
         releases += [r for r in release_table(*attempts(folder, "evaluation")) if r["name"] == "evaluation"]
@@ -104,8 +104,8 @@ def build(
         "rows": trained["rows"],
         **{key: evaluated[key] if evaluated is not None else {} for key in ("evaluation", "metrics", "noise")},
         "groups": evaluated["groups"] if evaluated is not None else [],
-        "baselines": compared.baselines if compared is not None else {},
-        "judges": compared.judges if compared is not None else {},
+        "baselines": {},
+        **harness,
         "roles": trained["roles"],
         "proxies": trained["proxies"],
         "proposed": trained["proposed"],
@@ -172,6 +172,7 @@ def find_warnings(report: Mapping[str, Any]) -> list[str]:
             fairer = name == "drop_m" and all(baselines[name].get(g, 1.0) < metrics.get(g, 0.0) for g in gaps)
             more = " It treats the groups more alike, too." if fairer else ""
             found.append(f"No more accurate than {what} ({told}{unsure}). {so}{more}")
+    found += judge_warnings(report)
     rate = metrics.get("positive_rate")
     if rate is not None and (rate < 0.01 or rate > 0.99):
         found.append(

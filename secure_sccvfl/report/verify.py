@@ -31,7 +31,7 @@ from protocols.records.chain import read_chain
 from secure_sccvfl.discovery.roles import PolicyError, Roles, read_card
 from secure_sccvfl.privacy.ledgers import EVALUATIONS
 from secure_sccvfl.report.policy_card import CARD
-from secure_sccvfl.report.results import attempts, build, find_warnings, result_of
+from secure_sccvfl.report.results import HARNESS, attempts, build, find_warnings, result_of
 from secure_sccvfl.report.run_log import LOG, contents, file_digest, read_log, recorded
 from secure_sccvfl.run.model_files import ModelError, model_digest
 
@@ -132,7 +132,7 @@ def check_report(files: RunFiles) -> Problems:
         run,
         result_of(run, 0),
         evaluated,
-        report["baselines"],
+        {key: report[key] for key in HARNESS if key in report},
         models,
         report["data"],
         report["examples"],
