@@ -17,6 +17,7 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Roles
+from secure_sccvfl.evaluation.aware_baselines import aware
 from secure_sccvfl.evaluation.baselines import drop_m, erm, logistic, majority, scc
 from secure_sccvfl.evaluation.judges import HANDED_OUT, EditedRecords, JudgeError, judge
 from secure_sccvfl.evaluation.metrics import evaluate
@@ -61,15 +62,17 @@ def baselines(
     config: TrainConfig,
     budget: SpendingPlan,
     seed: int,
+    mode: str = "sealed",
 ) -> dict[str, dict[str, float]]:
-    """Metrics of each baseline on the same test part, judges and roles."""
+    """Metrics of each baseline on the same test part, judges and roles. `mode`: of the run that they stand beside."""
     parties = make_parties(data)
     statistics = PlainStatistics(GaussianNoise(budget, seed))
     model = train(PlainEngine(), statistics, data, split, config, seed, roles=roles, parties=parties)
     ready = Prepared(data, split, parties, seed, budget, config, model, ())
     held_out = data.take(split.test)
     found: dict[str, dict[str, float]] = {}
-    for name, method in BASELINES.items():
+    same = {"plaintext_scc": aware} if mode == "aware" else {}
+    for name, method in {**BASELINES, **same}.items():
         if name == "drop_m" and not roles.named("M"):
             continue
         scored: list[Any] = evaluate(

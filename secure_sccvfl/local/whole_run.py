@@ -123,7 +123,7 @@ class WholeRun:
         drawn = draw(data, split.test, edits[FIRST], roles.named("M"), options.seed) if edits else []
         budget = options.simulated_budget(self.parties)
         config, seed = replace(options.train_config(), evaluation="exact"), options.seed
-        return harness.baselines(data, split, roles, edits, config, budget, seed), drawn
+        return harness.baselines(data, split, roles, edits, config, budget, seed, options.mode), drawn
 
     def _label_inference(self) -> list[dict[str, Any]]:
         """What the opened gradients reveal, party by party; empty in sealed mode."""
