@@ -35,7 +35,7 @@ CLOSE = 1e-6
 
 
 def aware(ready: Prepared) -> Fitted:
-    """Mode `aware`: s selects the encoding of each record, and moves along with an edit."""
+    """Mode `aware` at its own lambda: s selects the encoding of each record, and moves along with an edit."""
     return aware_of(ready, replace(ready.config, lambdas=MODES.get("aware").lambdas))
 
 

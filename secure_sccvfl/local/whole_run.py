@@ -145,7 +145,7 @@ class WholeRun:
         drawn = draw(data, split.test, judges.edits[FIRST], roles.named("M"), options.seed) if judges.edits else []
         budget = options.simulated_budget(self.parties)
         config, seed = replace(options.train_config(), evaluation="exact"), options.seed
-        return asdict(harness.compare(data, split, roles, judges, config, budget, seed)), drawn
+        return asdict(harness.compare(data, split, roles, judges, config, budget, seed, options.mode)), drawn
 
     def _label_inference(self) -> list[dict[str, Any]]:
         """What the opened gradients reveal, party by party; empty in sealed mode."""

@@ -165,6 +165,22 @@ def test_a_model_whose_review_is_overdue_decides_only_under_a_reviewed_card(secu
     assert len(run_jobs(PredictJob, tmp_path / "out", {**made, "card": str(renewed)})) == PARTIES
 
 
+def test_a_run_goes_on_after_a_fault_and_pays_once(secure, tmp_path, monkeypatch):
+    def broken(self, penalty, step, bound):
+        raise RuntimeError("a fault after the warm-up")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AwareTrainer, "_descend", broken)
+        with pytest.raises(ExceptionGroup):
+            run_jobs(TrainJob, tmp_path, secure[1])
+    for log in tmp_path.glob("party-*/releases.jsonl"):
+        log.unlink()  # sessions in threads write a new one
+    results = run_jobs(TrainJob, tmp_path, {**secure[1], "resume": True})
+    assert [r["steps"] for r in results] == [r["steps"] for r in secure[2]]
+    assert [r["privacy"]["releases"] for r in results] == [2] * PARTIES
+    assert len(list(tmp_path.glob("party-*/model/model.json"))) == PARTIES
+
+
 def test_parties_whose_cards_declare_something_else_do_not_start(secure, tmp_path):
     other = tmp_path / "other.toml"
     other.write_text(write_card(other).read_text().replace("a test", "another ground"))
