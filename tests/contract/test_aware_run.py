@@ -18,8 +18,8 @@ from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.evaluation.aware_baselines import aware_predictor
-from secure_sccvfl.evaluation.harness import edited_records, hand_out
-from secure_sccvfl.evaluation.metrics import AwarePredictor, evaluate
+from secure_sccvfl.evaluation.harness import hand_out, judges_of
+from secure_sccvfl.evaluation.metrics import AwarePredictor, evaluate, flat
 from secure_sccvfl.frames import to_frames
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.run.model_files import load_model
@@ -98,6 +98,7 @@ def test_it_opens_what_a_sealed_run_opens(secure):
     opened = {json.loads(line)["release"].split(" for ")[0] for line in lines}
     assert opened == {
         *("alignment", "features", "sketch-0", "sketch-1", "scores", "moved-fixed", "moved-edited", "validity"),
+        *("p-values", "redrawn-scores", "redrawn-p-values"),
         *("columns", "guard-length", "range check", "validation summary", "temperature choice"),
     }
 
@@ -105,19 +106,20 @@ def test_it_opens_what_a_sealed_run_opens(secure):
 def test_the_secret_evaluation_gives_the_plaintext_metrics(secure, plain, secret):
     folder, options, results, *_ = secure
     data, split, _ = plain
-    edits = edited_records(data, split, Roles(results[0]["roles"]), 0)
-    hand_out(data, edits, folder)
-    with np.load(folder / "party-0" / "judge-ot.npz") as file:
+    judges = judges_of(data, split, Roles(results[0]["roles"]), 0)
+    hand_out(data, judges, folder)
+    with np.load(folder / "party-0" / "judge-all.npz") as file:
         assert "target" not in file, "groups of edited records go to the holder of s alone"
     found = run_jobs(EvaluateJob, folder / "evaluation", {"seed": 0, "model": str(folder)})
     held_out = data.take(split.test)
     inputs = np.hstack([p.inputs for p in make_parties(data)])[split.test]
     label, codes = held_out.label.values, held_out.protected[0].codes
-    scored = evaluate(secret, inputs, label, codes, "binary", edits)
-    for s in scored:
-        name = s.metric if s.judge is None else f"{s.metric}_{s.judge}"
+    figures = flat(evaluate(secret, inputs, label, codes, "binary", judges.edits, judges.nulls))
+    opened = {name: value for name, value in found[0]["metrics"].items() if not name.endswith("_own")}
+    assert {f"{metric}_{judge}" for judge in judges.edits for metric in ("fr", "net", "fr_null")} <= opened.keys()
+    for name, value in opened.items():
         tolerance = 0.01 if name.endswith("_gap") else 2e-3
-        assert found[0]["metrics"][name] == pytest.approx(s.value, abs=tolerance), name
+        assert value == pytest.approx(figures[name], abs=tolerance), name
     assert options["mode"] == "aware"
 
 

@@ -34,7 +34,7 @@ COLUMNS = {
     },
     "dp_gap": "gap between groups",
     "eo_gap": "gap of mistakes",
-    "pgd": "changed by PGD",
+    "pgd_sr": "changed by PGD",
 }
 """Columns of the table, by the name of the figure."""
 YARDSTICKS = {"majority": "the majority", "drop_m": "dropping the mediators", "erm": "plain training"}

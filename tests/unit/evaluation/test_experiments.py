@@ -31,6 +31,8 @@ def test_results_are_data_and_finished_seeds_are_kept(fast, tmp_path, monkeypatc
         "main",
         "--dataset",
         "heart",
+        "--card",
+        "shipped",
         "--split",
         "iid",
         "--seeds",
@@ -61,7 +63,7 @@ def test_results_are_data_and_finished_seeds_are_kept(fast, tmp_path, monkeypatc
     ran = []
     real = seeds.run_seed
     monkeypatch.setattr(seeds, "run_seed", lambda seed: ran.append(seed) or real(seed))
-    reproduce("main", ["heart"], ["iid"], range(3), 1, tmp_path, "local")
+    reproduce("main", ["heart"], ["iid"], range(3), 1, tmp_path, "local", card="shipped")
     assert [run.seed for run in ran] == [2], "only the new seed is run"
 
 
