@@ -18,6 +18,7 @@ from secure_sccvfl.data.dataset import Dataset, DataWarning
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.files import read_description
 from secure_sccvfl.data.party import part_of
+from secure_sccvfl.data.party_data import benchmark_schema
 from secure_sccvfl.data.splits import SplitKind, make_split
 from secure_sccvfl.discovery.decisions import Finding
 from secure_sccvfl.discovery.discovery import Discovery
@@ -26,9 +27,12 @@ from secure_sccvfl.discovery.roles import PolicyCard
 from secure_sccvfl.discovery.sketches import Sketch
 from secure_sccvfl.evaluation.prepared import prepare
 from secure_sccvfl.frames import Entry, Holder, read_frames, to_frames, write_files
+from secure_sccvfl.modes import gradient_mode
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.noise import GaussianNoise
 from secure_sccvfl.trained import Discovered, TrainedModel, one_thread
+from secure_sccvfl.training.aware import AwareTrainer
+from secure_sccvfl.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from secure_sccvfl.runs import Run
@@ -160,15 +164,17 @@ def train(
     delta: float = 1e-5,
     split: SplitKind = "iid",
     card: str | Path = "",
+    aware: bool = False,
     **settings: Any,
 ) -> TrainedModel:
     """Train on the plaintext engine: the method of a run in secret, with all columns in this process.
 
     The records are split by `seed` into training, validation and test part. Statistics of s get noise for `epsilon`
     from a seeded generator, so a result can be made again; it shows what noise costs, and protects nothing. `card`: a
-    policy card that fixes roles, or "shipped". Further settings, as for `run_local`: refreshes, noise, rule, score,
-    conditional, method, encoder, generator, source, consistency, lambdas, gap_target, flip_target, take_lambda,
-    guard, warmup, steps.
+    policy card that fixes roles, or "shipped". `aware`: the model uses s for every decision, as in mode `aware` of a
+    run; the card must declare that, and `predict` then needs the column of s. Further settings, as for `run_local`:
+    refreshes, noise, rule, score, conditional, method, encoder, generator, source, consistency, lambdas, gap_target,
+    flip_target, take_lambda, guard, warmup, steps.
 
     >>> model = train("heart", lambdas=(8.0,))
     >>> model.roles["thal"]
@@ -177,12 +183,17 @@ def train(
     ['0', '1', '1', '0']
     """
     data = as_data(data)
-    options = _options(data, _METHOD, settings, epsilon=epsilon, delta=delta, seed=seed, card=str(card))
+    mode = {"mode": "aware"} if aware else {}
+    options = _options(data, _METHOD, settings, epsilon=epsilon, delta=delta, seed=seed, card=str(card), **mode)
+    if aware:
+        gradient_mode("aware").check(options, benchmark_schema(data.dataset))
     parties, decided = len(data.dataset.parties), _card(options, data)
     with one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         rows = make_split(data.dataset, split, seed)
-        ready = prepare(data.dataset, rows, seed, options.train_config(), options.simulated_budget(parties), decided)
+        budget = options.simulated_budget(parties)
+        driver = AwareTrainer if aware else Trainer
+        ready = prepare(data.dataset, rows, seed, options.train_config(), budget, decided, driver)
     return TrainedModel(ready, data.id)
 
 
@@ -240,7 +251,7 @@ def _card(options: RunOptions, data: Data) -> PolicyCard | None:
     """The policy card, if one is given; it must fit the data."""
     card = options.policy()
     if card is not None:
-        card.check({f.name for f in data.dataset.features})
+        card.check({f.name for f in data.dataset.features}, data.dataset.name)
     return card
 
 

@@ -17,12 +17,15 @@ import torch
 from scipy.special import expit, softmax
 from threadpoolctl import threadpool_limits
 
-from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.evaluation.baselines import majority, model_predictor
+from secure_sccvfl.data.dataset import Task, codes_of
+from secure_sccvfl.data.features import DataError
+from secure_sccvfl.discovery.aware_entry import LEGAL_NOTE, USES_S
+from secure_sccvfl.evaluation.aware_baselines import predictor_of
+from secure_sccvfl.evaluation.baselines import majority
 from secure_sccvfl.evaluation.fitted_judges import FittedJudges
 from secure_sccvfl.evaluation.harness import judges_of
 from secure_sccvfl.evaluation.judges import HANDED_OUT, OWN, EditedRecords
-from secure_sccvfl.evaluation.metrics import Predictor, flat, group_table
+from secure_sccvfl.evaluation.metrics import Predictor, flat, group_table, logits_of
 from secure_sccvfl.evaluation.prepared import Prepared, own_rows
 from secure_sccvfl.frames import read_records
 from secure_sccvfl.metrics.group_rates import DENOMINATORS, MIN_GROUP
@@ -114,7 +117,16 @@ class TrainedModel:
             replace(party, inputs=party.layout.encode(values))
             for party, values in zip(self.ready.parties, tables, strict=True)
         ]
-        return self.ready.model.logits(parties)
+        return self.ready.model.logits(parties, self._groups(frame))
+
+    def _groups(self, frame: pd.DataFrame) -> np.ndarray | None:
+        """The group of each record, if the model uses s."""
+        attribute = self.ready.data.protected[0]
+        if self.ready.model.aware is None:
+            return None
+        if attribute.name not in frame:
+            raise DataError(f"{USES_S}: the frame has no column {attribute.name!r}")
+        return codes_of(frame[attribute.name], attribute.groups, f"protected attribute {attribute.name!r}")
 
     def predict(self, frame: pd.DataFrame) -> pd.Series:
         """The class of each record, or for a regression the share of the label's public range."""
@@ -150,7 +162,7 @@ class TrainedModel:
     def _figures(self) -> pd.DataFrame:
         with one_thread():
             judges, edits = self._judges, self._own_edits
-            own = model_predictor(self.ready.model, self.ready.parties)
+            own = predictor_of(self.ready.model, self.ready.parties)
             found = flat(judges.score(own, edits))
             simple = flat(judges.score(majority(self.ready).predict, edits))
             intervals = self._intervals(own, found)
@@ -175,7 +187,7 @@ class TrainedModel:
         """The uncertainty of each figure from the number of test records."""
         task, test = self.ready.data.task, self.ready.split.test
         label, codes = self.ready.data.label.values[test], self.ready.data.protected[0].codes[test]
-        logits = predict(self.ready.inputs[test])
+        logits = logits_of(predict, self.ready.inputs[test], codes)
         losses = np.array([log_loss(logits[[row]], label[[row]], task) for row in range(len(test))])
         if task == "regression":
             return {"rmse": tuple(math.sqrt(bound) for bound in mean_interval(losses))}  # type: ignore[dict-item]
@@ -202,6 +214,8 @@ class TrainedModel:
             f"{len(ready.data.parties)} parties ({', '.join(p.name for p in ready.data.parties)}).",
             "",
         ]
+        if ready.model.aware is not None:
+            lines += [f"{USES_S.capitalize()}. {LEGAL_NOTE}", ""]
         for role, words in ROLE_WORDS.items():
             lines.append(f"- {role} ({words}): {', '.join(ready.roles.named(role)) or 'none'}")  # type: ignore[arg-type]
         lines += [

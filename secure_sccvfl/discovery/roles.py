@@ -142,19 +142,19 @@ class PolicyCard:
         decided = sorted(self.roles.of.items())
         return repr((decided, self.proxies, self.aware))
 
-    def check(self, features: Collection[str]) -> None:
+    def check(self, features: Collection[str], dataset: str) -> None:
         """Raise, before anything is opened, if the card does not fit these columns, or leaves nothing to edit."""
         if unknown := sorted(set(self.decisions) - set(features)):
-            raise PolicyError(f"the policy card names {unknown[0]!r}, which is no column of {self.dataset}")
+            raise PolicyError(f"the policy card names {unknown[0]!r}, which is no column of {dataset}")
         if set(self.decisions) == set(features) and not self.roles.edited:
             raise PolicyError(
-                f"the policy card of {self.dataset} decides every column and makes none a mediator, so there is "
+                f"the policy card for {dataset} decides every column and makes none a mediator, so there is "
                 "nothing to keep consistent: give some column role M, or leave it to discovery"
             )
 
     def apply(self, proposed: Roles) -> Roles:
         """The card's decisions over what discovery proposed."""
-        self.check(proposed.of)
+        self.check(proposed.of, self.dataset)
         return Roles({**proposed.of, **self.roles.of}, self.proxies)
 
     def logged(self, kind: EventKind, date: str, who: str, text: str, **more: str) -> PolicyCard:

@@ -6,19 +6,19 @@ declared (mode `aware`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import torch
-from scipy.special import expit, logit, softmax
 
 from secure_sccvfl.attacks.view import TorchLogits
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.evaluation.baselines import affine_white_box, erm
-from secure_sccvfl.evaluation.metrics import AwarePredictor
+from secure_sccvfl.evaluation.baselines import affine_white_box, erm, model_predictor
+from secure_sccvfl.evaluation.metrics import AwarePredictor, Predictor
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared
 from secure_sccvfl.model.aware import make_aware
 from secure_sccvfl.model.generators import make_generator
@@ -35,7 +35,7 @@ CLOSE = 1e-6
 
 
 def aware(ready: Prepared) -> Fitted:
-    """Mode `aware`: s selects the encoding of each record, and moves along with an edit."""
+    """Mode `aware` at its own lambda: s selects the encoding of each record, and moves along with an edit."""
     return aware_of(ready, replace(ready.config, lambdas=MODES.get("aware").lambdas))
 
 
@@ -56,6 +56,11 @@ def aware_of(ready: Prepared, config: TrainConfig) -> Fitted:
     predict = aware_predictor(model, ready.parties)
     codes = ready.data.protected[0].codes[ready.split.test]
     return Fitted(predict, _aware_white_box(model, ready.parties, codes), notes={"lambda": model.lam or 0.0})
+
+
+def predictor_of(model: Model, parties: tuple[Party, ...]) -> Predictor:
+    """Any model of the plaintext engine as a predictor."""
+    return model_predictor(model, parties) if model.aware is None else aware_predictor(model, parties)
 
 
 def aware_predictor(model: Model, parties: tuple[Party, ...]) -> AwarePredictor:
@@ -98,50 +103,64 @@ def pcf(ready: Prepared) -> Fitted:
     """Factual and counterfactual predictions of ERM, averaged by the shares of the groups.
 
     After Zhou et al., "Counterfactual fairness by combining factual and counterfactual predictions", NeurIPS 2024.
-    Counterfactuals are the run's own edits.
+    Counterfactuals are the run's own edits. The white box takes those of the test records as they are.
     """
-    plain, sketch, task = erm(ready), ready.model.sketches[0], ready.data.task
-    config, cuts = ready.config.generator, np.cumsum(ready.widths)[:-1]
-    make = [
-        make_generator(p.layout, sketch.tables, sketch.deviation, ready.roles, config, ready.seed, rows)
-        for p in ready.parties
-        for rows in [p.inputs[ready.split.train]]
-    ]
-    first = ready.parties[0]
-    shares = make_aware(first.layout, ready.model.encoders[first.rank], sketch, ready.roles).shares
-
-    def edited(inputs: np.ndarray, source: int, target: int, draw: int) -> np.ndarray:
-        pieces = zip(make, np.split(inputs, cuts, axis=1), strict=True)
-        return np.hstack([g(u, source, np.full(len(u), target), draw) for g, u in pieces])
+    plain, task = erm(ready), ready.data.task
+    versions = _versions(ready)
+    test = ready.split.test
+    inputs, codes = ready.inputs[test], ready.data.protected[0].codes[test]
+    moved = [(weight, torch.tensor(edited - inputs)) for weight, edited in versions(inputs, codes)]
 
     def predict(inputs: np.ndarray, codes: np.ndarray) -> np.ndarray:
-        out = np.zeros_like(plain.predict(inputs))
-        for source in np.unique(codes):
-            rows = inputs[codes == source]
-            mean = shares[source] * _chances(plain.predict(rows), task)
-            for target in (g for g in range(len(shares)) if g != source):
-                other = [_chances(plain.predict(edited(rows, source, target, d)), task) for d in range(config.draws)]
-                mean = mean + shares[target] * np.mean(other, axis=0)
-            out[codes == source] = mean
-        return _scores(out, task)
+        made = [weight * _chances(torch.tensor(plain.predict(v)), task) for weight, v in versions(inputs, codes)]
+        return np.asarray(_scores(torch.stack(made).sum(dim=0), task))
 
-    return Fitted(AwarePredictor(predict), plain.white_box)
+    def white_box(x: torch.Tensor) -> torch.Tensor:
+        made = [weight * _chances(plain.white_box(x + by), task) for weight, by in moved]
+        return _scores(torch.stack(made).sum(dim=0), task)
+
+    return Fitted(AwarePredictor(predict), white_box)
 
 
-def _chances(logits: np.ndarray, task: Task) -> np.ndarray:
+Versions = Callable[[np.ndarray, np.ndarray], Iterator[tuple[float, np.ndarray]]]
+"""From records and their groups to (weight, records as members of one group): of all groups, and several draws."""
+
+
+def _versions(ready: Prepared) -> Versions:
+    sketch, config = ready.model.sketches[0], ready.config.generator
+    generators = [
+        make_generator(p.layout, sketch.tables, sketch.deviation, ready.roles, config, ready.seed, known)
+        for p in ready.parties
+        for known in [p.inputs[ready.split.train]]
+    ]
+    sizes = np.maximum(np.mean([table.sum(axis=0) for table in sketch.tables.values()], axis=0), 1.0)
+    shares, cuts = sizes / sizes.sum(), np.cumsum(ready.widths)[:-1]
+
+    def versions(inputs: np.ndarray, codes: np.ndarray) -> Iterator[tuple[float, np.ndarray]]:
+        for target, draw in product(range(len(shares)), range(config.draws)):
+            made = inputs.copy()
+            for source in np.unique(codes[codes != target]):
+                rows = codes == source
+                pieces = zip(generators, np.split(inputs[rows], cuts, axis=1), strict=True)
+                goal = np.full(int(rows.sum()), target)
+                made[rows] = np.hstack([edit(u, int(source), goal, draw) for edit, u in pieces])
+            yield shares[target] / config.draws, made
+
+    return versions
+
+
+def _chances(logits: torch.Tensor, task: Task) -> torch.Tensor:
     """What is averaged: probabilities of classes, or the value itself."""
-    how: Callable[[np.ndarray], np.ndarray] = {"binary": expit, "multiclass": _softmax}.get(task, np.asarray)
-    return how(logits)
+    if task == "regression":
+        return logits
+    return torch.sigmoid(logits) if task == "binary" else torch.softmax(logits, dim=1)
 
 
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    return np.asarray(softmax(logits, axis=1))
-
-
-def _scores(chances: np.ndarray, task: Task) -> np.ndarray:
+def _scores(chances: torch.Tensor, task: Task) -> torch.Tensor:
     """Back to logits."""
-    kept = np.clip(chances, CLOSE, 1 - CLOSE)
-    return {"binary": logit(kept), "multiclass": np.log(kept)}.get(task, chances)
+    if task == "regression":
+        return chances
+    return torch.logit(chances, eps=CLOSE) if task == "binary" else torch.log(chances.clamp(min=CLOSE))
 
 
 def parity(ready: Prepared) -> Fitted:
@@ -157,10 +176,8 @@ def parity(ready: Prepared) -> Fitted:
     engine = PlainEngine()
     batch = engine.bind(blocks, ready.data.label.values[ready.split.train], ridge)
     bound = CURVATURE[task] * batch.rows.var(axis=0) + batch.ridge + PARITY_WEIGHT * np.abs(gram).sum(axis=1)
-    penalty, step = (
-        Penalty((), gram, np.zeros_like(gram)),
-        Step(ready.config.rate, ready.config.momentum, PARITY_WEIGHT),
-    )
+    penalty = Penalty((), gram, np.zeros_like(gram))
+    step = Step(ready.config.rate, ready.config.momentum, PARITY_WEIGHT)
     head = engine.head(batch, ready.data.outputs, task)
     head = engine.steps(head, engine.prepare(batch, penalty, step, {0: bound}), PARITY_STEPS)
     cuts = np.cumsum(ready.widths)[:-1]

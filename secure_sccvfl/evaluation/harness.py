@@ -18,6 +18,7 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Roles
+from secure_sccvfl.evaluation.aware_baselines import aware
 from secure_sccvfl.evaluation.baselines import drop_m, erm, logistic, majority, scc
 from secure_sccvfl.evaluation.fitted_judges import FittedJudges, fit_judges, held_out_rows, with_verdict
 from secure_sccvfl.evaluation.judges import HANDED_OUT, JudgeError
@@ -74,15 +75,20 @@ def compare(
     config: TrainConfig,
     budget: SpendingPlan,
     seed: int,
+    mode: str = "sealed",
 ) -> Comparison:
-    """Each baseline on the same test part, judges and roles; and whether plain training passes the null control."""
+    """Each baseline on the same test part, judges and roles; and whether plain training passes the null control.
+
+    `mode`: of the run that they stand beside.
+    """
     parties = make_parties(data)
     statistics = PlainStatistics(GaussianNoise(budget, seed))
     model = train(PlainEngine(), statistics, data, split, config, seed, roles=roles, parties=parties)
     ready = Prepared(data, split, parties, seed, budget, config, model, ())
     found: dict[str, dict[str, float]] = {}
     gates: dict[str, dict[str, Any]] = {}
-    for name, method in BASELINES.items():
+    same = {"plaintext_scc": aware} if mode == "aware" else {}
+    for name, method in {**BASELINES, **same}.items():
         if name == "drop_m" and not roles.named("M"):
             continue
         predict = method(ready).predict

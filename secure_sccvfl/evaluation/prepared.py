@@ -18,7 +18,7 @@ from secure_sccvfl.model.edits import public_targets
 from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.privacy.noise import GaussianNoise, SimulatedCharge, SpendingPlan
 from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.trainer import Model, TrainConfig, train
+from secure_sccvfl.training.trainer import Model, TrainConfig, Trainer, train
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,16 @@ def prepare(
     config: TrainConfig | None = None,
     budget: SpendingPlan | None = None,
     card: PolicyCard | None = None,
+    driver: type[Trainer] = Trainer,
 ) -> Prepared:
     """Run the default method; its discovery gives the roles that all methods share."""
     config = TrainConfig() if config is None else config
     budget = SpendingPlan(releases=config.charged) if budget is None else budget
     parties = make_parties(data)
     noise = GaussianNoise(budget, seed)
-    model = train(PlainEngine(), PlainStatistics(noise), data, split, config, seed, card=card, parties=parties)
+    model = train(
+        PlainEngine(), PlainStatistics(noise), data, split, config, seed, card=card, parties=parties, driver=driver
+    )
     return Prepared(data, split, parties, seed, budget, config, model, tuple(noise.charges))
 
 

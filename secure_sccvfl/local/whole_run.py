@@ -139,13 +139,13 @@ class WholeRun:
         self.event({"step": "judges and baselines (plaintext harness)", "number": 0, "total": 1})
         options = self.options
         data = pooled(options.dataset, self.parties)
-        split, roles = make_split(data, options.split, options.seed), Roles(trained["roles"])
+        split, roles = make_split(data, options.split, options.seed), Roles(trained["roles"], trained["proxies"])
         judges = harness.judges_of(data, split, roles, options.seed)
         harness.hand_out(data, judges, self.folder)
         drawn = draw(data, split.test, judges.edits[FIRST], roles.named("M"), options.seed) if judges.edits else []
         budget = options.simulated_budget(self.parties)
         config, seed = replace(options.train_config(), evaluation="exact"), options.seed
-        return asdict(harness.compare(data, split, roles, judges, config, budget, seed)), drawn
+        return asdict(harness.compare(data, split, roles, judges, config, budget, seed, options.mode)), drawn
 
     def _label_inference(self) -> list[dict[str, Any]]:
         """What the opened gradients reveal, party by party; empty in sealed mode."""

@@ -180,7 +180,7 @@ class RunOptions:
         else:
             card = shipped_card(self.dataset if self.card == "shipped" else self.card)
         if schema is not None:
-            card.check({f.name for own in schema.features for f in own})
+            card.check({f.name for own in schema.features for f in own}, schema.name)
         return card
 
     def ledger_folder(self, session: Session, home: Path | None = None) -> Path:

@@ -141,7 +141,7 @@ COLUMNS = Kind(
     "public",
     "how many encoded columns each party has",
     "announced: encoded columns of each party, by the public dictionary",
-    "encoded columns of each party: they follow from the public dictionary",
+    "encoded columns of each party: they follow from the public dictionary, and in mode `aware` from the roles too",
 )
 FEATURES = Kind(
     "features",
@@ -270,7 +270,8 @@ PREDICTIONS = Kind(
     "scores of the example records",
     "of new records, as asked for: ",
     "decision of each new record (its logit if asked for with `--scores`); on public benchmark data a run uses it "
-    "once, for the logits of 24 test records before and after an edit, to show in its page",
+    "once, for the logits of 24 test records before and after an edit, to show in its page. In mode "
+    "`aware` it follows from s of the record too",
 )
 GRADIENT = Kind(
     "gradient P",

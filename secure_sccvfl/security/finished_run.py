@@ -152,10 +152,15 @@ class FinishedRun:
 
 
 def write_records(data: Dataset, rows: np.ndarray, path: Path) -> None:
-    """Records of all parties as the file that a prediction reads: the id column and every feature."""
+    """Records of all parties as the file that a prediction reads: the id column, every feature, and s.
+
+    Its holder alone reads s, and only if the model uses it.
+    """
     frame = pd.DataFrame({"id": data.ids[rows]})
     for feature, values in zip(data.features, data.values[rows].T, strict=True):
         names = np.array(feature.categories) if feature.kind == "category" else None
         text = [("" if np.isnan(v) else repr(float(v)) if names is None else names[int(v)]) for v in values]
         frame[feature.name] = text
+    for attribute in data.protected:
+        frame[attribute.name] = np.array(attribute.groups)[attribute.codes[rows]]
     frame.to_csv(path, index=False)

@@ -60,7 +60,7 @@ class TrainConfig:
 
     encoder: EncoderKind = "plain"
     consistency: ConsistencyKind = "squared"
-    lambdas: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+    lambdas: tuple[float, ...] = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
     gap_target: float = 0.07
     flip_target: float | None = None
     take_lambda: float | None = None

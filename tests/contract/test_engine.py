@@ -133,6 +133,61 @@ def test_the_direction_is_selected_by_s_alone(side):
         assert a.gap_rms == pytest.approx(b.gap_rms, abs=side.tolerance)
 
 
+def split_like(problem, rows):
+    return dict(enumerate(np.split(rows, np.cumsum(problem.widths)[:-1], axis=1)))
+
+
+@pytest.mark.parametrize(("task", "outputs"), [("binary", 1), ("multiclass", 3)])
+def test_rows_that_s_selects_train_as_if_they_were_the_parties_own(side, task, outputs):
+    problem, own_rows = Problem(WIDTHS, task, outputs), Problem(WIDTHS, task, outputs)
+    own_rows.x = split_like(problem, selected(problem)[1])
+
+    def selecting(engine, own):
+        rows = engine.select(iter(own.deltas[1]), own.s)
+        batch = engine.bind(rows, own.y, own.ridge, outputs)
+        penalty = engine.join([engine.edits(own.deltas, own.s)], [own.guard])
+        head = own.trained(engine, batch, penalty, WEIGHTED, 4)
+        engine.check_range(head, batch)
+        return engine.measure(head, batch, penalty), engine.logits(head, rows)
+
+    def given(engine, own):
+        batch, penalty = own.inputs(engine)
+        head = own.trained(engine, batch, penalty, WEIGHTED, 4)
+        return engine.measure(head, batch, penalty), engine.logits(head, own.x)
+
+    tolerance = side.tolerance * (10 if task == "multiclass" else 1)  # of the softmax of CrypTen
+    ((expected, logits),) = SIDES["plain"].run(own_rows, given)
+    for seen, found in side.run(problem, selecting):
+        assert np.abs(logits).max() > 0.1 and np.abs(found - logits).max() < tolerance
+        assert seen.loss == pytest.approx(expected.loss, abs=tolerance)
+        assert seen.spread == pytest.approx(expected.spread, abs=tolerance)
+
+
+def test_rows_are_selected_by_s_alone(side):
+    """What an owner would have shown as a member of another group has no effect."""
+    problem, other = Problem(WIDTHS), Problem(WIDTHS)
+    other.deltas[0] = [
+        {k: np.where((problem.s == g)[:, None], v, 9.0) for k, v in problem.deltas[0][g].items()}
+        for g in range(GROUPS)
+    ]
+
+    def script(engine, own):
+        rows = engine.select(own.deltas[0], own.s)
+        batch = engine.bind(rows, own.y, own.ridge)
+        return engine.logits(own.trained(engine, batch, None, WEIGHTED, 3), rows)
+
+    for a, b in zip(side.run(problem, script), side.run(other, script), strict=True):
+        assert np.abs(a).max() > 0.1 and np.abs(a - b).max() < side.tolerance
+
+
+def test_rows_cannot_be_selected_without_s(side):
+    problem = Problem(WIDTHS)
+    problem.s = None
+    with pytest.raises(ExceptionGroup) as refused:
+        side.run(problem, lambda engine, own: engine.select(own.deltas[0], own.s) and None)
+    assert any("needs" in str(error) for error in refused.value.exceptions)
+
+
 def test_measures_are_what_they_are_called(side):
     problem = Problem(WIDTHS)
 

@@ -87,6 +87,35 @@ def test_encodings_that_do_not_fit_are_refused_before_they_are_masked():
     assert any("scale the columns" in str(e) for e in raised.value.exceptions)
 
 
+def selected_steps(problem, step, steps=3):
+    """Steps on rows that s selects; returns logits, and the rounds of the steps at each party."""
+
+    def script(engine, own):
+        rows = engine.select(own.deltas[0], own.s)
+        batch = engine.bind(rows, own.y, own.ridge)
+        head_after = own.trained(engine, batch, None, step, steps)
+        costs = getattr(engine, "session", None) and engine.session.costs["training step"].rounds
+        return engine.logits(head_after, rows), costs
+
+    return in_plaintext(problem, script)[0], in_secret(problem, script)
+
+
+@pytest.mark.parametrize("rows", [ROWS, head.BAND_ROWS + 1])
+def test_a_step_on_rows_that_s_selected_has_four_rounds(rows):
+    (expected, _), secret = selected_steps(Problem((3, 2, 4), rows=rows), Step(0.1, 0.5))
+    for found, rounds in secret:
+        assert rounds == 4 * 3
+        assert np.abs(found - expected).max() < 2e-3
+
+
+def test_selected_rows_that_do_not_fit_are_refused_before_they_are_masked():
+    problem = Problem((3, 2, 4), size=2.0)
+    problem.curvature = {k: 1e-6 * np.ones_like(v) for k, v in problem.curvature.items()}
+    with pytest.raises(ExceptionGroup) as raised:
+        selected_steps(problem, Step(0.1, 0.5))
+    assert any("scale the columns" in str(e) for e in raised.value.exceptions)
+
+
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     widths=st.lists(st.integers(1, 5), min_size=2, max_size=4).map(tuple),

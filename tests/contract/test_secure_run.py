@@ -185,3 +185,30 @@ def test_a_model_of_any_mode_keeps_the_released_moments(mode, tmp_path):
     for rank, party in enumerate(make_parties(pooled("german", PARTIES))):
         kept = load_model(tmp_path / f"party-{rank}" / "model", party.layout)
         assert [m.attribute for m in kept.moments] == [s.attribute for s in kept.sketches]
+
+
+@pytest.mark.parametrize("mode", ["sealed", "dp", "split"])
+def test_proxies_that_a_card_drops_reach_no_score_in_any_mode(tmp_path, mode):
+    """Two columns are dropped: their values move no score of the model that the parties kept, and others do."""
+    decisions = {name: Decision("P", "must not count") for name in ("housing", "telephone")}
+    card = PolicyCard("german", "1", ("board",), {**decisions, "job": Decision("M", "permitted")}, proxies="drop")
+    (tmp_path / "card.json").write_text(json.dumps(card.to_json()))
+    quick = {"refreshes": 0, "warmup": 4, "steps": 4, "lambdas": [4.0], "dp_steps": 1, "mode": mode}
+    results = run_jobs(TrainJob, tmp_path / "run", {**quick, "card": str(tmp_path / "card.json")})
+    assert [r["proxies"] for r in results] == ["drop"] * PARTIES and results[0]["by_card"] == sorted(card.decisions)
+    assert results[0]["confidence"] == results[1]["confidence"] and len(results[0]["confidence"]) == 19
+    data = pooled("german", PARTIES)
+    logits = head_of(tmp_path / "run", data)
+
+    def scored(names):
+        order = np.random.default_rng(0).permutation(data.n)
+        parties = make_parties(data)
+        for party in parties:
+            columns = party.layout.columns(names)
+            party.inputs[:, columns] = party.inputs[order][:, columns]
+        return logits(np.hstack([p.inputs for p in parties]))
+
+    dropped = [name for name, role in results[0]["roles"].items() if role == "P"]
+    assert set(decisions) <= set(dropped)
+    assert np.array_equal(scored(()), scored(dropped))
+    assert not np.allclose(scored(()), scored(["credit_amount"]))

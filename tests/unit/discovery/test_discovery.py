@@ -129,7 +129,7 @@ def test_false_discoveries_stay_at_the_level_when_s_is_shuffled():
 def test_fdr_finds_what_is_there():
     data, parties = german()
     sketches = release_sketches(PlainStatistics(NoNoise()), parties, data.protected, "s", FEATURES)
-    finding = roles_of(sketches, DiscoveryConfig(rule="fdr", fdr=0.05, simulations=200), 0)
+    finding = roles_of(sketches, DiscoveryConfig(rule="fdr", rho_p=0.5, fdr=0.05, simulations=200), 0)
     assert {"housing", "personal_status_sex", "employment_since"} <= set(finding.roles.named("P"))
     assert finding.roles.of["foreign_worker"] == "N"
 
@@ -193,7 +193,7 @@ def test_conditional_hsic_ranks_what_s_explains_beyond_the_other_columns():
     assert scores["employment_since"] > 5 * np.median(list(null.values()))
     finding = roles_of(
         release_sketches(PlainStatistics(NoNoise()), parties, data.protected, "s", FEATURES),
-        DiscoveryConfig("fractions"),
+        DiscoveryConfig("fractions", rho_p=0.5),
         0,
         residual=scores,
     )

@@ -1,0 +1,196 @@
+"""A run of mode `aware` in secret against the plaintext engine; its evaluation, and its decisions."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from protocols.config import ConfigError
+from protocols.ring import decode
+from protocols.steps.head import HEAD_BITS
+from secure_sccvfl.data.features import DataError
+from secure_sccvfl.data.party import make_parties
+from secure_sccvfl.data.party_data import pooled
+from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.discovery.aware_entry import USES_S
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.roles import Roles
+from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.evaluation.aware_baselines import aware_predictor
+from secure_sccvfl.evaluation.harness import edited_records, hand_out
+from secure_sccvfl.evaluation.metrics import AwarePredictor, evaluate
+from secure_sccvfl.frames import to_frames
+from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.run.model_files import load_model
+from secure_sccvfl.run.score import EvaluateJob, PredictJob
+from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.training.aware import AwareTrainer
+from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.trainer import train
+from tests.contract.test_secure_run import PARTIES, run_jobs
+from tests.support.aware_card import write_card
+from tests.support.harness import Recorded
+
+SHORT = {"seed": 0, "mode": "aware", "generator": "minimal", "refreshes": 1, "warmup": 20, "steps": 30}
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory):
+    """A finished run: its folder and settings, what it found, its tables, and the scale of their noise."""
+    folder, tables, scales = tmp_path_factory.mktemp("aware"), {}, set()
+    options = {**SHORT, "card": str(write_card(folder / "card.toml"))}
+    plain = SecureStatistics.group_sums
+
+    def watched(self, columns, groups, counts, name, sensitivity, widths=None):
+        found = plain(self, columns, groups, counts, name, sensitivity, widths)
+        tables.setdefault(name, {}).update({k: np.hstack([part[k] for part in found]) for k in columns})
+        scales.add(self.deviation(sensitivity))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SecureStatistics, "group_sums", watched)
+        results = run_jobs(TrainJob, folder / "run", options)
+    return folder / "run", options, results, tables, scales.pop()
+
+
+@pytest.fixture(scope="module")
+def plain(secure):
+    """Data, split and the same model of the plaintext engine."""
+    _, options, _, tables, scale = secure
+    data = pooled("german", PARTIES)
+    split, made = make_split(data, "iid", 0), RunOptions.of(options)
+    statistics = PlainStatistics(Recorded(tables, scale))
+    config, card = made.train_config(), made.policy()
+    return data, split, train(PlainEngine(), statistics, data, split, config, 0, card=card, driver=AwareTrainer)
+
+
+@pytest.fixture(scope="module")
+def secret(secure, plain):
+    """The secure model as a function of inputs and groups: heads of all parties put together."""
+    folder, data = secure[0], plain[0]
+    parties = make_parties(data)
+    models = [load_model(folder / f"party-{p.rank}" / "model", p.layout) for p in parties]
+    weight, bias = (decode(sum(getattr(m, name) for m in models), HEAD_BITS) for name in ("weight", "bias"))
+    encoders = [m.aware_encoders(p.layout)[p.rank] for m, p in zip(models, parties, strict=True)]
+    cuts = np.cumsum([p.layout.width for p in parties])[:-1]
+
+    def logits(inputs, codes):
+        pieces = zip(encoders, np.split(inputs, cuts, axis=1), strict=True)
+        return (np.hstack([encode(u, codes) for encode, u in pieces]) @ weight + bias) / models[0].temperature
+
+    return AwarePredictor(logits)
+
+
+def test_logits_and_decisions_are_those_of_the_plaintext_engine(secure, plain, secret):
+    results, (data, _, model) = secure[2], plain
+    assert [r["roles"] for r in results] == [model.roles.of] * PARTIES
+    assert results[0]["lambda"] == model.lam == RunOptions.of(secure[1]).lambdas[0]
+    inputs, codes = np.hstack([p.inputs for p in make_parties(data)]), data.protected[0].codes
+    expected, found = aware_predictor(model, make_parties(data)).of(inputs, codes), secret.of(inputs, codes)
+    assert np.abs(found - expected).max() <= 0.02
+    assert ((found > 0) == (expected > 0)).mean() >= 0.995
+    assert np.abs(found - secret.of(inputs, 1 - codes)).max() > 0.2, "the model does use s"
+
+
+def test_it_opens_what_a_sealed_run_opens(secure):
+    lines = (secure[0] / "party-0" / "releases.jsonl").read_text().splitlines()
+    opened = {json.loads(line)["release"].split(" for ")[0] for line in lines}
+    assert opened == {
+        *("alignment", "features", "sketch-0", "sketch-1", "scores", "moved-fixed", "moved-edited", "validity"),
+        *("columns", "guard-length", "range check", "validation summary", "temperature choice"),
+    }
+
+
+def test_the_secret_evaluation_gives_the_plaintext_metrics(secure, plain, secret):
+    folder, options, results, *_ = secure
+    data, split, _ = plain
+    edits = edited_records(data, split, Roles(results[0]["roles"]), 0)
+    hand_out(data, edits, folder)
+    with np.load(folder / "party-0" / "judge-ot.npz") as file:
+        assert "target" not in file, "groups of edited records go to the holder of s alone"
+    found = run_jobs(EvaluateJob, folder / "evaluation", {"seed": 0, "model": str(folder)})
+    held_out = data.take(split.test)
+    inputs = np.hstack([p.inputs for p in make_parties(data)])[split.test]
+    label, codes = held_out.label.values, held_out.protected[0].codes
+    scored = evaluate(secret, inputs, label, codes, "binary", edits)
+    for s in scored:
+        name = s.metric if s.judge is None else f"{s.metric}_{s.judge}"
+        tolerance = 0.01 if name.endswith("_gap") else 2e-3
+        assert found[0]["metrics"][name] == pytest.approx(s.value, abs=tolerance), name
+    assert options["mode"] == "aware"
+
+
+def write_records(path, data, *, s=True):
+    """New records of all parties in one file, of which each party reads its own columns."""
+    whole = None
+    for frame in to_frames(data).values():
+        whole = frame if whole is None else whole.merge(frame, on="id")
+    whole.drop(columns=["y"] if s else ["y", data.protected[0].name]).to_csv(path, index=False)
+    return str(path)
+
+
+def test_decisions_about_new_records_use_s_and_say_so(secure, plain, secret, tmp_path):
+    folder, data = secure[0], plain[0].take(np.arange(60))
+    records = write_records(tmp_path / "new.csv", data)
+    asked = {"model": str(folder), "records": records, "scores": True}
+    results = run_jobs(PredictJob, tmp_path / "out", asked)
+    with (tmp_path / "out" / "party-0" / "predictions.csv").open() as file:
+        told = {row["id"]: row for row in csv.DictReader(file)}
+    logits = secret.of(np.hstack([p.inputs for p in make_parties(data)]), data.protected[0].codes)[:, 0]
+    assert {row["note"] for row in told.values()} == {USES_S}
+    assert np.abs([float(told[name]["logit 1"]) for name in data.ids] - logits).max() < 0.02
+    assert all(r["note"].startswith(USES_S.capitalize()) and "unlawful" in r["note"] for r in results)
+    assert not list((tmp_path / "out").glob("party-[12]/predictions.csv"))
+
+
+def test_a_missing_column_of_s_is_one_clear_line(secure, plain, tmp_path):
+    records = write_records(tmp_path / "new.csv", plain[0].take(np.arange(20)), s=False)
+    with pytest.raises(DataError, match=r"uses s: new\.csv has no column 's', which employer needs"):
+        run_jobs(PredictJob, tmp_path / "out", {"model": str(secure[0]), "records": records})
+
+
+def test_a_model_whose_review_is_overdue_decides_only_under_a_reviewed_card(secure, plain, tmp_path, monkeypatch):
+    """The entry of the model is what counts, unless a card with a later date is given."""
+    records = write_records(tmp_path / "new.csv", plain[0].take(np.arange(20)))
+    made = {"model": str(secure[0]), "records": records}
+    monkeypatch.setattr("secure_sccvfl.discovery.aware_entry.AwareEntry.overdue", lambda self, today: True)
+    with pytest.raises(ConfigError, match="was to be reviewed by 2999-01-31"):
+        run_jobs(PredictJob, tmp_path / "out", made)
+    monkeypatch.setattr(
+        "secure_sccvfl.discovery.aware_entry.AwareEntry.overdue", lambda self, today: self.review_due < "2999-06-01"
+    )
+    renewed = tmp_path / "renewed.toml"
+    renewed.write_text(write_card(renewed).read_text().replace("2999-01-31", "2999-12-31"))
+    assert len(run_jobs(PredictJob, tmp_path / "out", {**made, "card": str(renewed)})) == PARTIES
+
+
+def test_a_run_goes_on_after_a_fault_and_pays_once(secure, tmp_path, monkeypatch):
+    def broken(self, penalty, step, bound):
+        raise RuntimeError("a fault after the warm-up")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AwareTrainer, "_descend", broken)
+        with pytest.raises(ExceptionGroup):
+            run_jobs(TrainJob, tmp_path, secure[1])
+    for log in tmp_path.glob("party-*/releases.jsonl"):
+        log.unlink()  # sessions in threads write a new one
+    results = run_jobs(TrainJob, tmp_path, {**secure[1], "resume": True})
+    assert [r["steps"] for r in results] == [r["steps"] for r in secure[2]]
+    assert [r["privacy"]["releases"] for r in results] == [2] * PARTIES
+    assert len(list(tmp_path.glob("party-*/model/model.json"))) == PARTIES
+
+
+def test_parties_whose_cards_declare_something_else_do_not_start(secure, tmp_path):
+    other = tmp_path / "other.toml"
+    other.write_text(write_card(other).read_text().replace("a test", "another ground"))
+
+    def make(config, rank):
+        job = TrainJob(config, rank)
+        if rank == 1:
+            job.card = RunOptions.of({**secure[1], "card": str(other)}).policy()
+        return job
+
+    with pytest.raises(ExceptionGroup) as stopped:
+        run_jobs(make, tmp_path / "run", secure[1])
+    assert "policy cards differ" in str(stopped.value.exceptions)

@@ -1,0 +1,87 @@
+"""The entry of a card that declares a use of s, and what is refused without it."""
+
+import datetime
+from dataclasses import replace
+
+import pytest
+
+from protocols.config import ConfigError
+from secure_sccvfl.discovery.aware_entry import LEGAL_NOTE, USES_S, AwareEntry
+from secure_sccvfl.discovery.roles import PolicyCard, PolicyError, read_card, shipped_card
+from secure_sccvfl.modes import gradient_mode
+from secure_sccvfl.modes.aware import declared
+from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.report.policy_card import card_markdown
+from tests.support.aware_card import ENTRY, write_card
+
+TODAY = datetime.date(2026, 6, 1)
+FULL = AwareEntry("equal rates", "law", "board", "2026-06-01")
+
+
+def test_a_card_keeps_its_entry(tmp_path):
+    card = read_card(write_card(tmp_path / "card.toml"))
+    assert card.aware == AwareEntry(
+        "offer both groups the same rate of loans", "a test", "policy board", "2999-01-31"
+    )
+    assert PolicyCard.of(card.to_json()) == card
+    assert "aware" not in shipped_card("german").to_json() and shipped_card("german").aware is None
+    text = card_markdown(card)
+    assert USES_S.capitalize() in text and LEGAL_NOTE in text and "Review due: 2999-01-31" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('purpose = "offer both groups the same rate of loans"', 'purpose = " "', "needs purpose in words"),
+        (
+            'legal_basis = "a test"\n',
+            "",
+            r"legal_basis, owner and review_due, and nothing else; got owner, purpose, review_due",
+        ),
+        ('owner = "policy board"', 'owner = "b"\nwhy = "x"', "and nothing else; got .*why"),
+        ("2999-01-31", "soon", "'soon' is no date; write it as 2027-01-31"),
+        ('owner = "policy board"', "owner = 3", "needs owner in words, got 3"),
+        (ENTRY, "\naware = 3\n", "unknown|each decision"),
+    ],
+)
+def test_an_entry_that_says_too_little_is_refused(tmp_path, old, new, told):
+    assert old in ENTRY
+    with pytest.raises(PolicyError, match=told):
+        read_card(write_card(tmp_path / "card.toml", ENTRY.replace(old, new)))
+
+
+def test_a_date_may_be_written_as_a_date_of_toml(tmp_path):
+    entry = ENTRY.replace('"2999-01-31"', "2999-01-31")
+    aware = read_card(write_card(tmp_path / "card.toml", entry)).aware
+    assert aware is not None and aware.review_due == "2999-01-31"
+
+
+def test_a_use_of_s_without_an_entry_or_after_its_review_is_refused():
+    card = replace(shipped_card("german"), aware=FULL)
+    assert declared(card, TODAY) == FULL
+    with pytest.raises(ConfigError, match=r"was to be reviewed by 2026-06-01"):
+        declared(card, TODAY + datetime.timedelta(days=1))
+    for without in (None, shipped_card("german")):
+        with pytest.raises(ConfigError, match=r"must declare it in an entry \[aware\]"):
+            declared(without, TODAY)
+
+
+def test_the_mode_refuses_what_it_does_not_support(tmp_path):
+    card = str(write_card(tmp_path / "card.toml"))
+    mode, schema = gradient_mode("aware"), RunOptions().schema(3)
+    mode.check(RunOptions.of({"mode": "aware", "card": card}), schema)
+    for settings, told in (
+        ({"encoder": "random"}, "needs the plain encoder, not random"),
+        ({"dp_sampling": 0.5}, "dp_sampling is for mode dp"),
+        ({"card": ""}, "must declare it"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            mode.check(RunOptions.of({"mode": "aware", "card": card, **settings}), schema)
+    with pytest.raises(ConfigError, match="one protected attribute; german has 2"):
+        mode.check(RunOptions.of({"mode": "aware", "card": card}), replace(schema, protected=schema.protected * 2))
+
+
+def test_its_lambda_is_its_own_unless_one_is_named():
+    assert RunOptions.of({"mode": "aware"}).lambdas == (0.1,)
+    assert RunOptions.of({"mode": "aware", "lambdas": [2, 4]}).lambdas == (2.0, 4.0)
+    assert RunOptions.of({}).lambdas == RunOptions().lambdas != (0.1,)
