@@ -22,6 +22,7 @@ METHODS = {
     "erm": MODELS["erm"],
     "drop_m": MODELS["drop_m"],
     "drop_m_guard": "without them, proxies guarded",
+    "majority": MODELS["majority"],
     "paper": "the paper's method",
 }
 COLUMNS = {
