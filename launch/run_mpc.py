@@ -103,13 +103,13 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     method.add_argument("--consistency", choices=("squared", "l1"), help="default squared")
     method.add_argument("--lambdas", type=float, nargs="+", help="grid of the consistency weight, rising")
     point = method.add_mutually_exclusive_group()
+    point.add_argument("--lambda", type=float, dest="take_lambda", help="weight of consistency (default 3)")
     point.add_argument(
         "--gap-target",
         type=float,
-        help="take the smallest lambda whose gap under edits is at most this share of the logit's spread",
+        help="instead: the smallest lambda whose gap under edits is at most this share of the logit's spread",
     )
-    point.add_argument("--flip-target", type=float, help="... whose decisions flip at most this often under edits")
-    point.add_argument("--lambda", type=float, dest="take_lambda", help="take this lambda of the grid")
+    point.add_argument("--flip-target", type=float, help="instead: ... whose decisions flip at most this often")
     method.add_argument("--guard", type=float, help="weight of the guard on proxies")
     method.add_argument("--warmup", type=int, help="steps before consistency (default 60)")
     method.add_argument("--steps", type=int, help="steps at each lambda (default 60)")

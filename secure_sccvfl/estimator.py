@@ -85,9 +85,8 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     epsilon, delta : what the statistics of s may spend.
-    lambdas : rising weights of consistency; all are trained, and the first that meets the rule on held-out records
-        is taken.
-    gap_target : the rule: the gap under edits is at most this share of the logit's spread.
+    lambdas : rising weights of consistency; all are trained.
+    take_lambda : the weight that is taken, or the nearest of `lambdas`.
     refreshes : further releases of the statistics.
     sensitive_column : the column of X that is s, if `fit` is not given `sensitive`. It is then no feature.
     random_state : seed of the held-out part and of the noise.
@@ -115,7 +114,7 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
         epsilon: float = 8.0,
         delta: float = 1e-5,
         lambdas: tuple[float, ...] = TrainConfig().lambdas,
-        gap_target: float = TrainConfig().gap_target,
+        take_lambda: float = 3.0,
         refreshes: int = TrainConfig().refreshes,
         sensitive_column: str | int | None = None,
         random_state: int = 0,
@@ -123,7 +122,7 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
         self.epsilon = epsilon
         self.delta = delta
         self.lambdas = lambdas
-        self.gap_target = gap_target
+        self.take_lambda = take_lambda
         self.refreshes = refreshes
         self.sensitive_column = sensitive_column
         self.random_state = random_state
@@ -143,7 +142,7 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
         groups = self._groups(X, sensitive, len(y))
         columns = _Columns.read_off(table)
         parties = columns.parties(table)
-        config = TrainConfig(lambdas=tuple(self.lambdas), gap_target=self.gap_target, refreshes=self.refreshes)
+        config = TrainConfig(lambdas=tuple(self.lambdas), take_lambda=self.take_lambda, refreshes=self.refreshes)
         rows = self._held_out(label, groups)
         self._task: Task = "binary" if len(self.classes_) == 2 else "multiclass"
         parts = [_part(parties, label, groups, part) for part in rows]

@@ -59,21 +59,24 @@ def along(ready: Prepared) -> dict[float, Fitted]:
     }
 
 
-def run_frontier_seed(run: FrontierSeed) -> dict[str, Any]:
-    """Scores of every point on one seed, and the gates of its judges, as plain data. One thread."""
+def run_frontier_seed(run: FrontierSeed) -> dict[str, Any] | None:
+    """Scores of every point on one seed, and the gates of its judges, as plain data. One thread.
+
+    None if no mediator was found: then there is nothing to keep consistent.
+    """
     torch.set_num_threads(1)
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         data = pooled(run.dataset, run.parties)
         ready = prepare(data, make_split(data, run.split, run.seed), run.seed, run.config, run.budget, run.card)
-        return _scored(ready)
+        return _scored(ready) if ready.roles.named("M") else None
 
 
 def _scored(ready: Prepared) -> dict[str, Any]:
     data, split, lam = ready.data, ready.split, ready.model.lam
     judges = fit_judges(data, split, ready.roles, ready.seed, HANDED_OUT)
     points = along(ready)
-    beside = {name: method(ready) for name, method in BESIDE.items() if ready.roles.named("M") or name == "erm"}
+    beside = {name: method(ready) for name, method in BESIDE.items()}
     known = (ready.inputs[split.train], data.protected[0].codes[split.train])
     gates = judges.quality(known, ready.columns(ready.roles.named("M")), beside["erm"].predict)
     every = {**beside, **{f"{RULE} {lam:g}": fitted for lam, fitted in points.items()}}
@@ -97,13 +100,15 @@ def pgd_scores(ready: Prepared, fitted: Fitted) -> list[Scored]:
     return [Scored(None, ATTACKS.get("pgd").main, subspace_pgd_curve(box, ready.seed)[-1].rate)]
 
 
-def joined(seeds: Iterable[Mapping[str, Any]], rule: str, taken: float | None) -> dict[str, Any]:
+def joined(seeds: Iterable[Mapping[str, Any] | None], rule: str, taken: float | None) -> dict[str, Any]:
     """Means with 95 % intervals over seeds. `rule`: how lambda is chosen, in words. `taken`: the run's own lambda.
 
     `gain`: accuracy of the rule's choice above each other method, paired by seed. `cut`: by which share flips under
     each judge are below plain training's.
     """
-    found = sorted(seeds, key=lambda one: one["seed"])
+    found = sorted((one for one in seeds if one is not None), key=lambda one: one["seed"])
+    if not found:
+        return {}
     names = list(dict.fromkeys(name for one in found for name in one["points"]))
     rows = {name: [one["points"][name] for one in found if name in one["points"]] for name in names}
     points = [_point(name, values, taken) for name, values in rows.items()]

@@ -41,7 +41,7 @@ def jobs_of(options: RunOptions, parties: int, seeds: range) -> list[FrontierSee
 
 
 @contextmanager
-def beside(options: RunOptions, parties: int, seeds: range) -> Iterator[list[Future[dict[str, Any]]]]:
+def beside(options: RunOptions, parties: int, seeds: range) -> Iterator[list[Future[dict[str, Any] | None]]]:
     """Seeds that are worked on while the body runs; what is not done at its end by an error is dropped."""
     from secure_sccvfl.evaluation.frontier import run_frontier_seed
 
@@ -60,10 +60,10 @@ def beside(options: RunOptions, parties: int, seeds: range) -> Iterator[list[Fut
 
 def rule_in_words(options: RunOptions) -> str:
     """How lambda is chosen, for people."""
-    if options.take_lambda >= 0:
-        return f"lambda {options.take_lambda:g}, as named"
     if options.flip_target > 0:
         limit = f"at most {options.flip_target:.1%} of decisions flip"
+    elif options.gap_target == 0:
+        return f"lambda {options.train_config().taken:g}, the same for all data"
     else:
         limit = f"the gap is at most {options.gap_target:.0%} of the logit's spread"
     return f"the smallest lambda at which, on validation records under the run's own edits, {limit}"

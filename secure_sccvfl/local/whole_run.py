@@ -85,7 +85,7 @@ class WholeRun:
         report["seal"] = seal(self.folder, {**facts, "budget": budget, "metrics": report["metrics"]})
         return report
 
-    def _frontier(self, waiting: list[Future[dict[str, Any]]], trained: dict[str, Any]) -> dict[str, Any]:
+    def _frontier(self, waiting: list[Future[dict[str, Any] | None]], trained: dict[str, Any]) -> dict[str, Any]:
         """Accuracy and flips along lambda, with intervals over further seeds; empty without any."""
         if not waiting:
             return {}

@@ -48,9 +48,8 @@ class RunOptions:
     charged to their own budget. "exact" is not private, and the default for public benchmark data alone.
     `evaluations`: how many noisy evaluations of the same records the cap `evaluation_epsilon` is planned for.
     `min_group`: no rate of a group is opened that rests on fewer records.
-    `method`: a recipe of `training.recipes`; options that are not given follow from it. `gap_target`: the rule for
-    lambda. `flip_target` above 0 is a target of flips instead. `take_lambda`, unless it is negative, names a lambda
-    of the grid instead.
+    `method`: a recipe of `training.recipes`; options that are not given follow from it. `take_lambda`: the
+    lambda of the model. A `gap_target` or `flip_target` above 0 lets validation records decide instead.
     """
 
     dataset: str = "german"
@@ -76,9 +75,9 @@ class RunOptions:
     source: Source = "tables"
     consistency: ConsistencyKind = "squared"
     lambdas: tuple[float, ...] = TrainConfig().lambdas
-    gap_target: float = TrainConfig().gap_target
+    take_lambda: float = 3.0
+    gap_target: float = 0.0
     flip_target: float = 0.0
-    take_lambda: float = -1.0
     guard: float = TrainConfig().guard
     warmup: int = TrainConfig().warmup
     steps: int = TrainConfig().steps
@@ -108,6 +107,14 @@ class RunOptions:
         except DataError as error:
             raise ConfigError(str(error)) from None
         given.setdefault("evaluation", "exact" if given["pooled"] else "noisy")
+        rules = [name for name in ("take_lambda", "gap_target", "flip_target") if given.get(name)]
+        if len(rules) > 1:
+            raise ConfigError(f"{rules[0]} and {rules[1]} are two rules for lambda: give one")
+        if rules and rules != ["gap_target"]:
+            given["gap_target"] = 0.0
+        if "take_lambda" in given and "lambdas" not in given and not wrong_kind(given["take_lambda"], float):
+            grid = {*TrainConfig().lambdas, float(given["take_lambda"])}
+            given["lambdas"] = tuple(sorted(grid))
         given = {**_recipe_options(given.get("method", cls.method)), **_mode_options(given.get("mode")), **given}
         if "lambdas" in given:
             given["lambdas"] = tuple(float(v) for v in given["lambdas"])
@@ -138,9 +145,9 @@ class RunOptions:
             encoder=self.encoder,
             consistency=self.consistency,
             lambdas=self.lambdas,
-            gap_target=self.gap_target,
+            take_lambda=None if self.gap_target or self.flip_target else self.take_lambda,
+            gap_target=self.gap_target or recipe.gap_target,
             flip_target=self.flip_target or None,
-            take_lambda=self.take_lambda if self.take_lambda >= 0 else None,
             guard=self.guard,
             refreshes=self.refreshes,
             warmup=self.warmup,
@@ -220,7 +227,7 @@ def _recipe_options(method: str) -> dict[str, Any]:
         "generator": recipe.generator.kind,
         "consistency": recipe.consistency,
         "lambdas": recipe.lambdas,
-        "gap_target": recipe.gap_target,
+        "gap_target": recipe.gap_target if recipe.take_lambda is None else 0.0,
         "guard": recipe.guard,
     }
 

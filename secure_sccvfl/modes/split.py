@@ -314,8 +314,7 @@ def residual_of(engine: SecureEngine, logits: Words, label: Words, task: Task) -
 
 def split_config(options: RunOptions) -> SplitConfig:
     """The same number of steps as for one lambda of a sealed run; one weight of consistency, named or its own."""
-    lam = options.take_lambda if options.take_lambda >= 0 else SplitConfig.lam
-    return SplitConfig(steps=options.steps, lam=lam)
+    return SplitConfig(steps=options.steps, lam=options.take_lambda)
 
 
 class Split:

@@ -330,9 +330,9 @@ class Trainer:
         return guards
 
     def fit(self, penalty: Any, check: Any, energy: Blocks, guards: Sequence[Blocks]) -> None:
-        """Train along the whole grid of lambda, each from the last head.
+        """Train along the grid of lambda, each from the last head.
 
-        The heads are kept if their measures are opened, else the engine keeps the one to choose.
+        The heads are kept if their measures are opened, else the one that is taken, or the engine's choice.
         """
         reach = {k: np.zeros(len(v)) for k, v in self.flat.items()}
         for guard in guards:
@@ -340,7 +340,7 @@ class Trainer:
             length = sum(self.engine.publish(GUARD_LENGTH.name, lengths).values())
             reach = {k: v + np.abs(guard[k]) * length for k, v in reach.items()}
         steep = 1.0 if self.config.consistency == "squared" else 1.0 / SIGN_WIDTH
-        for lam in self.config.lambdas[len(self.state.trials) :]:
+        for lam in self.config.trained[len(self.state.trials) :]:
             weight = self.config.guard * (lam if self.config.guard_grows else 1.0)
             bound = {k: self.flat[k] + lam * steep * energy[k] + weight * reach[k] for k in self.flat}
             self._descend(
@@ -353,9 +353,9 @@ class Trainer:
                 flips = self.config.target.measure == "flips"
                 seen = self.engine.measure(self.state.head, self.check, check, flips)
                 heads = (*heads, self.state.head)
-            elif self.config.take_lambda is None:
+            elif self.config.taken is None:
                 choice = self.engine.choose(choice, self.state.head, self.check, check, self.config.target)
-            elif lam == self.config.take_lambda:
+            elif lam == self.config.taken:
                 heads = (self.state.head,)
             trial = Trial(lam, seen, self.state.taken)
             self.hooks.audit("lambda tried", asdict(trial))
@@ -379,13 +379,13 @@ class Trainer:
         """The head that the rule chooses, and its lambda unless that is secret."""
         config, trials = self.config, self.state.trials
         if config.evaluation == "exact":
-            met = [t.lam == config.take_lambda for t in trials]
-            if config.take_lambda is None:
+            met = [t.lam == config.taken for t in trials]
+            if config.taken is None:
                 met = [t.validation is not None and t.validation.meets(config.target) for t in trials]
             place = met.index(True) if any(met) else len(met) - 1
             return self.state.heads[place], trials[place].lam
-        if config.take_lambda is not None:
-            return self.state.heads[0], config.take_lambda
+        if config.taken is not None:
+            return self.state.heads[0], config.taken
         only = config.lambdas[0] if len(config.lambdas) == 1 else None
         return self.engine.chosen(self.state.choice), only
 
