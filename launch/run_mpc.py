@@ -1,6 +1,7 @@
 """Run a whole session on this machine: the dealer and m parties, one process each.
 
-    python launch/run_mpc.py --parties 3                                   train on German Credit, in secret
+    python launch/run_mpc.py --parties 3                                   train on census data, in secret
+    python launch/run_mpc.py --dataset german                              German Credit, roles by discovery
     python launch/run_mpc.py --dataset heart --epsilon 4 --seed 1          another data set, less budget
     python launch/run_mpc.py --dataset loans.toml --ledger ledgers         your own data
     python launch/run_mpc.py --resume runs/2026-01-01                      go on where a run was stopped
@@ -32,11 +33,15 @@ from secure_sccvfl.model.generators import GENERATORS
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.run.console import OK, guarded, say
 from secure_sccvfl.run.process import check_transcript
+from secure_sccvfl.training import RECIPES
 
 _TRAINING = ("dataset", "split", "seed", "mode", "epsilon", "delta", "refreshes", "noise", "card", "ledger")
 _EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group")
-_DISCOVERY = ("epsilon", "delta", "refreshes", "noise", "rule", "ledger")
-_METHOD = ("rule", "encoder", "generator", "consistency", "warmup", "steps", "lambdas", "dp_steps", "dp_sampling")
+_DISCOVERY = ("epsilon", "delta", "refreshes", "noise", "rule", "score", "ledger")
+_MODEL = ("encoder", "generator", "consistency", "warmup", "steps", "dp_steps", "dp_sampling")
+_METHOD = ("method", "rule", "score", *_MODEL, "lambdas", "gap_target", "flip_target", "take_lambda", "guard")
+FIRST_RUN = {"dataset": "acs12-gender", "card": "shipped"}
+"""What is trained if no data set is named."""
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -45,7 +50,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("job", nargs="?", default="train", choices=jobs, help="what to do (default train)")
     parser.add_argument("--parties", type=int, help="number of parties (default 3, or as the data say)")
     data = parser.add_argument_group("data and privacy")
-    data.add_argument("--dataset", help=f"default german; {dataset_help()}")
+    data.add_argument("--dataset", help=f"default {FIRST_RUN['dataset']} with its shipped card; {dataset_help()}")
     data.add_argument("--split", choices=("iid", "shift"), help="how benchmark data are split (default iid)")
     data.add_argument("--seed", type=int, help="of split, generators and encoders (default 0)")
     data.add_argument("--epsilon", type=float, help="cap of the privacy budget (default 8)")
@@ -56,7 +61,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--ledger", help="folder of the budget's ledgers, kept from run to run (default: the run's own)"
     )
     data.add_argument(
-        "--card", help='policy card (TOML or JSON) that fixes roles, or "shipped"; see docs/own-data.md'
+        "--card", help='policy card that fixes roles: a file, "shipped", or a shipped name; see docs/own-data.md'
     )
     data.add_argument(
         "--evaluation",
@@ -75,17 +80,37 @@ def make_parser() -> argparse.ArgumentParser:
         help="gradient mode (default sealed). In mode aware the model uses s, in secret, for every decision; the "
         f"card must declare it in an entry [aware]. {LEGAL_NOTE}",
     )
-    method.add_argument("--rule", choices=("fractions", "fdr"), help="how scores become roles (default fractions)")
+    method.add_argument(
+        "--method",
+        choices=RECIPES.names,
+        help="recipe that other options of the method change: scc (default), v1 (the first one), paper (mode split)",
+    )
+    method.add_argument("--rule", choices=("fdr", "fractions"), help="how scores become roles (default fdr)")
+    method.add_argument("--score", choices=("stable", "gap"), help="how columns are scored (default stable)")
     method.add_argument("--conditional", action="store_true", help="score residuals too: one more release")
     method.add_argument("--encoder", choices=("plain", "random", "autoencoder"), help="default plain")
-    method.add_argument("--generator", choices=GENERATORS.names, help="default quantile")
+    method.add_argument("--generator", choices=GENERATORS.names, help="default minimal")
     method.add_argument("--consistency", choices=("squared", "l1"), help="default squared")
     method.add_argument("--lambdas", type=float, nargs="+", help="grid of the consistency weight, rising")
+    point = method.add_mutually_exclusive_group()
+    point.add_argument(
+        "--gap-target",
+        type=float,
+        help="take the smallest lambda whose gap under edits is at most this share of the logit's spread",
+    )
+    point.add_argument("--flip-target", type=float, help="... whose decisions flip at most this often under edits")
+    point.add_argument("--lambda", type=float, dest="take_lambda", help="take this lambda of the grid")
+    method.add_argument("--guard", type=float, help="weight of the guard on proxies")
     method.add_argument("--warmup", type=int, help="steps before consistency (default 60)")
     method.add_argument("--steps", type=int, help="steps at each lambda (default 60)")
     method.add_argument("--dp-steps", type=int, help="mode dp: noisy steps of the encoders (default 10)")
     method.add_argument("--dp-sampling", type=float, help="mode dp: chance of a record to be in a step (default 1)")
     method.add_argument("--no-harness", action="store_true", help="no common judges, no baselines (both plaintext)")
+    method.add_argument(
+        "--seeds",
+        type=int,
+        help="seeds of the plaintext engine that give figures an interval (default 5; large data 0)",
+    )
     work = parser.add_argument_group("a model at work")
     work.add_argument("--model", type=Path, help="predict: the folder of the run")
     work.add_argument(
@@ -139,7 +164,7 @@ def run(options: argparse.Namespace) -> int:
         if job == "train":
             whole = WholeRun(folder, config, options.certs, progress.event, options.debug, options.transcript)
             ending = whole.train()
-            result = whole.finish(harness=not options.no_harness) if ending.code == OK else None
+            result = whole.finish(not options.no_harness, options.seeds) if ending.code == OK else None
         else:
             ending = run_job(config, folder, options.certs, progress.event, options.debug, options.transcript)
             result = result_of(folder, 0) if (folder / "party-0" / "result.json").exists() else None
@@ -183,10 +208,12 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
         return "predict", len(known.parties), settings
     wanted = (*_TRAINING, *_EVALUATION, *_METHOD) if options.job == "train" else ("dataset", "seed", *_DISCOVERY)
     settings = {name: getattr(options, name) for name in wanted if getattr(options, name) is not None}
+    if "dataset" not in settings:
+        settings = {k: v for k, v in FIRST_RUN.items() if k in wanted} | settings
     for flag in ("conditional", "pooled"):
         if getattr(options, flag) and (options.job == "train" or flag == "conditional"):
             settings[flag] = True
-    return options.job, options.parties or natural_parties(settings.get("dataset", "german")), settings
+    return options.job, options.parties or natural_parties(settings["dataset"]), settings
 
 
 def _check_resume(options: argparse.Namespace) -> None:

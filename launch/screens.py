@@ -43,27 +43,15 @@ class Progress:
 
 
 def show_report(report: dict[str, Any], folder: Path) -> None:
-    """The first screen: how good, how stable, at what cost, who learned what."""
-    from rich.table import Table
+    """The first screen: what was gained, how good and how stable, at what cost, who learned what."""
     from rich.text import Text
 
-    from secure_sccvfl.evaluation.judges import FIRST, JUDGES, OWN
+    from secure_sccvfl.report.compared.frontier import gain
 
     console = screen()
-    head = f"{report['dataset']}, {report['parties']} parties, mode {report['mode']}, seed {report['seed']}"
-    table = Table(title=head)
-    metrics = [
-        k
-        for k in ("acc", "rmse", "logloss", *(f"fr_{j}" for j in (*JUDGES, OWN)), f"scg_{FIRST}", "dp_gap")
-        if k in report["metrics"]
-    ]
-    table.add_column("model")
-    for name in metrics:
-        table.add_column(name, justify="right")
-    rows = {"secure run": report["metrics"], **report["baselines"]}
-    for name, row in rows.items():
-        table.add_row(name, *(f"{row[m]:.3f}" if m in row else "" for m in metrics))
-    console.print(table)
+    if told := gain(report):
+        console.print(Text("in short:", "green"), told)
+    _show_models(console, report)
     roles = report["roles"]
     for role, what in (("M", "edited with s"), ("P", "proxies, guarded"), ("N", "held fixed")):
         names = sorted(k for k, v in roles.items() if v == role)
@@ -87,6 +75,39 @@ def show_report(report: dict[str, Any], folder: Path) -> None:
         console.print(Text("note:", "yellow"), warning)
     console.print(f"the page: {folder / 'report.html'}; everything else is beside it")
     console.print(f"seal, to be kept by every party: {report['seal']}")
+
+
+def _show_models(console: Any, report: dict[str, Any]) -> None:
+    """A line for each model. A flip rate has its null beside it, and a judge that fails a gate is marked."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from secure_sccvfl.evaluation.judges import OWN
+    from secure_sccvfl.report.compared.judged import asked, failed
+
+    judges, unrest = asked(report), "scg" if "rmse" in report["metrics"] else "fr"
+    word = "flips" if unrest == "fr" else "shift"
+    columns = {"acc": "acc", "rmse": "rmse"}
+    for judge in judges:
+        columns |= {f"{unrest}_{judge}": f"{word}\n{judge}", f"{unrest}_null_{judge}": f"null\n{judge}"}
+    columns |= {f"net_{judge}": f"net\n{judge}" for judge in judges[:1]}
+    if not judges:
+        columns[f"{unrest}_{OWN}"] = f"{word}\n{OWN}"
+    columns["dp_gap"] = "dp_gap"
+    shown = [name for name in columns if name in report["metrics"]]
+    head = f"{report['dataset']}, {report['parties']} parties, mode {report['mode']}, seed {report['seed']}"
+    table = Table("model", title=head)
+    for name in shown:
+        table.add_column(Text(columns[name]), justify="right")
+    for name, row in {"secure run": report["metrics"], **report["baselines"]}.items():
+        table.add_row(name, *(f"{row[m]:.3f}" if m in row else "" for m in shown))
+    console.print(table)
+    if judges:
+        told = [f"{j} fails {', '.join(gates)}" if (gates := failed(report, j)) else f"{j} passes" for j in judges]
+        console.print(f"null: {word} with s shuffled over the records, which are a judge's own noise")
+        console.print(f"gates of the judges: {'; '.join(told)}")
+    elif f"{unrest}_{OWN}" in shown:
+        console.print(f"{word} are by the run's own generator, which has no null control")
 
 
 def show_result(job: str, result: dict[str, Any], folder: Path) -> None:

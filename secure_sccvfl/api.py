@@ -20,8 +20,11 @@ from secure_sccvfl.data.files import read_description
 from secure_sccvfl.data.party import part_of
 from secure_sccvfl.data.party_data import benchmark_schema
 from secure_sccvfl.data.splits import SplitKind, make_split
-from secure_sccvfl.discovery.discovery import Discovery, Finding, Sketch
+from secure_sccvfl.discovery.decisions import Finding
+from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.roles import PolicyCard
+from secure_sccvfl.discovery.sketches import Sketch
 from secure_sccvfl.evaluation.prepared import prepare
 from secure_sccvfl.frames import Entry, Holder, read_frames, to_frames, write_files
 from secure_sccvfl.modes import gradient_mode
@@ -35,8 +38,12 @@ if TYPE_CHECKING:
     from secure_sccvfl.runs import Run
 
 _PRIVACY = ("refreshes", "noise")
-_DISCOVERY = (*_PRIVACY, "rule", "conditional")
-_METHOD = (*_DISCOVERY, "encoder", "generator", "source", "consistency", "lambdas", "warmup", "steps")
+_DISCOVERY = (*_PRIVACY, "rule", "score", "conditional")
+_RULE = ("gap_target", "flip_target", "take_lambda")
+_METHOD = (
+    *_DISCOVERY,
+    *("method", "encoder", "generator", "source", "consistency", "lambdas", *_RULE, "guard", "warmup", "steps"),
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -166,26 +173,27 @@ def train(
     from a seeded generator, so a result can be made again; it shows what noise costs, and protects nothing. `card`: a
     policy card that fixes roles, or "shipped". `aware`: the model uses s for every decision, as in mode `aware` of a
     run; the card must declare that, and `predict` then needs the column of s. Further settings, as for `run_local`:
-    refreshes, noise, rule, conditional, encoder, generator, source, consistency, lambdas, warmup, steps.
+    refreshes, noise, rule, score, conditional, method, encoder, generator, source, consistency, lambdas, gap_target,
+    flip_target, take_lambda, guard, warmup, steps.
 
     >>> model = train("heart", lambdas=(8.0,))
     >>> model.roles["thal"]
-    'P'
+    'M'
     >>> model.predict(load("heart").frame).tolist()[:4]
-    ['1', '1', '1', '0']
+    ['0', '1', '1', '0']
     """
     data = as_data(data)
     mode = {"mode": "aware"} if aware else {}
     options = _options(data, _METHOD, settings, epsilon=epsilon, delta=delta, seed=seed, card=str(card), **mode)
     if aware:
         gradient_mode("aware").check(options, benchmark_schema(data.dataset))
-    parties = len(data.dataset.parties)
+    parties, decided = len(data.dataset.parties), _card(options, data)
     with one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         rows = make_split(data.dataset, split, seed)
         budget = options.simulated_budget(parties)
         driver = AwareTrainer if aware else Trainer
-        ready = prepare(data.dataset, rows, seed, options.train_config(), budget, options.policy(), driver)
+        ready = prepare(data.dataset, rows, seed, options.train_config(), budget, decided, driver)
     return TrainedModel(ready, data.id)
 
 
@@ -199,10 +207,10 @@ def discover(
 ) -> Discovered:
     """Simulate private discovery: which columns depend on s, by noisy tables of all records.
 
-    Further settings: refreshes, noise, rule, conditional. The noise is seeded: a simulation protects nothing.
+    Further settings: refreshes, noise, rule, score, conditional. The noise is seeded: a simulation protects nothing.
 
     >>> discover("heart", epsilon=8).scores["score"].head(3).to_dict()
-    {'thal': 0.6796, 'ca': 0.2039, 'chol': 0.2007}
+    {'thal': 0.1979, 'exang': 0.0549, 'cp': 0.0451}
     """
     data = as_data(data)
     options = _options(data, _DISCOVERY, settings, epsilon=epsilon, delta=delta, seed=seed)
@@ -215,23 +223,36 @@ def discover(
             parts = make_split(whole, "iid", seed)
             rows = np.sort(np.concatenate([parts.train, parts.test]))
         part = part_of(whole, rows)
-        discovery = Discovery(
-            PlainStatistics(noise), part.parties, part.protected, len(whole.features), config, seed, options.policy()
-        )
+        discovery = Discovery(PlainStatistics(noise), part.parties, part.protected, len(whole.features), config, seed)
         if config.conditional:
             residual = discovery.residual(part_of(whole, parts.validation).parties)
         sketches: tuple[Sketch, ...] = ()
         finding: Finding | None = None
         for number in range(options.refreshes + 1):
             sketches, finding = discovery.refresh(number, sketches, finding, residual)
-    if finding is None:
-        raise ConfigError(f"refreshes must be at least 0, not {options.refreshes}")
+        if finding is None:
+            raise ConfigError(f"refreshes must be at least 0, not {options.refreshes}")
+        finding = discovery.judged(sketches, finding, residual)
     owner = {f.name: table.name for table in whole.parties for f in table.features}
     lines = [
-        {"feature": name, "party": owner[name], "score": round(value, 4), "role": finding.roles.of[name]}
+        {
+            "feature": name,
+            "party": owner[name],
+            "score": round(value, 4),
+            "role": finding.roles.of[name],
+            "confidence": finding.confidence[name],
+        }
         for name, value in sorted(finding.scores.items(), key=lambda item: -item[1])
     ]
     return Discovered(pd.DataFrame(lines).set_index("feature"), noise.charges[-1].epsilon_after)
+
+
+def _card(options: RunOptions, data: Data) -> PolicyCard | None:
+    """The policy card, if one is given; it must fit the data."""
+    card = options.policy()
+    if card is not None:
+        card.check({f.name for f in data.dataset.features}, data.dataset.name)
+    return card
 
 
 def _options(data: Data, known: Sequence[str], settings: Mapping[str, Any], **given: Any) -> RunOptions:

@@ -84,7 +84,8 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     epsilon, delta : what the statistics of s may spend.
-    lambdas : rising weights of consistency; the first that meets the rule on held-out records is taken.
+    lambdas : rising weights of consistency; all are trained, and the first that meets the rule on held-out records
+        is taken.
     gap_target : the rule: the gap under edits is at most this share of the logit's spread.
     refreshes : further releases of the statistics.
     sensitive_column : the column of X that is s, if `fit` is not given `sensitive`. It is then no feature.
@@ -95,8 +96,7 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
 
     All checks of scikit-learn's `check_estimator` pass; they give no s. `check_array_api_input` is skipped unless
     SCIPY_ARRAY_API is set. `check_fit2d_1feature` allows that X with one column is refused, and it is: two parties
-    need a column each. With an s, one check is expected to fail: `check_classifiers_train` asks for high accuracy,
-    and consistency gives some of it up.
+    need a column each.
 
     Examples
     --------

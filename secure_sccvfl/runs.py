@@ -28,7 +28,7 @@ from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.local.processes import run_job, session_config
 from secure_sccvfl.local.whole_run import WholeRun
 from secure_sccvfl.modes.options import RunOptions
-from secure_sccvfl.report.sections import interval
+from secure_sccvfl.report.compared.figures import interval
 from secure_sccvfl.report.verify import verify
 from secure_sccvfl.trained import SHOWN, probabilities
 

@@ -22,10 +22,10 @@ from secure_sccvfl.data.features import DataError
 from secure_sccvfl.discovery.aware_entry import LEGAL_NOTE, USES_S
 from secure_sccvfl.evaluation.aware_baselines import predictor_of
 from secure_sccvfl.evaluation.baselines import majority
-from secure_sccvfl.evaluation.harness import edited_records
-from secure_sccvfl.evaluation.judges import EditedRecords
-from secure_sccvfl.evaluation.metrics import Predictor, group_table, logits_of
-from secure_sccvfl.evaluation.metrics import evaluate as score
+from secure_sccvfl.evaluation.fitted_judges import FittedJudges
+from secure_sccvfl.evaluation.harness import judges_of
+from secure_sccvfl.evaluation.judges import HANDED_OUT, OWN, EditedRecords
+from secure_sccvfl.evaluation.metrics import Predictor, flat, group_table, logits_of
 from secure_sccvfl.evaluation.prepared import Prepared, own_rows
 from secure_sccvfl.frames import read_records
 from secure_sccvfl.metrics.group_rates import DENOMINATORS, MIN_GROUP
@@ -33,7 +33,8 @@ from secure_sccvfl.metrics.intervals import Z95, wilson
 from secure_sccvfl.training.plain import decisions, log_loss
 
 ROLE_WORDS = {"M": "edited with s", "P": "proxies, guarded", "N": "held fixed"}
-SHOWN = ("acc", "rmse", "logloss", "fr_ot", "fr_cvae", "fr_own", "positive_rate", "dp_gap", "eo_gap")
+FLIPS = (*(f"{figure}_{judge}" for judge in HANDED_OUT for figure in ("fr", "fr_null")), f"fr_{OWN}")
+SHOWN = ("acc", "rmse", "logloss", *FLIPS, "positive_rate", "dp_gap", "eo_gap")
 GAPS = {"dp_gap": ("positive_rate",), "eo_gap": ("tpr", "fpr")}
 """The rates of groups whose widest difference is the gap."""
 
@@ -62,7 +63,8 @@ def probabilities(logits: np.ndarray, task: Task) -> np.ndarray:
 class Discovered:
     """Which columns depend on s, by noisy statistics, and what these cost.
 
-    `scores`: a line per column, with its party, score and role, the highest score first. `epsilon`: what was spent.
+    `scores`: a line per column, with its party, score, role and how likely another run gives it the same role; the
+    highest score first. `epsilon`: what was spent.
     """
 
     scores: pd.DataFrame
@@ -148,44 +150,40 @@ class TrainedModel:
     def evaluate(self) -> pd.DataFrame:
         """Figures of the test part, each with its 95 % interval, and those of the most frequent answer.
 
-        acc and logloss (rmse for a regression). fr_ot, fr_cvae: share of decisions that flip when a record is
-        edited to another group, by two judges that training never saw; fr_own: by the run's own generator. dp_gap,
-        eo_gap: widest difference between groups in the share of positive decisions, and in true or false positive
-        rates. Their intervals are those of the two groups that differ most.
+        acc and logloss (rmse for a regression). fr_all, fr_kr_all: share of decisions that flip when a record is
+        edited to another group, by two judges that training never saw. fr_null_all, fr_null_kr_all: the same after
+        the groups were shuffled over the records, which is what a judge finds where there is nothing to find. fr_own:
+        by the run's own generator. dp_gap, eo_gap: widest difference between groups in the share of positive
+        decisions, and in true or false positive rates. Their intervals are those of the two groups that differ most.
         """
         return self._figures.copy()
 
     @cached_property
     def _figures(self) -> pd.DataFrame:
         with one_thread():
-            edits = self._edited()
+            judges, edits = self._judges, self._own_edits
             own = predictor_of(self.ready.model, self.ready.parties)
-            found = self._scores(own, edits)
-            simple = self._scores(majority(self.ready).predict, edits)
-            intervals = self._intervals(own, found, edits)
+            found = flat(judges.score(own, edits))
+            simple = flat(judges.score(majority(self.ready).predict, edits))
+            intervals = self._intervals(own, found)
         rows = {
             name: (found[name], *intervals[name], simple.get(name, math.nan)) for name in SHOWN if name in intervals
         }
         return pd.DataFrame.from_dict(rows, orient="index", columns=["value", "low", "high", "majority"]).round(4)
 
-    def _edited(self) -> dict[str, EditedRecords]:
-        """Edited test records of the judges, and of the run's own generator."""
-        ready = self.ready
-        edits = edited_records(ready.data, ready.split, ready.roles, ready.seed)
-        if ready.roles.named("M"):
-            inputs, target = own_rows(ready)
-            edits["own"] = EditedRecords("own", np.arange(len(inputs)), inputs, np.ones(len(inputs)), target)
-        return edits
+    @cached_property
+    def _judges(self) -> FittedJudges:
+        return judges_of(self.ready.data, self.ready.split, self.ready.roles, self.ready.seed)
 
-    def _scores(self, predict: Predictor, edits: Mapping[str, EditedRecords]) -> dict[str, float]:
-        ready, held_out = self.ready, self.ready.data.take(self.ready.split.test)
-        inputs, codes = ready.inputs[ready.split.test], held_out.protected[0].codes
-        scored = score(predict, inputs, held_out.label.values, codes, held_out.task, edits)
-        return {s.metric if s.judge is None else f"{s.metric}_{s.judge}": s.value for s in scored}
+    @cached_property
+    def _own_edits(self) -> dict[str, EditedRecords]:
+        """Test records under the run's own generator."""
+        if not self.ready.roles.named("M"):
+            return {}
+        inputs, target = own_rows(self.ready)
+        return {OWN: EditedRecords(OWN, np.arange(len(inputs)), inputs, np.ones(len(inputs)), target)}
 
-    def _intervals(
-        self, predict: Predictor, found: Mapping[str, float], edits: Mapping[str, EditedRecords]
-    ) -> dict[str, tuple[float, float]]:
+    def _intervals(self, predict: Predictor, found: Mapping[str, float]) -> dict[str, tuple[float, float]]:
         """The uncertainty of each figure from the number of test records."""
         task, test = self.ready.data.task, self.ready.split.test
         label, codes = self.ready.data.label.values[test], self.ready.data.protected[0].codes[test]
@@ -195,8 +193,11 @@ class TrainedModel:
             return {"rmse": tuple(math.sqrt(bound) for bound in mean_interval(losses))}  # type: ignore[dict-item]
         out = {name: wilson(found[name], len(test)) for name in ("acc", "positive_rate") if name in found}
         out["logloss"] = mean_interval(losses)
-        for name, edited in edits.items():
-            out[f"fr_{name}"] = wilson(found[f"fr_{name}"], len(np.unique(edited.source)))
+        judges = self._judges
+        for end, judged in (("", judges.edits), ("_null", judges.nulls), ("", self._own_edits)):
+            for name, edited in judged.items():
+                metric = f"fr{end}_{name}"
+                out[metric] = wilson(found[metric], len(np.unique(edited.source)))
         if task == "binary":
             groups = group_table(logits, label, codes, task)
             out |= {name: gap_interval(groups, rates) for name, rates in GAPS.items() if name in found}

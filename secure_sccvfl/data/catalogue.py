@@ -15,6 +15,7 @@ from secure_sccvfl.data.registry import Registry
 if TYPE_CHECKING:
     from secure_sccvfl.data.dataset import Dataset
 
+CENSUS = ("acs-income", "acs-income-sex", "acs-mobility")
 EMBEDDED = ("german", "heart", "compas", "mobility", "acs12", "acs12-gender")
 
 
@@ -67,9 +68,9 @@ LOADERS: Registry[Loader] = Registry(
         "own": Loader("secure_sccvfl.data.own", "your own data", "loans.toml", suffix=".toml", benchmark=False),
         "census": Loader(
             "secure_sccvfl.data.census",
-            "census records from a file; acs-income@CA-2018 fetches them; acs-mobility likewise",
+            "census records from a file; acs-income@CA-2018 fetches them; acs-income-sex and acs-mobility likewise",
             "acs-income:PATH.csv",
-            prefixes=("acs-income:", "acs-income@", "acs-mobility:", "acs-mobility@"),
+            prefixes=tuple(f"{task}{mark}" for task in CENSUS for mark in ":@"),
         ),
         "synthetic": Loader("secure_sccvfl.data.synthetic", "made up", "synthetic:1000", prefixes=("synthetic:",)),
     },

@@ -1,11 +1,13 @@
 """ACS person records (PUMS): ACSIncome and ACSMobility, from the folktables package or a csv by path.
 
 Name a data set as `acs-income:PATH` or `acs-mobility:PATH` (a PUMS person file, or a table that already
-holds the task's columns with `s` and `y`), or `acs-income@CA-2018` to let folktables fetch it.
+holds the task's columns with `s` and `y`), or `acs-income@CA-2018` to let folktables fetch it. The protected
+attribute is the race group. `acs-income-sex` has sex instead, and leaves the race group out.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -74,7 +76,9 @@ MOBILITY = {
         _category("GCL", 2, "grandparents with grandchildren"),
     ),
 }
-TASKS = {"acs-income": INCOME, "acs-mobility": MOBILITY}
+INCOME_SEX = {owner: tuple(f for f in features if f is not _SEX) for owner, features in INCOME.items()}
+TASKS = {"acs-income": INCOME, "acs-income-sex": INCOME_SEX, "acs-mobility": MOBILITY}
+SEX_TASKS = ("acs-income-sex",)
 
 
 def _income(frame: pd.DataFrame) -> pd.DataFrame:
@@ -96,17 +100,15 @@ def from_pums(task: str, frame: pd.DataFrame) -> Dataset:
     """A data set from PUMS person rows (or rows already filtered, with s and y)."""
     if task not in TASKS:
         raise DataError(f"unknown ACS task {task!r}; use one of {sorted(TASKS)}")
-    columns = {f.name for fs in TASKS[task].values() for f in fs}
+    columns = {f.name for fs in TASKS[task].values() for f in fs} | ({"SEX"} if task in SEX_TASKS else set())
     if not {"s", "y"} <= set(frame):
-        needed = columns | {"RAC1P"} | ({"PINCP", "PWGTP"} if task == "acs-income" else {"MIG"})
-        lost = sorted(needed - set(frame))
-        if lost:
-            raise DataError(f"{task}: the file has no column {lost}")
-        frame = _income(frame) if task == "acs-income" else _mobility(frame)
+        mobility = task == "acs-mobility"
+        _check_columns(task, columns | {"RAC1P"} | ({"MIG"} if mobility else {"PINCP", "PWGTP"}), frame)
+        frame = _mobility(frame) if mobility else _income(frame)
         frame = frame.assign(s=frame.RAC1P.astype(int))
-    lost = sorted(columns - set(frame))
-    if lost:
-        raise DataError(f"{task}: the file has no column {lost}")
+    _check_columns(task, columns, frame)
+    if task in SEX_TASKS:
+        frame = frame[frame.SEX.isin([1, 2])].assign(s=lambda known: known.SEX.astype(int))
     if "id" not in frame:
         frame = frame.assign(id=[f"r{i:07d}" for i in range(len(frame))])
     frame = frame.sort_values("id").reset_index(drop=True)
@@ -118,9 +120,15 @@ def from_pums(task: str, frame: pd.DataFrame) -> Dataset:
         PartyTable(name, features, np.column_stack([f.read(frame[f.name]) for f in features]))
         for name, features in TASKS[task].items()
     )
-    race = Protected("RAC1P", "household", tuple(str(g) for g in groups), codes.reshape(-1), "race group")
+    name, meaning = ("SEX", "sex: 1 male, 2 female") if task in SEX_TASKS else ("RAC1P", "race group")
+    protected = Protected(name, "household", tuple(str(g) for g in groups), codes.reshape(-1), meaning)
     label = Label("employer", labels, ("0", "1"), "1: the task's positive outcome")
-    return Dataset(task, "binary", frame.id.to_numpy(str), parties, label, (race,))
+    return Dataset(task, "binary", frame.id.to_numpy(str), parties, label, (protected,))
+
+
+def _check_columns(task: str, needed: set[str], frame: pd.DataFrame) -> None:
+    if lost := sorted(needed - set(frame)):
+        raise DataError(f"{task}: the file has no column {lost}")
 
 
 def read(name: str) -> Dataset:
@@ -142,8 +150,8 @@ def files(name: str) -> list[Path]:
 
 def _parts(name: str) -> tuple[str, str, str]:
     """Task, mark and the rest of a name."""
-    task = next(task for task in TASKS if name.startswith(task))
-    return task, name[len(task)], name[len(task) + 1 :]
+    task, mark, place = re.split("([:@])", name, maxsplit=1)
+    return task, mark, place
 
 
 def _fetch(state: str, year: str) -> pd.DataFrame:

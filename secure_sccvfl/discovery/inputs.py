@@ -8,7 +8,8 @@ import numpy as np
 
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import one_hot
-from secure_sccvfl.data.party import AtHolder
+from secure_sccvfl.data.party import AtHolder, Party
+from secure_sccvfl.discovery.roles import PolicyCard, PolicyError
 
 
 def row_bound(sensitivity: float, features: int, attributes: int) -> float:
@@ -59,3 +60,18 @@ def check_groups(codes: AtHolder, count: int, rows: int) -> np.ndarray:
 def indicators(codes: Sequence[np.ndarray], counts: Sequence[int], rows: slice) -> np.ndarray:
     """One-hot groups of several attributes side by side, for these rows."""
     return np.hstack([one_hot(part[rows], count, np.int8) for part, count in zip(codes, counts, strict=True)])
+
+
+def check_support(card: PolicyCard, parties: Sequence[Party]) -> None:
+    """Raise if the card lets a column follow from s whose records all have one value: none supports that role.
+
+    Each owner checks its own columns, before anything is opened.
+    """
+    followers = set(card.roles.descendants)
+    for party in parties:
+        for name, block in party.bins().items():
+            if name in followers and (block.sum(axis=0) > 0).sum() < 2:
+                raise PolicyError(
+                    f"the policy card gives {name!r} role {card.roles.of[name]}, but no record of {party.name} "
+                    "supports that: all have the same value there; give it role N"
+                )

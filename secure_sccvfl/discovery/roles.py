@@ -1,8 +1,9 @@
 """Roles and the policy card that fixes or overrides them, with a written reason for each.
 
-N is held fixed. M is edited under a change of s. P is a proxy: it is passed through and should not be relied on.
-People decide the roles; discovery only proposes. A card has a version, owners, a reason and the evidence for each
-role, a review date, and the log of appeals and reviews. Cards written by hand are TOML or JSON and belong under
+N is held fixed. M is edited under a change of s. P is a proxy: it is passed through and guarded, so that the model
+does not rely on it; a card may have proxies edited with the mediators, or dropped. People decide the roles; discovery
+only proposes. A card has a version, owners, a reason and the evidence for each role, a review date, and the log of
+appeals and reviews. Cards written by hand are TOML or JSON and belong under
 version control. The card of a run is in its folder, and every change of it goes to the run's hash-chained log
 (`secure_sccvfl.report.run_log`).
 """
@@ -12,11 +13,12 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from protocols.errors import InputError
 from secure_sccvfl.discovery.aware_entry import AwareEntry
@@ -24,6 +26,8 @@ from secure_sccvfl.discovery.aware_entry import AwareEntry
 Role = Literal["N", "M", "P"]
 EventKind = Literal["appeal", "review", "decision"]
 ROLES: tuple[Role, ...] = ("N", "M", "P")
+Proxies = Literal["guard", "edit", "drop"]
+"""What becomes of proxies: held fixed and guarded, edited with the mediators, or left out of the model."""
 REVIEW_DAYS = 365
 
 
@@ -35,34 +39,62 @@ class PolicyError(InputError):
 
 @dataclass(frozen=True)
 class Roles:
-    """The role of every feature."""
+    """The role of every feature, and what becomes of proxies."""
 
     of: Mapping[str, Role]
+    proxies: Proxies = "guard"
 
     def __post_init__(self) -> None:
         bad = {k: v for k, v in self.of.items() if v not in ROLES}
         if bad:
             raise PolicyError(f"unknown roles {bad}; use N, M or P")
+        _check_proxies(self.proxies)
 
     def named(self, role: Role) -> tuple[str, ...]:
         return tuple(sorted(k for k, v in self.of.items() if v == role))
 
+    @property
+    def descendants(self) -> tuple[str, ...]:
+        """Every feature that may follow from s: mediators and proxies."""
+        return tuple(sorted(k for k, v in self.of.items() if v != "N"))
+
+    @property
+    def edited(self) -> tuple[str, ...]:
+        """What a change of s may change: the mediators, and the proxies if a card says so."""
+        return self.descendants if self.proxies == "edit" else self.named("M")
+
+    @property
+    def guarded(self) -> tuple[str, ...]:
+        """Proxies that the model sees, held fixed."""
+        return self.named("P") if self.proxies == "guard" else ()
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """Proxies that the model does not see."""
+        return self.named("P") if self.proxies == "drop" else ()
+
     def digest(self) -> str:
-        """The version of a mask: stands for the role of every feature."""
-        return hashlib.sha256(json.dumps(dict(self.of), sort_keys=True).encode()).hexdigest()
+        """The version of a mask: stands for the role of every feature, and for what becomes of proxies."""
+        told = dict(self.of) if self.proxies == "guard" else [dict(self.of), self.proxies]
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
     def with_role(self, role: Role, names: tuple[str, ...]) -> Roles:
         """The same roles with these features moved to one role."""
-        return Roles({**self.of, **dict.fromkeys(names, role)})
+        return Roles({**self.of, **dict.fromkeys(names, role)}, self.proxies)
 
 
 @dataclass(frozen=True)
 class Decision:
-    """One line of a card: a role, why, and on what evidence."""
+    """One line of a card: a role, why, and on what evidence.
+
+    The card of a run also says what discovery proposed, and how likely another run proposes the same.
+    """
 
     role: Role
     reason: str
     evidence: str = ""
+    proposed: str = ""
+    confidence: float | None = None
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:
@@ -70,12 +102,17 @@ class Decision:
         if not self.reason.strip():
             raise PolicyError("every role on a policy card needs a written reason")
 
+    def to_json(self) -> dict[str, Any]:
+        found = {"role": self.role, "reason": self.reason, "evidence": self.evidence}
+        return found | ({"proposed": self.proposed, "confidence": self.confidence} if self.proposed else {})
+
 
 @dataclass(frozen=True)
 class PolicyCard:
     """Version, owners, decisions, the log of appeals and reviews, the next review date, and its run.
 
-    aware: the entry that declares a use of s at decisions, if there is one.
+    `proxies`: what becomes of the columns with role P. `aware`: the entry that declares a use of s at decisions, if
+    there is one.
     """
 
     dataset: str
@@ -86,19 +123,39 @@ class PolicyCard:
     review_due: str = ""
     run: str = ""
     aware: AwareEntry | None = None
+    proxies: Proxies = "guard"
 
     def __post_init__(self) -> None:
         if not self.version or not self.owners:
             raise PolicyError(f"card for {self.dataset!r}: version and owners are needed")
+        _check_proxies(self.proxies)
         if self.review_due:
             _date(self.review_due)
 
+    @property
+    def roles(self) -> Roles:
+        """The roles that the card decides."""
+        return Roles({k: d.role for k, d in self.decisions.items()}, self.proxies)
+
+    def rules(self) -> str:
+        """Everything that a run follows, as the parties compare it."""
+        decided = sorted(self.roles.of.items())
+        return repr((decided, self.proxies, self.aware))
+
+    def check(self, features: Collection[str], dataset: str) -> None:
+        """Raise, before anything is opened, if the card does not fit these columns, or leaves nothing to edit."""
+        if unknown := sorted(set(self.decisions) - set(features)):
+            raise PolicyError(f"the policy card names {unknown[0]!r}, which is no column of {dataset}")
+        if set(self.decisions) == set(features) and not self.roles.edited:
+            raise PolicyError(
+                f"the policy card for {dataset} decides every column and makes none a mediator, so there is "
+                "nothing to keep consistent: give some column role M, or leave it to discovery"
+            )
+
     def apply(self, proposed: Roles) -> Roles:
-        """The card's decisions over what discovery proposed; an unknown feature is an error."""
-        unknown = sorted(set(self.decisions) - set(proposed.of))
-        if unknown:
-            raise PolicyError(f"card for {self.dataset!r} names unknown features {unknown}")
-        return Roles({**proposed.of, **{k: d.role for k, d in self.decisions.items()}})
+        """The card's decisions over what discovery proposed."""
+        self.check(proposed.of, self.dataset)
+        return Roles({**proposed.of, **self.roles.of}, self.proxies)
 
     def logged(self, kind: EventKind, date: str, who: str, text: str, **more: str) -> PolicyCard:
         """The card with one more event; only `decided` changes roles, with a reason and a new version."""
@@ -164,9 +221,8 @@ class PolicyCard:
             "dataset": self.dataset,
             "version": self.version,
             "owners": list(self.owners),
-            "decisions": {
-                k: {"role": d.role, "reason": d.reason, "evidence": d.evidence} for k, d in self.decisions.items()
-            },
+            "proxies": self.proxies,
+            "decisions": {k: d.to_json() for k, d in self.decisions.items()},
             "events": [dict(e) for e in self.events],
             "review_due": self.review_due,
             "run": self.run,
@@ -180,7 +236,9 @@ class PolicyCard:
                 raise PolicyError(f"the card has no {key!r}")
         try:
             decisions = {
-                k: Decision(d["role"], d.get("reason", ""), d.get("evidence", ""))
+                k: Decision(
+                    d["role"], d.get("reason", ""), d.get("evidence", ""), d.get("proposed", ""), d.get("confidence")
+                )
                 for k, d in raw["decisions"].items()
             }
         except (KeyError, TypeError, AttributeError):
@@ -198,6 +256,7 @@ class PolicyCard:
             str(raw.get("review_due", "")),
             str(raw.get("run", "")),
             aware,
+            raw.get("proxies", "guard"),
         )
 
 
@@ -205,6 +264,11 @@ def next_version(version: str) -> str:
     """1 becomes 2, 2.7 becomes 2.8; anything else gets a number at its end."""
     head, dot, last = version.rpartition(".")
     return f"{head}{dot}{int(last) + 1}" if last.isdigit() else f"{version}.1"
+
+
+def _check_proxies(value: object) -> None:
+    if value not in get_args(Proxies):
+        raise PolicyError(f"proxies = {value!r} on a policy card; use {', '.join(get_args(Proxies))}")
 
 
 def _date(text: str) -> datetime.date:
@@ -227,11 +291,12 @@ def read_card(path: Path) -> PolicyCard:
         raise PolicyError(f"{path.name} is neither valid TOML nor JSON: {error}") from None
 
 
-def shipped_card(dataset: str) -> PolicyCard:
-    """The paper's example roles for German, Heart and COMPAS."""
+def shipped_card(name: str) -> PolicyCard:
+    """The card that is shipped under this name, or for this data set; census records by path have one for all."""
     from secure_sccvfl.data.embedded import embedded_file  # slow to import, and few runs need it
 
-    with embedded_file(f"{dataset}.policy.toml") as path:
+    task = re.split("[:@]", name)[0]
+    with embedded_file(f"{task}.policy.toml") as path:
         if not path.exists():
-            raise PolicyError(f"no card is shipped for {dataset!r}; name the file of one, or leave --card out")
+            raise PolicyError(f"no card is shipped for {task!r}; name the file of one, or leave --card out")
         return read_card(path)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
+
+from secure_sccvfl.discovery.shrinkage import group_sizes, shrink
+
+ScoreKind = Literal["stable", "gap"]
 
 
 def probabilities(table: np.ndarray, floor: float = 0.0) -> np.ndarray:
@@ -40,13 +45,30 @@ def _self_hsic(p: np.ndarray) -> np.ndarray:
 
 
 def table_scores(tables: np.ndarray) -> np.ndarray:
-    """The default score of each table (... x bins x groups): total variation plus normalised HSIC."""
+    """The score `gap` of each table (... x bins x groups): total variation plus normalised HSIC."""
     return total_variation(tables) + normalised_hsic(tables)
 
 
 def table_score(table: np.ndarray) -> float:
-    """The score of one table."""
+    """The score `gap` of one table."""
     return float(table_scores(table))
+
+
+def stable_scores(tables: np.ndarray, sizes: np.ndarray, deviation: float) -> np.ndarray:
+    """The score `stable`, the default: sum over groups of their share times their distance to the pooled records.
+
+    The distance is the total variation between the shrunken distribution of a group and the pooled one. So a group
+    of a few records has little weight, and a difference that noise explains has none.
+    """
+    seen = shrink(tables, sizes, deviation)
+    far = 0.5 * np.abs(seen.groups - seen.pooled[..., :, None]).sum(axis=-2)
+    score: np.ndarray = (seen.shares * far).sum(axis=-1)
+    return score
+
+
+def score_tables(kind: ScoreKind, tables: np.ndarray, sizes: np.ndarray, deviation: float) -> np.ndarray:
+    """Scores of one kind. `sizes`: records of each group. `deviation`: of the noise in a cell."""
+    return table_scores(tables) if kind == "gap" else stable_scores(tables, sizes, deviation)
 
 
 def denoised(tables: Mapping[str, np.ndarray], deviation: float) -> dict[str, np.ndarray]:
@@ -56,7 +78,7 @@ def denoised(tables: Mapping[str, np.ndarray], deviation: float) -> dict[str, np
     one without negative counts. Then the deviation from independence is shrunk by what noise alone would give
     (positive-part James-Stein), so that many bins do not look like dependence. Without noise nothing changes.
     """
-    sizes = np.mean([t.sum(axis=0) for t in tables.values()], axis=0)
+    sizes = group_sizes(tables.values())
     out = {}
     for name, table in tables.items():
         level = table + (sizes - table.sum(axis=0)) / len(table)

@@ -18,6 +18,7 @@ from secure_sccvfl.evaluation.metrics import Predictor
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared
 from secure_sccvfl.model.encoders import Encoder, PlainEncoder
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
+from secure_sccvfl.training import RECIPES
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import Model, TrainConfig, train
 
@@ -34,7 +35,7 @@ def model_predictor(model: Model, parties: tuple[Party, ...]) -> Predictor:
 
 
 def _sealed(ready: Prepared, config: TrainConfig, roles: Roles | None = None) -> Fitted:
-    return _of_model(_train(ready, config, ready.budget, roles or ready.roles), ready)
+    return fitted_model(_train(ready, config, ready.budget, roles or ready.roles), ready)
 
 
 def _train(ready: Prepared, config: TrainConfig, budget: SpendingPlan, roles: Roles | None) -> Model:
@@ -51,7 +52,7 @@ def _train(ready: Prepared, config: TrainConfig, budget: SpendingPlan, roles: Ro
     )
 
 
-def _of_model(model: Model, ready: Prepared) -> Fitted:
+def fitted_model(model: Model, ready: Prepared) -> Fitted:
     notes = {"lambda": _known_lambda(model), "temperature": model.temperature}
     predict = model_predictor(model, ready.parties)
     return Fitted(predict, sealed_white_box(model, ready.parties), _encodings(model, ready.parties), notes)
@@ -80,13 +81,14 @@ def affine_white_box(
 ) -> TorchLogits:
     """A head on plain encoders in torch, as a function of all parties' input space."""
     head, offset = torch.tensor(weight), torch.tensor(bias)
-    means = []
+    means, shown = [], []
     for party in parties:
         encoder = encoders[party.rank]
         if not isinstance(encoder, PlainEncoder):
             raise TypeError(f"no white box for encoder {type(encoder).__name__}")
         means.append(encoder.mean)
-    mean = torch.tensor(np.concatenate(means))
+        shown.append(encoder.shown)
+    mean, head = torch.tensor(np.concatenate(means)), torch.tensor(np.concatenate(shown))[:, None] * head
 
     def logits(x: torch.Tensor) -> torch.Tensor:
         columns, at = [], 0
@@ -116,12 +118,12 @@ def _encodings(model: Model, parties: tuple[Party, ...]) -> Callable[[np.ndarray
 
 def scc(ready: Prepared) -> Fitted:
     """SCC-VFL with the defaults."""
-    return _of_model(ready.model, ready)
+    return fitted_model(ready.model, ready)
 
 
 def erm(ready: Prepared) -> Fitted:
     """The same encoders and head, lambda = 0 and no guard."""
-    return _sealed(ready, replace(ready.config, lambdas=(0.0,)))
+    return _sealed(ready, replace(ready.config.only(0.0), guard=0.0))
 
 
 def _without_m(ready: Prepared, config: TrainConfig, roles: Roles) -> Fitted:
@@ -139,13 +141,13 @@ def _without_m(ready: Prepared, config: TrainConfig, roles: Roles) -> Fitted:
 
 def drop_m(ready: Prepared) -> Fitted:
     """ERM without the mediators: the trivial way to flip nothing."""
-    return _without_m(ready, replace(ready.config, lambdas=(0.0,)), ready.roles)
+    return _without_m(ready, replace(ready.config.only(0.0), guard=0.0), ready.roles)
 
 
 def drop_m_guard(ready: Prepared) -> Fitted:
     """ERM without the mediators, proxies guarded as in the default run: the result when consistency is trivial."""
     roles = ready.roles.with_role("N", ready.roles.named("M"))
-    return _without_m(ready, replace(ready.config, lambdas=(_known_lambda(ready.model),)), roles)
+    return _without_m(ready, ready.config.only(_known_lambda(ready.model)), roles)
 
 
 def _linear(weight: np.ndarray, bias: np.ndarray) -> Fitted:
@@ -186,25 +188,29 @@ def no_guard(ready: Prepared) -> Fitted:
 
 
 def moments(ready: Prepared) -> Fitted:
-    """The `moments` generator instead of `quantile`."""
+    """The `moments` generator instead of `minimal`."""
     return _sealed(ready, replace(ready.config, generator=replace(ready.config.generator, kind="moments")))
 
 
 def cvae(ready: Prepared) -> Fitted:
-    """The `cvae` generator (trained on pseudo groups) instead of `quantile`."""
+    """The `cvae` generator (trained on pseudo groups) instead of `minimal`."""
     return _sealed(ready, replace(ready.config, generator=replace(ready.config.generator, kind="cvae")))
 
 
 def l1(ready: Prepared) -> Fitted:
-    """L1 consistency instead of squared: another unit, so another grid and ten times the guard."""
-    config = replace(ready.config, consistency="l1", lambdas=(0.3, 0.6, 1.2, 2.4, 4.8))
-    return _sealed(ready, replace(config, guard=10 * ready.config.guard))
+    """L1 consistency instead of squared: another unit, so another grid."""
+    return _sealed(ready, replace(ready.config, consistency="l1", lambdas=(0.075, 0.15, 0.3, 0.6, 1.2, 2.4)))
+
+
+def v1(ready: Prepared) -> Fitted:
+    """The first recipe, with the roles of this run: thinned tables, a small gap, a guard that grows with lambda."""
+    return _sealed(ready, RECIPES.get("v1"))
 
 
 def with_config(config: TrainConfig, budget: SpendingPlan | None = None) -> Callable[[Prepared], Fitted]:
     """The sealed method with other settings and its own discovery; judged on the default's roles."""
 
     def fit(ready: Prepared) -> Fitted:
-        return _of_model(_train(ready, config, ready.budget if budget is None else budget, None), ready)
+        return fitted_model(_train(ready, config, ready.budget if budget is None else budget, None), ready)
 
     return fit

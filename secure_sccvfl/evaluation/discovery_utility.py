@@ -11,11 +11,15 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.discovery import DiscoveryConfig, Sketch, release_sketches, weigh
+from secure_sccvfl.discovery.decisions import DiscoveryConfig
+from secure_sccvfl.discovery.discovery import weigh
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.sketches import Sketch, release_sketches
 from secure_sccvfl.privacy.noise import GaussianNoise, Noise, NoNoise, SpendingPlan
 
 REPETITIONS = 20
+GAP = DiscoveryConfig(rule="fractions", score="gap")
+"""The score that has no ties: the stable one is 0 for every column in which noise explains the difference."""
 
 
 def scores_of(
@@ -28,7 +32,7 @@ def scores_of(
         fresh = release_sketches(statistics, parties, data.protected, f"sketch-{number}", len(data.features))
         merged = tuple(a.merged(b) for a, b in zip(merged, fresh, strict=True)) if merged else fresh
     owners = [party.layout.names for party in parties]
-    return dict(weigh(merged, config or DiscoveryConfig(), 0, owners).scores)
+    return dict(weigh(merged, config or GAP, 0, owners).scores)
 
 
 def agreement(data: Dataset, epsilon: float, releases: int = 1) -> list[float]:
@@ -71,8 +75,9 @@ def measure() -> list[dict[str, Any]]:
 def markdown(rows: list[dict[str, Any]], command: str) -> str:
     """One line per part and epsilon."""
     lines = [
-        f"Made by `{command}`. Spearman's agreement of noisy discovery scores with the noise-free ones, mean of",
-        f"{REPETITIONS} repetitions with a 95 % interval; total epsilon at delta 1e-5, at once or in five refreshes.",
+        f"Made by `{command}`. Spearman's agreement of noisy scores (`score = gap`) with the noise-free ones.",
+        f"Means of {REPETITIONS} repetitions with 95 % intervals; total epsilon at delta 1e-5, at once or in five",
+        "refreshes.",
         "",
         "| data | part | records | epsilon | once | five |",
         "|---|---|---|---|---|---|",

@@ -1,9 +1,9 @@
 """Single records before and after a counterfactual edit, with the secure model's decision for both.
 
-For public benchmark data alone. The harness sees the pooled records anyway. It draws test records at random with
-the edit that the first judge made (each takes the mediators of a real record of the other group). It writes both
-versions to a file that a secure `predict` session scores. That session opens the calibrated logit of these records
-to the holder of the label. A consortium has no such file and no such page.
+For public benchmark data alone. The harness sees the pooled records anyway. It draws test records at random among
+those that the first judge changed, each with one of its edits. It writes both versions to a file that a secure
+`predict` session scores. That session opens the calibrated logit of these records to the holder of the label. A
+consortium has no such file and no such page.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ def decoded(block: Block, inputs: np.ndarray) -> float:
 def draw(
     data: Dataset, test: np.ndarray, judged: EditedRecords, edited: Sequence[str], seed: int
 ) -> list[dict[str, Any]]:
-    """Random test records that the judge changed, each with its likeliest edit, as cells before and after."""
+    """Random test records that the judge changed, as cells before and after.
+
+    A record has its heaviest edit: of edits that were drawn alike, the first.
+    """
     layout, first = Layout.of(data.features), data.protected[0]
     held_out = data.take(test)
     heaviest: dict[int, int] = {}

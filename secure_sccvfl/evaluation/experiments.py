@@ -9,40 +9,29 @@ from __future__ import annotations
 import hashlib
 import time
 import warnings
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from scipy import stats
 from threadpoolctl import threadpool_limits
 
 from secure_sccvfl.attacks.catalogue import ATTACKS
 from secure_sccvfl.attacks.view import RADII, View, WhiteBox
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.checks import examine
-from secure_sccvfl.data.dataset import DataWarning, Task
+from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.data.splits import SplitKind, make_split
 from secure_sccvfl.evaluation.baselines import erm, with_config
-from secure_sccvfl.evaluation.judges import FIRST, JUDGES, OWN, EditedRecords, judge, shuffled
+from secure_sccvfl.evaluation.fitted_judges import FittedJudges, fit_judges
+from secure_sccvfl.evaluation.judges import JUDGES, OWN, EditedRecords
 from secure_sccvfl.evaluation.methods import ABLATIONS, METHODS, Method
-from secure_sccvfl.evaluation.metrics import (
-    Predictor,
-    Scored,
-    edit_quality,
-    evaluate,
-    group_table,
-    logits_of,
-    net_flips,
-    s_held,
-    stability,
-)
+from secure_sccvfl.evaluation.metrics import Predictor, Scored, edit_quality, group_table, logits_of
 from secure_sccvfl.evaluation.networks import TrainedNetwork, returned_gradients
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, cycle_error, own_rows, prepare
+from secure_sccvfl.evaluation.summary import short_name
 from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training.trainer import TrainConfig
 
@@ -157,89 +146,34 @@ def run_seed(run: SeedRun) -> dict[str, Any]:
         return _run(run)
 
 
-@dataclass(frozen=True)
-class FittedJudges:
-    """What judges all methods of a seed: held-out rows, judges, and the first judge for other s.
-
-    `nulls` are edits of the same judges under shuffled s: the null control.
-    """
-
-    inputs: np.ndarray
-    label: np.ndarray
-    codes: np.ndarray
-    edits: Mapping[str, EditedRecords]
-    nulls: Mapping[str, EditedRecords]
-    proxies: EditedRecords | None
-    others: Mapping[str, EditedRecords]
-
-    def score(self, ready: Prepared, fitted: Fitted) -> list[Scored]:
-        edits = dict(self.edits)
-        if fitted.own is not None and OWN in edits:
-            edits[OWN] = replace(edits[OWN], inputs=fitted.own(ready.split.test))
-        task = ready.data.task
-        scored = evaluate(fitted.predict, self.inputs, self.label, self.codes, task, edits, self.proxies)
-        for name, edited in edits.items():
-            net = net_flips(fitted.predict, self.inputs, self.codes, edited, task)
-            scored += [] if net is None else [Scored(name, "net", net)]
-        for name in self.nulls:
-            scored.append(
-                Scored(name, f"{self.measure(task)}_null", self.unrest(fitted.predict, name, task, null=True))
-            )
-        for name, edited in self.others.items():
-            alone = s_held(edited, self.codes)  # these groups are another attribute's
-            for s in stability(fitted.predict, self.inputs, alone, task, edited.judge, self.codes):
-                scored.append(replace(s, metric=f"{s.metric}_{name}"))
-        return scored
-
-    @staticmethod
-    def measure(task: Task) -> str:
-        """What the null control compares: flips, or the shift of a regression."""
-        return "scg" if task == "regression" else "fr"
-
-    def unrest(self, predict: Predictor, name: str, task: Task, null: bool) -> float:
-        """That measure of a predictor under a judge, for true or for shuffled s."""
-        edited = s_held(self.nulls[name], self.codes) if null else self.edits[name]
-        found = {s.metric: s.value for s in stability(predict, self.inputs, edited, task, name, self.codes)}
-        return found[self.measure(task)]
+def _own_edits(ready: Prepared) -> EditedRecords | None:
+    """The run's own generator as a judge: a diagnostic."""
+    if not ready.roles.named("M"):
+        return None
+    inputs, target = own_rows(ready)
+    return EditedRecords(OWN, np.arange(len(inputs)), inputs, np.ones(len(inputs)), target)
 
 
-def fit_judges(ready: Prepared) -> FittedJudges:
-    """Fit the judges of one seed, and fit them again under shuffled s."""
-    data, split, seed = ready.data, ready.split, ready.seed
-    held_out, used = data.take(split.test), data.ids[np.concatenate([split.train, split.validation])]
-    mediators, proxies = ready.roles.named("M"), ready.roles.named("P")
-    edits: dict[str, EditedRecords] = {}
-    nulls: dict[str, EditedRecords] = {}
-    others: dict[str, EditedRecords] = {}
-    if mediators:
-        fixed = ready.roles.named("N")
-        for found, all_rows in ((edits, data), (nulls, shuffled(data, seed))):
-            test = all_rows.take(split.test)
-            for kind in JUDGES:
-                found[kind] = judge(kind, test, used, mediators, seed, everyone=all_rows, fixed=fixed)
-        inputs, target = own_rows(ready)
-        edits[OWN] = EditedRecords(OWN, np.arange(len(inputs)), inputs, np.ones(len(inputs)), target)
-        for at, attribute in enumerate(data.protected[1:], start=1):
-            others[attribute.name] = judge(FIRST, held_out, used, mediators, seed, at)
-    proxy = judge(FIRST, held_out, used, proxies, seed) if proxies else None
-    codes = held_out.protected[0].codes
-    return FittedJudges(ready.inputs[split.test], held_out.label.values, codes, edits, nulls, proxy, others)
+def _score(judges: FittedJudges, own: EditedRecords | None, ready: Prepared, fitted: Fitted) -> list[Scored]:
+    if own is None:
+        return judges.score(fitted.predict)
+    if fitted.own is not None:
+        own = replace(own, inputs=fitted.own(ready.split.test))
+    return judges.score(fitted.predict, {OWN: own})
 
 
-def _edit_scores(ready: Prepared, judges: FittedJudges) -> list[dict[str, Any]]:
+def _edit_scores(ready: Prepared, judges: FittedJudges, own: EditedRecords | None) -> list[dict[str, Any]]:
     rows, columns = ready.split.train, ready.columns(ready.roles.named("M"))
-    known, task = ready.data.protected[0].codes[rows], ready.data.task
-    plain = erm(ready).predict
-    scores = []
-    for name, edited in judges.edits.items():
-        quality = edit_quality(ready.inputs[rows], known, judges.inputs, judges.codes, edited, columns)
-        if name == OWN:
-            quality["edit_cycle_error"] = cycle_error(ready)
-        if name in judges.nulls:
-            quality["edit_erm"] = judges.unrest(plain, name, task, null=False)
-            quality["edit_erm_null"] = judges.unrest(plain, name, task, null=True)
-        scores += [{"method": "(edits)", "judge": name, "metric": k, "value": v} for k, v in quality.items()]
-    return scores
+    known = (ready.inputs[rows], ready.data.protected[0].codes[rows])
+    found = judges.quality(known, columns, erm(ready).predict)
+    if own is not None:
+        found[OWN] = edit_quality(*known, judges.inputs, judges.codes, own, columns)
+        found[OWN]["edit_cycle_error"] = cycle_error(ready)
+    return [
+        {"method": "(edits)", "judge": name, "metric": metric, "value": value}
+        for name, figures in found.items()
+        for metric, value in figures.items()
+    ]
 
 
 def _run(run: SeedRun) -> dict[str, Any]:
@@ -251,14 +185,14 @@ def _run(run: SeedRun) -> dict[str, Any]:
     clock = time.perf_counter()
     ready = prepare(data, make_split(data, run.split, run.seed), run.seed)
     default_seconds = time.perf_counter() - clock
-    judges = fit_judges(ready)
-    scores = _edit_scores(ready, judges)
+    judges, own = fit_judges(data, ready.split, ready.roles, run.seed), _own_edits(ready)
+    scores = _edit_scores(ready, judges, own)
     groups: dict[str, Any] = {}
     for name, method in methods_of(run.experiment).items():
         clock = time.perf_counter()
         fitted = method(ready)
         seconds = default_seconds if name == "scc" else time.perf_counter() - clock
-        scored = judges.score(ready, fitted)
+        scored = _score(judges, own, ready, fitted)
         if run.experiment in ("main", "attacks"):
             scored += attack_scores(ready, fitted, run.experiment)
         scored.append(Scored(None, "seconds", seconds))
@@ -277,60 +211,3 @@ def _run(run: SeedRun) -> dict[str, Any]:
         "scores": scores,
         "seconds": time.perf_counter() - started,
     }
-
-
-def interval(values: np.ndarray, bounded: bool) -> tuple[float, float, float]:
-    """Mean and 95 % t-interval over seeds. Nothing reported is negative, and rates stay below 1."""
-    mean = float(values.mean())
-    if len(values) < 2:
-        return mean, mean, mean
-    half = float(stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
-    high = mean + half
-    return mean, max(mean - half, 0.0), min(high, 1.0) if bounded else high
-
-
-RATES = ("acc", "fr", "net", "positive_rate", "dp_gap", "eo_gap", *(attack.stem for _, attack in ATTACKS.items()))
-
-
-def short_name(dataset: str) -> str:
-    """A data set without its path: `acs-income:dir/file.csv` is acs-income, `dir/loans.toml` is loans."""
-    for mark in (":", "@"):
-        if dataset.startswith("acs-") and mark in dataset:
-            return dataset.split(mark)[0]
-    return Path(dataset).stem
-
-
-def summarise(finished: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows over seeds. `aia_logits` and `aia_z` are the attacker that is strongest on average."""
-    values: dict[tuple[str, str, str, str | None, str], dict[int, float]] = defaultdict(dict)
-    for result in finished:
-        job = result["job"]
-        for s in result["scores"]:
-            if s["value"] is not None and np.isfinite(s["value"]):
-                key = (short_name(job["dataset"]), job["split"], s["method"], s["judge"], s["metric"])
-                values[key][job["seed"]] = s["value"]
-    rows: list[dict[str, Any]] = []
-    for (dataset, split, method, by, metric), seeds in values.items():
-        mean, low, high = interval(np.array(list(seeds.values())), metric.startswith(RATES))
-        rows.append(
-            {
-                "dataset": dataset,
-                "split": split,
-                "method": method,
-                "judge": by,
-                "metric": metric,
-                "mean": mean,
-                "low": low,
-                "high": high,
-                "seeds": len(seeds),
-            }
-        )
-    best: dict[tuple[str, str, str, str], dict[str, Any]] = {}
-    strongest = [name for _, attack in ATTACKS.items() if attack.takes == "view" for name in attack.columns]
-    for row in rows:
-        for view in strongest:
-            if row["metric"].startswith(view + "_"):
-                where = (row["dataset"], row["split"], row["method"], view)
-                if where not in best or row["mean"] > best[where]["mean"]:
-                    best[where] = {**row, "metric": view, "attacker": row["metric"].removeprefix(view + "_")}
-    return rows + list(best.values())

@@ -1,8 +1,11 @@
-"""What a predictor is worth: utility, counterfactual stability under a judge, group gaps, edit quality."""
+"""What a predictor is worth: utility, counterfactual stability under a judge, group gaps, edit quality.
+
+A flip rate never comes alone: beside it stands what the same judge finds under shuffled s (`fr_null`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -51,12 +54,36 @@ class Scored:
     value: float
 
 
+def flat(scored: Iterable[Scored]) -> dict[str, float]:
+    """Figures by name, as reports have them: a judge's name comes last."""
+    return {s.metric if s.judge is None else f"{s.metric}_{s.judge}": s.value for s in scored}
+
+
 def utility(logits: np.ndarray, label: np.ndarray, task: Task) -> list[Scored]:
-    """Accuracy and log loss, or root-mean-square error as a share of the label's public range."""
+    """Accuracy and log loss, or root-mean-square error as a share of the label's public range.
+
+    Two classes also have the area under the ROC curve and the balanced accuracy: neither rises because one class is
+    frequent.
+    """
     if task == "regression":
         return [Scored(None, "rmse", float(np.sqrt(log_loss(logits, label, task))))]
-    hit = float((decisions(logits, task) == label).mean())
-    return [Scored(None, "acc", hit), Scored(None, "logloss", log_loss(logits, label, task))]
+    right = decisions(logits, task) == label
+    scored = [Scored(None, "acc", float(right.mean())), Scored(None, "logloss", log_loss(logits, label, task))]
+    if task == "binary" and 0 < label.sum() < len(label):
+        balanced = (right[label == 1].mean() + right[label == 0].mean()) / 2
+        scored.append(Scored(None, "auc", float(roc_auc_score(label, logits[:, 0]))))
+        scored.append(Scored(None, "bacc", float(balanced)))
+    return scored
+
+
+def base_rate_cut(logits: np.ndarray, label: np.ndarray) -> float:
+    """The logit above which as many training records are decided positive as are positive.
+
+    A predictor that gives everybody the same answer keeps its own threshold.
+    """
+    if np.ptp(logits[:, 0]) == 0.0:
+        return 0.0
+    return float(np.quantile(logits[:, 0], 1 - label.mean()))
 
 
 def group_table(logits: np.ndarray, label: np.ndarray, codes: np.ndarray, task: Task) -> list[dict[str, float]]:
@@ -111,8 +138,12 @@ def stability(
 
     `codes`: the groups of the records, for a model that uses s. Edited records are then of their target group.
     """
-    logits = logits_of(predict, inputs, codes)
-    before, after = logits[edited.source], logits_of(predict, edited.inputs, edited.target)
+    after = logits_of(predict, edited.inputs, edited.target)
+    return _stability(logits_of(predict, inputs, codes), after, edited, task, name)
+
+
+def _stability(logits: np.ndarray, after: np.ndarray, edited: EditedRecords, task: Task, name: str) -> list[Scored]:
+    before = logits[edited.source]
     gap = float(np.average(np.abs(after - before).sum(axis=1), weights=edited.weight))
     spread = float(np.sqrt(logits.var(axis=0).sum()))
     scored = [Scored(name, "scg", gap), Scored(name, "scg_norm", gap / spread if spread > 1e-9 else 0.0)]
@@ -123,27 +154,35 @@ def stability(
 
 
 def net_flips(
-    predict: Predictor, inputs: np.ndarray, codes: np.ndarray, edited: EditedRecords, task: Task
+    logits: np.ndarray,
+    after: np.ndarray,
+    codes: np.ndarray,
+    edited: EditedRecords,
+    task: Task,
+    min_group: int = MIN_GROUP,
 ) -> float | None:
-    """|P(gain) - P(loss)| of decisions, averaged over pairs of groups by their weight; None for a regression.
+    """|P(gain) - P(loss)| of decisions, averaged over pairs of groups by their weight.
 
     It depends on the edited distribution alone, not on which records a judge moves. With more than two classes it is
-    the total variation between decisions before and after.
+    the total variation between decisions before and after. A pair of fewer than `min_group` records takes no part,
+    as in secret. None for a regression, and if no pair is left. logits, after: of records, and of their copies.
     """
     if task == "regression":
         return None
-    before = decisions(logits_of(predict, inputs, codes), task)[edited.source]
-    after = decisions(logits_of(predict, edited.inputs, edited.target), task)
-    origin, total = codes[edited.source], 0.0
+    before, after = decisions(logits, task)[edited.source], decisions(after, task)
+    origin, total, known = codes[edited.source], 0.0, 0.0
     for source in np.unique(origin):
         for target in np.unique(edited.target):
             rows = (origin == source) & (edited.target == target)
+            if len(np.unique(edited.source[rows])) < max(min_group, 1):
+                continue
             change = [
                 np.sum(((after == k).astype(float) - (before == k))[rows] * edited.weight[rows])
                 for k in np.union1d(before, after)
             ]
             total += float(np.abs(change).sum()) / 2
-    return total / float(edited.weight.sum())
+            known += float(edited.weight[rows].sum())
+    return total / known if known else None
 
 
 def edit_quality(
@@ -156,40 +195,49 @@ def edit_quality(
 ) -> dict[str, float]:
     """Do edited mediators look like the target group? The gates are in `judges.gates`.
 
-    A classifier of s on real mediators scores edited records against their target group. The MMD ratio is the
-    distance of edited records to the target group over that of unedited ones.
+    A classifier of s on real mediators scores edited records against their target group. `edit_auc_real` is what it
+    reaches on real records: a perfect edit would reach that, and no more. The MMD ratio is the distance of edited
+    records to the target group over that of unedited ones.
     """
     if not len(columns):
         return {}
     model = LogisticRegression(max_iter=2000, class_weight="balanced").fit(reference[:, columns], reference_codes)
     classes = list(model.classes_)
     moved = model.predict_proba(edited.inputs[:, columns])
-    plain = model.predict_proba(inputs[edited.source][:, columns])
-    aucs, base = [], []
+    own = model.predict_proba(inputs[:, columns])
+    aucs, base, real = [], [], []
     for group in np.unique(edited.target):
         truth = edited.target == group
         if group not in classes or truth.all():
             continue
         at = classes.index(group)
         aucs.append(roc_auc_score(truth, moved[:, at], sample_weight=edited.weight))
-        base.append(roc_auc_score(truth, plain[:, at], sample_weight=edited.weight))
+        base.append(roc_auc_score(truth, own[edited.source, at], sample_weight=edited.weight))
+        if 0 < (codes == group).sum() < len(codes):
+            real.append(roc_auc_score(codes == group, own[:, at]))
     ratios = []
     for group in np.unique(edited.target):
         rows = np.flatnonzero(edited.target == group)[:500]
-        real = np.flatnonzero(codes == group)[:500]
-        if len(rows) < 5 or len(real) < 5:
+        members = np.flatnonzero(codes == group)[:500]
+        if len(rows) < 5 or len(members) < 5:
             continue
         a, b, c = (
-            torch.tensor(v[:, columns]) for v in (edited.inputs[rows], inputs[edited.source[rows]], inputs[real])
+            torch.tensor(v[:, columns]) for v in (edited.inputs[rows], inputs[edited.source[rows]], inputs[members])
         )
         ratios.append(float(mmd(a, c)) / max(float(mmd(b, c)), 1e-9))
     change = np.abs(edited.inputs - inputs[edited.source])[:, columns].sum(axis=1)
     return {
         "edit_auc": float(np.mean(aucs)) if aucs else float("nan"),
         "edit_auc_unedited": float(np.mean(base)) if base else float("nan"),
+        "edit_auc_real": float(np.mean(real)) if real else float("nan"),
         "edit_mmd_ratio": float(np.mean(ratios)) if ratios else float("nan"),
         "edit_size": float(np.average(change, weights=edited.weight)),
     }
+
+
+def unrest(task: Task) -> str:
+    """What the null control compares: flips, or the shift of a regression."""
+    return "scg" if task == "regression" else "fr"
 
 
 def evaluate(
@@ -199,17 +247,30 @@ def evaluate(
     codes: np.ndarray,
     task: Task,
     edits: Mapping[str, EditedRecords],
-    proxies: EditedRecords | None = None,
+    nulls: Mapping[str, EditedRecords] | None = None,
+    cut: float | None = None,
 ) -> list[Scored]:
-    """All columns of the results table for one predictor on the held-out part."""
+    """All columns of the results table for one predictor on the held-out part.
+
+    nulls: edits of the same judges under shuffled s. cut: the base-rate threshold, for two classes; figures at it end
+    in `_base`.
+    """
     logits = logits_of(predict, inputs, codes)
+    based = cut is not None and task == "binary"
     scored = utility(logits, label, task) + group_gaps(logits, label, codes, task)
-    for name, edited in edits.items():
-        scored += stability(predict, inputs, edited, task, name, codes)
-    if proxies is not None:
-        alone = s_held(proxies, codes)
-        only = {s.metric: s.value for s in stability(predict, inputs, alone, task, proxies.judge, codes)}
-        scored.append(Scored(proxies.judge, "scg_p_only", only["scg"]))
-        if "fr" in only:
-            scored.append(Scored(proxies.judge, "fr_p_only", only["fr"]))
+    if based:
+        scored += [replace(s, metric="acc_base") for s in utility(logits - cut, label, task) if s.metric == "acc"]
+    for end, judged in (("", edits), ("_null", nulls or {})):
+        for name, edited in judged.items():
+            after = logits_of(predict, edited.inputs, (s_held(edited, codes) if end else edited).target)
+            found = _stability(logits, after, edited, task, name)
+            if based:
+                moved = _stability(logits - cut, after - cut, edited, task, name)
+                found += [replace(s, metric="fr_base") for s in moved if s.metric == "fr"]
+            if not end:
+                net = net_flips(logits, after, codes, edited, task)
+                scored += found if net is None else [*found, Scored(name, "net", net)]
+            else:
+                kept = (unrest(task), "fr_base")
+                scored += [replace(s, metric=f"{s.metric}{end}") for s in found if s.metric in kept]
     return scored

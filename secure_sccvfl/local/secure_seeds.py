@@ -19,7 +19,11 @@ from secure_sccvfl.local.processes import session_config
 from secure_sccvfl.local.whole_run import WholeRun
 from secure_sccvfl.run.console import OK
 
-METRICS = ("acc", "logloss", *(f"fr_{judge}" for judge in HANDED_OUT), f"scg_{FIRST}", "dp_gap", "eo_gap")
+METRICS = (
+    *("acc", "logloss"),
+    *(f"{metric}_{judge}" for judge in HANDED_OUT for metric in ("fr", "fr_null", "net")),
+    *(f"scg_{FIRST}", "dp_gap", "eo_gap"),
+)
 
 
 def run_secure_seeds(
@@ -75,7 +79,8 @@ def markdown(rows: list[dict[str, Any]], command: str, seeds: int) -> str:
     """One line per model."""
     lines = [
         f"Made by {code(command)}: {seeds} whole runs in secret, real processes over TLS; mean and 95 % interval.",
-        "Flips (fr) under judges that training never saw; baselines in plaintext with the roles of the same run.",
+        "Flips (fr) and net flips (net) under judges that training never saw; fr_null: flips after s was shuffled.",
+        "Baselines in plaintext with the roles of the same run.",
         "",
         "| model | " + " | ".join(METRICS) + " |",
         "|---|" + "---|" * len(METRICS),

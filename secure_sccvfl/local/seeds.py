@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from protocols.config import ConfigError
-from secure_sccvfl.evaluation.experiments import SeedRun, run_seed, summarise
+from secure_sccvfl.evaluation.experiments import SeedRun, run_seed
+from secure_sccvfl.evaluation.summary import summarise
 from secure_sccvfl.report.plots import draw
 from secure_sccvfl.report.tables import markdown
 

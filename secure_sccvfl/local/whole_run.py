@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import datetime
 import json
+from concurrent.futures import Future
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import ProtocolError
+from secure_sccvfl.local.further_seeds import beside, rule_in_words, seeds_of
 from secure_sccvfl.local.processes import Ending, Event, run_job
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.modes.options import RunOptions
@@ -44,8 +46,11 @@ class WholeRun:
         """The first session; a folder with checkpoints is resumed if the options say so."""
         return run_job(self.config, self.folder, self.certs, self.event, self.debug, self.transcript)
 
-    def finish(self, harness: bool = True) -> dict[str, Any]:
-        """Judges, the second session, baselines and examples, and the report's files; returns the report."""
+    def finish(self, harness: bool = True, seeds: int | None = None) -> dict[str, Any]:
+        """Judges, the second session, baselines and examples, and the report's files; returns the report.
+
+        `seeds`: how many seeds of the plaintext engine give the frontier its intervals; None: as fits the data.
+        """
         from secure_sccvfl.report.description import describe
         from secure_sccvfl.report.page import write_page
         from secure_sccvfl.report.policy_card import card_of_run, write_card
@@ -55,16 +60,21 @@ class WholeRun:
         trained = result_of(self.folder, 0)
         for session in ("evaluation", "examples"):
             set_aside(self.folder, session)
-        baselines: dict[str, dict[str, float]] = {}
+        compared: dict[str, Any] = {}
         drawn: list[dict[str, Any]] = []
-        if self.options.pooled and harness:
-            baselines, drawn = self._harness(trained)
-        self._must_end_well(self.evaluate())
-        evaluated = result_of(self.folder / "evaluation", 0)
         words = describe(self.options, self.parties)
-        examples = self._examples(drawn, trained["parties"].index(words["label"]["holder"])) if drawn else None
+        pooled = self.options.pooled and harness
+        further = seeds_of(self.options, sum(trained["rows"].values()), seeds) if pooled else range(0)
+        with beside(self.options, self.parties, further) as waiting:
+            if pooled:
+                compared, drawn = self._harness(trained)
+            self._must_end_well(self.evaluate())
+            evaluated = result_of(self.folder / "evaluation", 0)
+            examples = self._examples(drawn, trained["parties"].index(words["label"]["holder"])) if drawn else None
+            if frontier := self._frontier(waiting, trained):
+                compared["frontier"] = frontier
         models = {f"party-{rank}": result_of(self.folder, rank)["model"] for rank in range(self.parties)}
-        report = build(self.folder, trained, evaluated, baselines, models, words, examples, self._label_inference())
+        report = build(self.folder, trained, evaluated, compared, models, words, examples, self._label_inference())
         report["warnings"] = find_warnings(report)
         (self.folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
         self._privacy_report()
@@ -74,6 +84,18 @@ class WholeRun:
         budget = {k: report["privacy"][k] for k in ("epsilon_rdp", "epsilon_pld", "delta", "cap")}
         report["seal"] = seal(self.folder, {**facts, "budget": budget, "metrics": report["metrics"]})
         return report
+
+    def _frontier(self, waiting: list[Future[dict[str, Any]]], trained: dict[str, Any]) -> dict[str, Any]:
+        """Accuracy and flips along lambda, with intervals over further seeds; empty without any."""
+        if not waiting:
+            return {}
+        from secure_sccvfl.evaluation.frontier import joined
+
+        found = []
+        for number, seed in enumerate(waiting):
+            self.event({"step": "further seeds (plaintext)", "number": number, "total": len(waiting)})
+            found.append(seed.result())
+        return joined(found, rule_in_words(self.options), trained["lambda"])
 
     @staticmethod
     def _must_end_well(ending: Ending) -> None:
@@ -102,8 +124,8 @@ class WholeRun:
         )
         return choose(drawn, read_predictions(place / f"party-{receiver}" / "predictions.csv"))
 
-    def _harness(self, trained: dict[str, Any]) -> tuple[dict[str, dict[str, float]], list[dict[str, Any]]]:
-        """Judges' edited records to the parties; metrics of the baselines; records to show as examples."""
+    def _harness(self, trained: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Judges' edited records to the parties; baselines and gates for the report; records to show as examples."""
         import torch
 
         from secure_sccvfl.data.party_data import pooled
@@ -117,13 +139,13 @@ class WholeRun:
         self.event({"step": "judges and baselines (plaintext harness)", "number": 0, "total": 1})
         options = self.options
         data = pooled(options.dataset, self.parties)
-        split, roles = make_split(data, options.split, options.seed), Roles(trained["roles"])
-        edits = harness.edited_records(data, split, roles, options.seed)
-        harness.hand_out(data, edits, self.folder)
-        drawn = draw(data, split.test, edits[FIRST], roles.named("M"), options.seed) if edits else []
+        split, roles = make_split(data, options.split, options.seed), Roles(trained["roles"], trained["proxies"])
+        judges = harness.judges_of(data, split, roles, options.seed)
+        harness.hand_out(data, judges, self.folder)
+        drawn = draw(data, split.test, judges.edits[FIRST], roles.named("M"), options.seed) if judges.edits else []
         budget = options.simulated_budget(self.parties)
         config, seed = replace(options.train_config(), evaluation="exact"), options.seed
-        return harness.baselines(data, split, roles, edits, config, budget, seed, options.mode), drawn
+        return asdict(harness.compare(data, split, roles, judges, config, budget, seed, options.mode)), drawn
 
     def _label_inference(self) -> list[dict[str, Any]]:
         """What the opened gradients reveal, party by party; empty in sealed mode."""

@@ -2,18 +2,19 @@
 
 Before: shares of the logits of test records and of their edited copies. The label and s are at their holders. Row
 numbers and weights of the copies are public. After: every party knows the numbers in `metric_names`, and no
-decision, logit, label or group of a record. Decisions cost one comparison each, the gaps one division per group.
+decision, logit, label or group of a record. Decisions cost one comparison each, the gaps one division per group, net
+flips one product per record and pair of groups.
 
 Exact figures are not private: two of them about sets that differ by one record tell about that record. They are for
 public data, and for consortia that agreed to them beforehand (`evaluation = "exact"`). All others use
 `secure_sccvfl.metrics.noisy`. Floors hold here too: a rate over fewer than `min_group` records of a group takes no
-part in a gap. This is decided in secret; only the fact that they are too few is told.
+part in a gap, and a pair of groups that fewer records are moved between takes none in net flips. This is decided in
+secret; only the fact that they are too few is told (of net flips: that no pair is left).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,26 +26,19 @@ from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session.runtime import Session, words_of
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder
+from secure_sccvfl.metrics.copies import Copies, figures_of_judge
 from secure_sccvfl.metrics.group_rates import RATES, gaps_of
 from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.releases import EXACT_EVALUATION
-from secure_sccvfl.training.sharing import share_groups, share_label
+from secure_sccvfl.training.sharing import decisions, share_groups, share_held, share_label
 
 LOSS_BOUND = 50.0
 """Logits beyond this count as this much in the log loss."""
 
 
-@dataclass(frozen=True)
-class Copies:
-    """Edited copies of test records: copy i is of record source[i] and counts weight[i]. Public."""
-
-    source: np.ndarray
-    weight: np.ndarray
-
-
-def enough(rate: str, group: int) -> str:
-    """The name of the bit that says whether a rate of a group rests on enough records."""
-    return f"enough {rate} {group}"
+def enough(rate: str, of: int | str) -> str:
+    """The name of the bit that says whether a rate of a group, or a judge's net flips, rest on enough records."""
+    return f"enough {rate} {of}"
 
 
 def metric_names(task: Task, judges: Sequence[str], groups: int) -> tuple[str, ...]:
@@ -53,8 +47,11 @@ def metric_names(task: Task, judges: Sequence[str], groups: int) -> tuple[str, .
     if task == "binary":
         whole += ["positive_rate", *(f"{rate}_gap" for rate in RATES)]
         whole += [enough(rate, group) for rate in RATES for group in range(groups)]
-    each = ["scg"] if task == "regression" else ["scg", "fr"]
-    return (*whole, *(f"{metric}_{judge}" for judge in judges for metric in each))
+    for judge in judges:
+        told = figures_of_judge(judge, task)
+        whole += [f"{metric}_{judge}" for metric in told]
+        whole += [enough("net", judge)] if "net" in told else []
+    return tuple(whole)
 
 
 def exact_release(parties: int, task: Task, judges: Sequence[str], groups: int) -> Release:
@@ -72,7 +69,10 @@ def exact_figures(opened: Mapping[str, float], judges: Sequence[str], groups: in
     if "mse" in out:
         out["rmse"] = max(out.pop("mse"), 0.0) ** 0.5
     for judge in judges:
-        out[f"scg_norm_{judge}"] = out[f"scg_{judge}"] / spread if spread > 1e-6 else 0.0
+        if (gap := out.get(f"scg_{judge}")) is not None:
+            out[f"scg_norm_{judge}"] = gap / spread if spread > 1e-6 else 0.0
+        if out.pop(enough("net", judge), 1.0) < 0.5:
+            del out[f"net_{judge}"]
     told: list[dict[str, Any]] = []
     if "positive_rate_gap" in out:
         known = {rate: [out.pop(enough(rate, g)) > 0.5 for g in range(groups)] for rate in RATES}
@@ -111,7 +111,15 @@ class SecureEvaluation:
             found["positive_rate"] = self._mean(np.left_shift(shown, WIDE_BITS), rows)
             found |= self._gaps(shown, truth, groups, count)
         for judge, (edited, of) in copies.items():
-            found |= {f"{k}_{judge}": v for k, v in self._stability(logits, shown, edited, of).items()}
+            told = figures_of_judge(judge, self.task)
+            if "scg" in told:
+                found[f"scg_{judge}"] = self._gap(logits, edited, of)
+            if shown is not None:
+                after = self.decisions(edited)
+                found[f"fr_{judge}"] = self._flips(shown, after, of)
+                if "net" in told:
+                    pairs = self._pairs(groups, of.target, rows, count)
+                    found[f"net_{judge}"], found[enough("net", judge)] = self._net_flips(shown, after, of, pairs)
         names = metric_names(self.task, list(copies), count)
         opened = self.session.open(
             self.session.wrap(np.concatenate([found[name] for name in names]), WIDE_BITS),
@@ -145,9 +153,9 @@ class SecureEvaluation:
         products = arithmetic.bilinear(party, "mul", member[:, :, None], cells[:, None, :]).sum(axis=0)
         return np.vstack([member.sum(axis=0), products.T])
 
-    def flipped(self, shown: Words, edited: Words, source: np.ndarray) -> Words:
-        """Shares of 1 for each edited copy whose decision differs from its record's."""
-        after, before = self.decisions(edited), shown[source]
+    def flipped(self, shown: Words, after: Words, source: np.ndarray) -> Words:
+        """Shares of 1 for each edited copy whose decision `after` differs from its record's."""
+        before = shown[source]
         same = arithmetic.bilinear(self.session.party, "mul", after, before)
         if shown.shape[1] == 1:
             return after + before - 2 * same
@@ -160,12 +168,7 @@ class SecureEvaluation:
 
     def decisions(self, logits: Words) -> Words:
         """One-hot of the largest logit, or for a single one the bit [logit > 0]; whole numbers."""
-        if logits.shape[1] == 1:
-            return comparison.negative(self.session.party, -logits)
-        chosen = self.session.wrap(logits, FRACTION_BITS).argmax(dim=1, one_hot=True)
-        words = words_of(chosen)
-        bits = int(chosen.encoder._precision_bits)
-        return arithmetic.truncate(self.session.party, words, bits) if bits else words
+        return decisions(self.session, logits)
 
     def _log_loss(self, logits: Words, truth: Words) -> Words:
         party = self.session.party
@@ -205,7 +208,11 @@ class SecureEvaluation:
         """Counts divided by counts, FRACTION_BITS; 0 for an empty cell."""
         party = self.session.party
         empty = comparison.negative(party, below - (1 if party.rank == 0 else 0))
-        shares = arithmetic.divide(party, np.left_shift(np.stack([above, below + empty]), FRACTION_BITS), rows)
+        return self._quotient(np.left_shift(above, FRACTION_BITS), np.left_shift(below + empty, FRACTION_BITS), rows)
+
+    def _quotient(self, above: Words, below: Words, most: int) -> Words:
+        """Numbers divided by larger ones, which are above 0 and at most `most`; all FRACTION_BITS."""
+        shares = arithmetic.divide(self.session.party, np.stack([above, below]), most)
         part, whole = (self.session.wrap(words, FRACTION_BITS) for words in shares)
         return words_of(part * whole.reciprocal())
 
@@ -225,15 +232,43 @@ class SecureEvaluation:
         more = comparison.negative(party, a - b)
         return a + arithmetic.bilinear(party, "mul", more, b - a)
 
-    def _stability(self, logits: Words, shown: Words | None, edited: Words, of: Copies) -> dict[str, Words]:
-        """Weighted mean gap between logits of copies and records, and share of decisions that flip."""
-        size = self.size(edited - logits[of.source])
-        weight = ring.encode(of.weight / of.weight.sum() * len(of.weight), FRACTION_BITS)[:, None]
-        found = {"scg": self._mean(weight * size, len(of.weight))}
-        if shown is not None:
-            flipped = self.flipped(shown, edited, of.source)
-            found["fr"] = self._mean(np.left_shift(weight * flipped, WIDE_BITS - FRACTION_BITS), len(of.weight))
-        return found
+    def _gap(self, logits: Words, edited: Words, of: Copies) -> Words:
+        """Weighted mean gap between logits of copies and records."""
+        return self._mean(_weights(of) * self.size(edited - logits[of.source]), len(of.weight))
+
+    def _flips(self, shown: Words, after: Words, of: Copies) -> Words:
+        """Weighted share of decisions that flip."""
+        flipped = self.flipped(shown, after, of.source)
+        return self._mean(np.left_shift(_weights(of) * flipped, WIDE_BITS - FRACTION_BITS), len(of.weight))
+
+    def _pairs(self, groups: AtHolder, target: AtHolder, rows: int, count: int) -> Words:
+        """Shares of 1 where a record is of one group and moved to another (records x ordered pairs of groups)."""
+        chosen = None
+        if self.session.rank == self.group_holder:
+            if groups is None or target is None:
+                raise ValueError("the holder of s needs it, and the groups that a judge moves records to")
+            moved = np.flatnonzero((target >= 0) & (target != groups))
+            chosen = np.zeros((rows, count * (count - 1)))
+            chosen[moved, (groups * (count - 1) + target - (target > groups))[moved]] = 1
+        return share_held(self.session, chosen, self.group_holder, (rows, count * (count - 1)), 0)
+
+    def _net_flips(self, shown: Words, after: Words, of: Copies, pairs: Words) -> tuple[Words, Words]:
+        """|P(gain) - P(loss)|, averaged over pairs of groups with enough records; and whether there is one."""
+        party, (rows, outputs) = self.session.party, shown.shape
+        weight = ring.encode(of.weight, FRACTION_BITS)
+        change, whole = np.zeros_like(shown), np.zeros(rows, np.int64)
+        np.add.at(change, of.source, weight[:, None] * (after - shown[of.source]))
+        np.add.at(whole, of.source, weight)
+        sums = arithmetic.bilinear(party, "matmul", np.ascontiguousarray(pairs.T), change)
+        # A decision that changes leaves one of several classes and enters another: both count there.
+        double = 1 if outputs == 1 else 2
+        parts = np.stack([self.size(sums).sum(axis=1), double * (pairs * whole[:, None]).sum(axis=0)])
+        first = 1 if party.rank == 0 else 0
+        known = first - comparison.negative(party, pairs.sum(axis=0) - first * max(self.min_group, 1))
+        above, below = arithmetic.bilinear(party, "mul", parts, known[None, :]).sum(axis=1, keepdims=True)
+        none = comparison.negative(party, known.sum(keepdims=True) - first)
+        rate = self._quotient(above, below + np.left_shift(none, FRACTION_BITS), double * rows)
+        return self._lift(rate), np.left_shift(first - none, WIDE_BITS)
 
     def _mean(self, values: Words, rows: int | None = None) -> Words:
         """Sum over everything, divided by the number of rows."""
@@ -243,3 +278,8 @@ class SecureEvaluation:
     @staticmethod
     def _lift(words: Words) -> Words:
         return np.left_shift(words, WIDE_BITS - FRACTION_BITS)
+
+
+def _weights(of: Copies) -> Words:
+    """Public weights of copies as a column, 1 on average, FRACTION_BITS."""
+    return ring.encode(of.weight / of.weight.sum() * len(of.weight), FRACTION_BITS)[:, None]

@@ -12,6 +12,9 @@ from them. Nobody knows a decision, logit, label or group of a record, or an exa
 | `flips JUDGE` | classes | the weight of its copies whose decision flips, at most 1 |
 | `shift JUDGE` | a number | the weighted shift of its copies, at most 1 each |
 
+A null control (a judge under shuffled s) is one of the judges here. Net flips are not told: gains and losses of each
+pair of groups would double the noise of flips, or add a sum.
+
 Sensitivity. One record adds a vector of non-negative numbers to these sums. Its l2 norm is at most the root of the
 number of sums (`cells` count as one, since only one of them moves). So adding or removing a record moves them by
 that much. Replacing one moves them by at most sqrt(2) of it: for non-negative u and v, |u - v|^2 <= |u|^2 + |v|^2.
@@ -43,7 +46,8 @@ from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session.runtime import Session, words_of
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder
-from secure_sccvfl.metrics.exact import Copies, SecureEvaluation
+from secure_sccvfl.metrics.copies import Copies
+from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.group_rates import RATES, gaps_of
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.kinds import Facts
@@ -138,7 +142,7 @@ class NoisyEvaluation:
             cells = np.stack([size - positive - true + hit, positive - hit, true - hit, hit], axis=1)
             made["cells"] = _whole(cells.reshape(-1))
         for judge, (edited, of) in copies.items():
-            flipped = secret.flipped(shown, edited, of.source)
+            flipped = secret.flipped(shown, secret.decisions(edited), of.source)
             made[f"flips {judge}"] = (_weights(of, WIDE_BITS)[:, None] * flipped).sum().reshape(1)
         return made
 

@@ -67,7 +67,7 @@ class Validity:
     """What an edit must not do, and how much it does, per record and group: sums over features (and parties).
 
     identity: change of features that must not change. support: how far edited values leave the public range. size:
-    change of the mediators.
+    change of the edited features: the mediators, and the proxies if a card has them edited.
     """
 
     identity: float = 0.0
@@ -82,7 +82,7 @@ def validity(parties: Sequence[Party], generators: Mapping[int, Generator], role
     """Validity terms of these parties' generators, averaged over records and source groups. Party-local."""
     total = Validity()
     for party in parties:
-        mine = np.isin(np.arange(party.layout.width), party.layout.columns(roles.named("M")))
+        mine = np.isin(np.arange(party.layout.width), party.layout.columns(roles.edited))
         for source in range(groups):
             target = np.full(len(party.inputs), (source + 1) % groups)
             edited = generators[party.rank](party.inputs, source, target, 0)
@@ -96,7 +96,7 @@ def validity(parties: Sequence[Party], generators: Mapping[int, Generator], role
 def movement(
     parties: Sequence[Party], generators: Mapping[int, Generator], roles: Roles, groups: int
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """A trial edit of every source group: how far each N or P and each M moved. Party-local."""
+    """A trial edit of every source group: how far each fixed and each edited feature moved. Party-local."""
     fixed: dict[str, float] = {}
     edited: dict[str, float] = {}
     for party in parties:
@@ -106,6 +106,6 @@ def movement(
             for block in party.layout.blocks:
                 name = block.feature.name
                 far = float(moved[:, block.columns].max())
-                where = edited if roles.of[name] == "M" else fixed
+                where = edited if name in roles.edited else fixed
                 where[name] = max(where.get(name, 0.0), far)
     return fixed, edited

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -43,17 +44,33 @@ def plain_encoding(layout: Layout, inputs: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class PlainEncoder:
-    """The default: label-free, linear in categories, piecewise linear in numbers."""
+    """The default: label-free, linear in categories, piecewise linear in numbers.
+
+    `dropped`: features that the model must not see; their columns are 0 for every record.
+    """
 
     layout: Layout
     mean: np.ndarray
+    dropped: frozenset[str] = frozenset()
 
     @property
     def columns(self) -> int:
         return len(self.mean)
 
+    @property
+    def shown(self) -> np.ndarray:
+        """1 for each column that the model sees, 0 for those of dropped features."""
+        nothing = np.zeros((1, self.layout.width))
+        return np.concatenate(
+            [
+                np.full(_plain_block(b, nothing).shape[1], float(b.feature.name not in self.dropped))
+                for b in self.layout.blocks
+            ]
+        )
+
     def __call__(self, inputs: np.ndarray) -> np.ndarray:
-        return plain_encoding(self.layout, inputs) - self.mean
+        centred = plain_encoding(self.layout, inputs) - self.mean
+        return centred * self.shown if self.dropped else centred
 
 
 @dataclass(frozen=True)
@@ -72,6 +89,17 @@ class FeatureEncoder:
     def __call__(self, inputs: np.ndarray) -> np.ndarray:
         base = self.plain(inputs)
         return np.hstack([base, np.maximum(base @ self.weight + self.bias, 0.0) - self.mean])
+
+
+def without(encoder: Encoder, names: Iterable[str], inputs: np.ndarray) -> Encoder:
+    """Party step, local: the encoder with these features dropped, centred on its own training rows."""
+    if isinstance(encoder, FeatureEncoder):
+        plain = replace(encoder.plain, dropped=frozenset(names))
+        mean = np.maximum(plain(inputs) @ encoder.weight + encoder.bias, 0.0).mean(axis=0)
+        return replace(encoder, plain=plain, mean=mean)
+    if isinstance(encoder, PlainEncoder):
+        return replace(encoder, dropped=frozenset(names))
+    raise TypeError(f"an encoder of kind {type(encoder).__name__} cannot drop features")
 
 
 def _autoencoder(base: np.ndarray, width: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

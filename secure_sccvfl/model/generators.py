@@ -1,4 +1,4 @@
-"""Local counterfactual generators: edit M, copy N bit by bit, pass P through.
+"""Local counterfactual generators: edit M, copy N bit by bit, pass P through (or edit it, if a card says so).
 
 A party never holds s per record. It computes the edit for every hypothesised pair (from, to) from the noisy tables
 that were opened to it; the engine selects the one that applies. The table below names the kinds, each in its own
@@ -33,8 +33,8 @@ class GeneratorConfig:
     generator reads numbers from, the tables (free) or a further release of group moments.
     """
 
-    kind: str = "quantile"
-    draws: int = 8
+    kind: str = "minimal"
+    draws: int = 4
     thinning: float = 0.5
     scale: float = 1.0
     source: Source = "tables"
@@ -103,8 +103,8 @@ def make_generator(
     inputs: np.ndarray,
     moments: Moments | None = None,
 ) -> Generator:
-    """Party step, local: a generator over this party's mediators. `inputs` are its own training rows."""
-    edited = frozenset(n for n in layout.names if roles.of[n] == "M")
+    """Party step, local: a generator over this party's edited features. `inputs` are its own training rows."""
+    edited = frozenset(layout.names) & frozenset(roles.edited)
     return GENERATORS.get(config.kind).make(
         Material(layout, tables, deviation, edited, inputs, moments), config, seed
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,18 +11,24 @@ from torch import nn
 
 from protocols.steps.split import ACTIVATION_LIMIT
 
+_STANDARD = ("mean", "scale", "shown")
+
 
 @dataclass(frozen=True)
 class MlpEncoder:
-    """An `Encoder`: standardised inputs, two layers, activations in [0, ACTIVATION_LIMIT]."""
+    """An `Encoder`: standardised inputs, two layers, activations in [0, ACTIVATION_LIMIT].
+
+    `shown`: 1 for each input column, 0 for those of features that the model must not see.
+    """
 
     net: nn.Sequential = field(repr=False)
     mean: torch.Tensor = field(repr=False)
     scale: torch.Tensor = field(repr=False)
+    shown: torch.Tensor = field(repr=False)
     columns: int
 
     def scaled(self, inputs: np.ndarray) -> torch.Tensor:
-        return (torch.tensor(inputs, dtype=torch.float32) - self.mean) / self.scale
+        return (torch.tensor(inputs, dtype=torch.float32) - self.mean) / self.scale * self.shown
 
     @torch.no_grad()
     def __call__(self, inputs: np.ndarray) -> np.ndarray:
@@ -31,16 +37,17 @@ class MlpEncoder:
     def arrays(self) -> dict[str, np.ndarray]:
         """Everything as arrays, to be kept on disk."""
         layers = {name: value.numpy() for name, value in self.net.state_dict().items()}
-        return {"mean": self.mean.numpy(), "scale": self.scale.numpy(), **layers}
+        return {**{name: getattr(self, name).numpy() for name in _STANDARD}, **layers}
 
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray]) -> MlpEncoder:
         """The encoder from what `arrays` returned."""
-        layers = {name: torch.tensor(value) for name, value in arrays.items() if name not in ("mean", "scale")}
+        layers = {name: torch.tensor(value) for name, value in arrays.items() if name not in _STANDARD}
         hidden, inputs = layers["0.weight"].shape
         net = _network(inputs, hidden)
         net.load_state_dict(layers)
-        return cls(net, torch.tensor(arrays["mean"]), torch.tensor(arrays["scale"]), hidden)
+        shown = torch.tensor(arrays["shown"]) if "shown" in arrays else torch.ones(inputs)
+        return cls(net, torch.tensor(arrays["mean"]), torch.tensor(arrays["scale"]), shown, hidden)
 
 
 def _network(inputs: int, hidden: int) -> nn.Sequential:
@@ -53,8 +60,11 @@ def _network(inputs: int, hidden: int) -> nn.Sequential:
     )
 
 
-def make_mlp(inputs: np.ndarray, hidden: int, seed: int) -> MlpEncoder:
-    """Party step, local: a fresh encoder, standardised on its own training rows."""
+def make_mlp(inputs: np.ndarray, hidden: int, seed: int, dropped: Sequence[int] | np.ndarray = ()) -> MlpEncoder:
+    """Party step, local: a fresh encoder, standardised on its own training rows.
+
+    `dropped`: input columns that it must not see.
+    """
     net, generator = _network(inputs.shape[1], hidden), torch.Generator().manual_seed(seed)
     for layer in net:
         if isinstance(layer, nn.Linear):  # as torch starts them, but not from the generator that threads share
@@ -63,7 +73,9 @@ def make_mlp(inputs: np.ndarray, hidden: int, seed: int) -> MlpEncoder:
             nn.init.uniform_(layer.bias, -bound, bound, generator)
     mean = torch.tensor(inputs.mean(axis=0), dtype=torch.float32)
     scale = torch.tensor(np.maximum(inputs.std(axis=0), 0.05), dtype=torch.float32)
-    return MlpEncoder(net, mean, scale, hidden)
+    shown = torch.ones(inputs.shape[1])
+    shown[np.asarray(dropped, int)] = 0.0
+    return MlpEncoder(net, mean, scale, shown, hidden)
 
 
 class LocalTraining:

@@ -25,32 +25,39 @@ from secure_sccvfl.data.party_data import (
     pooled,
 )
 from secure_sccvfl.data.splits import SplitKind
-from secure_sccvfl.discovery.discovery import DiscoveryConfig, Rule
+from secure_sccvfl.discovery.decisions import DiscoveryConfig, Rule
 from secure_sccvfl.discovery.roles import PolicyCard, read_card, shipped_card
+from secure_sccvfl.discovery.scores import ScoreKind
 from secure_sccvfl.model.encoders import EncoderKind
 from secure_sccvfl.model.generators import GeneratorConfig, Source
 from secure_sccvfl.modes import MODES, gradient_mode
 from secure_sccvfl.privacy.ledgers import ledger_folder
 from secure_sccvfl.privacy.noise import SpendingPlan
+from secure_sccvfl.training import RECIPES
 from secure_sccvfl.training.engine import ConsistencyKind
 from secure_sccvfl.training.trainer import EvaluationKind, TrainConfig
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """One field per option. `card` is a path or "shipped"; `ledger` is a folder that outlives runs.
+    """One field per option. `ledger` is a folder that outlives runs.
 
+    `card` is a path, "shipped" (the one for this data set) or the name of a shipped card.
     `dp_sampling`: a record's chance to take part in a step of mode `dp`, rounded to a multiple of 2^-16.
     `evaluation`: how validation and test records are evaluated. "noisy": what is opened about them has noise and is
     charged to their own budget. "exact" is not private, and the default for public benchmark data alone.
     `evaluations`: how many noisy evaluations of the same records the cap `evaluation_epsilon` is planned for.
     `min_group`: no rate of a group is opened that rests on fewer records.
+    `method`: a recipe of `training.recipes`; options that are not given follow from it. `gap_target`: the rule for
+    lambda. `flip_target` above 0 is a target of flips instead. `take_lambda`, unless it is negative, names a lambda
+    of the grid instead.
     """
 
     dataset: str = "german"
     split: SplitKind = "iid"
     seed: int = 0
     pooled: bool = True
+    method: str = RECIPES.names[0]
     mode: str = "sealed"
     epsilon: float = 8.0
     delta: float = 1e-5
@@ -61,13 +68,18 @@ class RunOptions:
     evaluation_delta: float = 1e-5
     evaluations: int = 4
     min_group: int = 20
-    rule: Rule = "fractions"
+    rule: Rule = DiscoveryConfig.rule
+    score: ScoreKind = DiscoveryConfig.score
     conditional: bool = False
     encoder: EncoderKind = "plain"
     generator: str = GeneratorConfig.kind
     source: Source = "tables"
     consistency: ConsistencyKind = "squared"
     lambdas: tuple[float, ...] = TrainConfig().lambdas
+    gap_target: float = TrainConfig().gap_target
+    flip_target: float = 0.0
+    take_lambda: float = -1.0
+    guard: float = TrainConfig().guard
     warmup: int = TrainConfig().warmup
     steps: int = TrainConfig().steps
     dp_steps: int = 10
@@ -96,8 +108,7 @@ class RunOptions:
         except DataError as error:
             raise ConfigError(str(error)) from None
         given.setdefault("evaluation", "exact" if given["pooled"] else "noisy")
-        if given.get("mode") in MODES and MODES.get(given["mode"]).lambdas:
-            given.setdefault("lambdas", MODES.get(given["mode"]).lambdas)
+        given = {**_recipe_options(given.get("method", cls.method)), **_mode_options(given.get("mode")), **given}
         if "lambdas" in given:
             given["lambdas"] = tuple(float(v) for v in given["lambdas"])
         made = cls(**given)
@@ -110,6 +121,8 @@ class RunOptions:
             nearest_sampling(made.dp_sampling)
         except (ValueError, TypeError) as error:
             raise ConfigError(str(error)) from None
+        if made.method == "paper" and made.mode != "split":
+            raise ConfigError(f"method paper trains by split learning: it needs mode split, not {made.mode}")
         if made.dp_steps < 1:
             raise ConfigError(f"dp_steps must be at least 1, got {made.dp_steps}")
         if min(made.min_group, made.evaluations) < 1:
@@ -117,12 +130,18 @@ class RunOptions:
         return made
 
     def train_config(self) -> TrainConfig:
-        generator = replace(GeneratorConfig(), kind=self.generator, source=self.source)
-        discovery = replace(DiscoveryConfig(), rule=self.rule, conditional=self.conditional)
-        return TrainConfig(
+        recipe = RECIPES.get(self.method)
+        generator = replace(recipe.generator, kind=self.generator, source=self.source)
+        discovery = replace(recipe.discovery, rule=self.rule, score=self.score, conditional=self.conditional)
+        return replace(
+            recipe,
             encoder=self.encoder,
             consistency=self.consistency,
             lambdas=self.lambdas,
+            gap_target=self.gap_target,
+            flip_target=self.flip_target or None,
+            take_lambda=self.take_lambda if self.take_lambda >= 0 else None,
+            guard=self.guard,
             refreshes=self.refreshes,
             warmup=self.warmup,
             steps=self.steps,
@@ -148,14 +167,21 @@ class RunOptions:
         files = ("dataset", "card", "checkpoints", "resume", "model", "records", "scores", "receiver")
         own = {f.name: str(getattr(self, f.name)) for f in fields(self) if f.name not in files}
         card = self.policy()
-        decided = None if card is None else sorted((name, choice.role) for name, choice in card.decisions.items())
-        roles = hashlib.sha256(repr(decided).encode()).hexdigest()
+        roles = hashlib.sha256(("None" if card is None else card.rules()).encode()).hexdigest()
         return {**own, "description": description, "records": records, "card": roles}
 
-    def policy(self) -> PolicyCard | None:
+    def policy(self, schema: Schema | None = None) -> PolicyCard | None:
+        """The policy card, if there is one; it must fit the schema, if that is given."""
         if not self.card:
             return None
-        return shipped_card(self.dataset) if self.card == "shipped" else read_card(Path(self.card))
+        path = Path(self.card)
+        if path.suffix in (".toml", ".json") or path.exists():
+            card = read_card(path)
+        else:
+            card = shipped_card(self.dataset if self.card == "shipped" else self.card)
+        if schema is not None:
+            card.check({f.name for own in schema.features for f in own}, schema.name)
+        return card
 
     def ledger_folder(self, session: Session, home: Path | None = None) -> Path:
         """Where this party's ledgers lie; `home` is the run's folder if that is not the session's."""
@@ -165,10 +191,7 @@ class RunOptions:
         """Raise for every error that can be found before a process starts or a record is read."""
         schema = self.schema(parties)
         gradient_mode(self.mode).check(self, schema)
-        features = {f.name for own in schema.features for f in own}
-        card = self.policy()
-        if card is not None and (unknown := sorted(set(card.decisions) - features)):
-            raise ConfigError(f"the policy card names {unknown[0]!r}, which is no column of {self.dataset}")
+        self.policy(schema)
 
     def schema(self, parties: int) -> Schema:
         """The public description of the data set."""
@@ -185,6 +208,27 @@ class RunOptions:
             return part
         self.schema(parties)
         return own_part(Path(self.dataset), rank, self.seed)
+
+
+def _mode_options(mode: Any) -> dict[str, Any]:
+    """What a mode sets of the options that a user may also give: its own grid of lambda, if it has one."""
+    return {"lambdas": MODES.get(mode).lambdas} if mode in MODES and MODES.get(mode).lambdas else {}
+
+
+def _recipe_options(method: str) -> dict[str, Any]:
+    """What a method sets of the options that a user may also give."""
+    if method not in RECIPES:
+        raise ConfigError(f"no method {method!r}; there is {', '.join(RECIPES)}")
+    recipe = RECIPES.get(method)
+    return {
+        "rule": recipe.discovery.rule,
+        "score": recipe.discovery.score,
+        "generator": recipe.generator.kind,
+        "consistency": recipe.consistency,
+        "lambdas": recipe.lambdas,
+        "gap_target": recipe.gap_target,
+        "guard": recipe.guard,
+    }
 
 
 def _check_kind(name: str, value: Any, hint: Any) -> None:

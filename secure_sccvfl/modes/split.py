@@ -128,12 +128,13 @@ class SplitTrainer:
         self.state = State(None) if state is None else state
         (self.party,) = self.train.parties
         self.rank = self.party.rank
-        encoder = make_mlp(self.party.inputs, config.hidden, torch_seed(seed, "split", self.rank))
+        dropped = self.party.layout.columns(roles.dropped)
+        encoder = make_mlp(self.party.inputs, config.hidden, torch_seed(seed, "split", self.rank), dropped)
         self.local = LocalTraining(encoder, config.encoder_rate, config.decay)
         self.encoders = {self.rank: encoder}
         shape = (self.train.rows, self.outputs)
         self.label: Words = share_label(self.session, self.train.label, engine.label_holder, shape, RESIDUAL_BITS)
-        edits = any(roles.of[name] == "M" for name in self.party.layout.names)
+        edits = not set(roles.edited).isdisjoint(self.party.layout.names)
         told = self.engine.publish(EDITING_PARTIES.name, {str(self.rank): float(edits)})
         self.editing = tuple(rank for rank in range(self.session.parties) if told[str(rank)])
         self._edited: dict[int, list[np.ndarray]] = {}
@@ -312,8 +313,9 @@ def residual_of(engine: SecureEngine, logits: Words, label: Words, task: Task) -
 
 
 def split_config(options: RunOptions) -> SplitConfig:
-    """The same number of steps as for one lambda of a sealed run, with its own weight of consistency."""
-    return SplitConfig(steps=options.steps)
+    """The same number of steps as for one lambda of a sealed run; one weight of consistency, named or its own."""
+    lam = options.take_lambda if options.take_lambda >= 0 else SplitConfig.lam
+    return SplitConfig(steps=options.steps, lam=lam)
 
 
 class Split:

@@ -26,6 +26,8 @@ Stage = Literal[
 ]
 Columns = Mapping[int, Mapping[str, int]]
 """Public: rank -> feature -> number of columns."""
+REDRAWS = 32
+"""How many redraws of each feature's numbers a party announces, for the confidence of roles."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,11 @@ class Facts:
             "*": ANY,
             "1": 1,
             "3": 3,
+            "4": 4,
             "parties": len(self.bins),
             "other parties": len(self.bins) - 1,
             "features": sum(len(features) for features in self.bins.values()),
+            "redraws": REDRAWS * sum(len(features) for features in self.bins.values()),
             "own features": len(own),
             "own bins": sum(own.values()),
             "groups": sum(self.groups),

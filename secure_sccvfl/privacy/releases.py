@@ -105,9 +105,33 @@ RESIDUAL_SCORES = Kind(
     "follows",
     "how much each column follows the group beyond the others",
     "follows from noisy releases that were paid for",
-    "with conditional scores: the same",
+    "with conditional scores: the same, and once more for the confidence of roles",
     follows=("residuals",),
-    times=lambda facts: _sketches(facts) if facts.conditional else 0,
+    times=lambda facts: _sketches(facts) + 1 if facts.conditional else 0,
+)
+REDRAWN_SCORES = Kind(
+    "redrawn-scores",
+    "all",
+    "discovery",
+    ("redraws",),
+    "follows",
+    "how much each column might follow the group in another run",
+    "follows from noisy releases that were paid for",
+    "32 redraws of each feature's score within the known noise, once, after the last release: they follow from the "
+    "noisy counts, and give each proposed role its confidence",
+    follows=("sketch",),
+)
+REDRAWN_P_VALUES = Kind(
+    "redrawn-p-values",
+    "all",
+    "discovery",
+    ("redraws",),
+    "follows",
+    "how sure another run might be that each column follows the group",
+    "follows from noisy releases that were paid for",
+    "with the rule `fdr`: the same",
+    follows=("sketch",),
+    times=lambda facts: int(facts.rule == "fdr"),
 )
 COLUMNS = Kind(
     "columns",
@@ -190,12 +214,14 @@ VALIDATION_SUMMARY = Kind(
     "validation summary",
     "all",
     "validation",
-    ("3",),
+    ("4",),
     "exact",
     "loss, gap and spread for each weight",
-    "not private: mean loss, variance of the logit and mean squared gap of the validation part, for each lambda",
+    "not private: mean loss, variance of the logit, mean squared gap and, with a flip target, share of flips under "
+    "own edits of the validation part, for each lambda",
     "only with `evaluation = exact` (not private): mean loss, variance of the logit, mean squared gap of the "
-    "validation part, once for each lambda tried",
+    "validation part, once for each lambda; with a `flip_target` also its share of flips under the run's own edits "
+    "(else 0)",
     times=lambda facts: len(facts.lambdas) if facts.evaluation == "exact" else 0,
 )
 TEMPERATURE_CHOICE = Kind(
@@ -219,9 +245,9 @@ EVALUATION = Kind(
     "test results, this page's figures",
     "noisy sums over the test records: ",
     "noisy sums over the test records: decisions that are right; records by group, label and decision; flips under "
-    "each judge (of regressions: squared errors and shifts). Charged to the evaluation ledger of these records: "
-    "epsilon 4 at delta 1e-5 for four evaluations of the same records (`evaluation_epsilon`, `evaluation_delta`, "
-    "`evaluations`). Once for a model",
+    "each judge and under its null control (of regressions: squared errors and shifts). Charged to the evaluation "
+    "ledger of these records: epsilon 4 at delta 1e-5 for four evaluations of the same records "
+    "(`evaluation_epsilon`, `evaluation_delta`, `evaluations`). Once for a model",
     charge="evaluation",
 )
 EXACT_EVALUATION = Kind(
@@ -232,7 +258,8 @@ EXACT_EVALUATION = Kind(
     "exact",
     "test results, this page's figures",
     "exact figures of the test part, not private: ",
-    "with `evaluation = exact` instead (not private): exact rates, means and gaps of the test records, not charged",
+    "with `evaluation = exact` instead (not private): exact rates, means and gaps of the test records; flips and net "
+    "flips under each judge, flips under its null control; which of these rest on too few records; not charged",
 )
 PREDICTIONS = Kind(
     "predictions",
@@ -290,6 +317,8 @@ CATALOGUE = (
     SCORES,
     P_VALUES,
     RESIDUAL_SCORES,
+    REDRAWN_SCORES,
+    REDRAWN_P_VALUES,
     COLUMNS,
     FEATURES,
     MOVED_FIXED,

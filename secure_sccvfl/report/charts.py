@@ -51,7 +51,7 @@ def forest(
     """One row for each dot: its name and value above (a long name on a line of its own), the interval below."""
     show = percent if share else number
     ends = [v for d in dots for v in (d.value, d.high, d.control) if v is not None] + [chance or 0.0]
-    stop = min(1.0, _round_up(max(ends) - start) + start) if share else _round_up(max(ends))
+    stop = min(1.0, round_up(max(ends) - start) + start) if share else round_up(max(ends))
     left, right, row, top = 6, 8, 34, 8
     long = [len(dot.name) > LONG["ours" if dot.ours else "other"] for dot in dots]
     bottom = top + row * len(dots) + 14 * sum(long)
@@ -60,7 +60,7 @@ def forest(
         return left + (WIDTH - left - right) * (min(max(value, start), stop) - start) / (stop - start or 1.0)
 
     parts = []
-    steps = _steps(stop - start, share)
+    steps = axis_steps(stop - start, share)
     for k in range(steps + 1):
         at = start + (stop - start) * k / steps
         anchor = "start" if k == 0 else "end" if k == steps else "middle"
@@ -94,7 +94,7 @@ def forest(
             f'<tspan class="soft">{interval}</tspan></text>'
             f'<circle cx="{x(dot.value):.1f}" cy="{y + 24}" r="5" class="dot {kind}"><title>{tip}</title></circle>'
         )
-    return _svg(title, bottom + 20, "".join(parts))
+    return drawing(title, bottom + 20, "".join(parts))
 
 
 def curves(
@@ -112,7 +112,7 @@ def curves(
     places = sorted({x for line in lines for x, _ in line.points})
     values = [y for line in lines for _, y in line.points] + [y for line in lines for pair in line.band for y in pair]
     start = math.floor(10 * min([*values, chance])) / 10 if chance else 0.0
-    stop = min(start + _round_up(max([*values, 1e-9]) - start), 1.0 if share else math.inf)
+    stop = min(start + round_up(max([*values, 1e-9]) - start), 1.0 if share else math.inf)
     left, right, top, height = 44, 10, 12, 150
     bottom = top + height
 
@@ -124,7 +124,7 @@ def curves(
         return bottom - height * (min(max(value, start), stop) - start) / (stop - start)
 
     parts = []
-    steps = _steps(stop - start, share)
+    steps = axis_steps(stop - start, share)
     for k in range(steps + 1):
         at = start + (stop - start) * k / steps
         label = f"{100 * at:g} %" if share else f"{at:.3g}"
@@ -156,7 +156,7 @@ def curves(
             for a, b in line.points
         ]
     legend, used = _legend([line.name for line in lines], bottom + 50) if len(lines) > 1 else ("", 0)
-    return _svg(title, bottom + 40 + used, "".join(parts) + legend)
+    return drawing(title, bottom + 40 + used, "".join(parts) + legend)
 
 
 def before_after(title: str, pairs: Sequence[tuple[float, float]], what: str) -> str:
@@ -190,7 +190,7 @@ def before_after(title: str, pairs: Sequence[tuple[float, float]], what: str) ->
         f"<title>{percent(a)} before, {percent(b)} after</title></circle>"
         for a, b in pairs
     ]
-    return _svg(title, top + side + 42, "".join(parts))
+    return drawing(title, top + side + 42, "".join(parts))
 
 
 def sparkline(values: Sequence[float], top: float) -> str:
@@ -218,7 +218,7 @@ def _legend(names: Sequence[str], y: float) -> tuple[str, float]:
     return "".join(parts), 17 * math.ceil(len(names) / columns) + 4
 
 
-def _round_up(value: float) -> float:
+def round_up(value: float) -> float:
     """The next of 1, 1.2, 1.6, 2, 3, 4, 6, 8 times a power of ten: quarters of them are short numbers."""
     if value <= 0:
         return 1.0
@@ -226,12 +226,12 @@ def _round_up(value: float) -> float:
     return next(m * power for m in (1, 1.2, 1.6, 2, 3, 4, 6, 8, 10) if m * power >= value * (1 - 1e-9))
 
 
-def _steps(span: float, share: bool) -> int:
+def axis_steps(span: float, share: bool) -> int:
     """The number of steps of an axis: shares fall on whole percents where possible."""
     return next((n for n in (4, 3, 5) if not share or abs(100 * span / n - round(100 * span / n)) < 1e-6), 4)
 
 
-def _svg(title: str, height: float, body: str) -> str:
+def drawing(title: str, height: float, body: str) -> str:
     return (
         f'<svg viewBox="0 0 {WIDTH} {height:.0f}" class="chart" role="img" aria-label="{escape(title)}">'
         f"<title>{escape(title)}</title>{body}</svg>"

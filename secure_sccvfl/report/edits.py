@@ -15,6 +15,7 @@ import numpy as np
 
 from protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.data.features import Feature
+from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.discovery.scores import probabilities
 from secure_sccvfl.model.table_generator import FLOOR
 from secure_sccvfl.modes.options import RunOptions
@@ -22,13 +23,14 @@ from secure_sccvfl.run.model_files import model_digest
 
 
 def group_edits(model: Path, features: tuple[Feature, ...], groups: Mapping[str, list[str]]) -> list[dict[str, Any]]:
-    """For each mediator and attribute: mean of a number, or share of each category, in the most distant groups."""
+    """For each edited feature and attribute: mean of a number, or share of each category, in the farthest groups."""
     model_digest(model)
     facts = json.loads((model / "model.json").read_text())
+    edited = Roles(facts["roles"], facts.get("proxies", "guard")).edited
     found = []
     with np.load(model / "model.npz") as arrays:
         for sketch in facts["sketches"]:
-            for feature in (f for f in features if facts["roles"][f.name] == "M"):
+            for feature in (f for f in features if f.name in edited):
                 table = probabilities(arrays[f"table {sketch['attribute']} {feature.name}"], FLOOR)
                 far = np.abs(table[:, :, None] - table[:, None, :]).sum(axis=0)
                 a, b = sorted(int(g) for g in np.unravel_index(far.argmax(), far.shape))

@@ -19,9 +19,12 @@ from markupsafe import Markup
 
 from accounting.plots import cost_plot, running_plot
 from protocols.config import ConfigError, SessionConfig
+from secure_sccvfl.evaluation.judges import FIRST, JUDGES
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.report import sections
 from secure_sccvfl.report.attacks import attack_panels, attack_story, check_words, missed
+from secure_sccvfl.report.compared import figures, judged
+from secure_sccvfl.report.compared.frontier import frontier, gain
 from secure_sccvfl.report.policy_card import CARD
 from secure_sccvfl.run.audit_log import read_audit
 
@@ -53,14 +56,18 @@ def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any
         script=Markup(_template("report.js")),
         digest=hashlib.sha256(text.encode()).hexdigest(),
         head=sections.headline(report),
-        panels=sections.metric_panels(report),
-        judges=sections.judge_words(report),
-        table=sections.metric_table(report),
-        groups=sections.told_of_groups(report),
-        how_told=sections.told_with_noise(report),
+        frontier=frontier(report),
+        gain=gain(report),
+        panels=figures.metric_panels(report),
+        judges=judged.judge_words(report),
+        gates=judged.gate_table(report),
+        table=figures.metric_table(report),
+        groups=figures.told_of_groups(report),
+        how_told=figures.told_with_noise(report),
         roles=sections.role_chart(report, audit, card),
-        role_words=sections.ROLES,
+        role_words=sections.role_words(report["proxies"]),
         examples=sections.examples(report),
+        edited_by=JUDGES.get(FIRST).about,
         edits=edits,
         party=None if party is None else report["party_names"][party],
         refused=[entry for entry in audit if entry["event"] == "refresh refused"],

@@ -10,20 +10,29 @@ from typing import Any
 
 from accounting.plain_text import markdown
 from protocols.config import ConfigError
-from secure_sccvfl.discovery.roles import REVIEW_DAYS, Decision, PolicyCard, Roles, read_card, shipped_card
+from secure_sccvfl.discovery.roles import REVIEW_DAYS, Decision, PolicyCard, read_card, shipped_card
+from secure_sccvfl.report.charts import percent
 from secure_sccvfl.report.run_log import record
 
 CARD = "policy_card.json"
 WORDS = {
-    "P": "a proxy: it stands for the protected attribute, so it is passed through and guarded",
+    "P": "a proxy: it stands for the protected attribute",
     "M": "a mediator: it may follow from the protected attribute, so decisions must not change when it does",
     "N": "held fixed: it hardly follows the protected attribute",
+}
+PROXIES = {
+    "guard": "the model sees them and is kept from relying on them; a change of the protected attribute leaves them",
+    "edit": "they are edited with the mediators, and decisions must not change when they do",
+    "drop": "the model does not see them",
 }
 
 
 def card_of_run(report: Mapping[str, Any], given: PolicyCard | None, today: datetime.date) -> PolicyCard:
-    """The run's decisions. Roles of a given card keep its reasons; discovery proposed the others."""
-    scores, roles = report["scores"], report["roles"]
+    """The run's decisions. Roles of a given card keep its reasons; discovery proposed the others.
+
+    Each says what discovery proposed, and with what confidence, also where the card decided.
+    """
+    scores, roles, proposed, sure = (report[key] for key in ("scores", "roles", "proposed", "confidence"))
     place = {name: number + 1 for number, name in enumerate(sorted(scores, key=lambda k: -scores[k]))}
     idle = {line.split(":")[0] for line in report["role_changes"] if "does not respond" in line}
     privacy = report["privacy"]
@@ -31,15 +40,15 @@ def card_of_run(report: Mapping[str, Any], given: PolicyCard | None, today: date
     decisions = {}
     for name, role in roles.items():
         evidence = f"score {scores[name]:.3f}, place {place[name]} of {len(scores)}; {noisy}"
+        evidence = f"discovery proposes {proposed[name]} with confidence {percent(sure[name])}; {evidence}"
         if given is not None and name in given.decisions:
             fixed = given.decisions[name]
-            decisions[name] = Decision(role, fixed.reason, "; ".join(filter(None, (fixed.evidence, evidence))))
+            reason, evidence = fixed.reason, "; ".join(filter(None, ("by card", fixed.evidence, evidence)))
         elif name in idle:
-            decisions[name] = Decision(
-                role, "held fixed: a trial edit of the protected attribute left it alone", evidence
-            )
+            reason = "held fixed: a trial edit of the protected attribute left it alone"
         else:
-            decisions[name] = Decision(role, f"{WORDS[role]} (proposed by discovery)", evidence)
+            reason = f"{WORDS[role]} (proposed by discovery)"
+        decisions[name] = Decision(role, reason, evidence, proposed[name], sure[name])
     return PolicyCard(
         report["dataset"],
         given.version if given is not None else "1",
@@ -49,11 +58,12 @@ def card_of_run(report: Mapping[str, Any], given: PolicyCard | None, today: date
         (today + datetime.timedelta(days=REVIEW_DAYS)).isoformat(),
         report["run"],
         given.aware if given is not None else None,
+        report["proxies"],
     )
 
 
 def mask_of(card: PolicyCard) -> str:
-    return Roles({name: decision.role for name, decision in card.decisions.items()}).digest()
+    return card.roles.digest()
 
 
 def card_markdown(card: PolicyCard) -> str:
@@ -63,6 +73,8 @@ def card_markdown(card: PolicyCard) -> str:
         f"# Policy card: {markdown(card.dataset)}, version {markdown(card.version)}",
         "",
         f"Owners: {owners}. Review due: {card.review_due or 'not set'}. Mask {mask_of(card)[:12]}.",
+        "",
+        f"Proxies: {PROXIES[card.proxies]}.",
         "",
         *([] if card.aware is None else [markdown(card.aware.words()), ""]),
         "| feature | role | reason | evidence |",

@@ -12,11 +12,15 @@ from accounting.accountant import LossDistributionAccountant
 from accounting.ledger import FileSets, read_ledger
 from protocols.records.chain import read_chain, unused_name
 from secure_sccvfl.discovery.aware_entry import AwareEntry
+from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.metrics.intervals import wilson
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.report.charts import percent
+from secure_sccvfl.report.compared.judged import judge_warnings
 
 VERSION = 1
+HARNESS = ("baselines", "judges", "frontier")
+"""What a harness that sees pooled data adds to a report. Without one, baselines are empty and the rest is absent."""
 
 
 def result_of(folder: Path, rank: int) -> dict[str, Any]:
@@ -68,13 +72,13 @@ def build(
     folder: Path,
     trained: Mapping[str, Any],
     evaluated: Mapping[str, Any] | None,
-    baselines: Mapping[str, Mapping[str, float]],
+    harness: Mapping[str, Any],
     models: Mapping[str, str],
     words: Mapping[str, Any],
     examples: Mapping[str, Any] | None,
     label_inference: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The report of a finished run; paths of this machine are not in it."""
+    """The report of a finished run; paths of this machine are not in it. harness: by the names in `HARNESS`."""
     releases = release_table(folder)
     if evaluated is not None:
         releases += [r for r in release_table(*attempts(folder, "evaluation")) if r["name"] == "evaluation"]
@@ -100,8 +104,13 @@ def build(
         "rows": trained["rows"],
         **{key: evaluated[key] if evaluated is not None else {} for key in ("evaluation", "metrics", "noise")},
         "groups": evaluated["groups"] if evaluated is not None else [],
-        "baselines": baselines,
+        "baselines": {},
+        **harness,
         "roles": trained["roles"],
+        "proxies": trained["proxies"],
+        "proposed": trained["proposed"],
+        "by_card": trained["by_card"],
+        "confidence": trained["confidence"],
         "mask": trained["mask"],
         "owners": trained["owners"],
         "scores": trained["scores"],
@@ -143,8 +152,11 @@ def find_warnings(report: Mapping[str, Any]) -> list[str]:
             "The figures of the test records are exact, as all parties agreed: they are not private. Two such "
             "reports about nearly the same records tell about the records in which they differ."
         )
-    if not any(role == "M" for role in report["roles"].values()):
-        found.append("No column is a mediator, so nothing moves with the group and no decision can flip.")
+    if not Roles(report["roles"], report["proxies"]).edited:
+        found.append(
+            "No column is a mediator: nothing moves with the group, no decision can flip, and the model is that of "
+            "plain training."
+        )
     for name, what, so in (
         ("majority", "always giving the most frequent answer", "As long as that is so, few flips are worth little."),
         ("drop_m", "a model without the mediators", "That one is simpler, and cannot flip through them."),
@@ -160,6 +172,7 @@ def find_warnings(report: Mapping[str, Any]) -> list[str]:
             fairer = name == "drop_m" and all(baselines[name].get(g, 1.0) < metrics.get(g, 0.0) for g in gaps)
             more = " It treats the groups more alike, too." if fairer else ""
             found.append(f"No more accurate than {what} ({told}{unsure}). {so}{more}")
+    found += judge_warnings(report)
     rate = metrics.get("positive_rate")
     if rate is not None and (rate < 0.01 or rate > 0.99):
         found.append(

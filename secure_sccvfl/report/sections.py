@@ -7,28 +7,21 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from secure_sccvfl.evaluation.judges import FIRST, JUDGES, OWN
-from secure_sccvfl.metrics.intervals import wilson
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.privacy.releases import kind_of
-from secure_sccvfl.report.charts import Dot, Line, before_after, curves, forest, percent, sparkline
+from secure_sccvfl.report.charts import Line, before_after, curves, percent, sparkline
+from secure_sccvfl.report.compared.figures import METRIC_WORDS, MODELS, between
+from secure_sccvfl.report.compared.judged import Report, asked, listed, null_of, trusted
 
-Report = Mapping[str, Any]
-MODELS = {
-    "secure": "this model",
-    "plaintext_scc": "same method, not in secret",
-    "drop_m": "without the mediators",
-    "erm": "plain training, no protection",
-    "logistic": "logistic regression",
-    "majority": "always the most frequent",
-}
-COUNTED = ("first", "second", "third", "fourth", "fifth", "sixth")
-COMMON = {name: f"{place} judge" for name, place in zip(JUDGES, COUNTED, strict=False)}
-ALL_JUDGES = {**COMMON, OWN: "the run's own generator"}
 ROLES = {
-    "P": ("proxy", "all but stands for the group; left as it is, and training keeps the model from leaning on it"),
+    "P": ("proxy", "all but stands for the group"),
     "M": ("mediator", "may follow from the group; moves with it in “what if” records, where decisions must stay"),
     "N": ("fixed", "hardly follows the group; stays as it is in “what if” records"),
+}
+PROXIES = {
+    "guard": "left as it is, and training keeps the model from leaning on it",
+    "edit": "moves with it like a mediator, as the policy card asks",
+    "drop": "the model does not see it, as the policy card asks",
 }
 NOISE = {"charged": "yes", "follows": "from noisy"}
 """Whether noise protects a release, by the reason why it may leave."""
@@ -40,48 +33,6 @@ PHASES = {
     "training": "training with consistency",
     "evaluation": "testing",
 }
-
-
-def listed(names: Sequence[str]) -> str:
-    """a, b and c."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def interval(report: Report, metric: str, value: float, noisy: bool) -> tuple[float, float] | None:
-    """95 % interval of a figure: the uncertainty from the number of records (rates), and what noise adds to it."""
-    noise = report["noise"].get(metric, 0.0) if noisy else 0.0
-    if metric.startswith(("acc", "fr_")):
-        low, high = wilson(value, report["rows"]["test"])
-        return max(0.0, value - math.hypot(value - low, noise)), min(1.0, value + math.hypot(high - value, noise))
-    return (max(0.0, value - noise), value + noise) if noise else None
-
-
-def dot(report: Report, model: str, metric: str, value: float) -> Dot:
-    """A figure of a model, with its 95 % interval where there is one."""
-    low, high = interval(report, metric, value, model == "secure") or (None, None)
-    return Dot(MODELS.get(model, model), value, low, high, model == "secure")
-
-
-def flips(report: Report, source: Mapping[str, float]) -> tuple[str, float] | None:
-    """The worst common judge, or the run's own generator if there is none."""
-    seen = {j: source[f"fr_{j}"] for j in JUDGES if f"fr_{j}" in source}
-    if not seen and f"fr_{OWN}" in source:
-        seen = {OWN: source[f"fr_{OWN}"]}
-    return max(seen.items(), key=lambda item: item[1]) if seen else None
-
-
-def judge_words(report: Report) -> str:
-    """How many common judges there were, and where each takes edited values from; empty if there was none."""
-    asked = [name for name in JUDGES if f"scg_{name}" in report["metrics"]]
-    told = ", ".join(f"the {COUNTED[k]} {JUDGES.get(name).about}" for k, name in enumerate(asked))
-    count = ("no", "one", "two", "three", "four", "five", "six")[len(asked)]
-    return f"{count} judge{'s' * (len(asked) != 1)} to say, which training never saw: {told}" if asked else ""
-
-
-def between(report: Report, metric: str) -> str:
-    """The interval of a rate of this model, in words."""
-    low, high = interval(report, metric, report["metrics"][metric], True) or (0.0, 1.0)
-    return f"95 % interval {percent(low).removesuffix(' %')} to {percent(high)}"
 
 
 def headline(report: Report) -> dict[str, Any]:
@@ -121,19 +72,8 @@ def headline(report: Report) -> dict[str, Any]:
         told = f"The model's typical error is {metrics['rmse']:.3f} of the label's public range"
         story.append(f"{told}{'; ' + listed(others) if others else ''}.")
         figures.append(("typical error", f"{metrics['rmse']:.3f}", "of the label's range", "metrics"))
-    worst = flips(report, metrics)
-    if worst is not None and data["task"] != "regression":
-        others = [
-            f"{words} for {percent(rate[1])}"
-            for key, words in (("erm", "with plain training"), ("drop_m", "without the mediators"))
-            if key in baselines and (rate := flips(report, baselines[key])) is not None
-        ]
-        contrast = f"; {listed(others)}" if others else ""
-        story.append(
-            "Were a person of the other group, with mediators to match, the decision would change for "
-            f"{percent(worst[1])} of them ({between(report, f'fr_{worst[0]}')}){contrast}."
-        )
-        figures.append(("decisions that flip", percent(worst[1]), between(report, f"fr_{worst[0]}"), "metrics"))
+    if data["task"] != "regression":
+        _tell_flips(report, story, figures)
     privacy, total = report["privacy"], report["cost"]["total"]
     figures.append(
         (
@@ -154,123 +94,50 @@ def headline(report: Report) -> dict[str, Any]:
     return {"title": title, "story": story, "figures": figures, "mode": MODES.get(report["mode"]).words}
 
 
+def _tell_flips(report: Report, story: list[str], figures: list[tuple[str, str, str, str]]) -> None:
+    """Flips under the judge that claims rest on, with its null control; no figure if there is no such judge."""
+    judge, baselines = trusted(report), report["baselines"]
+    if judge is None:
+        if asked(report):
+            story.append("No judge passed its gates on these data, so nothing is said here of decisions that flip.")
+        return
+
+    def rate(figures: Mapping[str, float]) -> str:
+        null = null_of(figures, judge)
+        return percent(figures[f"fr_{judge}"]) + (f" ({percent(null)} by chance)" if null is not None else "")
+
+    others = [
+        f"{words} for {rate(baselines[key])}"
+        for key, words in (("erm", "with plain training"), ("drop_m", "without the mediators"))
+        if f"fr_{judge}" in baselines.get(key, {})
+    ]
+    null = null_of(report["metrics"], judge)
+    chance = f"; {percent(null)} where groups are shuffled, which is chance" if null is not None else ""
+    own = percent(report["metrics"][f"fr_{judge}"])
+    story.append(
+        f"Were a person of the other group, with mediators to match, the decision would change for {own} of them "
+        f"({between(report, f'fr_{judge}')}{chance}){'; ' + listed(others) if others else ''}."
+    )
+    below = between(report, f"fr_{judge}") + (f"; null {percent(null)}" if null is not None else "")
+    figures.append(("decisions that flip", own, below, "metrics"))
+
+
 def size(count: float) -> str:
     """Bytes as people write them."""
     unit, name = next(u for u in ((1e6, "MB"), (1e3, "kB"), (1, "B")) if count >= u[0] or u[0] == 1)
     return f"{count / unit:.{0 if unit == 1 else 1}f} {name}"
 
 
-def metric_panels(report: Report) -> list[dict[str, str]]:
-    """Charts of this model beside the baselines."""
-    sources = {"secure": report["metrics"], **report["baselines"]}
-    panels = []
-    share = report["data"]["label"]["labels"][-1:] or ["positive"]
-    wanted = [("acc", "Right decisions", "further right is better")]
-    wanted += [(f"fr_{j}", f"Decisions that flip, {COMMON[j]}", "0 is best") for j in JUDGES]
-    if f"fr_{FIRST}" not in report["metrics"]:
-        wanted.append((f"fr_{OWN}", f"Decisions that flip, {ALL_JUDGES[OWN]}", "0 is best"))
-    wanted += [
-        ("rmse", "Typical error", "root mean square, of the label's range; lower is better"),
-        *(
-            (f"scg_{j}", f"Shift of the answer, {words}", "0 is best")
-            for j, words in ALL_JUDGES.items()
-            if "rmse" in report["metrics"]
-        ),
-        ("logloss", "Log loss", "how well the probabilities fit; lower is better"),
-        ("dp_gap", "Difference between groups", f"in the share of “{share[0]}” decisions; 0: the same for all"),
-        ("eo_gap", "Difference in mistakes", "largest gap between groups in hits or in false alarms; 0 is best"),
-    ]
-    for metric, title, hint in wanted:
-        dots = [
-            dot(report, name, metric, sources[name][metric])
-            for name in (*MODELS, *sorted(set(sources) - set(MODELS)))
-            if metric in sources.get(name, {})
-        ]
-        if dots:
-            start = 0.5 if metric == "acc" and min(d.low or 0.0 for d in dots) > 0.5 else 0.0
-            svg = forest(title, dots, share=not metric.startswith(("rmse", "logloss", "scg")), start=start)
-            panels.append({"title": title, "hint": hint, "svg": svg})
-    return panels
-
-
-METRIC_WORDS = {
-    "acc": "right decisions",
-    "rmse": "root mean squared error",
-    "logloss": "log loss",
-    "positive_rate": "share of “{positive}” decisions",
-    "dp_gap": "gap of “{positive}” decisions between groups",
-    "eo_gap": "gap of hits or false alarms between groups",
-    **{f"fr_{j}": f"flips ({words})" for j, words in {**COMMON, OWN: "own generator"}.items()},
-    **{f"scg_{j}": f"shift of the score ({words})" for j, words in {**COMMON, OWN: "own generator"}.items()},
-}
-
-
-def metric_table(report: Report) -> dict[str, Any]:
-    """All numbers of all models."""
-    sources = {"secure": report["metrics"], **report["baselines"]}
-    names = [n for n in (*MODELS, *sorted(set(sources) - set(MODELS))) if n in sources]
-
-    def cell(model: str, metric: str, value: float | None) -> str:
-        if value is None:
-            return ""
-        seen = dot(report, model, metric, value)
-        return f"{value:.3f}" + (f" ({seen.low:.3f} to {seen.high:.3f})" if seen.low is not None else "")
-
-    positive = (report["data"]["label"]["labels"] or ["positive"])[-1]
-    rows = [
-        (words.format(positive=positive), [cell(n, metric, sources[n].get(metric)) for n in names])
-        for metric, words in METRIC_WORDS.items()
-        if any(metric in sources[n] for n in names)
-    ]
-    return {"models": [MODELS.get(n, n) for n in names], "rows": rows}
-
-
-RATE_WORDS = {"positive_rate": "“{positive}” decisions", "tpr": "hits", "fpr": "false alarms"}
-
-
-def told_of_groups(report: Report) -> dict[str, Any] | None:
-    """Opened rates of each group with the noise in them; a note where a rate rests on too few records."""
-    groups = report["groups"]
-    if not groups or not any(g["too_few"] or "rates" in g for g in groups):
-        return None
-    positive = (report["data"]["label"]["labels"] or ["positive"])[-1]
-
-    def cell(group: Mapping[str, Any], rate: str) -> str:
-        if rate in group["too_few"]:
-            return "too few"
-        told = group.get("rates", {}).get(rate)
-        return f"{percent(told['value'])} (noise ± {percent(told['noise'])})" if told else "not opened"
-
-    labels = report["data"]["protected"][0]["labels"]
-    return {
-        "rates": [words.format(positive=positive) for words in RATE_WORDS.values()],
-        "rows": [(label, [cell(g, rate) for rate in RATE_WORDS]) for label, g in zip(labels, groups, strict=True)],
-    }
-
-
-def told_with_noise(report: Report) -> str:
-    """How the figures of the test part were opened, and what the noise in them means."""
-    how = report["evaluation"]
-    if how.get("kind") != "noisy":
-        return "These figures are exact sums over the test records: they are not private."
-    widest = [
-        f"{METRIC_WORDS[name].partition(' of “')[0]} ± {percent(report['noise'][name])}"
-        for name in ("acc", *(f"fr_{j}" for j in ALL_JUDGES))
-        if name in report["noise"]
-    ]
-    return (
-        "These figures carry noise that was added in secret, so that they tell little about any one test "
-        f"record: epsilon {how['epsilon_rdp']:.2f} of at most {how['cap']:g} was spent on these records, at delta "
-        f"{how['delta']:g}. The noise alone (95 % of the time) is within {listed(widest)}; intervals allow for it."
-        if widest
-        else "These figures carry noise that was added in secret."
-    )
+def role_words(proxies: str) -> dict[str, tuple[str, str]]:
+    """Each role with its name and meaning; a card says what becomes of proxies."""
+    word, meaning = ROLES["P"]
+    return {**ROLES, "P": (word, f"{meaning}; {PROXIES[proxies]}")}
 
 
 def role_chart(
     report: Report, audit: Sequence[Mapping[str, Any]], card: Mapping[str, Any] | None
 ) -> list[dict[str, Any]]:
-    """Features by party: score, role, how the score moved, and the reason."""
+    """Features by party: score, role, who decided it, how sure discovery is, how the score moved, and the reason."""
     scores, words = report["scores"], report["data"]["features"]
     history = [entry["scores"] for entry in audit if entry["event"] == "roles"]
     top = max([*scores.values(), 1e-9])
@@ -292,6 +159,9 @@ def role_chart(
                         "meaning": words.get(name, {}).get("meaning", ""),
                         "role": report["roles"][name],
                         "word": ROLES[report["roles"][name]][0],
+                        "by_card": name in report["by_card"],
+                        "proposed": report["proposed"][name],
+                        "confidence": percent(report["confidence"][name]),
                         "score": scores[name],
                         "width": 100 * max(scores[name], 0.0) / top,
                         "spark": sparkline([old[name] for old in history if name in old], highest),
@@ -317,7 +187,7 @@ def examples(report: Report) -> dict[str, Any] | None:
 
     def value(name: str, text: str) -> str:
         words = data["features"][name]
-        return words["labels"].get(text, f"{text} {words['unit']}".strip()) if text else "not known"
+        return words["labels"].get(text, f"{_short(text)} {words['unit']}".strip()) if text else "not known"
 
     def outcome(seen: Mapping[str, Any]) -> dict[str, Any]:
         if data["task"] == "regression":
@@ -354,6 +224,15 @@ def examples(report: Report) -> dict[str, Any] | None:
     return {"shown": shown, "about": about[data["task"]], "picture": picture} | {
         key: found[key] for key in ("drawn", "flipped")
     }
+
+
+def _short(text: str) -> str:
+    """A number with as many digits as people read; other text as it is."""
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    return text if value.is_integer() else f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def learned(report: Report) -> list[dict[str, Any]]:

@@ -10,30 +10,34 @@ from typing import Any
 
 from accounting.plain_text import markdown as marked
 from secure_sccvfl.attacks.catalogue import ATTACKS, on_models_first
-from secure_sccvfl.evaluation.judges import FIRST, JUDGES, OWN
+from secure_sccvfl.evaluation.judges import FIRST, HANDED_OUT, JUDGES, OWN
 from secure_sccvfl.evaluation.judges.gates import LEAST_AUC, MOST_MMD, MOST_NULL, failed_gates
 
 Row = Mapping[str, Any]
+FLIPS = ("fr", "fr_null", "fr_cut", "net", "fr_base", "fr_base_null")
+"""What stands beside each other for a judge: a flip rate never without its null control."""
 COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
     "main": (
-        (None, "acc"),
+        *((None, metric) for metric in ("acc", "acc_vs_drop_m", "auc", "auc_vs_drop_m", "bacc", "acc_base")),
         (None, "logloss"),
         (None, "rmse"),
-        *((judge, metric) for judge in JUDGES for metric in ("fr", "fr_null", "net")),
+        *((judge, metric) for judge in HANDED_OUT for metric in FLIPS),
+        *((FIRST, f"{metric}_descendants{end}") for metric in ("fr", "scg") for end in ("", "_null")),
+        *((judge, metric) for judge in JUDGES if judge not in HANDED_OUT for metric in ("fr", "fr_null", "net")),
         *((OWN, metric) for metric in ("fr", "net")),
         (FIRST, "scg_norm"),
-        *((judge, "scg") for judge in JUDGES.names[1:]),
+        *((judge, "scg") for judge in JUDGES),
         *((judge, "scg_null") for judge in JUDGES),
         *((None, attack.main) for _, attack in on_models_first() if attack.main),
         (None, "positive_rate"),
         (None, "dp_gap"),
         (None, "eo_gap"),
-        (FIRST, "scg_p_only"),
-        (FIRST, "fr_p_only"),
     ),
     "attacks": tuple((None, metric) for _, attack in on_models_first() for metric in attack.columns),
     "runtime": ((None, "seconds"), (None, "epochs_run"), (None, "best_epoch"), (None, "warmup")),
 }
+MARKED = ("fr", "scg", "fr_base", "fr_descendants", "scg_descendants", "net", "fr_cut")
+"""Columns of a judge that are marked where it fails a gate."""
 IN_PERCENT = ("fr", "net", *(attack.stem for _, attack in ATTACKS.items()))
 # The paper's figures that stand beside ours. The paper judges every method by the method's own generator.
 PAPER_COLUMNS: Mapping[str, Sequence[str]] = {
@@ -50,6 +54,10 @@ def paper_figures() -> tuple[Row, ...]:
 
 
 def _number(value: float, metric: str) -> str:
+    if metric == "fr_cut":
+        return f"{100 * value:.0f} %"
+    if metric.endswith("_vs_drop_m"):
+        return f"{value:+.3f}"
     return f"{100 * value:.2f} %" if metric.startswith(IN_PERCENT) else f"{value:.3f}"
 
 
@@ -60,7 +68,8 @@ def cell(row: Row | None) -> str:
     if row["seeds"] < 2:
         return _number(row["mean"], row["metric"])
     low, high = (_number(row[k], row["metric"]).removesuffix(" %") for k in ("low", "high"))
-    return f"{_number(row['mean'], row['metric'])} ({low}-{high})"
+    between = " to " if row["low"] < 0 or row["metric"].endswith("_vs_drop_m") else "-"
+    return f"{_number(row['mean'], row['metric'])} ({low}{between}{high})"
 
 
 def paper_value(experiment: str, dataset: str, split: str, method: str, metric: str) -> float | None:
@@ -111,19 +120,23 @@ def _notes() -> list[str]:
         "Mean with 95 % t-interval over seeds. `[own]` is judged by the method's own generator and is a diagnostic",
         f"only. The others are common judges. {held_out} are fitted on held-out records,",
         f"{pooled} on features and s of all rows; none sees a label or a model. `fr_null` is the flip",
-        "rate after s was shuffled over the records: what a judge finds where there is nothing to find. `net` is how",
-        "far gains and losses of a decision differ per pair of groups. A judge that fails a gate is marked",
-        "**fails**, and no claim rests on it.",
+        "rate after s was shuffled over the records: what a judge finds where there is nothing to find. `fr_cut` is",
+        "the share by which flips are below those of `erm`. `net` is how far gains and losses of a decision differ",
+        "per pair of groups. `descendants`: proxies move with the mediators. `_base`: decided at the threshold that",
+        "gives the share of positives of the training part. `auc`: area under the ROC curve; `bacc`: balanced",
+        "accuracy. `_vs_drop_m`: difference to dropping the mediators, paired by seed. A judge that fails a gate is",
+        "marked **fails**, and no claim rests on it.",
         f"Gates: AUC at least {LEAST_AUC:g}, MMD ratio at most {MOST_MMD:g}, null flips of ERM at most {MOST_NULL:g} "
-        "of its flips. AIA is",
-        "the strongest attacker by its mean, balanced over groups: chance is 1 / groups.",
+        "of its flips. No edit",
+        "reaches a higher AUC than real records do, so a low one may say that mediators tell little of s. AIA is the",
+        "strongest attacker by its mean, balanced over groups: chance is 1 / groups.",
     ]
 
 
 def _heading(judge: str | None, metric: str, failing: bool) -> str:
     if judge is None:
         return metric
-    return f"{metric} [{judge}]{' **fails**' if failing and metric in ('fr', 'scg') else ''}"
+    return f"{metric} [{judge}]{' **fails**' if failing and metric in MARKED else ''}"
 
 
 def _edits(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
@@ -144,11 +157,16 @@ def _edit_lines(edits: Mapping[str, Mapping[str, float]]) -> list[str]:
             cycle = f", cycle error {get['edit_cycle_error']:.2f}" if "edit_cycle_error" in get else ""
             line = (
                 f"- edits of `{judge}`: AUC of the target group {get['edit_auc']:.2f} "
-                f"(unedited {get['edit_auc_unedited']:.2f}), MMD ratio {ratio:.2f}, "
+                f"(unedited {get['edit_auc_unedited']:.2f}{_ceiling(get)}), MMD ratio {ratio:.2f}, "
                 f"size {get['edit_size']:.2f}{cycle}"
             )
             lines.append(line + (_gate_words(get) if judge in JUDGES else ""))
     return lines
+
+
+def _ceiling(edits: Mapping[str, float]) -> str:
+    """What a perfect edit would reach."""
+    return f", real records {edits['edit_auc_real']:.2f}" if "edit_auc_real" in edits else ""
 
 
 def _gate_words(edits: Mapping[str, float]) -> str:

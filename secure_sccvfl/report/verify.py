@@ -31,7 +31,7 @@ from protocols.records.chain import read_chain
 from secure_sccvfl.discovery.roles import PolicyError, Roles, read_card
 from secure_sccvfl.privacy.ledgers import EVALUATIONS
 from secure_sccvfl.report.policy_card import CARD
-from secure_sccvfl.report.results import attempts, build, find_warnings, result_of
+from secure_sccvfl.report.results import HARNESS, attempts, build, find_warnings, result_of
 from secure_sccvfl.report.run_log import LOG, contents, file_digest, read_log, recorded
 from secure_sccvfl.run.model_files import ModelError, model_digest
 
@@ -132,7 +132,7 @@ def check_report(files: RunFiles) -> Problems:
         run,
         result_of(run, 0),
         evaluated,
-        report["baselines"],
+        {key: report[key] for key in HARNESS if key in report},
         models,
         report["data"],
         report["examples"],
@@ -202,11 +202,11 @@ def check_evaluation(files: RunFiles) -> Problems:
 def check_policy(files: RunFiles) -> Problems:
     """The card's roles, with reviews undone, are those of the run."""
     card = read_card(files.run / CARD)
-    roles = {name: decision.role for name, decision in card.decisions.items()}
+    roles = dict(card.roles.of)
     for event in reversed(card.events):
         if "change" in event:
             roles[event["feature"]] = event["change"].split(" -> ")[0]  # type: ignore[assignment]
-    if card.run == files.report["run"] and Roles(roles).digest() != files.report["mask"]:
+    if card.run == files.report["run"] and Roles(roles, card.proxies).digest() != files.report["mask"]:
         yield f"{CARD}: the roles are not those of the run"
     if card.run != files.report["run"]:
         yield f"{CARD} is of another run"

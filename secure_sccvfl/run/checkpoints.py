@@ -27,8 +27,8 @@ from protocols.errors import ProtocolError
 from protocols.session.runtime import Session
 from protocols.steps.head import Weights
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.discovery.discovery import Finding, Moments, Sketch
-from secure_sccvfl.discovery.roles import Roles
+from secure_sccvfl.discovery.decisions import Finding
+from secure_sccvfl.discovery.sketches import Moments, Sketch
 from secure_sccvfl.training.engine import Measures
 from secure_sccvfl.training.handles import SharedChoice, SharedHead
 from secure_sccvfl.training.trainer import State, Trial
@@ -50,7 +50,7 @@ class Checkpoints:
         """Write the next checkpoint; it is complete or does not exist."""
         self.number += 1
         arrays: dict[str, Any] = {}
-        heads = {"head": state.head}
+        heads = {"head": state.head, **{f"trial {number}": head for number, head in enumerate(state.heads)}}
         if state.choice is not None:
             heads["chosen"], arrays["found"] = state.choice.head, state.choice.found
         for name, head in heads.items():
@@ -76,6 +76,7 @@ class Checkpoints:
             "residual": None if state.residual is None else dict(state.residual),
             "trials": [asdict(t) for t in state.trials],
             "taken": state.taken,
+            "heads": len(state.heads),
         }
         target = self.folder / f"{self.number}.npz"
         part = target.with_suffix(".part")
@@ -155,15 +156,14 @@ class Checkpoints:
             head=head("head"),
             sketches=tuple(Sketch(**filled(s, "tables", "table")) for s in facts["sketches"]),
             refreshes=facts["refreshes"],
-            finding=None
-            if found is None
-            else Finding(Roles(found["roles"]), found["scores"], found["p_values"], tuple(found["changes"])),
+            finding=None if found is None else Finding.of_record(found),
             residual=facts["residual"],
             moments=None
             if facts["moments"] is None
             else tuple(Moments(**filled(m, "sums", "moments")) for m in facts["moments"]),
             trials=tuple(measured(t) for t in facts["trials"]),
             taken=facts["taken"],
+            heads=tuple(head(f"trial {number}") for number in range(facts["heads"])),
             choice=None if chosen is None else SharedChoice(arrays["found"], chosen),
             own={name.removeprefix("own "): value for name, value in arrays.items() if name.startswith("own ")},
         )

@@ -16,8 +16,11 @@ from protocols.config import ConfigError, SessionConfig
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from protocols.steps.alignment import check_alignment
-from secure_sccvfl.discovery.discovery import Discovery, Finding, Sketch
+from secure_sccvfl.discovery.decisions import Finding
+from secure_sccvfl.discovery.discovery import Discovery
+from secure_sccvfl.discovery.inputs import check_support
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.sketches import Sketch
 from secure_sccvfl.modes.base import discovery_releases
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
@@ -42,6 +45,9 @@ class DiscoveryJob:
             if self.options.conditional:
                 self.about = np.sort(np.concatenate([split.train, split.test]))
             check_target(self.options.epsilon, self.options.delta, len(self.about))
+            self.card = self.options.policy(self.data.schema)
+            if self.card is not None:
+                check_support(self.card, self.data.part(self.about).parties)
         except ValueError as error:
             raise ConfigError(str(error)) from error
 
@@ -55,8 +61,7 @@ class DiscoveryJob:
     def _run(self, session: Session, progress: Progress) -> dict[str, Any]:
         options, data, schema, rows = self.options, self.data, self.data.schema, len(self.about)
         check_alignment(session, data.ids, schema.parties)
-        card = options.policy()
-        compare_public(session, schema, card)
+        compare_public(session, schema, self.card)
         budget, ledger = open_budget(options.ledger_folder(session), options.epsilon, options.delta, rows)
         records = record_key(session, ledger.parent).tags(data.ids[self.about])
         multiplier = noise_multiplier(options.epsilon, options.delta, options.charged)
@@ -67,7 +72,7 @@ class DiscoveryJob:
         part = data.part(self.about)
         features = sum(len(own) for own in schema.features)
         discovery = Discovery(
-            statistics, part.parties, part.protected, features, config, options.seed, card, audit, records.digest
+            statistics, part.parties, part.protected, features, config, options.seed, self.card, audit, records.digest
         )
         residual = discovery.residual(data.part(data.split.validation).parties) if config.conditional else None
         sketches: tuple[Sketch, ...] = ()
@@ -78,6 +83,7 @@ class DiscoveryJob:
             sketches, finding = discovery.refresh(number, sketches, finding, residual)
         if finding is None:
             raise ConfigError("no sketch was released")
+        finding = discovery.judged(sketches, finding, residual)
         return {
             "ok": True,
             "dataset": schema.name,

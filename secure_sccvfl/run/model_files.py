@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.splits import SplitKind
 from secure_sccvfl.discovery.aware_entry import AwareEntry
-from secure_sccvfl.discovery.discovery import Moments, Sketch
-from secure_sccvfl.discovery.roles import Role, Roles
+from secure_sccvfl.discovery.roles import Proxies, Role, Roles
+from secure_sccvfl.discovery.sketches import Moments, Sketch
 from secure_sccvfl.model.aware import AwareEncoders, make_aware
 from secure_sccvfl.model.encoders import Encoder, FeatureEncoder, PlainEncoder
 from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator
@@ -77,6 +77,7 @@ class PartyModel:
     bias: Words
     moments: tuple[Moments, ...] = ()
     aware: AwareEntry | None = None
+    proxies: Proxies = "guard"
 
     def __repr__(self) -> str:
         return f"<PartyModel of run {self.run[:12]}, party {self.rank} of {self.parties}>"
@@ -84,7 +85,8 @@ class PartyModel:
     def public(self) -> bytes:
         """Stands for what must be the same in every party's part: if one part was changed, the others notice."""
         used = None if self.aware is None else self.aware.as_record()
-        facts = (self.run, self.parties, self.schema, self.task, self.seed, asdict(self.held_out), used)
+        held_out = asdict(self.held_out)
+        facts = (self.run, self.parties, self.schema, self.task, self.seed, held_out, used, self.proxies)
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
 
     def aware_encoders(self, layout: Layout) -> AwareEncoders:
@@ -97,7 +99,7 @@ class PartyModel:
 
     def generators(self, party: Party) -> dict[str, Generator]:
         """The local generator of each protected attribute, made anew from what was released."""
-        roles, moments = Roles(dict(self.roles)), {m.attribute: m for m in self.moments}
+        roles, moments = Roles(dict(self.roles), self.proxies), {m.attribute: m for m in self.moments}
         return {
             s.attribute: make_generator(
                 party.layout,
@@ -130,6 +132,7 @@ def save_model(model: PartyModel, folder: Path) -> str:
         "temperature": model.temperature,
         "lambda": model.lam,
         "roles": dict(model.roles),
+        "proxies": model.proxies,
         "generator": asdict(model.generator),
         "seed": model.seed,
         "held_out": asdict(model.held_out),
@@ -163,7 +166,8 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         raise ModelError(
             "the model is of an earlier version, which did not say what records it was made on: train again"
         )
-    encoder = _unpacked(arrays, layout)
+    proxies: Proxies = facts.get("proxies", "guard")
+    encoder = _unpacked(arrays, layout, Roles(facts["roles"], proxies).dropped)
     sketches = tuple(
         Sketch(
             s["attribute"],
@@ -199,6 +203,7 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         arrays["bias"],
         moments,
         AwareEntry.of(facts["aware"]) if "aware" in facts else None,
+        proxies,
     )
 
 
@@ -240,11 +245,12 @@ def _packed(encoder: Encoder) -> dict[str, Any]:
     return arrays
 
 
-def _unpacked(arrays: Mapping[str, np.ndarray], layout: Layout) -> Encoder:
+def _unpacked(arrays: Mapping[str, np.ndarray], layout: Layout, dropped: Iterable[str]) -> Encoder:
+    """The encoder of such arrays. A plain one drops what the roles say; an MLP has it among its arrays."""
     if "encoder mean" not in arrays:
         own = {name.removeprefix("mlp "): value for name, value in arrays.items() if name.startswith("mlp ")}
         return MlpEncoder.of(own)
-    plain = PlainEncoder(layout, arrays["encoder mean"])
+    plain = PlainEncoder(layout, arrays["encoder mean"], frozenset(dropped))
     if "layer weight" not in arrays:
         return plain
     return FeatureEncoder(plain, arrays["layer weight"], arrays["layer bias"], arrays["layer mean"])

@@ -39,10 +39,11 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Blocks, Party
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.discovery.aware_entry import USES_S, AwareEntry
-from secure_sccvfl.metrics.exact import Copies, SecureEvaluation, exact_figures, exact_release
+from secure_sccvfl.metrics.copies import NULL, Copies
+from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures, exact_release
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums, figures_of, share_of_copies
 from secure_sccvfl.model.aware import AwareEdits, hypotheses
-from secure_sccvfl.model.edits import EncodedEdits
+from secure_sccvfl.model.edits import EncodedEdits, public_targets
 from secure_sccvfl.model.generators import Generator
 from secure_sccvfl.modes.aware import declared, in_time
 from secure_sccvfl.modes.options import RunOptions
@@ -150,19 +151,24 @@ class EvaluateJob(_WithModel):
         self.judged = self._judged()
 
     def _judged(self) -> dict[str, tuple[Party, AtHolder, Copies]]:
-        """Own columns of the edited records of each judge, from the files beside the model.
+        """Own columns of the edited records of each judge, from the files beside the model; targets at the holder.
 
-        The holder of s gives their groups to a model that uses s: an edited record is one of its target group.
+        The holder of s gives their groups to a model that uses s: an edited record is one of its target group. Under
+        the null control s itself does not change.
         """
         found: dict[str, tuple[Party, AtHolder, Copies]] = {}
-        holds = self.model.aware is not None and self.rank == self.data.schema.group_holders[0]
+        codes = self.test.protected[0].codes
         for path in sorted(model_folder(self.options.model, self.rank).parent.glob("judge-*.npz")):
+            judge = path.stem.removeprefix("judge-")
             with np.load(path) as file:
-                if holds and "target" not in file:
+                copies = Copies(file["source"], file["weight"], file.get("target"))
+                edited, groups = replace(self.data.party, inputs=file["units"]), None
+            if self.model.aware is not None and codes is not None:
+                moved = codes if judge.startswith(NULL) else copies.target
+                if moved is None:
                     raise DataError(f"{path.name} has no groups of edited records, which a model that uses s needs")
-                edited = replace(self.data.party, inputs=file["units"])
-                groups = file["target"] if holds else None
-                found[path.stem.removeprefix("judge-")] = (edited, groups, Copies(file["source"], file["weight"]))
+                groups = moved[copies.source]
+            found[judge] = (edited, groups, copies)
         return found
 
     @property
@@ -267,7 +273,10 @@ class EvaluateJob(_WithModel):
         (chosen,) = engine.selected(made, first.codes, 0)
         shift = cooled(session, engine.shared_shift(head, chosen), model.temperature)
         rows = np.arange(len(party.inputs))
-        return plain + shift, Copies(rows, np.ones(len(rows)))
+        target = None
+        if first.codes is not None:
+            target = public_targets(len(rows), len(first.groups), model.seed, 0)[rows, first.codes]
+        return plain + shift, Copies(rows, np.ones(len(rows)), target)
 
     def _own_edits(self, party: Party, groups: int, generator: Mapping[int, Generator]) -> EncodedEdits:
         model = self.model

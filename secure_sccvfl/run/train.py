@@ -19,6 +19,7 @@ from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from protocols.steps.alignment import check_alignment
 from secure_sccvfl.data.party_data import Schema
+from secure_sccvfl.discovery.inputs import check_support
 from secure_sccvfl.discovery.roles import PolicyCard
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.modes import gradient_mode
@@ -39,9 +40,7 @@ from secure_sccvfl.training.trainer import Hooks, Model, Problem, State
 
 def compare_public(session: Session, schema: Schema, card: PolicyCard | None) -> None:
     """Compare description and card: each host has its own files, and the session's digest does not cover them."""
-    decided = None if card is None else sorted((name, choice.role) for name, choice in card.decisions.items())
-    used = None if card is None else card.aware
-    own = hashlib.sha256(repr((schema.digest(), decided, used)).encode()).digest()
+    own = hashlib.sha256(repr((schema.digest(), None if card is None else card.rules())).encode()).digest()
     if len(set(session.swap_bytes("description and card", own))) > 1:
         raise ProtocolError("the parties' descriptions of the data or policy cards differ: give all the same files")
 
@@ -53,8 +52,10 @@ class TrainJob:
         self.options = RunOptions.of(config.options)
         self.data = self.options.load(rank, len(config.parties))
         gradient_mode(self.options.mode).check(self.options, self.data.schema)
-        self.card = self.options.policy()
+        self.card = self.options.policy(self.data.schema)
         self.aware = declared(self.card) if self.options.mode == "aware" else None
+        if self.card is not None:
+            check_support(self.card, self.data.part(self.data.split.train).parties)
 
     def plan(self) -> ReleasePlan:
         return mode_plan(self.data.schema, self.options)
@@ -175,6 +176,7 @@ class TrainJob:
             temperature=model.temperature,
             lam=model.lam,
             roles=dict(model.roles.of),
+            proxies=model.roles.proxies,
             generator=options.train_config().generator,
             seed=options.seed,
             held_out=HeldOut(options.split, options.pooled, options.evaluation, parts),

@@ -193,7 +193,8 @@ def shares(attacks: ViewAttacks, folder: Path) -> None:
 def prepared(run: FinishedRun) -> Prepared:
     """What the baselines start from: the same split and roles, in plaintext."""
     config = run.options.train_config()
-    roles = Roles(dict(next(run.models()).roles))
+    kept = next(run.models())
+    roles = Roles(dict(kept.roles), kept.proxies)
     budget = run.options.simulated_budget(len(run.parties))
     noise = GaussianNoise(budget, run.options.seed)
     with warnings.catch_warnings():

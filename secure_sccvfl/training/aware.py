@@ -37,6 +37,9 @@ class AwareTrainer(Trainer):
         self.state = State(None)
         self.aware: AwareEncoders = {}
 
+    def _read(self) -> None:
+        """Nothing: records are encoded once their roles are known."""
+
     def warming(self) -> Callable[[Any, int], Any]:
         return lambda head, count: head
 

@@ -47,20 +47,44 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Target:
+    """When a head is consistent enough: a measure of held-out records under the run's own edits, and its limit.
+
+    gap: root-mean-square gap per spread of the logit. flips: share of decisions that change.
+    """
+
+    measure: Literal["gap", "flips"] = "gap"
+    most: float = 0.07
+
+    def __post_init__(self) -> None:
+        if self.measure not in ("gap", "flips"):
+            raise ValueError(f"unknown measure {self.measure!r}; use gap or flips")
+        if not 0 < self.most <= 1:
+            raise ValueError(f"the target of {self.measure} must be above 0 and at most 1, got {self.most}")
+
+
+@dataclass(frozen=True)
 class Measures:
     """The declared scalars of a batch; nothing per record.
 
-    Mean loss, root of the summed variance of the logits, root-mean-square gap under the edits.
+    Mean loss, root of the summed variance of the logits, root-mean-square gap under the edits; share of decisions
+    that flip under the edits, where that was asked for.
     """
 
     loss: float
     spread: float
     gap_rms: float
+    flips: float | None = None
 
     @property
     def relative_gap(self) -> float:
         """Root-mean-square gap per spread of the logit."""
         return self.gap_rms / max(self.spread, 1e-9)
+
+    def meets(self, target: Target) -> bool:
+        """Whether the head that was measured is consistent enough."""
+        found = self.relative_gap if target.measure == "gap" else self.flips
+        return found is not None and found <= target.most
 
 
 class Engine(Protocol):
@@ -126,12 +150,12 @@ class Engine(Protocol):
         """
         ...
 
-    def measure(self, head: Any, batch: Any, penalty: Any | None) -> Measures:
-        """Opens the scalars of `Measures`."""
+    def measure(self, head: Any, batch: Any, penalty: Any | None, flips: bool = False) -> Measures:
+        """Opens the scalars of `Measures`; the share of flips only if asked for."""
         ...
 
-    def choose(self, choice: Any | None, head: Any, batch: Any, penalty: Any, target: float) -> Any:
-        """A choice among the heads so far and this one: the first whose relative gap is at most `target`.
+    def choose(self, choice: Any | None, head: Any, batch: Any, penalty: Any, target: Target) -> Any:
+        """A choice among the heads so far and this one: the first that meets the target.
 
         If none meets it, the last one is chosen. Opens nothing.
         """

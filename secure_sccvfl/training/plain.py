@@ -12,7 +12,7 @@ from scipy.special import expit, log_softmax, softmax
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
-from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step
+from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step, Target
 
 
 def _side_by_side(blocks: Blocks) -> np.ndarray:
@@ -188,19 +188,21 @@ class PlainEngine:
         if not np.isfinite(head(batch.rows)).all():
             raise FloatingPointError("training diverged: lower the rate")
 
-    def measure(self, head: Head, batch: Batch, penalty: Penalty | None) -> Measures:
+    def measure(self, head: Head, batch: Batch, penalty: Penalty | None, flips: bool = False) -> Measures:
         logits = head(batch.rows)
-        gap_rms = 0.0
-        if penalty is not None:
-            shifts = [d @ head.weight for d in penalty.draws]
-            gap_rms = float(np.sqrt(np.mean([(s**2).sum(axis=1).mean() for s in shifts])))
+        shifts = [d @ head.weight for d in penalty.draws] if penalty is not None else [np.zeros_like(logits)]
+        gap_rms = float(np.sqrt(np.mean([(s**2).sum(axis=1).mean() for s in shifts])))
         spread = float(np.sqrt(logits.var(axis=0).sum()))
-        return Measures(log_loss(logits, batch.label, head.task), spread, gap_rms)
+        flipped = None
+        if flips:
+            shown = decisions(logits, head.task)
+            flipped = float(np.mean([decisions(logits + shift, head.task) != shown for shift in shifts]))
+        return Measures(log_loss(logits, batch.label, head.task), spread, gap_rms, flipped)
 
-    def choose(self, choice: Choice | None, head: Head, batch: Batch, penalty: Penalty, target: float) -> Choice:
+    def choose(self, choice: Choice | None, head: Head, batch: Batch, penalty: Penalty, target: Target) -> Choice:
         if choice is not None and choice.found:
             return choice
-        return Choice(self.measure(head, batch, penalty).relative_gap <= target, head)
+        return Choice(self.measure(head, batch, penalty, target.measure == "flips").meets(target), head)
 
     def chosen(self, choice: Choice) -> Head:
         return choice.head

@@ -11,6 +11,7 @@ Otherwise heads are compared and one of them is chosen in secret (protocols/oper
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import floor
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.privacy.releases import COLUMNS, PREDICTIONS, RANGE_CHECK, TEMPERATURE_CHOICE, VALIDATION_SUMMARY
-from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step
+from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step, Target
 from secure_sccvfl.training.handles import (
     SharedBatch,
     SharedChoice,
@@ -36,7 +37,7 @@ from secure_sccvfl.training.handles import (
     SharedPenalty,
     SharedRows,
 )
-from secure_sccvfl.training.sharing import share_label
+from secure_sccvfl.training.sharing import decisions, share_label
 
 _SCALE_BITS = 20
 _ROOT_BITS = 18
@@ -270,19 +271,23 @@ class SecureEngine:
                 f"logits left the range of the sigmoid (magnitude {LOGIT_BOUND:g}): lower the rate or raise the ridge"
             )
 
-    def measure(self, trained: SharedHead, batch: SharedBatch, penalty: SharedPenalty | None) -> Measures:
+    def measure(
+        self, trained: SharedHead, batch: SharedBatch, penalty: SharedPenalty | None, flips: bool = False
+    ) -> Measures:
         with self.session.measure("validation"):
             logits = self._logits(trained, batch)
             gap = np.zeros(1, np.int64) if penalty is None else self._gap_squared(trained, penalty)
             loss, variance = self._loss(logits, batch, trained.task), self._variance(logits)
-            seen = np.concatenate([loss, variance, gap])
+            flipped, among = (np.zeros(1, np.int64), 1) if not flips else self._flips(trained, logits, penalty)
+            rate = arithmetic.divide(self.session.party, np.left_shift(flipped, WIDE_BITS), among)
+            seen = np.concatenate([loss, variance, gap, rate])
             opened = self.session.open(
                 self.session.wrap(seen, WIDE_BITS), self.session.declared(VALIDATION_SUMMARY.name)
             )
         if opened is None:
             raise ProtocolError("the validation summary must go to every party")
-        mean, spread, square = (max(float(v), 0.0) for v in opened)
-        return Measures(mean, spread**0.5, square**0.5)
+        mean, spread, square, share = (max(float(v), 0.0) for v in opened)
+        return Measures(mean, spread**0.5, square**0.5, share if flips else None)
 
     def choose(
         self,
@@ -290,14 +295,13 @@ class SecureEngine:
         trained: SharedHead,
         batch: SharedBatch,
         penalty: SharedPenalty,
-        target: float,
+        target: Target,
     ) -> SharedChoice:
         """About 20 rounds, seven of them for the rule. Words to each peer: columns several times, and rows twice."""
         party = self.session.party
         with self.session.measure("choice of lambda"):
             weight, bias = self.unscaled(trained)
-            gap, variance = self._gap_squared(trained, penalty), self._variance(self._logits(trained, batch))
-            met = choice.meets(party, gap, variance, target)
+            met = self._meets(trained, self._logits(trained, batch), penalty, target)
             if known is None:
                 return SharedChoice(met, self._plain_head(weight, bias, trained.task))
             before = known.head.weights
@@ -309,6 +313,15 @@ class SecureEngine:
                 met,
             )
         return SharedChoice(found, self._plain_head(kept[:-1], kept[-1], trained.task))
+
+    def _meets(self, trained: SharedHead, logits: Words, penalty: SharedPenalty, target: Target) -> Words:
+        """Shares of the bit that says whether a head meets the target."""
+        party = self.session.party
+        if target.measure == "gap":
+            return choice.meets(party, self._gap_squared(trained, penalty), self._variance(logits), target.most)
+        flipped, among = self._flips(trained, logits, penalty)
+        first = 1 if party.rank == 0 else 0
+        return first - comparison.negative(party, first * floor(target.most * among) - flipped)
 
     def chosen(self, known: SharedChoice) -> SharedHead:
         return known.head
@@ -456,6 +469,19 @@ class SecureEngine:
         pulled = arithmetic.truncate(party, head.product(party, penalty.masked_gram, weight), _GRAM_BITS)
         whole = arithmetic.scaled_bilinear(party, "mul", pulled, weight, 1 << (2 * HEAD_BITS - WIDE_BITS))
         return _total(whole)
+
+    def _flips(self, trained: SharedHead, logits: Words, penalty: SharedPenalty | None) -> tuple[Words, int]:
+        """Shares of the number of edited copies whose decision differs from its record's, and how many there are."""
+        if penalty is None:
+            return np.zeros(1, np.int64), 1
+        copies = np.concatenate([logits + self.shared_shift(trained, chosen) for chosen in penalty.draws])
+        before, after = np.split(decisions(self.session, np.concatenate([logits, copies])), [len(logits)])
+        before = np.tile(before, (len(penalty.draws), 1))
+        same = arithmetic.bilinear(self.session.party, "mul", after, before)
+        if logits.shape[1] == 1:
+            return _total(after + before - 2 * same), len(copies)
+        everyone = len(copies) if self.session.rank == 0 else 0
+        return everyone - _total(same), len(copies)
 
     def _edited_rows(self, penalty: SharedPenalty) -> BandedMatrix:
         """All selected displacements under one mask."""

@@ -1,12 +1,16 @@
-"""How a value that one party holds becomes shares. No communication: the holder adds it to shares of zero."""
+"""How a value that one party holds becomes shares, and how shared logits become decisions.
+
+Sharing needs no communication: the holder adds its value to shares of zero.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from protocols import ring
-from protocols.ring import Words
-from protocols.session.runtime import Session
+from protocols.operations import arithmetic, comparison
+from protocols.ring import FRACTION_BITS, Words
+from protocols.session.runtime import Session, words_of
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder
 
@@ -30,3 +34,12 @@ def share_label(session: Session, label: AtHolder, holder: int, shape: tuple[int
 def share_groups(session: Session, codes: AtHolder, holder: int, shape: tuple[int, int]) -> Words:
     """Shares of the one-hot of a protected attribute (rows x groups), whole numbers."""
     return share_held(session, None if codes is None else one_hot(codes, shape[1]), holder, shape, 0)
+
+
+def decisions(session: Session, logits: Words) -> Words:
+    """One-hot of the largest logit (FRACTION_BITS), or for a single one the bit [logit > 0]; whole numbers."""
+    if logits.shape[1] == 1:
+        return comparison.negative(session.party, -logits)
+    chosen = session.wrap(logits, FRACTION_BITS).argmax(dim=1, one_hot=True)
+    words, bits = words_of(chosen), int(chosen.encoder._precision_bits)
+    return arithmetic.truncate(session.party, words, bits) if bits else words

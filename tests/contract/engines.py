@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from protocols.records.releases import ANY, Release, ReleasePlan
-from secure_sccvfl.training.engine import Step
+from secure_sccvfl.training.engine import Step, Target
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
 from tests.support.harness import in_threads, run_session
@@ -25,7 +25,7 @@ def releases(parties):
         "numbers of parties": (ANY,),
         "sums over parties": (ANY,),
         "range check": (1,),
-        "validation summary": (3,),
+        "validation summary": (4,),
         "temperature choice": (len(TEMPERATURES) - 1,),
         "predictions": (ANY, ANY),
     }
@@ -66,10 +66,10 @@ class Problem:
         warm = engine.prepare(batch, None, Step(0.1, 0.5), {k: 2 * v for k, v in self.curvature.items()})
         trained = engine.steps(trained, warm, 3)
         engine.check_range(trained, batch)
-        first = engine.choose(None, trained, batch, penalty, target=0.02)
+        first = engine.choose(None, trained, batch, penalty, Target("gap", 0.02))
         trained = engine.steps(trained, engine.prepare(batch, penalty, step, self.curvature), steps)
         engine.check_range(trained, batch)
-        kept = engine.chosen(engine.choose(first, trained, batch, penalty, target=0.02))
+        kept = engine.chosen(engine.choose(first, trained, batch, penalty, Target("gap", 0.02)))
         found = {
             "measures": engine.measure(trained, batch, penalty),
             "logits": engine.logits(trained, self.x),

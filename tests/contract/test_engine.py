@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Step
+from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Step, Target
 from tests.contract.engines import GROUPS, SIDES, TEMPERATURES, Problem
 
 WIDTHS = (3, 2, 4)
@@ -218,7 +218,7 @@ def test_the_choice_is_the_first_head_that_meets_the_rule(side, target, place):
         choice, seen = None, []
         for _ in range(3):
             head = engine.steps(head, descent, 2)
-            choice = engine.choose(choice, head, batch, penalty, target)
+            choice = engine.choose(choice, head, batch, penalty, Target("gap", target))
             seen.append(engine.logits(head, own.x))
         return seen, engine.logits(engine.chosen(choice), own.x)
 

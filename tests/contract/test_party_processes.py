@@ -122,8 +122,8 @@ class PartyEngine(Side):
     def check_range(self, head, batch):
         self.engine.check_range(head, batch)
 
-    def measure(self, head, batch, penalty):
-        return self.engine.measure(head, batch, penalty)
+    def measure(self, head, batch, penalty, flips=False):
+        return self.engine.measure(head, batch, penalty, flips)
 
     def choose(self, choice, head, batch, penalty, target):
         return self.engine.choose(choice, head, batch, penalty, target)

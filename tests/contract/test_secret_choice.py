@@ -22,6 +22,7 @@ from secure_sccvfl.modes.base import mode_plan
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.run import checkpoints
 from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.training.engine import Target
 from secure_sccvfl.training.plain import Head, PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import train
@@ -146,7 +147,7 @@ def chosen_by(engine, problem, make, target):
     """Logits of the head chosen among three, and of the same over its temperature."""
     (batch, penalty), made = of_engine(engine, problem), None
     for weight, bias in heads_of(problem):
-        made = engine.choose(made, make(weight, bias), batch, penalty, target)
+        made = engine.choose(made, make(weight, bias), batch, penalty, Target("gap", target))
     kept = engine.chosen(made)
     tempered = engine.with_best_temperature(kept, batch, (0.5, 1.0, 2.0, 4.0))
     return engine.logits(kept, problem.x), engine.logits(tempered, problem.x)
@@ -193,6 +194,7 @@ def test_both_engines_choose_the_head_that_the_rule_picks(place):
 # whole runs: with this epsilon the noise is so small that gaps repeat to 1e-5, and .02 is far from all of them
 
 OPTIONS = {
+    "method": "v1",
     "evaluation": "noisy",
     "epsilon": 2000.0,
     "refreshes": 0,

@@ -13,8 +13,9 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Decision, PolicyCard, Roles
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
-from secure_sccvfl.evaluation.harness import edited_records, hand_out
-from secure_sccvfl.evaluation.metrics import evaluate
+from secure_sccvfl.evaluation.harness import hand_out, judges_of
+from secure_sccvfl.evaluation.judges import HANDED_OUT
+from secure_sccvfl.evaluation.metrics import evaluate, flat
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.run.model_files import load_model
 from secure_sccvfl.run.score import EvaluateJob
@@ -48,8 +49,8 @@ class Replayed(PlainEngine):
         super().__init__()
         self.turns = {name: iter(seen) for name, seen in turns.items()}
 
-    def measure(self, head, batch, penalty):
-        seen, own = next(self.turns["measure"]), super().measure(head, batch, penalty)
+    def measure(self, head, batch, penalty, flips=False):
+        seen, own = next(self.turns["measure"]), super().measure(head, batch, penalty, flips)
         for name in ("loss", "spread", "gap_rms"):
             assert getattr(seen, name) == pytest.approx(getattr(own, name), abs=5e-3), name
         return seen
@@ -136,16 +137,17 @@ def test_logits_and_decisions_are_those_of_the_plaintext_engine(secure, plain):
 def test_the_secret_evaluation_gives_the_plaintext_metrics(secure, plain):
     folder, results, *_ = secure
     data, split, _ = plain
-    verdicts = edited_records(data, split, Roles(results[0]["roles"]), 0)
-    hand_out(data, verdicts, folder)
+    judges = judges_of(data, split, Roles(results[0]["roles"]), 0)
+    hand_out(data, judges, folder)
     found = run_jobs(EvaluateJob, folder / "evaluation", {"seed": 0, "model": str(folder)})
-    held_out = data.take(split.test)
-    inputs = np.hstack([p.inputs for p in make_parties(data)])[split.test]
-    label, codes = held_out.label.values, held_out.protected[0].codes
-    scored = evaluate(head_of(folder, data), inputs, label, codes, "binary", verdicts)
-    expected = {s.metric if s.judge is None else f"{s.metric}_{s.judge}": s.value for s in scored}
+    rows = (judges.inputs, judges.label, judges.codes)
+    expected = flat(evaluate(head_of(folder, data), *rows, "binary", judges.edits, judges.nulls))
     assert all(r["metrics"] == found[0]["metrics"] for r in found)
+    for judge in HANDED_OUT:
+        assert {f"{figure}_{judge}" for figure in ("fr", "fr_null", "net", "scg")} <= set(found[0]["metrics"])
     for name, value in expected.items():
+        if name in ("auc", "bacc"):
+            continue  # not computed in secret
         tolerance = 0.01 if name.endswith("_gap") else 2e-3
         assert found[0]["metrics"][name] == pytest.approx(value, abs=tolerance), name
     assert found[0]["metrics"]["fr_own"] <= 0.05
@@ -183,3 +185,30 @@ def test_a_model_of_any_mode_keeps_the_released_moments(mode, tmp_path):
     for rank, party in enumerate(make_parties(pooled("german", PARTIES))):
         kept = load_model(tmp_path / f"party-{rank}" / "model", party.layout)
         assert [m.attribute for m in kept.moments] == [s.attribute for s in kept.sketches]
+
+
+@pytest.mark.parametrize("mode", ["sealed", "dp", "split"])
+def test_proxies_that_a_card_drops_reach_no_score_in_any_mode(tmp_path, mode):
+    """Two columns are dropped: their values move no score of the model that the parties kept, and others do."""
+    decisions = {name: Decision("P", "must not count") for name in ("housing", "telephone")}
+    card = PolicyCard("german", "1", ("board",), {**decisions, "job": Decision("M", "permitted")}, proxies="drop")
+    (tmp_path / "card.json").write_text(json.dumps(card.to_json()))
+    quick = {"refreshes": 0, "warmup": 4, "steps": 4, "lambdas": [4.0], "dp_steps": 1, "mode": mode}
+    results = run_jobs(TrainJob, tmp_path / "run", {**quick, "card": str(tmp_path / "card.json")})
+    assert [r["proxies"] for r in results] == ["drop"] * PARTIES and results[0]["by_card"] == sorted(card.decisions)
+    assert results[0]["confidence"] == results[1]["confidence"] and len(results[0]["confidence"]) == 19
+    data = pooled("german", PARTIES)
+    logits = head_of(tmp_path / "run", data)
+
+    def scored(names):
+        order = np.random.default_rng(0).permutation(data.n)
+        parties = make_parties(data)
+        for party in parties:
+            columns = party.layout.columns(names)
+            party.inputs[:, columns] = party.inputs[order][:, columns]
+        return logits(np.hstack([p.inputs for p in parties]))
+
+    dropped = [name for name, role in results[0]["roles"].items() if role == "P"]
+    assert set(decisions) <= set(dropped)
+    assert np.array_equal(scored(()), scored(dropped))
+    assert not np.allclose(scored(()), scored(["credit_amount"]))

@@ -120,7 +120,8 @@ def test_what_was_opened_is_what_was_declared_and_paid_for(german: Path) -> None
     expected: list[tuple[str, str | None, tuple[int, ...]]] = [("alignment", None, (0, 1, 2))]
     for number in range(5):
         expected += [(f"sketch-{number} for party {rank}", f"sketch-{number}", (rank,)) for rank in range(3)]
-        expected.append(("scores", None, (0, 1, 2)))
+        expected += [("scores", None, (0, 1, 2)), ("p-values", None, (0, 1, 2))]
+    expected += [("redrawn-scores", None, (0, 1, 2)), ("redrawn-p-values", None, (0, 1, 2))]
     assert opened == expected
 
 
@@ -129,7 +130,10 @@ def test_all_parties_decide_alike_and_the_audit_log_has_the_numbers(german: Path
     assert found[0]["roles"] == found[1]["roles"] == found[2]["roles"] and len(found[0]["roles"]) == 19
     entries = [read_audit(german / f"party-{rank}" / "audit.jsonl") for rank in range(PARTIES)]
     assert entries[0] == entries[1] == entries[2]
-    assert [entry["event"] for entry in entries[0]] == ["roles"] * 5
+    assert [entry["event"] for entry in entries[0]] == ["roles"] * 5 + ["confidence"]
+    assert found[0]["confidence"] == found[1]["confidence"] == entries[2][5]["confidence"]
+    assert set(found[0]["confidence"]) == set(found[0]["roles"])
+    assert all(0 <= share <= 1 for share in found[0]["confidence"].values())
     assert set(entries[0][4]["scores"]) == set(found[0]["roles"]) and entries[0][4]["releases"] == 5
     path = german / "party-0" / "audit.jsonl"
     changed = german.parent / "changed.jsonl"

@@ -19,11 +19,13 @@ from launch.cli import main
 from protocols.records.chain import HashChain, read_chain
 from secure_sccvfl.discovery.roles import read_card
 from secure_sccvfl.report.attacks import attack_panels, attack_story, missed
+from secure_sccvfl.report.page import render
 from secure_sccvfl.report.results import find_warnings
 from secure_sccvfl.report.run_log import record
 from secure_sccvfl.report.verify import verify
 from tests.multiprocess.byhand import SHORT
 from tests.support.harness import LONG
+from tests.unit.report.literal import frontier
 
 SECTIONS = (
     "warnings",
@@ -258,6 +260,7 @@ def test_warnings_in_plain_words(whole_run: Path) -> None:
     report = json.loads((whole_run / "report.json").read_text())
     report["metrics"] |= {"acc": 0.69, "positive_rate": 0.001}
     report["baselines"] = {"majority": {"acc": 0.7}, "drop_m": {"acc": 0.9}}
+    report["judges"] = {name: {"failed": []} for name in report["judges"]}
     seen = {"rate": 1.0, "low": 0.99, "high": 1.0, "chance": 0.7}
     report["label_inference"] = [{"party": rank, **seen} for rank in range(3)]
     majority, dropped, same, *labels = find_warnings(report)
@@ -360,6 +363,28 @@ def test_the_page_is_whole_and_needs_nothing_else(whole_run: Path) -> None:
     assert str(whole_run) not in page
 
 
+def with_frontier(run: Path) -> str:
+    """The page of a run whose report has a frontier."""
+    report = json.loads((run / "report.json").read_text())
+    (run / "report.json").write_text(json.dumps({**report, "frontier": frontier()}))
+    return render(run)
+
+
+def test_the_frontier_is_the_first_picture_where_there_is_one(run: Path) -> None:
+    plain = (run / "report.html").read_text()
+    assert 'id="frontier"' not in plain and 'href="#frontier"' not in plain
+    page = with_frontier(run)
+    seen = Sections()
+    seen.feed(page)
+    assert seen.ids[:3] == ["warnings", "frontier", "metrics"] and seen.fetched == []
+    assert page.index('aria-label="Accuracy against flips"') < page.index('aria-label="Right decisions"')
+    for said in ("Means and 95 % intervals over 8 seeds", "λ = 4 (this run)", frontier()["rule"], 'href="#frontier"'):
+        assert said in page
+    for place in ("first judge", "second judge"):
+        assert f"Decisions that flip, {place}" in plain and f"flips, groups shuffled ({place})" in plain
+    assert "Can the judges be trusted on these data?" in plain
+
+
 def seen_in_browser(text: str, folder: Path, width: int, theme: str) -> tuple[dict[str, object], list[str]]:
     """What headless Chromium makes of a page at this width, and what it writes to its console."""
     probe = (
@@ -400,6 +425,14 @@ def test_the_page_in_a_browser(whole_run: Path, tmp_path: Path, width: int, them
     """No error in the console, every section laid out, nothing too wide or cut off, the theme as asked for."""
     seen, console = seen_in_browser((whole_run / "report.html").read_text(), tmp_path, width, theme)
     assert seen == {"theme": theme, "wide": width, "back": f"rgb({back})", "low": 0, "cut": 0}
+    assert console == []
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+@pytest.mark.parametrize(("width", "theme"), [(1200, "light"), (375, "dark")])
+def test_the_frontier_in_a_browser(run: Path, tmp_path: Path, width: int, theme: str) -> None:
+    seen, console = seen_in_browser(with_frontier(run), tmp_path, width, theme)
+    assert (seen["theme"], seen["wide"], seen["low"], seen["cut"]) == (theme, width, 0, 0)
     assert console == []
 
 

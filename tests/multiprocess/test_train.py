@@ -70,7 +70,17 @@ def test_a_run_leaves_its_report_budget_logs_and_models(run):
     ):
         assert key in report
     assert (report["engine"], report["mode"], report["parties"]) == ("crypten", "sealed", 3)
-    assert {"acc", "logloss", "fr_ot", "scg_ot", "fr_cvae", "dp_gap", "eo_gap"} <= set(report["metrics"])
+    assert {
+        "acc",
+        "logloss",
+        "fr_all",
+        "fr_null_all",
+        "net_all",
+        "fr_kr_all",
+        "fr_null_kr_all",
+        "dp_gap",
+        "eo_gap",
+    } <= set(report["metrics"])
     assert {"majority", "logistic", "drop_m", "erm"} <= set(report["baselines"])
     for phase in ("alignment", "discovery and warm-up", "counterfactuals", "training", "evaluation", "total"):
         assert set(report["cost"][phase]) >= {"seconds", "rounds", "bytes"}

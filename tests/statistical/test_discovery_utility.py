@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
@@ -14,9 +16,12 @@ from protocols.records.releases import ReleasePlan
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Protected
 from secure_sccvfl.data.party import make_parties
-from secure_sccvfl.discovery.discovery import DiscoveryConfig, decide, release_sketches, weigh
+from secure_sccvfl.discovery.decisions import DiscoveryConfig, decide
+from secure_sccvfl.discovery.discovery import weigh
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.sketches import release_sketches
+from secure_sccvfl.evaluation.discovery_utility import GAP
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
@@ -46,7 +51,7 @@ class Study:
         return merged
 
     def scores(self, statistics, releases=1):
-        return weigh(self.sketches(statistics, releases), DiscoveryConfig(), 0, self.owners).scores
+        return weigh(self.sketches(statistics, releases), GAP, 0, self.owners).scores
 
     def agreement(self, scores) -> float:
         return float(spearmanr(list(self.truth.values()), [scores[k] for k in self.truth])[0])
@@ -90,7 +95,7 @@ def test_denoised_scores_are_better_than_those_of_the_tables_as_they_come(german
     for seed in range(REPETITIONS):
         sketches = german.sketches(PlainStatistics(GaussianNoise(SpendingPlan(epsilon=2.0, releases=1), seed)))
         for kept, denoise in ((plain, False), (better, True)):
-            config = DiscoveryConfig(denoise=denoise)
+            config = replace(GAP, denoise=denoise)
             kept.append(german.agreement(weigh(sketches, config, 0, german.owners).scores))
     assert np.mean(better) > np.mean(plain) + 0.01
 
@@ -132,7 +137,7 @@ def test_the_real_protocol_gives_what_the_simulation_promises(german, kind: Nois
         statistics = SecureStatistics(session, columns, [holder], data.n, charger)
         own = [german.parties[session.rank]]
         sketches = release_sketches(statistics, own, [Seen(session.rank)], "sketch-0", german.features)
-        return weigh(sketches, DiscoveryConfig(), 0, [own[0].layout.names]).scores
+        return weigh(sketches, GAP, 0, [own[0].layout.names]).scores
 
     plan = ReleasePlan(SKETCH.releases(Facts(columns, (2,))))
 

@@ -21,7 +21,7 @@ from protocols.net.transport import Transport
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from protocols.steps import weighted_sums
-from secure_sccvfl.training.engine import Step
+from secure_sccvfl.training.engine import Step, Target
 from secure_sccvfl.training.secure import SecureEngine
 from tests.contract import engines as sealed
 from tests.contract import test_split as split
@@ -92,7 +92,7 @@ def training(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
         for _ in range(4):
             trained = engine.steps(trained, descent, 6)
             engine.check_range(trained, batch)
-            chosen = engine.choose(chosen, trained, batch, penalty, 0.02)
+            chosen = engine.choose(chosen, trained, batch, penalty, Target("gap", 0.02))
         engine.with_best_temperature(engine.chosen(chosen), batch, (0.5, 1.0, 2.0))
 
     return job, ReleasePlan(sealed.releases(3).values())

@@ -3,8 +3,9 @@
 import pytest
 
 from secure_sccvfl.evaluation import experiments
-from secure_sccvfl.evaluation.experiments import SeedRun, run_seed, summarise
+from secure_sccvfl.evaluation.experiments import SeedRun, run_seed
 from secure_sccvfl.evaluation.methods import METHODS
+from secure_sccvfl.evaluation.summary import summarise
 
 SEEDS = 10
 

@@ -106,18 +106,6 @@ class Judge:
 JUDGES: Registry[Judge] = Registry(
     "judge",
     {
-        "ot": Judge(
-            "secure_sccvfl.evaluation.judges.transport:edit",
-            "OT judge",
-            ("o", "circle"),
-            "takes them from the most similar real record of the other group (optimal transport)",
-        ),
-        "cvae": Judge(
-            "secure_sccvfl.evaluation.judges.autoencoder:edit",
-            "cVAE judge",
-            ("s", "square"),
-            "draws them from a model of that group (autoencoder)",
-        ),
         "all": Judge(
             "secure_sccvfl.evaluation.judges.marginal:edit",
             "marginal judge",
@@ -138,12 +126,24 @@ JUDGES: Registry[Judge] = Registry(
             ("+", "plus"),
             "moves each column to its distribution in that group among the test records alone",
         ),
+        "ot": Judge(
+            "secure_sccvfl.evaluation.judges.transport:edit",
+            "OT judge",
+            ("o", "circle"),
+            "takes them from the most similar real record of the other group (optimal transport)",
+        ),
+        "cvae": Judge(
+            "secure_sccvfl.evaluation.judges.autoencoder:edit",
+            "cVAE judge",
+            ("s", "square"),
+            "draws them from a model of that group (autoencoder)",
+        ),
     },
     JudgeError,
 )
-HANDED_OUT = ("ot", "cvae")
+HANDED_OUT = ("all", "kr_all")
 """The judges whose edited records a run in secret is scored on."""
-FIRST = JUDGES.names[0]
+FIRST = HANDED_OUT[0]
 """The judge to use where one is enough."""
 OWN = "own"
 """The name of a run's own generator when it is the judge."""

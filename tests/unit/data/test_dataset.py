@@ -264,6 +264,23 @@ def test_a_pums_file_by_path_loads_as_the_published_task(tmp_path, task):
     assert data.n == len(label) and data.label.values.sum() == label.sum()
 
 
+def test_a_pums_file_can_have_sex_as_the_protected_attribute(tmp_path):
+    path = tmp_path / "psam_p06.csv"
+    frame = pums()
+    frame.to_csv(path, index=False)
+    data, race = load(f"acs-income-sex:{path}"), load(f"acs-income:{path}")
+    assert (
+        data.name == "acs-income-sex" and data.protected[0].name == "SEX" and data.protected[0].groups == ("1", "2")
+    )
+    assert np.array_equal(data.protected[0].codes + 1, frame.SEX) and data.n == race.n == len(frame)
+    assert {f.name for f in race.features} - {f.name for f in data.features} == {"SEX"}
+    assert np.array_equal(data.label.values, race.label.values)
+    ready = from_pums("acs-income-sex", frame.assign(s=7, y=(frame.PINCP > 50000).astype(int)))
+    assert np.array_equal(ready.protected[0].codes, data.protected[0].codes), "a ready file has another s"
+    with pytest.raises(DataError, match=r"no column \['SEX'\]"):
+        from_pums("acs-income-sex", frame.drop(columns=["SEX"]))
+
+
 def test_a_pums_file_without_the_columns_is_refused():
     with pytest.raises(DataError, match="no column"):
         from_pums("acs-income", pums().drop(columns=["OCCP"]))

@@ -11,21 +11,18 @@ from accounting.events import Sensitivity
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Protected
 from secure_sccvfl.data.party import make_parties
-from secure_sccvfl.discovery.discovery import (
+from secure_sccvfl.discovery.decisions import (
     DiscoveryConfig,
     Finding,
-    Sketch,
     benjamini_hochberg,
     decide,
-    independence_p,
     interventional_check,
-    release_sketches,
-    residual_scores,
-    weigh,
 )
+from secure_sccvfl.discovery.discovery import weigh
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Decision, PolicyCard, Roles
 from secure_sccvfl.discovery.scores import normalised_hsic, table_score, total_variation
+from secure_sccvfl.discovery.sketches import Sketch, release_sketches, residual_scores
 from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
 
 
@@ -132,7 +129,7 @@ def test_false_discoveries_stay_at_the_level_when_s_is_shuffled():
 def test_fdr_finds_what_is_there():
     data, parties = german()
     sketches = release_sketches(PlainStatistics(NoNoise()), parties, data.protected, "s", FEATURES)
-    finding = roles_of(sketches, DiscoveryConfig(rule="fdr", fdr=0.05, simulations=200), 0)
+    finding = roles_of(sketches, DiscoveryConfig(rule="fdr", rho_p=0.5, fdr=0.05, simulations=200), 0)
     assert {"housing", "personal_status_sex", "employment_since"} <= set(finding.roles.named("P"))
     assert finding.roles.of["foreign_worker"] == "N"
 
@@ -143,24 +140,20 @@ def test_benjamini_hochberg_on_a_worked_example():
     assert benjamini_hochberg({"a": 0.9}, 0.05) == set()
 
 
-def test_a_p_value_of_an_empty_table_is_one():
-    assert independence_p(np.zeros((3, 2)), 1.0, 50, np.random.default_rng(0)) == 1.0
-
-
 def sketch(**scores):
     tables = {k: 100 * np.array([[0.5 + v / 2, 0.5 - v / 2], [0.5 - v / 2, 0.5 + v / 2]]) for k, v in scores.items()}
     return (Sketch("s", tables, 1.0),)
 
 
 def test_fractions_take_the_top_scores():
-    config = DiscoveryConfig(rho_m=0.5, rho_p=0.5)
+    config = DiscoveryConfig("fractions", rho_m=0.5, rho_p=0.5)
     roles = roles_of(sketch(a=0.9, b=0.5, c=0.2, d=0.1), config, 0).roles
     assert roles.of == {"a": "P", "b": "M", "c": "N", "d": "N"}
 
 
 def test_hysteresis_keeps_a_role_until_the_score_clears_the_boundary():
-    config = DiscoveryConfig(rho_m=0.5, rho_p=0.5, hysteresis=0.2)
-    before = Roles({"a": "P", "b": "M", "c": "N", "d": "N"})
+    config = DiscoveryConfig("fractions", "gap", rho_m=0.5, rho_p=0.5, hysteresis=0.2)
+    before = {"a": "P", "b": "M", "c": "N", "d": "N"}
     close = roles_of(sketch(a=0.9, b=0.40, c=0.41, d=0.1), config, previous=before)
     assert close.roles.of["b"] == "M" and not close.log
     clear = roles_of(sketch(a=0.9, b=0.30, c=0.5, d=0.1), config, previous=before)
@@ -200,14 +193,16 @@ def test_conditional_hsic_ranks_what_s_explains_beyond_the_other_columns():
     assert scores["employment_since"] > 5 * np.median(list(null.values()))
     finding = roles_of(
         release_sketches(PlainStatistics(NoNoise()), parties, data.protected, "s", FEATURES),
-        DiscoveryConfig(),
+        DiscoveryConfig("fractions", rho_p=0.5),
         0,
         residual=scores,
     )
     assert finding.roles.of["employment_since"] == "P"
 
 
-@pytest.mark.parametrize("bad", [{"rule": "x"}, {"rho_m": 2}, {"fdr": -1}, {"simulations": 1}])
+@pytest.mark.parametrize("bad", [{"rule": "x"}, {"score": "x"}, {"rho_m": 2}, {"fdr": -1}, {"simulations": 1}])
 def test_a_bad_discovery_configuration_is_refused(bad):
     with pytest.raises(ValueError, match=r"unknown|must|bad"):
         DiscoveryConfig(**bad)
+    with pytest.raises(ValueError, match="denoise goes with score gap, not stable"):
+        DiscoveryConfig(denoise=True)

@@ -19,12 +19,14 @@ from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import own_part
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.discovery import DiscoveryConfig, Moments, Sketch, decide, independence_p, weigh
+from secure_sccvfl.discovery.decisions import DiscoveryConfig, decide
+from secure_sccvfl.discovery.discovery import redraw, weigh
 from secure_sccvfl.discovery.inputs import check_groups
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.discovery.scores import denoised, table_scores
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.sketches import Moments, Sketch
 from secure_sccvfl.evaluation.judges import JUDGES, JudgeError, judge
 from secure_sccvfl.model.cvae import Cvae, CvaeConfig
 from secure_sccvfl.model.cvae_generator import pseudo_groups
@@ -112,11 +114,16 @@ def test_what_follows_a_release_copes_with_any_counts(
 ) -> None:
     rng = np.random.default_rng(seed)
     finite(*(table_scores(table) for table in tables.values()), *denoised(tables, deviation).values())
-    finite(*(independence_p(table, deviation, 20, rng) for table in tables.values()))
     sketch = Sketch("s", tables, deviation)
-    for config in (DiscoveryConfig(denoise=True), DiscoveryConfig(rule="fdr", simulations=20)):
+    for config in (
+        DiscoveryConfig("fractions", "gap", denoise=True),
+        DiscoveryConfig("fdr", "gap", simulations=20),
+        DiscoveryConfig(simulations=20),
+    ):
         evidence = weigh([sketch, sketch], config, seed, [NAMES], dict.fromkeys(NAMES, 0.0))
         finite(list(evidence.scores.values()), list(decide(evidence, config).scores.values()))
+        drawn = redraw([sketch, sketch], config, seed, [NAMES])
+        finite(*drawn.scores.values(), *drawn.p_values.values(), list(evidence.p_values.values()))
     finite(shift_direction(PARTY.layout, tables, NAMES))
     inputs, roles = PARTY.inputs[:50], Roles(dict.fromkeys(NAMES, "M"))
     sums = {name: table[:3] for name, table in tables.items() if len(table) >= 3}

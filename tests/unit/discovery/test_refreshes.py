@@ -12,10 +12,12 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.features import DataError, Feature
 from secure_sccvfl.data.party import MOMENT_GRID, make_parties
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.discovery import Discovery, DiscoveryConfig, Moments, Sketch, release_moments
+from secure_sccvfl.discovery.decisions import DiscoveryConfig
+from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.discovery.scores import denoised, table_score
+from secure_sccvfl.discovery.sketches import Moments, Sketch, release_moments
 from secure_sccvfl.model.generators import GeneratorConfig, make_generator
 from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.run.model_files import HeldOut, PartyModel, load_model, save_model
@@ -31,6 +33,7 @@ WITH_MOMENTS = replace(
     warmup=4,
     steps=10,
     lambdas=(4.0,),
+    discovery=DiscoveryConfig("fractions", "gap", rho_p=0.5),
     generator=GeneratorConfig(kind="moments", source="moments"),
 )
 

@@ -6,9 +6,10 @@ import pytest
 
 from launch.reproduce import main
 from secure_sccvfl.evaluation import experiments
-from secure_sccvfl.evaluation.experiments import EXPERIMENTS, SeedRun, interval, methods_of, summarise
+from secure_sccvfl.evaluation.experiments import EXPERIMENTS, SeedRun, methods_of
 from secure_sccvfl.evaluation.judges import JUDGES
 from secure_sccvfl.evaluation.methods import METHODS
+from secure_sccvfl.evaluation.summary import interval, summarise
 from secure_sccvfl.local import seeds
 from secure_sccvfl.local.seeds import reproduce
 from secure_sccvfl.report.tables import markdown, paper_figures
@@ -41,17 +42,20 @@ def test_results_are_data_and_finished_seeds_are_kept(fast, tmp_path, monkeypatc
     ]
     assert main(arguments) == 0
     results = json.loads((tmp_path / "results.json").read_text())
-    row = next(r for r in results["rows"] if (r["method"], r["judge"], r["metric"]) == ("scc", "ot", "fr"))
+    row = next(r for r in results["rows"] if (r["method"], r["judge"], r["metric"]) == ("scc", "all", "fr"))
     assert set(row) == {"dataset", "split", "method", "judge", "metric", "mean", "low", "high", "seeds"}
     assert row["low"] <= row["mean"] <= row["high"] and row["seeds"] == 2
     for r in results["rows"]:
-        if r["metric"].startswith(("acc", "fr", "pgd", "aia", "dp_gap", "eo_gap", "positive_rate")):
+        rates = ("acc", "auc", "bacc", "fr", "pgd", "aia", "dp_gap", "eo_gap", "positive_rate")
+        if r["metric"].startswith(rates) and r["metric"] != "fr_cut":
             assert 0 <= r["low"] <= r["mean"] <= r["high"] <= 1
     metrics = {r["metric"] for r in results["rows"]}
     assert {"acc", "logloss", "scg", "scg_norm", "fr", "pgd_sr", "aia_logits", "dp_gap", "eo_gap"} <= metrics
     assert {r["judge"] for r in results["rows"]} == {*JUDGES, "own", None}
     judged = {(r["judge"], r["metric"]) for r in results["rows"] if r["method"] == "scc"}
-    assert judged >= {(judge, metric) for judge in JUDGES for metric in ("fr", "fr_null", "net")}
+    assert judged >= {(judge, metric) for judge in JUDGES for metric in ("fr", "fr_null", "net", "fr_base")}
+    assert judged >= {(None, metric) for metric in ("auc", "bacc", "acc_base")}
+    assert judged >= {("all", "fr_descendants"), ("all", "fr_descendants_null")}
     assert (tmp_path / "trade_off.png").stat().st_size > 0
     assert "| scc |" in capsys.readouterr().out
     ran = []

@@ -12,7 +12,17 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.judges import JUDGES, Case, EditedRecords, Judge, JudgeError, judge
 from secure_sccvfl.evaluation.judges.conditional import coupled
 from secure_sccvfl.evaluation.judges.marginal import CategoryMove, NumberMove, shrunk
-from secure_sccvfl.evaluation.metrics import edit_quality, evaluate, group_gaps, group_table, net_flips, stability
+from secure_sccvfl.evaluation.metrics import (
+    base_rate_cut,
+    edit_quality,
+    evaluate,
+    flat,
+    group_gaps,
+    group_table,
+    net_flips,
+    stability,
+    utility,
+)
 
 GERMAN = load("german")
 SPLIT = make_split(GERMAN, "iid", 0)
@@ -176,11 +186,11 @@ def test_a_number_in_bins_keeps_its_place_and_a_gap_stays():
 
 
 def test_net_flips_cancel_within_a_pair_of_groups_only():
-    def net(before, after, codes, target, task="binary", weight=None):
+    def net(before, after, codes, target, task="binary", weight=None, min_group=1):
         rows = np.arange(len(before))
         weight = np.ones(len(before)) if weight is None else np.array(weight)
         verdict = EditedRecords("x", rows, np.array(after, float), weight, np.array(target))
-        return net_flips(lambda u: u, np.array(before, float), np.array(codes), verdict, task)
+        return net_flips(np.array(before, float), verdict.inputs, np.array(codes), verdict, task, min_group)
 
     up, down = [1.0], [-1.0]
     assert net([up, down], [down, up], [0, 0], [1, 1]) == 0.0, "one gains, one loses"
@@ -190,6 +200,10 @@ def test_net_flips_cancel_within_a_pair_of_groups_only():
     one, two, three = np.eye(3)
     assert net([one, two], [two, three], [0, 0], [1, 1], "multiclass") == 0.5
     assert net([up], [down], [0], [1], "regression") is None
+    assert net([up, up, up], [down, down, up], [0, 0, 1], [1, 1, 0], min_group=2) == 1.0, (
+        "a single record is left out"
+    )
+    assert net([up, up], [down, down], [0, 0], [1, 1], min_group=3) is None
 
 
 def test_group_gaps_are_the_largest_pairwise_ones():
@@ -214,3 +228,39 @@ def test_a_predictor_that_ignores_the_mediators_never_flips():
         verdicts,
     )
     assert all(s.value == 0.0 for s in scored if s.metric in ("fr", "scg"))
+
+
+def test_utility_does_not_rise_because_a_class_is_frequent():
+    label = np.array([1] * 8 + [0] * 2)
+    constant = {s.metric: s.value for s in utility(np.ones((10, 1)), label, "binary")}
+    assert (constant["acc"], constant["auc"], constant["bacc"]) == (0.8, 0.5, 0.5)
+    logits = np.r_[np.full(8, 2.0), [1.0, 3.0]][:, None]
+    ranked = {s.metric: s.value for s in utility(logits, label, "binary")}
+    assert (ranked["acc"], ranked["auc"], ranked["bacc"]) == (0.8, 0.5, 0.5)
+    assert {s.metric for s in utility(logits, np.ones(10, int), "binary")} == {"acc", "logloss"}, "one class alone"
+    assert {s.metric for s in utility(np.eye(3), np.arange(3), "multiclass")} == {"acc", "logloss"}
+
+
+def test_the_base_rate_threshold_gives_the_training_share_of_positives():
+    logits, label = np.linspace(-3.0, -1.0, 200)[:, None], np.repeat([0, 1], [150, 50])
+    cut = base_rate_cut(logits, label)
+    assert (logits[:, 0] > cut).mean() == pytest.approx(0.25, abs=0.01) and (logits > 0).mean() == 0.0
+    assert base_rate_cut(np.full((9, 1), -2.0), label[:9]) == 0.0, "who always says the same goes on doing so"
+    copies = EditedRecords("x", np.arange(200), logits + 0.5, np.ones(200), 1 - label)
+    found = flat(evaluate(lambda u: u, logits, label, label, "binary", {"x": copies}, {"x": copies}, cut))
+    assert found["fr_x"] == found["fr_null_x"] == 0.0
+    assert found["fr_base_x"] == found["fr_base_null_x"] == pytest.approx(0.25, abs=0.01)
+    assert found["acc"] == 0.75 and found["acc_base"] == pytest.approx(1.0, abs=0.01)
+    assert not any("base" in name for name in flat(evaluate(lambda u: u, logits, label, label, "binary", {})))
+
+
+def test_real_records_tell_what_a_perfect_edit_would_reach():
+    rng = np.random.default_rng(0)
+    codes = np.repeat([0, 1], 200)
+    inputs = (codes + rng.normal(0, 1, 400))[:, None]
+    perfect = EditedRecords("x", np.arange(400), inputs[::-1].copy(), np.ones(400), 1 - codes)
+    nothing = replace(perfect, inputs=inputs)
+    columns = np.array([0])
+    best, none = (edit_quality(inputs, codes, inputs, codes, e, columns) for e in (perfect, nothing))
+    assert best["edit_auc"] == pytest.approx(best["edit_auc_real"], abs=1e-9) and best["edit_auc_real"] > 0.7
+    assert none["edit_auc"] == pytest.approx(none["edit_auc_unedited"]) and none["edit_auc"] < 0.3

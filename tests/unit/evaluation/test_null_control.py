@@ -8,7 +8,7 @@ from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.roles import Decision, PolicyCard
 from secure_sccvfl.evaluation.baselines import erm
-from secure_sccvfl.evaluation.experiments import fit_judges
+from secure_sccvfl.evaluation.fitted_judges import fit_judges
 from secure_sccvfl.evaluation.judges import JUDGES, EditedRecords, Judge, shuffled
 from secure_sccvfl.evaluation.judges.gates import failed_gates
 from secure_sccvfl.evaluation.prepared import prepare
@@ -42,9 +42,9 @@ def rates(request):
         patched.setitem(JUDGES.entries, "random", Judge(f"{__name__}:edit_at_random", "random", ("x", "cross"), ""))
         for seed in SEEDS:
             ready = prepare(data, make_split(data, "iid", seed), seed, card=card)
-            judges, plain = fit_judges(ready), erm(ready).predict
+            judges, plain = fit_judges(data, ready.split, ready.roles, seed), erm(ready).predict
             for kind in JUDGES:
-                pair = [judges.unrest(plain, kind, data.task, null) for null in (False, True)]
+                pair = [judges.unrest(plain, kind, null) for null in (False, True)]
                 found.setdefault(kind, []).append(pair)
     return {
         kind: dict(zip(("edit_erm", "edit_erm_null"), np.mean(pairs, 0), strict=True))
@@ -93,12 +93,14 @@ def test_a_failing_judge_is_marked_in_the_table():
     rows = []
     for judge, null in (("ot", 0.09), ("all", 0.003)):
         rows += [row("erm", judge, "fr", 0.1), row("erm", judge, "fr_null", null), row("erm", judge, "net", 0.02)]
-        figures = {"edit_auc": 0.7, "edit_auc_unedited": 0.3, "edit_mmd_ratio": 0.1, "edit_size": 1.0}
+        figures = {"edit_auc": 0.7, "edit_auc_unedited": 0.3, "edit_auc_real": 0.8}
+        figures |= {"edit_mmd_ratio": 0.1, "edit_size": 1.0}
         figures |= {"edit_erm": 0.1, "edit_erm_null": null}
         rows += [row("(edits)", judge, metric, value) for metric, value in figures.items()]
     text = markdown("main", rows)
     head = next(line for line in text.splitlines() if line.startswith("| method"))
-    assert "fr [ot] **fails** | fr_null [ot] | net [ot] | fr [all] | fr_null [all] | net [all]" in head
+    assert "fr [all] | fr_null [all] | net [all] | fr [ot] **fails** | fr_null [ot] | net [ot] **fails** |" in head
     assert "ERM 0.1000 with true s and 0.0900 with shuffled s; **fails**: null" in text
     assert "0.0030 with shuffled s; passes every gate" in text
-    assert "| erm | 10.00 % (10.00-10.00) | 9.00 % (9.00-9.00) | 2.00 %" in text
+    assert "AUC of the target group 0.70 (unedited 0.30, real records 0.80)" in text
+    assert "| 10.00 % (10.00-10.00) | 9.00 % (9.00-9.00) | 2.00 %" in text

@@ -74,7 +74,10 @@ def mistaken(capsys: pytest.CaptureFixture[str], line: str) -> str:
         ("run --delta 2", "delta must lie between 0 and 1"),
         ("run --refreshes -2", "refreshes"),
         ("run --card absent.toml", "cannot read the policy card absent.toml"),
-        ("run --card shipped --dataset acs12", "no card is shipped for 'acs12'; name the file of one"),
+        ("run --card shipped --dataset synthetic:600", "no card is shipped for 'synthetic'; name the file of one"),
+        ("run --card moon", "no card is shipped for 'moon'; name the file of one"),
+        ("run --card acs12 --dataset german", "the policy card names 'age', which is no column of german"),
+        ("run --score x", "invalid choice: 'x'"),
         ("run --mode aware", "must declare it in an entry [aware]"),
         ("run --mode aware --card shipped", "must declare it in an entry [aware]"),
         ("run --resume full", "full is not the folder of a run: it has no session.toml"),
@@ -229,12 +232,23 @@ def test_cards_that_cannot_be_followed(capsys: pytest.CaptureFixture[str]) -> No
     card["decisions"]["shoe_size"] = {"role": "M", "reason": "because"}
     Path("card.json").write_text(json.dumps(card))
     assert "the policy card names 'shoe_size', which is no column of german" in mistaken(
-        capsys, "run --card card.json"
+        capsys, "run --dataset german --card card.json"
     )
     card["decisions"]["shoe_size"]["reason"] = ""
     Path("card.json").write_text(json.dumps(card))
     assert "card.json: every role on a policy card needs a written reason" in mistaken(
         capsys, "policy show card.json"
+    )
+    Path("odd.json").write_text(json.dumps({**shipped_card("german").to_json(), "proxies": "hide"}))
+    assert "odd.json: proxies = 'hide' on a policy card; use guard, edit, drop" in mistaken(
+        capsys, "run --card odd.json"
+    )
+    full = shipped_card("german-full").to_json()
+    for decision in full["decisions"].values():
+        decision["role"] = "N"
+    Path("none.json").write_text(json.dumps(full))
+    assert "decides every column and makes none a mediator" in mistaken(
+        capsys, "run --dataset german --card none.json"
     )
     Path("plain.json").write_text(json.dumps(shipped_card("german").to_json()))
     line = mistaken(capsys, "policy appeal plain.json --feature age --who me --text no")

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from secure_sccvfl.metrics.exact import Copies
+from secure_sccvfl.metrics.copies import Copies
 from secure_sccvfl.metrics.noisy import Sums, figures_of, share_of_copies
 
 LAYOUT = Sums("binary", 2, ("own",))

@@ -131,6 +131,7 @@ def report_of(name: str) -> dict[str, object]:
         "parties": 3,
         "mode": "sealed",
         "seed": 0,
+        "rows": {"test": 100},
         "metrics": {"acc": 0.5},
         "evaluation": {"kind": "noisy", **spent},
         "noise": {"acc": 0.1},

@@ -72,6 +72,7 @@ def test_predictions(tmp_path, task):
         schema=SimpleNamespace(task=task, classes=("a", "b")),
         ids=np.array(["1", "2"]),
         options=SimpleNamespace(scores=False),
+        aware=None,
     )
     PredictJob._write(job, tmp_path / "predictions.csv", np.ones((2, 1)))
     assert stat.S_IMODE((tmp_path / "predictions.csv").stat().st_mode) == 0o600

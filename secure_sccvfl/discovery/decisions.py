@@ -1,0 +1,200 @@
+"""From evidence to roles: which features depend on s, which of them are proxies, and how sure each role is.
+
+Discovery proposes; a policy card has the last word, and a trial edit may show that a mediator does not respond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
+
+from secure_sccvfl.data.randomness import stream
+from secure_sccvfl.discovery.evidence import Evidence, Redrawn
+from secure_sccvfl.discovery.roles import PolicyCard, Role, Roles
+from secure_sccvfl.discovery.scores import ScoreKind
+from secure_sccvfl.privacy.kinds import REDRAWS
+
+Rule = Literal["fractions", "fdr"]
+MIXES = 400
+"""Joint redraws of all features: each takes one of the redraws of every feature, which are independent."""
+
+
+@dataclass(frozen=True)
+class DiscoveryConfig:
+    """How scores become roles. `rule`: which features are descendants of s; `rho_p` of those are proxies.
+
+    By default none is: data cannot tell a proxy from a permitted mediator, a policy can.
+    "fdr" takes those that the evidence shows at this false-discovery rate, "fractions" the first `rho_m` of all.
+    `score`: "stable" weighs groups by their size and allows for noise, "gap" is the largest difference between two
+    groups. `decay` is the weight that older tables keep when the records have changed since. `denoise` removes known
+    noise from tables before they are scored; the stable score does that itself.
+    """
+
+    rule: Rule = "fdr"
+    score: ScoreKind = "stable"
+    rho_m: float = 0.60
+    rho_p: float = 0.0
+    fdr: float = 0.10
+    hysteresis: float = 0.10
+    conditional: bool = False
+    simulations: int = 400
+    decay: float = 0.5
+    denoise: bool = False
+
+    def __post_init__(self) -> None:
+        for name, kind in (("rule", Rule), ("score", ScoreKind)):
+            if getattr(self, name) not in get_args(kind):
+                raise ValueError(f"unknown {name} {getattr(self, name)!r}; use {' or '.join(get_args(kind))}")
+        for name in ("rho_m", "rho_p", "fdr", "decay"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
+        if self.hysteresis < 0 or self.simulations < 20:
+            raise ValueError(f"bad hysteresis {self.hysteresis} or simulations {self.simulations}")
+        if self.denoise and self.score != "gap":
+            raise ValueError(f"denoise goes with score gap, not {self.score}, which allows for noise itself")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Roles with the numbers they rest on.
+
+    `proposed`: the roles before a card had its say on those of `by_card`. `confidence`: how likely another run
+    proposes the same role, by redraws; empty until it is computed.
+    """
+
+    roles: Roles
+    scores: Mapping[str, float]
+    p_values: Mapping[str, float]
+    log: tuple[str, ...] = field(default_factory=tuple)
+    proposed: Mapping[str, Role] = field(default_factory=dict)
+    by_card: tuple[str, ...] = ()
+    confidence: Mapping[str, float] = field(default_factory=dict)
+
+    def as_record(self) -> dict[str, Any]:
+        """The finding as an entry of the audit log."""
+        return {
+            "roles": dict(self.roles.of),
+            "proxies": self.roles.proxies,
+            "mask": self.roles.digest(),
+            "scores": dict(self.scores),
+            "p_values": dict(self.p_values),
+            "changes": list(self.log),
+            "proposed": dict(self.proposed),
+            "by_card": list(self.by_card),
+            "confidence": dict(self.confidence),
+        }
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> Finding:
+        """The finding of such an entry."""
+        return cls(
+            Roles(record["roles"], record["proxies"]),
+            record["scores"],
+            record["p_values"],
+            tuple(record["changes"]),
+            record["proposed"],
+            tuple(record["by_card"]),
+            record["confidence"],
+        )
+
+
+def benjamini_hochberg(p_values: Mapping[str, float], level: float) -> set[str]:
+    """Features found at this false-discovery rate."""
+    ordered = sorted(p_values, key=lambda k: (p_values[k], k))
+    passed = 0
+    for rank, name in enumerate(ordered, start=1):
+        if p_values[name] <= level * rank / len(ordered):
+            passed = rank
+    return set(ordered[:passed])
+
+
+def _rank(role: Role) -> float:
+    return {"N": -0.5, "M": 0.0, "P": 0.5}[role]
+
+
+def _propose(
+    scores: Mapping[str, float],
+    p_values: Mapping[str, float],
+    config: DiscoveryConfig,
+    previous: Mapping[str, Role] | None = None,
+) -> dict[str, Role]:
+    """Roles by evidence alone. A feature keeps its previous role unless its score clears the boundary by a margin."""
+    damped = {
+        k: v if previous is None else v * (1 + config.hysteresis * _rank(previous[k])) for k, v in scores.items()
+    }
+    ranked = sorted(damped, key=lambda k: (-damped[k], k))
+    if config.rule == "fdr":
+        found = benjamini_hochberg(p_values, config.fdr)
+        descendants = [k for k in ranked if k in found]
+    else:
+        descendants = ranked[: round(config.rho_m * len(ranked))]
+    proxies = descendants[: round(config.rho_p * len(descendants))]
+    return {k: "P" if k in proxies else "M" if k in descendants else "N" for k in sorted(scores)}
+
+
+def _with_residual(scores: Mapping[str, float], residual: Mapping[str, float]) -> dict[str, float]:
+    """Scores with the conditional ones added, in the same unit."""
+    if not residual:
+        return dict(scores)
+    unit = max(scores.values()) / (max(residual.values()) or 1.0)
+    return {k: v + unit * residual[k] for k, v in scores.items()}
+
+
+def decide(
+    evidence: Evidence,
+    config: DiscoveryConfig,
+    previous: Mapping[str, Role] | None = None,
+    card: PolicyCard | None = None,
+) -> Finding:
+    """Turn scores into roles. The card has the last word. `previous`: the roles that were proposed before."""
+    scores = _with_residual(evidence.scores, evidence.residual)
+    proposed = _propose(scores, evidence.p_values, config, previous)
+    log = [] if previous is None else [f"{k}: {previous[k]} -> {v}" for k, v in proposed.items() if previous[k] != v]
+    roles = Roles(proposed)
+    by_card = () if card is None else tuple(sorted(card.decisions))
+    if card is not None:
+        roles = card.apply(roles)
+        for k in by_card:
+            if roles.of[k] != proposed[k]:
+                log.append(f"{k}: {proposed[k]} -> {roles.of[k]} by card: {card.decisions[k].reason}")
+    return Finding(roles, scores, evidence.p_values, tuple(log), proposed, by_card)
+
+
+def confidence(
+    redrawn: Redrawn,
+    residual: Mapping[str, float],
+    config: DiscoveryConfig,
+    proposed: Mapping[str, Role],
+    seed: int,
+) -> dict[str, float]:
+    """The share of joint redraws that propose the same role, for each feature. Residual scores are not redrawn."""
+    names, rng = sorted(proposed), stream(seed, "joint redraws")
+    same = dict.fromkeys(names, 0)
+    for picked in rng.integers(0, REDRAWS, (MIXES, len(names))):
+        scores, p_values = (
+            {k: float(drawn[k][at]) for k, at in zip(names, picked, strict=True) if k in drawn}
+            for drawn in (redrawn.scores, redrawn.p_values)
+        )
+        again = _propose(_with_residual(scores, residual), p_values, config)
+        same = {k: same[k] + (again[k] == proposed[k]) for k in names}
+    return {k: round(count / MIXES, 4) for k, count in same.items()}
+
+
+def interventional_check(
+    finding: Finding,
+    fixed_moved: Mapping[str, float],
+    edited_moved: Mapping[str, float],
+    decided: Collection[str] = (),
+) -> Finding:
+    """After a trial edit: what is fixed must not have moved at all, and an M that does not respond becomes N.
+
+    `decided`: features whose role people decided. They keep it; the log says that they do not respond.
+    """
+    broken = sorted(k for k, v in fixed_moved.items() if v != 0.0)
+    if broken:
+        raise RuntimeError(f"a generator changed features that must stay fixed: {broken}")
+    idle = sorted(k for k, v in edited_moved.items() if v == 0.0 and finding.roles.of[k] == "M")
+    freed = tuple(k for k in idle if k not in decided)
+    log = [f"{k}: {'M -> N' if k in freed else 'M by card, kept'}, does not respond to a change of s" for k in idle]
+    return replace(finding, roles=finding.roles.with_role("N", freed), log=(*finding.log, *log))

@@ -1,0 +1,102 @@
+"""Evidence that columns follow s, from the noisy tables of one owner: scores, p-values, and both redrawn.
+
+A p-value compares a score with those of simulated tables in which s and the column are independent. A redraw is
+what another run might have seen: other records of the same population, and fresh noise. Both treat the group sizes
+as the observed score does: averaged over all tables of the owner, each with its noise. All of it is post-processing
+of a release that was charged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from secure_sccvfl.discovery.scores import ScoreKind, score_tables
+from secure_sccvfl.discovery.shrinkage import group_sizes, proper, shrink
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Numbers per feature that go to all: they follow from noisy releases alone."""
+
+    scores: Mapping[str, float]
+    p_values: Mapping[str, float]
+    residual: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Redrawn:
+    """The same numbers redrawn: one entry of each array is what another run might have given."""
+
+    scores: Mapping[str, np.ndarray]
+    p_values: Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class OwnTables:
+    """Noisy tables of one owner with one protected attribute. `deviation`: of the noise in a cell."""
+
+    of: Mapping[str, np.ndarray]
+    deviation: float
+    kind: ScoreKind
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        return group_sizes(self.of.values())
+
+    def score(self, name: str) -> float:
+        return float(score_tables(self.kind, self.of[name], self.sizes, self.deviation))
+
+    def independent_scores(self, name: str, count: int, rng: np.random.Generator) -> np.ndarray:
+        """Sorted scores of simulated tables in which s and the column are independent; none for an empty table."""
+        table, sizes = self.of[name], np.clip(self.sizes, 0.0, None)
+        pooled = proper(table.sum(axis=1, keepdims=True))[:, 0]
+        total = round(sizes.sum())
+        if total < 1 or pooled.sum() == 0:
+            return np.zeros(0)
+        cells = np.outer(pooled, sizes / sizes.sum()).ravel()
+        counts = rng.multinomial(total, cells / cells.sum(), size=count).reshape(count, *table.shape)
+        return np.sort(self._scored(counts, len(table), rng))
+
+    def redrawn_scores(self, name: str, count: int, rng: np.random.Generator) -> np.ndarray:
+        """Scores of tables that another run might have seen.
+
+        What noise does not explain is drawn anew, as uncertain as the table leaves it; then records and noise.
+        """
+        table, sizes = self.of[name], np.clip(np.round(self.sizes), 1, None).astype(int)
+        seen = shrink(table, self.sizes, self.deviation)
+        unsure = np.sqrt(seen.kept * seen.variance)
+        truth = proper(seen.groups + unsure * rng.normal(size=(count, *table.shape)))
+        counts = np.stack([rng.multinomial(n, truth[..., g]) for g, n in enumerate(sizes)], axis=-1)
+        return self._scored(counts, len(table), rng)
+
+    def _scored(self, counts: np.ndarray, bins: int, rng: np.random.Generator) -> np.ndarray:
+        """Scores of exact tables after a release: noise in every cell, sizes averaged over the owner's tables."""
+        noise = rng.normal(0, self.deviation, counts.shape)
+        others = sum(len(table) for table in self.of.values()) - bins
+        spread = rng.normal(0, self.deviation * others**0.5, (len(counts), counts.shape[-1]))
+        sizes = counts.sum(axis=-2) + (noise.sum(axis=-2) + spread) / len(self.of)
+        return score_tables(self.kind, counts + noise, sizes, self.deviation)
+
+
+def p_value(scores: np.ndarray, independent: np.ndarray) -> np.ndarray:
+    """Monte-Carlo p-values: how many of the sorted independent scores are at least as large, and one more."""
+    beyond = len(independent) - np.searchsorted(independent, scores, side="left")
+    return (1 + beyond) / (1 + len(independent))
+
+
+def packed(values: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Redrawn numbers under a name each, short enough to be announced; the last word of a name is the redraw."""
+    return {f"{name} {at}": round(float(v), 5) for name, drawn in values.items() for at, v in enumerate(drawn)}
+
+
+def unpacked(values: Mapping[str, float]) -> dict[str, np.ndarray]:
+    """The redrawn numbers of such names, in order."""
+    made: dict[str, dict[int, float]] = {}
+    for key, value in values.items():
+        name, _, at = key.rpartition(" ")
+        made.setdefault(name, {})[int(at)] = value
+    return {name: np.array([drawn[at] for at in sorted(drawn)]) for name, drawn in made.items()}

@@ -1,0 +1,105 @@
+"""Noisy statistics of s as their owner holds them: tables, moments of numbers, residual scores, and their release."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from secure_sccvfl.data.party import MOMENT_GRID, MOMENTS, Attribute, Party
+from secure_sccvfl.discovery.statistics import Statistics
+from secure_sccvfl.privacy.releases import MOMENTS as MOMENTS_RELEASE
+from secure_sccvfl.privacy.releases import RESIDUALS
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """Noisy tables of one protected attribute, averaged over releases, and the noise still in them.
+
+    `records` names the records they are about.
+    """
+
+    attribute: str
+    tables: Mapping[str, np.ndarray]
+    deviation: float
+    releases: int = 1
+    records: str = ""
+
+    def merged(self, newer: Sketch, decay: float = 1.0) -> Sketch:
+        """Inverse-variance average; older tables of other records count `decay` times as much."""
+        if self.deviation == 0 or newer.deviation == 0:
+            return newer
+        weight = 1.0 if self.records == newer.records else decay
+        a, b = weight * self.deviation**-2, newer.deviation**-2
+        tables = {k: (a * t + b * newer.tables[k]) / (a + b) for k, t in self.tables.items()}
+        deviation = np.hypot(a * self.deviation, b * newer.deviation) / (a + b)
+        return Sketch(self.attribute, tables, float(deviation), self.releases + newer.releases, newer.records)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Noisy sums of count, u and u^2 by group of the numbers among the mediators, in real units."""
+
+    attribute: str
+    sums: Mapping[str, np.ndarray]
+    deviation: float
+
+
+def release_sketches(
+    statistics: Statistics,
+    parties: Sequence[Party],
+    protected: Sequence[Attribute],
+    name: str,
+    features: int,
+    records: str = "",
+) -> tuple[Sketch, ...]:
+    """One release of the tables of all features with all protected attributes; each goes to its owner.
+
+    A record touches one cell of each table, so the joint l2 sensitivity is sqrt(features x attributes).
+    `features` counts those of all parties; `parties` are the ones of this process.
+    """
+    bins = {key: block for party in parties for key, block in party.bins().items()}
+    sensitivity = float(np.sqrt(features * len(protected)))
+    counts = [len(a.groups) for a in protected]
+    sums = statistics.group_sums(bins, [a.codes for a in protected], counts, name, sensitivity)
+    scale = statistics.deviation(sensitivity)
+    return tuple(Sketch(a.name, part, scale, records=records) for a, part in zip(protected, sums, strict=True))
+
+
+def release_moments(
+    statistics: Statistics, parties: Sequence[Party], protected: Sequence[Attribute], names: Sequence[str]
+) -> tuple[Moments, ...]:
+    """One release of bounded sums of these numbers (of all parties); each goes to its owner.
+
+    On the grid of `Party.moments` a record adds a row of norm at most MOMENT_GRID sqrt(3) for each number.
+    """
+    columns = {key: block for party in parties for key, block in party.moments(names).items()}
+    sensitivity = MOMENT_GRID * float(np.sqrt(MOMENTS * len(names) * len(protected)))
+    counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
+    name, widths = MOMENTS_RELEASE.charged_as(), dict.fromkeys(names, MOMENTS)
+    sums = statistics.group_sums(columns, codes, counts, name, sensitivity, widths)
+    scale = statistics.deviation(sensitivity) / MOMENT_GRID
+    return tuple(
+        Moments(a.name, {k: v / MOMENT_GRID for k, v in part.items()}, scale)
+        for a, part in zip(protected, sums, strict=True)
+    )
+
+
+def residual_scores(
+    statistics: Statistics,
+    parties: Sequence[Party],
+    others: Sequence[Party],
+    protected: Sequence[Attribute],
+    seed: int,
+) -> dict[str, float]:
+    """Conditional HSIC of this process's features, the largest over attributes: one further release.
+
+    `others` holds the same columns of other records, on which the residuals are fitted.
+    """
+    columns: dict[str, np.ndarray] = {}
+    for party, other in zip(parties, others, strict=True):
+        columns.update(party.residual_features(seed, other.inputs))
+    counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
+    found = statistics.residual_dependence(columns, codes, counts, RESIDUALS.charged_as())
+    return {k: max(0.0, *(part[k] for part in found)) for k in columns}

@@ -1,0 +1,153 @@
+"""The frontier between accuracy and consistency: every lambda of a run's grid, over several seeds in plaintext.
+
+One run in secret has one split, so its figures have no interval. On public benchmark data the plaintext engine runs
+the same method, card, settings and budget on further seeds. Every lambda is a point, the lambda that the rule takes
+in each seed is another, and plain training, dropping the mediators and the paper's method stand beside them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+
+from secure_sccvfl.attacks.perturbation import subspace_pgd_curve
+from secure_sccvfl.attacks.view import RADII, WhiteBox
+from secure_sccvfl.data.dataset import DataWarning
+from secure_sccvfl.data.party_data import pooled
+from secure_sccvfl.data.randomness import torch_seed
+from secure_sccvfl.data.splits import SplitKind, make_split
+from secure_sccvfl.discovery.roles import PolicyCard
+from secure_sccvfl.evaluation.baselines import drop_m, drop_m_guard, erm, fitted_model, majority
+from secure_sccvfl.evaluation.fitted_judges import fit_judges, with_verdict
+from secure_sccvfl.evaluation.judges import HANDED_OUT
+from secure_sccvfl.evaluation.metrics import flat
+from secure_sccvfl.evaluation.network_baselines import paper
+from secure_sccvfl.evaluation.prepared import Fitted, Prepared, prepare
+from secure_sccvfl.evaluation.summary import RATES, half_width, interval
+from secure_sccvfl.privacy.noise import SpendingPlan
+from secure_sccvfl.training.trainer import TrainConfig
+
+BESIDE = {"majority": majority, "erm": erm, "drop_m": drop_m, "drop_m_guard": drop_m_guard, "paper": paper}
+RULE = "scc"
+"""Our method at the lambda that the rule takes in each seed."""
+
+
+@dataclass(frozen=True)
+class FrontierSeed:
+    """One seed beside a run in secret: the same data, card, settings and budget."""
+
+    dataset: str
+    parties: int
+    split: SplitKind
+    seed: int
+    config: TrainConfig
+    budget: SpendingPlan
+    card: PolicyCard | None = None
+
+
+def along(ready: Prepared) -> dict[float, Fitted]:
+    """The model at every lambda of its grid. Temperatures are left out: they change no decision."""
+    model = ready.model
+    return {
+        lam: fitted_model(replace(model, head=head, lam=lam, temperature=1.0), ready) for lam, head in model.frontier
+    }
+
+
+def run_frontier_seed(run: FrontierSeed) -> dict[str, Any]:
+    """Scores of every point on one seed, and the gates of its judges, as plain data. One thread."""
+    torch.set_num_threads(1)
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        data = pooled(run.dataset, run.parties)
+        ready = prepare(data, make_split(data, run.split, run.seed), run.seed, run.config, run.budget, run.card)
+        return _scored(ready)
+
+
+def _scored(ready: Prepared) -> dict[str, Any]:
+    data, split, lam = ready.data, ready.split, ready.model.lam
+    judges = fit_judges(data, split, ready.roles, ready.seed, HANDED_OUT)
+    points = along(ready)
+    beside = {name: method(ready) for name, method in BESIDE.items() if ready.roles.named("M") or name == "erm"}
+    known = (ready.inputs[split.train], data.protected[0].codes[split.train])
+    gates = judges.quality(known, ready.columns(ready.roles.named("M")), beside["erm"].predict)
+    every = {**beside, **{f"{RULE} {lam:g}": fitted for lam, fitted in points.items()}}
+    found = {
+        name: {**flat(judges.score(fitted.predict)), **_attacked(ready, fitted)} for name, fitted in every.items()
+    }
+    return {
+        "seed": ready.seed,
+        "lambda": lam,
+        "points": {**found, RULE: found[f"{RULE} {lam:g}"]},
+        "gates": {judge: with_verdict(figures) for judge, figures in gates.items()},
+    }
+
+
+def _attacked(ready: Prepared, fitted: Fitted) -> dict[str, float]:
+    """How many decisions an attacker flips who knows the model and may move mediators by a fifth of their range."""
+    if ready.data.task == "regression":
+        return {}
+    columns = ready.columns(ready.roles.named("M"))
+    box = WhiteBox("white box", fitted.white_box, ready.inputs[ready.split.test], columns, RADII[-1:])
+    return {"pgd": subspace_pgd_curve(box, torch_seed(ready.seed, "attack"))[-1].rate}
+
+
+def joined(seeds: Iterable[Mapping[str, Any]], rule: str, taken: float | None) -> dict[str, Any]:
+    """Means with 95 % intervals over seeds. `rule`: how lambda is chosen, in words. `taken`: the run's own lambda.
+
+    `gain`: accuracy of the rule's choice above each other method, paired by seed. `cut`: by which share flips under
+    each judge are below plain training's.
+    """
+    found = sorted(seeds, key=lambda one: one["seed"])
+    names = list(dict.fromkeys(name for one in found for name in one["points"]))
+    rows = {name: [one["points"][name] for one in found if name in one["points"]] for name in names}
+    points = [_point(name, values, taken) for name, values in rows.items()]
+    nulls = {judge: float(np.mean([one["gates"][judge]["edit_erm_null"] for one in found])) for judge in HANDED_OUT}
+    return {
+        "seeds": [one["seed"] for one in found],
+        "rule": rule,
+        "lambdas": [one["lambda"] for one in found],
+        "points": points,
+        "gain": {name: _gain(rows[RULE], rows[name]) for name in BESIDE if name in rows},
+        "cut": {judge: _cut(rows, f"fr_{judge}") for judge in HANDED_OUT},
+        "nulls": nulls,
+        "failed": {judge: _failed(found, judge) for judge in HANDED_OUT},
+    }
+
+
+def _point(name: str, values: Sequence[Mapping[str, float]], taken: float | None) -> dict[str, Any]:
+    method, _, lam = name.partition(" ")
+    point: dict[str, Any] = {"method": method, "lambda": float(lam) if lam else None}
+    point["chosen"] = bool(lam) and float(lam) == taken
+    for metric in values[0]:
+        seen = np.array([one[metric] for one in values if metric in one])
+        point[metric] = dict(zip(("mean", "low", "high"), interval(seen, metric.startswith(RATES)), strict=True))
+    return point
+
+
+def _signed(mean: float, half: float) -> dict[str, float]:
+    return {"mean": mean, "low": mean - half, "high": mean + half}
+
+
+def _gain(own: Sequence[Mapping[str, float]], other: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    apart = np.array([a["acc"] - b["acc"] for a, b in zip(own, other, strict=True)])
+    return _signed(float(apart.mean()), half_width(apart))
+
+
+def _cut(rows: Mapping[str, Sequence[Mapping[str, float]]], metric: str) -> dict[str, float]:
+    own, plain = (np.array([one[metric] for one in rows[name]]) for name in (RULE, "erm"))
+    ratio = float(own.mean() / max(plain.mean(), 1e-12))
+    return _signed(1 - ratio, half_width(own - ratio * plain) / max(float(plain.mean()), 1e-12))
+
+
+def _failed(found: Sequence[Mapping[str, Any]], judge: str) -> list[str]:
+    """The gates that a judge fails on average over the seeds."""
+    figures = [one["gates"][judge] for one in found]
+    return list(
+        with_verdict({k: float(np.mean([f[k] for f in figures])) for k in figures[0] if k != "failed"})["failed"]
+    )

@@ -1,0 +1,27 @@
+"""Recipes of the method: one is the default, the others are there for comparison.
+
+- `scc`: columns that carry evidence are mediators, tables are shrunk by their known noise, edits move as few records
+  as possible, lambda is chosen by the relative gap, and the guard on proxies has a weight of its own.
+- `v1`: the first recipe. The 60 % of columns with the highest scores are descendants, half of them proxies. Edits
+  follow thinned tables, the gap must be small, and the guard grows with lambda.
+- `paper`: the choices of the paper that these settings can express: roles by fractions, an autoencoder as generator.
+  It trains by split learning (mode `split`).
+"""
+
+from __future__ import annotations
+
+from secure_sccvfl.discovery.decisions import DiscoveryConfig
+from secure_sccvfl.model.generators import GeneratorConfig
+from secure_sccvfl.training.trainer import TrainConfig
+
+_BY_FRACTIONS = DiscoveryConfig("fractions", "gap", rho_p=0.5)
+SCC = TrainConfig()
+V1 = TrainConfig(
+    lambdas=(1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0),
+    gap_target=0.02,
+    guard=0.05,
+    guard_grows=True,
+    discovery=_BY_FRACTIONS,
+    generator=GeneratorConfig("quantile", draws=8),
+)
+PAPER = TrainConfig(discovery=_BY_FRACTIONS, generator=GeneratorConfig("cvae"))
