@@ -68,7 +68,6 @@ def test_gradients_that_were_shown(tmp_path, modes):
 @pytest.mark.parametrize("task", ["binary", "regression", "multiclass"])
 def test_predictions(tmp_path, task):
     job = SimpleNamespace(
-        aware=None,
         schema=SimpleNamespace(task=task, classes=("a", "b")),
         ids=np.array(["1", "2"]),
         options=SimpleNamespace(scores=False),
