@@ -32,6 +32,7 @@ from launch import cli, policy
 from protocols.config import SessionConfig
 from secure_sccvfl.data.catalogue import EMBEDDED
 from secure_sccvfl.data.party_data import own_schema
+from secure_sccvfl.discovery.roles import read_card
 from secure_sccvfl.report.run_log import HEAD, LOG, read_log
 from secure_sccvfl.run.console import CHECK_FAILED, OK
 from secure_sccvfl.run.process import THREAD_VARIABLES
@@ -411,10 +412,12 @@ def test_python_blocks(desk: Desk, monkeypatch: pytest.MonkeyPatch, block: Block
 
 @pytest.mark.parametrize("block", TOML_BLOCKS, ids=place_of)
 def test_toml_blocks(tmp_path: Path, block: Block) -> None:
-    """A description of data or a session file; nothing else is documented in TOML."""
+    """A policy card, a description of data or a session file; nothing else is documented in TOML."""
     told = tomllib.loads(block.text)
     (tmp_path / "file.toml").write_text(block.text)
-    if isinstance(told.get("parties"), list):
+    if "decisions" in told:
+        assert read_card(tmp_path / "file.toml").decisions
+    elif isinstance(told.get("parties"), list):
         SessionConfig.load(tmp_path / "file.toml")
     else:
         assert told["parties"] and own_schema(tmp_path / "file.toml").parties
