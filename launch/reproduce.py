@@ -23,6 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from launch.arguments import Parser
 from secure_sccvfl.data.catalogue import dataset_help, load
+from secure_sccvfl.discovery.roles import named_card
 from secure_sccvfl.evaluation.experiments import EXPERIMENTS
 from secure_sccvfl.local.seeds import ENGINES, reproduce
 from secure_sccvfl.run.console import OK, guarded, say
@@ -35,6 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--dataset", action="append", help=f"may be given twice; {dataset_help()}")
     parser.add_argument("--split", action="append", choices=("iid", "shift"), help="may be given twice; default iid")
+    parser.add_argument(
+        "--card", default="", help='policy card that fixes roles: a file, "shipped", or a shipped name'
+    )
     parser.add_argument("--seeds", type=int, default=10, help="how many (default 10)")
     parser.add_argument("--first-seed", type=int, default=0, help="the first of them (default 0)")
     parser.add_argument("--jobs", type=int, default=max(os.cpu_count() or 1, 1), help="processes (default: cores)")
@@ -52,8 +56,10 @@ def run(options: argparse.Namespace) -> int:
     if options.experiment == "secure":
         return run_secure(options)
     datasets = options.dataset or (["mobility"] if options.experiment == "folktables" else ["german"])
-    for name in datasets:
-        load(name)  # report a wrong name or file before any work is handed out
+    for name in datasets:  # report a wrong name, file or card before any work is handed out
+        data, card = load(name), named_card(options.card, name)
+        if card is not None:
+            card.check({f.name for f in data.features}, data.name)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(options.experiment)
@@ -65,10 +71,21 @@ def run(options: argparse.Namespace) -> int:
             options.jobs,
             options.out,
             options.engine,
-            lambda finished, total: bar.update(task, completed=finished, total=total),
+            card=options.card,
+            command=command_of(options, datasets),
+            progress=lambda finished, total: bar.update(task, completed=finished, total=total),
         )
     print(json.dumps(rows) if options.json else (options.out / "results.md").read_text("utf-8"))
     return OK
+
+
+def command_of(options: argparse.Namespace, datasets: Sequence[str]) -> str:
+    """The command that made a table. A file's folder is left out: it is of one machine."""
+    named = [f"{kind}:{Path(path).name}" if path else kind for kind, _, path in (d.partition(":") for d in datasets)]
+    words = ["python launch/reproduce.py", options.experiment, *(f"--dataset {name}" for name in named)]
+    words += [f"--split {split}" for split in options.split or ()]
+    words += [f"--card {options.card}"] if options.card else []
+    return " ".join([*words, f"--first-seed {options.first_seed} --seeds {options.seeds}"])
 
 
 def run_discovery(out: Path) -> int:
@@ -88,9 +105,9 @@ def run_secure(options: argparse.Namespace) -> int:
 
     dataset, split = (options.dataset or ["german"])[0], (options.split or ["iid"])[0]
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    command = f"python launch/reproduce.py secure --dataset {dataset} --split {split} "
-    command += f"--first-seed {options.first_seed} --seeds {options.seeds}"
-    run_secure_seeds(dataset, split, seeds, options.out, command, lambda line: say(line, error=True))
+    command = command_of(options, [dataset])
+    given = {"dataset": dataset, "split": split, **({"card": options.card} if options.card else {})}
+    run_secure_seeds(given, seeds, options.out, command, lambda line: say(line, error=True))
     print((options.out / "results.md").read_text("utf-8"))
     return OK
 

@@ -49,6 +49,13 @@ def make_parser() -> argparse.ArgumentParser:
     jobs = ("train", "predict", "discovery", "selftest")
     parser.add_argument("job", nargs="?", default="train", choices=jobs, help="what to do (default train)")
     parser.add_argument("--parties", type=int, help="number of parties (default 3, or as the data say)")
+    _add_data(parser)
+    _add_method(parser)
+    _add_running(parser)
+    return parser
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
     data = parser.add_argument_group("data and privacy")
     data.add_argument("--dataset", help=f"default {FIRST_RUN['dataset']} with its shipped card; {dataset_help()}")
     data.add_argument("--split", choices=("iid", "shift"), help="how benchmark data are split (default iid)")
@@ -73,6 +80,9 @@ def make_parser() -> argparse.ArgumentParser:
     data.add_argument("--evaluation-delta", type=float, help="default 1e-5")
     data.add_argument("--min-group", type=int, help="fewest records that a rate of a group may rest on (default 20)")
     data.add_argument("--pooled", action="store_true", help="your own data may be pooled here: adds common judges")
+
+
+def _add_method(parser: argparse.ArgumentParser) -> None:
     method = parser.add_argument_group("method")
     method.add_argument(
         "--mode",
@@ -111,6 +121,9 @@ def make_parser() -> argparse.ArgumentParser:
         type=int,
         help="seeds of the plaintext engine that give figures an interval (default 5; large data 0)",
     )
+
+
+def _add_running(parser: argparse.ArgumentParser) -> None:
     work = parser.add_argument_group("a model at work")
     work.add_argument("--model", type=Path, help="predict: the folder of the run")
     work.add_argument(
@@ -135,7 +148,6 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="for security_eval.py: every process writes what it sees, SHARES INCLUDED, to disk (pooled data only)",
     )
-    return parser
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -24,9 +24,10 @@ from secure_sccvfl.frames import infer_feature
 from secure_sccvfl.model.encoders import Encoder, fit_encoder
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.trained import one_thread, probabilities
+from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.engine import CURVATURE, Step
 from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.trainer import Problem, TrainConfig, Trainer, calibrated
+from secure_sccvfl.training.trainer import Problem, Trainer, calibrated
 
 PARTIES = 2
 VALIDATION_SHARE = 0.2

@@ -60,8 +60,9 @@ def plain(dataset: str, parties: int, folder: Path) -> dict[str, Any]:
     from secure_sccvfl.discovery.roles import Roles
     from secure_sccvfl.modes.options import RunOptions
     from secure_sccvfl.run.model_files import load_model
+    from secure_sccvfl.training.config import warmup_steps
     from secure_sccvfl.training.plain import PlainEngine
-    from secure_sccvfl.training.trainer import train, warmup_steps
+    from secure_sccvfl.training.trainer import train
 
     data = pooled(dataset, parties)
     split, own = make_split(data, "iid", 0), make_parties(data)

@@ -300,3 +300,13 @@ def shipped_card(name: str) -> PolicyCard:
         if not path.exists():
             raise PolicyError(f"no card is shipped for {task!r}; name the file of one, or leave --card out")
         return read_card(path)
+
+
+def named_card(name: str, dataset: str) -> PolicyCard | None:
+    """The card that a user names: a file, "shipped" for that of the data set, or a shipped name; none if empty."""
+    if not name:
+        return None
+    path = Path(name)
+    if path.suffix in (".toml", ".json") or path.exists():
+        return read_card(path)
+    return shipped_card(dataset if name == "shipped" else name)

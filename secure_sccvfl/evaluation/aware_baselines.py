@@ -25,9 +25,10 @@ from secure_sccvfl.model.generators import make_generator
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.privacy.noise import GaussianNoise
 from secure_sccvfl.training.aware import AwareTrainer
+from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.engine import CURVATURE, Step
 from secure_sccvfl.training.plain import Head, Penalty, PlainEngine
-from secure_sccvfl.training.trainer import Model, TrainConfig, train
+from secure_sccvfl.training.trainer import Model, train
 
 PARITY_WEIGHT = 30.0
 PARITY_STEPS = 600

@@ -19,8 +19,9 @@ from secure_sccvfl.evaluation.prepared import Fitted, Prepared
 from secure_sccvfl.model.encoders import Encoder, PlainEncoder
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training import RECIPES
+from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.trainer import Model, TrainConfig, train
+from secure_sccvfl.training.trainer import Model, train
 
 
 def model_predictor(model: Model, parties: tuple[Party, ...]) -> Predictor:

@@ -24,32 +24,35 @@ from secure_sccvfl.data.checks import examine
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.data.splits import SplitKind, make_split
+from secure_sccvfl.discovery.roles import named_card
 from secure_sccvfl.evaluation.baselines import erm, with_config
 from secure_sccvfl.evaluation.fitted_judges import FittedJudges, fit_judges
-from secure_sccvfl.evaluation.judges import JUDGES, OWN, EditedRecords
+from secure_sccvfl.evaluation.frontier import along, pgd_scores
+from secure_sccvfl.evaluation.judges import HANDED_OUT, JUDGES, OWN, EditedRecords
 from secure_sccvfl.evaluation.methods import ABLATIONS, METHODS, Method
 from secure_sccvfl.evaluation.metrics import Predictor, Scored, edit_quality, group_table, logits_of
 from secure_sccvfl.evaluation.networks import TrainedNetwork, returned_gradients
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, cycle_error, own_rows, prepare
 from secure_sccvfl.evaluation.summary import short_name
 from secure_sccvfl.privacy.noise import SpendingPlan
-from secure_sccvfl.training.trainer import TrainConfig
+from secure_sccvfl.training.config import TrainConfig
 
 Experiment = Literal["main", "ablation", "attacks", "sensitivity", "folktables", "runtime"]
 EXPERIMENTS: tuple[Experiment, ...] = ("main", "ablation", "attacks", "sensitivity", "folktables", "runtime")
 ATTACKED = ("erm", "adv_nomask", "uniform_cf", "policy_blind", "server_consistency_repaired", "paper", "scc")
-LARGE = ("majority", "logreg", "drop_m", "drop_m_guard", "erm", "scc")
+LARGE = ("majority", "logreg", "drop_m", "drop_m_guard", "erm", "parity", "aware", "scc")
 LABEL_ROWS = 256
 
 
 @dataclass(frozen=True)
 class SeedRun:
-    """One seed of one experiment."""
+    """One seed of one experiment. card: a policy card that fixes roles, as for a run; none: discovery decides."""
 
     experiment: Experiment
     dataset: str
     split: SplitKind
     seed: int
+    card: str = ""
 
     def __post_init__(self) -> None:
         if self.experiment not in EXPERIMENTS:
@@ -62,7 +65,7 @@ class SeedRun:
         """Name of the finished seed's file; changes with defaults and judges, so old results are not mixed in."""
         settings = f"{TrainConfig()}{SpendingPlan()}{JUDGES.names}".encode()
         digest = hashlib.sha256(settings).hexdigest()[:8]
-        where = hashlib.sha256(self.dataset.encode()).hexdigest()[:4]
+        where = hashlib.sha256(f"{self.dataset} {self.card}".encode()).hexdigest()[:4]
         return f"{self.experiment}-{short_name(self.dataset)}-{where}-{self.split}-{digest}-{self.seed}"
 
 
@@ -70,18 +73,21 @@ def _sweep() -> dict[str, Method]:
     """One setting changed at a time; every other default kept."""
     base = TrainConfig()
     sweeps: dict[str, TrainConfig] = {}
-    for lam in (0.0, 1.0, 4.0, 16.0, 64.0, 256.0):
-        sweeps[f"lambda={lam:g}"] = replace(base, lambdas=(lam,))
-    for rho in (0.15, 0.25, 0.33, 0.45, 0.60):
-        sweeps[f"rho_m={rho:g}"] = replace(base, discovery=replace(base.discovery, rho_m=rho))
-    for keep in (0.0, 0.25, 0.5, 1.0):
-        sweeps[f"thinning={keep:g}"] = replace(base, generator=replace(base.generator, thinning=keep))
+    for level in (0.01, 0.05, 0.10, 0.20):
+        sweeps[f"fdr={level:g}"] = replace(base, discovery=replace(base.discovery, fdr=level))
+    for rho in (0.15, 0.33, 0.60):
+        by_rank = replace(base.discovery, rule="fractions", rho_m=rho)
+        sweeps[f"rho_m={rho:g}"] = replace(base, discovery=by_rank)
+    for draws in (1, 4, 16):
+        sweeps[f"draws={draws}"] = replace(base, generator=replace(base.generator, draws=draws))
     for scale in (0.2, 0.5, 1.0):
         sweeps[f"edit_scale={scale:g}"] = replace(base, generator=replace(base.generator, scale=scale))
-    for guard in (0.0, 0.05, 0.2, 1.0):
+    for guard in (0.0, 0.1, 0.3, 1.0):
         sweeps[f"guard={guard:g}"] = replace(base, guard=guard)
-    for target in (0.005, 0.015, 0.05):
+    for target in (0.02, 0.04, 0.07, 0.10):
         sweeps[f"gap_target={target:g}"] = replace(base, gap_target=target)
+    for ridge in (1e-3, 5e-3, 2e-2):
+        sweeps[f"ridge={ridge:g}"] = replace(base, ridge=ridge)
     methods: dict[str, Method] = {name: with_config(config) for name, config in sweeps.items()}
     for epsilon in (1.0, 2.0, 4.0, 8.0):
         methods[f"epsilon={epsilon:g}"] = with_config(base, SpendingPlan(epsilon=epsilon))
@@ -183,10 +189,18 @@ def _run(run: SeedRun) -> dict[str, Any]:
         data = load(run.dataset)
         report = examine(data)
     clock = time.perf_counter()
-    ready = prepare(data, make_split(data, run.split, run.seed), run.seed)
+    card = named_card(run.card, run.dataset)
+    ready = prepare(data, make_split(data, run.split, run.seed), run.seed, card=card)
     default_seconds = time.perf_counter() - clock
-    judges, own = fit_judges(data, ready.split, ready.roles, run.seed), _own_edits(ready)
+    kinds = JUDGES if run.experiment == "main" else HANDED_OUT
+    judges, own = fit_judges(data, ready.split, ready.roles, run.seed, kinds), _own_edits(ready)
     scores = _edit_scores(ready, judges, own)
+    if run.experiment in ("main", "folktables"):
+        scores += [
+            {"method": f"scc at {lam:g}", **asdict(s)}
+            for lam, fitted in along(ready).items()
+            for s in [*judges.score(fitted.predict), *pgd_scores(ready, fitted)]
+        ]
     groups: dict[str, Any] = {}
     for name, method in methods_of(run.experiment).items():
         clock = time.perf_counter()
@@ -195,6 +209,8 @@ def _run(run: SeedRun) -> dict[str, Any]:
         scored = _score(judges, own, ready, fitted)
         if run.experiment in ("main", "attacks"):
             scored += attack_scores(ready, fitted, run.experiment)
+        elif run.experiment == "folktables":
+            scored += pgd_scores(ready, fitted)
         scored.append(Scored(None, "seconds", seconds))
         scored += [Scored(None, k, v) for k, v in (fitted.notes or {}).items()]
         scores += [{"method": name, **asdict(s)} for s in scored]

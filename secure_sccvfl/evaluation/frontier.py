@@ -16,22 +16,22 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
+from secure_sccvfl.attacks.catalogue import ATTACKS
 from secure_sccvfl.attacks.perturbation import subspace_pgd_curve
 from secure_sccvfl.attacks.view import RADII, WhiteBox
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.party_data import pooled
-from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.data.splits import SplitKind, make_split
 from secure_sccvfl.discovery.roles import PolicyCard
 from secure_sccvfl.evaluation.baselines import drop_m, drop_m_guard, erm, fitted_model, majority
 from secure_sccvfl.evaluation.fitted_judges import fit_judges, with_verdict
 from secure_sccvfl.evaluation.judges import HANDED_OUT
-from secure_sccvfl.evaluation.metrics import flat
+from secure_sccvfl.evaluation.metrics import Scored, flat
 from secure_sccvfl.evaluation.network_baselines import paper
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, prepare
 from secure_sccvfl.evaluation.summary import RATES, half_width, interval
 from secure_sccvfl.privacy.noise import SpendingPlan
-from secure_sccvfl.training.trainer import TrainConfig
+from secure_sccvfl.training.config import TrainConfig
 
 BESIDE = {"majority": majority, "erm": erm, "drop_m": drop_m, "drop_m_guard": drop_m_guard, "paper": paper}
 RULE = "scc"
@@ -78,7 +78,7 @@ def _scored(ready: Prepared) -> dict[str, Any]:
     gates = judges.quality(known, ready.columns(ready.roles.named("M")), beside["erm"].predict)
     every = {**beside, **{f"{RULE} {lam:g}": fitted for lam, fitted in points.items()}}
     found = {
-        name: {**flat(judges.score(fitted.predict)), **_attacked(ready, fitted)} for name, fitted in every.items()
+        name: flat([*judges.score(fitted.predict), *pgd_scores(ready, fitted)]) for name, fitted in every.items()
     }
     return {
         "seed": ready.seed,
@@ -88,13 +88,13 @@ def _scored(ready: Prepared) -> dict[str, Any]:
     }
 
 
-def _attacked(ready: Prepared, fitted: Fitted) -> dict[str, float]:
+def pgd_scores(ready: Prepared, fitted: Fitted) -> list[Scored]:
     """How many decisions an attacker flips who knows the model and may move mediators by a fifth of their range."""
     if ready.data.task == "regression":
-        return {}
+        return []
     columns = ready.columns(ready.roles.named("M"))
     box = WhiteBox("white box", fitted.white_box, ready.inputs[ready.split.test], columns, RADII[-1:])
-    return {"pgd": subspace_pgd_curve(box, torch_seed(ready.seed, "attack"))[-1].rate}
+    return [Scored(None, ATTACKS.get("pgd").main, subspace_pgd_curve(box, ready.seed)[-1].rate)]
 
 
 def joined(seeds: Iterable[Mapping[str, Any]], rule: str, taken: float | None) -> dict[str, Any]:

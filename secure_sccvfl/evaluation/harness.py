@@ -26,8 +26,9 @@ from secure_sccvfl.evaluation.metrics import flat
 from secure_sccvfl.evaluation.prepared import Prepared
 from secure_sccvfl.metrics.copies import NULL
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
+from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.trainer import TrainConfig, train
+from secure_sccvfl.training.trainer import train
 
 BASELINES = {"majority": majority, "logistic": logistic, "drop_m": drop_m, "erm": erm, "plaintext_scc": scc}
 

@@ -18,6 +18,7 @@ from secure_sccvfl.evaluation.baselines import (
     no_guard,
     no_masks,
     scc,
+    v1,
 )
 from secure_sccvfl.evaluation.network_baselines import (
     adv_nomask,
@@ -51,6 +52,7 @@ METHODS: Registry[Method] = Registry(
         "server_consistency_repaired": server_consistency_repaired,
         "paper": paper,
         "scc_split": scc_split,
+        "v1": v1,
         "scc": scc,
     },
 )
@@ -58,6 +60,7 @@ ABLATIONS: Registry[Method] = Registry(
     "ablation",
     {
         "scc": scc,
+        "v1": v1,
         "no_masks": no_masks,
         "no_generator": server_consistency_repaired,
         "no_consistency": erm,

@@ -17,8 +17,9 @@ from secure_sccvfl.evaluation.metrics import Predictor
 from secure_sccvfl.model.edits import public_targets
 from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.privacy.noise import GaussianNoise, SimulatedCharge, SpendingPlan
+from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.trainer import Model, TrainConfig, Trainer, train
+from secure_sccvfl.training.trainer import Model, Trainer, train
 
 
 @dataclass(frozen=True)

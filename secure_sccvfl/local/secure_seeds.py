@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,25 +27,27 @@ METRICS = (
 
 
 def run_secure_seeds(
-    dataset: str, split: str, seeds: Sequence[int], out: Path, command: str, tell: Callable[[str], None]
+    given: Mapping[str, Any], seeds: Sequence[int], out: Path, command: str, tell: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """Run each seed through real processes; finished seeds in OUT are kept. Writes results.json and results.md."""
+    """Run each seed through real processes; finished seeds in OUT are kept. Writes results.json and results.md.
+
+    given: options of the runs, the data set among them.
+    """
     out.mkdir(parents=True, exist_ok=True)
-    parties = len(load(dataset).parties)
+    parties = len(load(given["dataset"]).parties)
     for seed in seeds:
         kept = out / f"seed-{seed}.json"
         if kept.exists():
             continue
-        tell(f"{dataset}, seed {seed}")
+        tell(f"{given['dataset']}, seed {seed}")
         with tempfile.TemporaryDirectory(prefix="sccvfl-") as place:
             folder = Path(place) / "run"
-            options = {"dataset": dataset, "split": split, "seed": seed}
-            config = session_config(folder, "train", parties, options, deadline=60.0)
+            config = session_config(folder, "train", parties, {**given, "seed": seed}, deadline=60.0)
             whole = WholeRun(folder, config)
             ending = whole.train()
             if ending.code != OK:
                 raise ProtocolError(ending.cause)
-            report = whole.finish()
+            report = whole.finish(seeds=0)
         models = {"secure run": report["metrics"], **report["baselines"]}
         facts = {"seed": seed, "lambda": report["lambda"], "seconds": report["cost"]["total"]["seconds"]}
         kept.write_text(json.dumps({**facts, "models": models}) + "\n")

@@ -5,6 +5,7 @@ Finished seeds are kept, so a stopped experiment continues where it was.
 
 from __future__ import annotations
 
+import datetime
 import json
 import multiprocessing
 import os
@@ -67,13 +68,19 @@ def reproduce(
     workers: int,
     out: Path,
     engine: str,
+    *,
+    card: str = "",
+    command: str = "",
     progress: Callable[[int, int], None] = lambda finished, total: None,
 ) -> list[dict[str, Any]]:
-    """Run the missing seeds, then write results.json, results.md and plots over all requested seeds."""
+    """Run the missing seeds, then write results.json, results.md and plots over all requested seeds.
+
+    `command`: what made them, for the files.
+    """
     kept = out / "seeds"
     kept.mkdir(parents=True, exist_ok=True)
     asked = [
-        SeedRun(experiment, dataset, split, seed)  # type: ignore[arg-type]
+        SeedRun(experiment, dataset, split, seed, card)  # type: ignore[arg-type]
         for dataset in datasets
         for split in splits
         for seed in seeds
@@ -85,9 +92,11 @@ def reproduce(
         _store(kept, one, result)
         progress(number, len(asked))
     rows = summarise([json.loads((kept / f"{one.key}.json").read_text("utf-8")) for one in asked])
-    text = json.dumps({"experiment": experiment, "rows": rows}, indent=1)
+    made = {"command": command, "date": datetime.date.today().isoformat(), "seeds": list(seeds)}
+    text = json.dumps({"experiment": experiment, **made, "rows": rows}, indent=1)
     (out / "results.json").write_text(text + "\n", encoding="utf-8")
-    (out / "results.md").write_text(markdown(experiment, rows), encoding="utf-8")
+    told = f"Made by `{command}` on {made['date']}.\n\n" if command else ""
+    (out / "results.md").write_text(told + markdown(experiment, rows), encoding="utf-8")
     draw(experiment, rows, out)
     return rows
 

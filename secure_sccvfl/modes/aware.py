@@ -18,7 +18,7 @@ from secure_sccvfl.modes.base import Trained, Workplace, check_sampling
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.modes.sealed import sealed_releases
 from secure_sccvfl.training.aware import AwareTrainer
-from secure_sccvfl.training.trainer import warmup_steps
+from secure_sccvfl.training.config import warmup_steps
 
 
 def declared(card: PolicyCard | None, today: datetime.date | None = None) -> AwareEntry:

@@ -23,8 +23,9 @@ from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.releases import plan_of
+from secure_sccvfl.training.config import TEMPERATURES, TrainConfig
 from secure_sccvfl.training.secure import SecureEngine
-from secure_sccvfl.training.trainer import TEMPERATURES, Hooks, Model, Problem, State, TrainConfig, Trainer
+from secure_sccvfl.training.trainer import Hooks, Model, Problem, State, Trainer
 
 Phase = Callable[[str], AbstractContextManager[None]]
 

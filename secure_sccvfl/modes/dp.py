@@ -54,7 +54,8 @@ from secure_sccvfl.modes.sealed import sealed_releases
 from secure_sccvfl.privacy.charging import Charger, Paid
 from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.releases import NOISY_GRADIENT
-from secure_sccvfl.training.trainer import Hooks, State, warmup_steps
+from secure_sccvfl.training.config import warmup_steps
+from secure_sccvfl.training.trainer import Hooks, State
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from secure_sccvfl.data.party_data import (
 )
 from secure_sccvfl.data.splits import SplitKind
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, Rule
-from secure_sccvfl.discovery.roles import PolicyCard, read_card, shipped_card
+from secure_sccvfl.discovery.roles import PolicyCard, named_card
 from secure_sccvfl.discovery.scores import ScoreKind
 from secure_sccvfl.model.encoders import EncoderKind
 from secure_sccvfl.model.generators import GeneratorConfig, Source
@@ -34,8 +34,8 @@ from secure_sccvfl.modes import MODES, gradient_mode
 from secure_sccvfl.privacy.ledgers import ledger_folder
 from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training import RECIPES
+from secure_sccvfl.training.config import EvaluationKind, TrainConfig
 from secure_sccvfl.training.engine import ConsistencyKind
-from secure_sccvfl.training.trainer import EvaluationKind, TrainConfig
 
 
 @dataclass(frozen=True)
@@ -172,14 +172,8 @@ class RunOptions:
 
     def policy(self, schema: Schema | None = None) -> PolicyCard | None:
         """The policy card, if there is one; it must fit the schema, if that is given."""
-        if not self.card:
-            return None
-        path = Path(self.card)
-        if path.suffix in (".toml", ".json") or path.exists():
-            card = read_card(path)
-        else:
-            card = shipped_card(self.dataset if self.card == "shipped" else self.card)
-        if schema is not None:
+        card = named_card(self.card, self.dataset)
+        if card is not None and schema is not None:
             card.check({f.name for own in schema.features for f in own}, schema.name)
         return card
 

@@ -7,7 +7,7 @@ from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.modes.base import Trained, Workplace, check_sampling, common_releases, facts_of
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.releases import plan_of
-from secure_sccvfl.training.trainer import warmup_steps
+from secure_sccvfl.training.config import warmup_steps
 
 
 def sealed_releases(schema: Schema, options: RunOptions) -> list[Release]:

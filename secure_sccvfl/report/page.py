@@ -67,7 +67,7 @@ def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any
         roles=sections.role_chart(report, audit, card),
         role_words=sections.role_words(report["proxies"]),
         examples=sections.examples(report),
-        edited_by=JUDGES.get(FIRST).about,
+        edited_by=(f"{judged.COMMON[FIRST]}{judged.mark(report, FIRST)}", JUDGES.get(FIRST).about),
         edits=edits,
         party=None if party is None else report["party_names"][party],
         refused=[entry for entry in audit if entry["event"] == "refresh refused"],

@@ -30,7 +30,7 @@ from secure_sccvfl.model.aware import AwareEncoders, make_aware
 from secure_sccvfl.model.encoders import Encoder, FeatureEncoder, PlainEncoder
 from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.model.mlp import MlpEncoder
-from secure_sccvfl.training.trainer import EvaluationKind
+from secure_sccvfl.training.config import EvaluationKind
 
 
 class ModelError(InputError):

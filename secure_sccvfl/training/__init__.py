@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from secure_sccvfl.data.registry import Registry
 
 if TYPE_CHECKING:
-    from secure_sccvfl.training.trainer import TrainConfig
+    from secure_sccvfl.training.config import TrainConfig
 
 RECIPES: Registry[TrainConfig] = Registry(
     "method",

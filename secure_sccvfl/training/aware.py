@@ -24,8 +24,9 @@ from secure_sccvfl.data.party import Blocks, Part
 from secure_sccvfl.discovery.discovery import Finding
 from secure_sccvfl.model.aware import AwareEdits, AwareEncoders, hypotheses, make_aware
 from secure_sccvfl.model.generators import Generator
+from secure_sccvfl.training.config import warmup_steps
 from secure_sccvfl.training.engine import CURVATURE
-from secure_sccvfl.training.trainer import Model, State, Trainer, warmup_steps
+from secure_sccvfl.training.trainer import Model, State, Trainer
 
 
 class AwareTrainer(Trainer):

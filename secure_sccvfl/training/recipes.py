@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.model.generators import GeneratorConfig
-from secure_sccvfl.training.trainer import TrainConfig
+from secure_sccvfl.training.config import TrainConfig
 
 _BY_FRACTIONS = DiscoveryConfig("fractions", "gap", rho_p=0.5)
 SCC = TrainConfig()

@@ -17,7 +17,7 @@ import numpy as np
 
 from protocols import ring
 from protocols.errors import ProtocolError
-from protocols.operations import arithmetic, choice, comparison, series
+from protocols.operations import arithmetic, choice, comparison
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session.runtime import Session, words_of
 from protocols.steps import head
@@ -37,7 +37,8 @@ from secure_sccvfl.training.handles import (
     SharedPenalty,
     SharedRows,
 )
-from secure_sccvfl.training.sharing import decisions, share_label
+from secure_sccvfl.training.shared_measures import flips, loss_sums, total, variance
+from secure_sccvfl.training.sharing import share_label
 
 _SCALE_BITS = 20
 _ROOT_BITS = 18
@@ -277,17 +278,17 @@ class SecureEngine:
         with self.session.measure("validation"):
             logits = self._logits(trained, batch)
             gap = np.zeros(1, np.int64) if penalty is None else self._gap_squared(trained, penalty)
-            loss, variance = self._loss(logits, batch, trained.task), self._variance(logits)
+            loss, spread = self._loss(logits, batch, trained.task), variance(self.session.party, logits)
             flipped, among = (np.zeros(1, np.int64), 1) if not flips else self._flips(trained, logits, penalty)
             rate = arithmetic.divide(self.session.party, np.left_shift(flipped, WIDE_BITS), among)
-            seen = np.concatenate([loss, variance, gap, rate])
+            seen = np.concatenate([loss, spread, gap, rate])
             opened = self.session.open(
                 self.session.wrap(seen, WIDE_BITS), self.session.declared(VALIDATION_SUMMARY.name)
             )
         if opened is None:
             raise ProtocolError("the validation summary must go to every party")
-        mean, spread, square, share = (max(float(v), 0.0) for v in opened)
-        return Measures(mean, spread**0.5, square**0.5, share if flips else None)
+        mean, squared, square, share = (max(float(v), 0.0) for v in opened)
+        return Measures(mean, squared**0.5, square**0.5, share if flips else None)
 
     def choose(
         self,
@@ -318,7 +319,7 @@ class SecureEngine:
         """Shares of the bit that says whether a head meets the target."""
         party = self.session.party
         if target.measure == "gap":
-            return choice.meets(party, self._gap_squared(trained, penalty), self._variance(logits), target.most)
+            return choice.meets(party, self._gap_squared(trained, penalty), variance(party, logits), target.most)
         flipped, among = self._flips(trained, logits, penalty)
         first = 1 if party.rank == 0 else 0
         return first - comparison.negative(party, first * floor(target.most * among) - flipped)
@@ -361,7 +362,7 @@ class SecureEngine:
         parts = []
         for start in range(0, len(temperatures), each):
             tempered = arithmetic.truncate(party, inverse[start : start + each, None, None] * logits, FRACTION_BITS)
-            parts.append(self._loss_sums(tempered, batch, trained.task, 2 * LOGIT_BOUND))
+            parts.append(loss_sums(self.session, tempered, batch.label, trained.task, 2 * LOGIT_BOUND))
         losses = np.concatenate(parts)
         return comparison.negative(party, losses[:-1] - losses[1:])
 
@@ -437,28 +438,8 @@ class SecureEngine:
     def _loss(self, logits: Words, batch: SharedBatch, task: Task) -> Words:
         """Mean loss, WIDE_BITS."""
         return arithmetic.divide(
-            self.session.party, self._loss_sums(logits[None], batch, task, LOGIT_BOUND), batch.rows
+            self.session.party, loss_sums(self.session, logits[None], batch.label, task, LOGIT_BOUND), batch.rows
         )
-
-    def _loss_sums(self, logits: Words, batch: SharedBatch, task: Task, bound: float) -> Words:
-        """Summed loss, WIDE_BITS, of each of several sets of logits with FRACTION_BITS."""
-        party, label = self.session.party, batch.label
-        if task == "regression":
-            target = arithmetic.truncate(party, label, RESIDUAL_BITS - FRACTION_BITS)
-            return arithmetic.square(party, logits - target).sum(axis=(1, 2))
-        if task == "binary":
-            factor = label - (1 << (RESIDUAL_BITS - 1) if self.session.rank == 0 else 0)
-            even, odd = series.evaluate(party, "log_cosh", logits, bound), logits
-        else:
-            factor, even = label, np.zeros_like(logits)
-            odd = words_of(self.session.wrap(logits, FRACTION_BITS).log_softmax(dim=2))
-        unit = 1 << (RESIDUAL_BITS + FRACTION_BITS - WIDE_BITS)
-        return (even - arithmetic.scaled_bilinear(party, "mul", factor, odd, unit)).sum(axis=(1, 2))
-
-    def _variance(self, logits: Words) -> Words:
-        party, rows = self.session.party, len(logits)
-        middle = arithmetic.divide(party, logits.sum(axis=0), rows)
-        return arithmetic.divide(party, _total(arithmetic.square(party, logits - middle)), rows)
 
     def _gap_squared(self, trained: SharedHead, penalty: SharedPenalty) -> Words:
         """Mean squared shift of the logits under the edits, WIDE_BITS: w^T G w."""
@@ -468,20 +449,11 @@ class SecureEngine:
         weight = self._plain_weight(trained)
         pulled = arithmetic.truncate(party, head.product(party, penalty.masked_gram, weight), _GRAM_BITS)
         whole = arithmetic.scaled_bilinear(party, "mul", pulled, weight, 1 << (2 * HEAD_BITS - WIDE_BITS))
-        return _total(whole)
+        return total(whole)
 
     def _flips(self, trained: SharedHead, logits: Words, penalty: SharedPenalty | None) -> tuple[Words, int]:
-        """Shares of the number of edited copies whose decision differs from its record's, and how many there are."""
-        if penalty is None:
-            return np.zeros(1, np.int64), 1
-        copies = np.concatenate([logits + self.shared_shift(trained, chosen) for chosen in penalty.draws])
-        before, after = np.split(decisions(self.session, np.concatenate([logits, copies])), [len(logits)])
-        before = np.tile(before, (len(penalty.draws), 1))
-        same = arithmetic.bilinear(self.session.party, "mul", after, before)
-        if logits.shape[1] == 1:
-            return _total(after + before - 2 * same), len(copies)
-        everyone = len(copies) if self.session.rank == 0 else 0
-        return everyone - _total(same), len(copies)
+        shifts = () if penalty is None else tuple(self.shared_shift(trained, chosen) for chosen in penalty.draws)
+        return flips(self.session, logits, shifts)
 
     def _edited_rows(self, penalty: SharedPenalty) -> BandedMatrix:
         """All selected displacements under one mask."""
@@ -503,9 +475,3 @@ class SecureEngine:
         shares = self.session.party.zero_share((sum(self.widths),))
         shares[at : at + len(own)] += ring.encode(own, bits)
         return shares
-
-
-def _total(words: Words) -> Words:
-    """The sum as an array of one: numpy scalars warn where the ring wraps."""
-    total: Words = words.reshape(-1).sum(keepdims=True)
-    return total

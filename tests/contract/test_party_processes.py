@@ -14,8 +14,9 @@ from secure_sccvfl.data.party import Part, make_parties
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
+from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.trainer import Problem, TrainConfig, Trainer, train
+from secure_sccvfl.training.trainer import Problem, Trainer, train
 from tests.support.harness import LONG
 
 DATA = load("german")

@@ -12,9 +12,9 @@ from tests.multiprocess.byhand import SHORT, run_mpc
 
 @pytest.fixture(scope="session")
 def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run of the default data set; nobody may change it."""
+    """The folder of a run on German Credit; nobody may change it."""
     place = tmp_path_factory.mktemp("whole")
-    run_mpc("--parties", "3", "--out", "run", *SHORT, cwd=place)
+    run_mpc("--dataset", "german", "--parties", "3", "--out", "run", *SHORT, cwd=place)
     return place / "run"
 
 

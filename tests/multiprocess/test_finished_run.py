@@ -159,7 +159,7 @@ def test_a_share_of_another_run_is_found(run: Path) -> None:
         ("report.json", '"role_changes": [', '"role_changes": ["a: N -> M",', "report"),
         ("report.json", '"epsilon_rdp": 7', '"epsilon_rdp": 1', "report"),
         ("privacy_budget.json", '"epsilon_rdp": 7', '"epsilon_rdp": 1', "budget"),
-        ("policy_card.json", '"role": "P"', '"role": "N"', "policy"),
+        ("policy_card.json", '"role": "M"', '"role": "N"', "policy"),
         ("party-1/result.json", '"lambda": ', '"lambda": 1', "results"),
         ("evaluation/party-1/result.json", '"acc": 0.', '"acc": 0.9', "results"),
         ("report.html", "Who learned what", "Nobody learned a thing", "files"),
@@ -185,7 +185,7 @@ def test_a_missing_and_an_unknown_file_are_found(run: Path, capsys: pytest.Captu
 def test_appeal_review_and_diff(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     card = run / "policy_card.json"
     shutil.copy(card, run.parent / "old.json")
-    feature, decision = next((k, d) for k, d in read_card(card).decisions.items() if d.role == "P")
+    feature, decision = next((k, d) for k, d in read_card(card).decisions.items() if d.role == "M")
     assert decision.reason and "score" in decision.evidence and "epsilon" in decision.evidence
     said = ["--who", "an applicant", "--text", "not my choice", "--wants", "N"]
     assert main(["policy", "appeal", str(run), "--feature", feature, *said]) == 0
@@ -196,7 +196,7 @@ def test_appeal_review_and_diff(run: Path, capsys: pytest.CaptureFixture[str]) -
     assert "the review was due on 2020-01-31" in shown.err and "is open" not in shown.err
     assert main(["policy", "diff", str(run.parent / "old.json"), str(run), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["changed"] == {feature: ["P", "N"]} and told["to"] == "2"
+    assert told["changed"] == {feature: ["M", "N"]} and told["to"] == "2"
     assert [e["event"] for e in read_chain(run / "audit.jsonl")] == ["finished", "appeal", "review"]
     assert problems(run) == []
     assert main(["policy", "review", str(run), "--appeal", "1", *answer]) == 2
@@ -261,6 +261,7 @@ def test_warnings_in_plain_words(whole_run: Path) -> None:
     report["metrics"] |= {"acc": 0.69, "positive_rate": 0.001}
     report["baselines"] = {"majority": {"acc": 0.7}, "drop_m": {"acc": 0.9}}
     report["judges"] = {name: {"failed": []} for name in report["judges"]}
+    report.pop("frontier", None)
     seen = {"rate": 1.0, "low": 0.99, "high": 1.0, "chance": 0.7}
     report["label_inference"] = [{"party": rank, **seen} for rank in range(3)]
     majority, dropped, same, *labels = find_warnings(report)
@@ -314,7 +315,8 @@ def test_a_budget_that_is_spent(run: Path, capsys: pytest.CaptureFixture[str]) -
         shutil.copytree(run / f"party-{rank}" / "sets", place / "sets")
         for file in [*(run / f"party-{rank}").glob("ledger.jsonl*"), run / f"party-{rank}" / "records.key"]:
             shutil.copy(file, place)
-    again = ["--parties", "3", *SHORT, "--ledger", str(run.parent / "ledgers"), "--out", str(run.parent / "again")]
+    again = ["--dataset", "german", "--parties", "3", *SHORT, "--ledger", str(run.parent / "ledgers")]
+    again += ["--out", str(run.parent / "again")]
     assert main(["run", *again]) == 1
     line = one_line(capsys)
     assert "sketch-0: refused by the ledger of party 0; epsilon would be" in line
@@ -341,7 +343,8 @@ def test_the_page_is_whole_and_needs_nothing_else(whole_run: Path) -> None:
     page, report = (whole_run / "report.html").read_text(), json.loads((whole_run / "report.json").read_text())
     seen = Sections()
     seen.feed(page)
-    assert sorted(seen.ids) == sorted(SECTIONS) and seen.fetched == []
+    shown = [*SECTIONS, *(["frontier"] if "frontier" in report else [])]
+    assert sorted(seen.ids) == sorted(shown) and seen.fetched == []
     assert "url(" not in page and "@import" not in page
     rate = 100 * report["metrics"]["acc"]
     told = (
@@ -363,22 +366,24 @@ def test_the_page_is_whole_and_needs_nothing_else(whole_run: Path) -> None:
     assert str(whole_run) not in page
 
 
-def with_frontier(run: Path) -> str:
-    """The page of a run whose report has a frontier."""
+def with_frontier(run: Path, found: dict[str, object] | None) -> str:
+    """The page of a run whose report has this frontier, or none."""
     report = json.loads((run / "report.json").read_text())
-    (run / "report.json").write_text(json.dumps({**report, "frontier": frontier()}))
+    report.pop("frontier", None)
+    (run / "report.json").write_text(json.dumps(report if found is None else {**report, "frontier": found}))
     return render(run)
 
 
 def test_the_frontier_is_the_first_picture_where_there_is_one(run: Path) -> None:
-    plain = (run / "report.html").read_text()
+    plain = with_frontier(run, None)
     assert 'id="frontier"' not in plain and 'href="#frontier"' not in plain
-    page = with_frontier(run)
+    page = with_frontier(run, frontier())
     seen = Sections()
     seen.feed(page)
     assert seen.ids[:3] == ["warnings", "frontier", "metrics"] and seen.fetched == []
     assert page.index('aria-label="Accuracy against flips"') < page.index('aria-label="Right decisions"')
-    for said in ("Means and 95 % intervals over 8 seeds", "λ = 4 (this run)", frontier()["rule"], 'href="#frontier"'):
+    rule = frontier()["rule"].removesuffix(".")
+    for said in ("Means and 95 % intervals over 8 seeds", "λ = 4 (this run)", rule, 'href="#frontier"'):
         assert said in page
     for place in ("first judge", "second judge"):
         assert f"Decisions that flip, {place}" in plain and f"flips, groups shuffled ({place})" in plain
@@ -431,7 +436,7 @@ def test_the_page_in_a_browser(whole_run: Path, tmp_path: Path, width: int, them
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 @pytest.mark.parametrize(("width", "theme"), [(1200, "light"), (375, "dark")])
 def test_the_frontier_in_a_browser(run: Path, tmp_path: Path, width: int, theme: str) -> None:
-    seen, console = seen_in_browser(with_frontier(run), tmp_path, width, theme)
+    seen, console = seen_in_browser(with_frontier(run, frontier()), tmp_path, width, theme)
     assert (seen["theme"], seen["wide"], seen["low"], seen["cut"]) == (theme, width, 0, 0)
     assert console == []
 

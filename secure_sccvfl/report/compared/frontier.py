@@ -22,6 +22,7 @@ METHODS = {
     "erm": MODELS["erm"],
     "drop_m": MODELS["drop_m"],
     "drop_m_guard": "without them, proxies guarded",
+    "majority": MODELS["majority"],
     "paper": "the paper's method",
 }
 COLUMNS = {
@@ -34,7 +35,7 @@ COLUMNS = {
     },
     "dp_gap": "gap between groups",
     "eo_gap": "gap of mistakes",
-    "pgd": "changed by PGD",
+    "pgd_sr": "changed by PGD",
 }
 """Columns of the table, by the name of the figure."""
 YARDSTICKS = {"majority": "the majority", "drop_m": "dropping the mediators", "erm": "plain training"}

@@ -33,8 +33,9 @@ from secure_sccvfl.model.cvae_generator import pseudo_groups
 from secure_sccvfl.model.generators import GeneratorConfig, make_generator
 from secure_sccvfl.model.table_generator import shift_direction
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
+from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.trainer import TrainConfig, train
+from secure_sccvfl.training.trainer import train
 from tests.support.discovery import Consortium
 from tests.unit.data.test_dataset import write
 

@@ -21,8 +21,9 @@ from secure_sccvfl.discovery.sketches import Moments, Sketch, release_moments
 from secure_sccvfl.model.generators import GeneratorConfig, make_generator
 from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.run.model_files import HeldOut, PartyModel, load_model, save_model
+from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.trainer import TrainConfig, train
+from secure_sccvfl.training.trainer import train
 
 DATA = load("german")
 PARTIES = make_parties(DATA)

@@ -18,7 +18,7 @@ from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.metrics import AwarePredictor, evaluate, flat, logits_of, net_flips, s_held, stability
 from secure_sccvfl.evaluation.prepared import own_rows, prepare
 from secure_sccvfl.model.generators import GeneratorConfig
-from secure_sccvfl.training.trainer import TrainConfig
+from secure_sccvfl.training.config import TrainConfig
 
 CONFIG = TrainConfig(generator=GeneratorConfig(kind="minimal", draws=4), lambdas=(4.0,), refreshes=0)
 

@@ -12,7 +12,7 @@ from secure_sccvfl.evaluation.harness import compare, hand_out, judges_of
 from secure_sccvfl.evaluation.judges import FIRST, HANDED_OUT
 from secure_sccvfl.metrics.copies import NULL
 from secure_sccvfl.privacy.noise import SpendingPlan
-from secure_sccvfl.training.trainer import TrainConfig
+from secure_sccvfl.training.config import TrainConfig
 
 DATA = load("acs12-gender")
 SPLIT = make_split(DATA, "iid", 300)

@@ -12,7 +12,7 @@ def span(mean: float, half: float) -> dict[str, float]:
 def point(method: str, right: float, flips: float, **more: Any) -> dict[str, Any]:
     figures = {"acc": span(right, 0.008), "auc": span(right + 0.05, 0.01), "net_all": span(flips / 2, 0.002)}
     figures |= {"fr_all": span(flips, 0.2 * flips), "fr_kr_all": span(2 * flips, 0.2 * flips)}
-    figures |= {"dp_gap": span(0.05, 0.02), "pgd": span(0.3, 0.03)}
+    figures |= {"dp_gap": span(0.05, 0.02), "pgd_sr": span(0.3, 0.03)}
     return {"method": method, "lambda": None, "chosen": False, **figures, **more}
 
 

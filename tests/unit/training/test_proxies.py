@@ -22,8 +22,9 @@ from secure_sccvfl.model.mlp import MlpEncoder, make_mlp
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.run.model_files import HeldOut, PartyModel, load_model, save_model
+from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.trainer import Hooks, Problem, TrainConfig, Trainer
+from secure_sccvfl.training.trainer import Hooks, Problem, Trainer
 
 DATA = load("german")
 PARTIES = make_parties(DATA)

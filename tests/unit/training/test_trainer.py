@@ -17,8 +17,9 @@ from secure_sccvfl.model.encoders import fit_encoder
 from secure_sccvfl.model.generators import GeneratorConfig, make_generator
 from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.training import trainer
+from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.trainer import Problem, TrainConfig, Trainer, train
+from secure_sccvfl.training.trainer import Problem, Trainer, train
 
 GERMAN = load("german")
 EARLIER = DiscoveryConfig("fractions", "gap", rho_p=0.5)
