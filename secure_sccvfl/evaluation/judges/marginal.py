@@ -2,7 +2,7 @@
 
 Every group's distribution is shrunk towards the pooled one by its sampling noise, so a difference that chance
 explains moves nobody. A category moves by the maximal coupling of the two distributions. A number keeps its rank.
-Records that share a value, such as 40 hours a week, are ranked among themselves at random.
+Records that share a value, such as 40 hours a week, are ranked among themselves at random, also inside a bin.
 """
 
 from __future__ import annotations
@@ -59,27 +59,29 @@ class CategoryMove:
 
 @dataclass(frozen=True)
 class NumberMove:
-    """By rank between distributions over `levels`: single values, or the edges of bins where `binned`."""
+    """By rank between distributions over bins of `values`, the sorted values of all groups.
+
+    starts: where each bin begins among them, and the end of the last one. A rank stands for one of these values, and
+    a value for all ranks that it has: of many records with one value some move and some stay.
+    """
 
     shares: np.ndarray
-    levels: np.ndarray
-    binned: bool
+    values: np.ndarray
+    starts: np.ndarray
 
     def __call__(self, columns: np.ndarray, source: int, target: int, uniform: np.ndarray) -> np.ndarray:
         known = ~gaps(columns)
-        value = columns[known, 0]
-        place = places(value, self.levels, self.binned)
-        within = uniform[known]
-        if self.binned:
-            within = np.clip((value - self.levels[place]) / np.diff(self.levels)[place], 0.0, 1.0)
+        first, end = (np.searchsorted(self.values, columns[known, 0], side=side) for side in ("left", "right"))
         ranks = np.vstack([np.zeros(self.shares.shape[1]), self.shares.cumsum(axis=0)])
         ranks /= ranks[-1]
-        rank = ranks[place, source] + within * (ranks[place + 1, source] - ranks[place, source])
+        place = first + uniform[known] * (end - first)
+        rank = np.interp(place, self.starts, ranks[:, source])
+        bins = np.searchsorted(ranks[1:-1, target], rank, side="right")
+        low, high = ranks[bins, target], ranks[bins + 1, target]
+        within = np.clip((rank - low) / np.maximum(high - low, 1e-12), 0.0, 1.0)
+        wanted = self.starts[bins] + within * (self.starts[bins + 1] - self.starts[bins])
         out = columns.copy()
-        if self.binned:
-            out[known, 0] = np.interp(rank, ranks[:, target], self.levels)
-        else:
-            out[known, 0] = self.levels[np.searchsorted(ranks[1:-1, target], rank)]
+        out[known, 0] = self.values[np.clip(wanted.astype(int), 0, len(self.values) - 1)]
         return out
 
 
@@ -87,14 +89,6 @@ def gaps(columns: np.ndarray) -> np.ndarray:
     """Records in which this number is missing; an edit leaves them as they are."""
     missing: np.ndarray = columns[:, 1] > 0.5 if columns.shape[1] > 1 else np.zeros(len(columns), bool)
     return missing
-
-
-def places(values: np.ndarray, levels: np.ndarray, binned: bool) -> np.ndarray:
-    """Number of the level, or of the bin, that each value is in."""
-    if binned:
-        return np.clip(np.searchsorted(levels, values, side="right") - 1, 0, len(levels) - 2)
-    # Held-out records are among those that the judge is fitted on, so each value is one of the levels.
-    return np.searchsorted(levels, values)
 
 
 def fit(block: Block, known: Records, groups: int) -> Move | None:
@@ -107,12 +101,11 @@ def fit(block: Block, known: Records, groups: int) -> Move | None:
     levels = np.unique(values)
     if len(levels) < 2:
         return None
-    binned = len(levels) > MOST_LEVELS
-    if binned:
-        levels = np.unique(np.quantile(values, np.linspace(0, 1, BINS + 1)))
-    bins = len(levels) - binned
-    counts = one_hot(places(values, levels, binned), bins).T @ members[there]
-    return NumberMove(shrunk(counts), levels, binned)
+    if len(levels) > MOST_LEVELS:
+        levels = np.unique(np.quantile(values, np.linspace(0, 1, BINS + 1)[:-1]))
+    places = np.searchsorted(levels, values, side="right") - 1
+    starts = np.searchsorted(np.sort(places), np.arange(len(levels) + 1))
+    return NumberMove(shrunk(one_hot(places, len(levels)).T @ members[there]), np.sort(values), starts)
 
 
 def edit(case: Case) -> EditedRecords:

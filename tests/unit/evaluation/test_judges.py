@@ -173,16 +173,29 @@ def test_moves_turn_one_distribution_into_the_other_and_move_no_more_than_they_m
     levels = np.array([0.0, 0.4, 1.0])
     numbers = np.repeat(levels, (500, 300, 200))[:, None]
     within = np.concatenate([(np.arange(n) + 0.5) / n for n in (500, 300, 200)])
-    ranked = NumberMove(shares, levels, binned=False)(numbers, 0, 1, within)
+    pooled = np.repeat(levels, (70, 70, 60))
+    ranked = NumberMove(shares, pooled, np.array([0, 70, 140, 200]))(numbers, 0, 1, within)
     assert [float((ranked == level).mean()) for level in levels] == pytest.approx(shares[:, 1])
     assert (np.diff(ranked[:, 0]) >= 0).all(), "ranks are kept"
 
 
 def test_a_number_in_bins_keeps_its_place_and_a_gap_stays():
-    move = NumberMove(np.array([[0.5, 0.25], [0.5, 0.75]]), np.array([0.0, 0.5, 1.0]), binned=True)
-    columns = np.array([[0.25, 0.0], [0.5, 0.0], [0.0, 1.0]])
-    assert np.allclose(move(columns, 0, 1, np.zeros(3)), [[0.5, 0.0], [0.5 + 0.5 / 3, 0.0], [0.0, 1.0]])
-    assert np.allclose(move(columns, 0, 0, np.zeros(3)), columns)
+    values = np.arange(100) / 100
+    move = NumberMove(np.array([[0.5, 0.25], [0.5, 0.75]]), values, np.array([0, 50, 100]))
+    columns, middle = np.array([[0.1, 0.0], [0.25, 0.0], [0.5, 0.0], [0.0, 1.0]]), np.full(4, 0.5)
+    # Rank .105 is .42 of the first quarter; rank .255 is just in the other bin; rank .505 is .34 of it.
+    assert np.allclose(move(columns, 0, 1, middle), [[0.21, 0.0], [0.5, 0.0], [0.67, 0.0], [0.0, 1.0]])
+    assert np.allclose(move(columns, 0, 0, middle), columns)
+
+
+def test_records_that_share_a_value_inside_a_bin_are_told_apart_at_random():
+    """Half of all work 40 hours. Only some of them move when the other group has fewer such weeks."""
+    values = np.sort(np.concatenate([np.full(100, 0.4), np.linspace(0.41, 0.9, 100)]))
+    move = NumberMove(np.array([[0.6, 0.3], [0.4, 0.7]]), values, np.array([0, 120, 200]))
+    weeks, uniform = np.full((1000, 1), 0.4), (np.arange(1000) + 0.5) / 1000
+    assert (move(weeks, 0, 0, uniform) == weeks).all(), "the same distribution moves nobody"
+    stayed = float((move(weeks, 0, 1, uniform) == 0.4).mean())
+    assert stayed == pytest.approx(0.5, abs=0.01), "the bin holds half as much, so half of them leave it"
 
 
 def test_net_flips_cancel_within_a_pair_of_groups_only():
