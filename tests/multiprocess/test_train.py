@@ -104,7 +104,8 @@ def test_the_releases_are_the_declared_ones_and_nothing_per_record(run):
 
 
 def test_a_run_with_a_secret_choice_says_so_and_can_be_verified(tmp_path):
-    run_mpc("--out", "run", *SHORT, "--evaluation", "noisy", "--no-harness", cwd=tmp_path)
+    rule = ("--gap-target", "0.02", "--evaluation", "noisy")
+    run_mpc("--dataset", "german", "--out", "run", *SHORT, *rule, "--no-harness", cwd=tmp_path)
     run = tmp_path / "run"
     report = json.loads((run / "report.json").read_text())
     assert report["lambda"] is None and report["temperature"] == 1.0
@@ -178,7 +179,7 @@ MIDDLE = "training at lambda 8 (11 of 30)"
 def kill_and_resume(tmp_path, moment, *options):
     """Kill party 1 when its log says this, see that all stop, and resume."""
     command = [sys.executable, str(ROOT / "launch" / "run_mpc.py"), "--parties", "3", "--out", "run", *SHORT]
-    command += ["--no-harness", "--seed", "3", *options]
+    command += ["--dataset", "german", "--no-harness", "--seed", "3", *options]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     log = tmp_path / "run" / "logs" / "party-1.log"
     end = time.monotonic() + LONG
