@@ -119,7 +119,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     method.add_argument(
         "--seeds",
         type=int,
-        help="seeds of the plaintext engine that give figures an interval (default 5; large data 0)",
+        help="seeds of the plaintext engine that give figures an interval (default 10; large data 0)",
     )
 
 

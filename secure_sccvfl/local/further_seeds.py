@@ -19,7 +19,7 @@ from secure_sccvfl.modes.options import RunOptions
 if TYPE_CHECKING:
     from secure_sccvfl.evaluation.frontier import FrontierSeed
 
-SEEDS = 5
+SEEDS = 10
 MOST_RECORDS = 5000
 """Larger data get no further seeds unless they are asked for: a seed takes minutes there."""
 
