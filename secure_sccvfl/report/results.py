@@ -173,6 +173,13 @@ def find_warnings(report: Mapping[str, Any]) -> list[str]:
             more = " It treats the groups more alike, too." if fairer else ""
             found.append(f"No more accurate than {what} ({told}{unsure}). {so}{more}")
     found += judge_warnings(report)
+    names = report["data"]["protected"][0]["labels"]
+    few = [name for name, group in zip(names, report["groups"], strict=False) if "positive_rate" in group["too_few"]]
+    if few:
+        found.append(
+            f"Too few records (fewer than {report['evaluation']['min_group']}) of a group are in the test part, so no "
+            f"rate or gap rests on it: {', '.join(few)}."
+        )
     rate = metrics.get("positive_rate")
     if rate is not None and (rate < 0.01 or rate > 0.99):
         found.append(
