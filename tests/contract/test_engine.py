@@ -194,7 +194,8 @@ def test_measures_are_what_they_are_called(side):
     def script(engine, own):
         batch, penalty = own.inputs(engine)
         head = own.trained(engine, batch, None, Step(0.5, 0.0), 2)
-        return engine.measure(head, batch, penalty), engine.measure(head, batch, None), engine.logits(head, own.x)
+        seen = engine.measure(head, batch, penalty, flips=True)
+        return seen, engine.measure(head, batch, None), engine.logits(head, own.x)
 
     for seen, without, logits in side.run(problem, script):
         inputs = np.hstack([whole(problem.x), np.ones((problem.rows, 1))])
@@ -204,13 +205,19 @@ def test_measures_are_what_they_are_called(side):
         assert seen.loss == pytest.approx(loss, abs=side.tolerance)
         assert seen.spread == pytest.approx(logits.std(), abs=side.tolerance)
         assert seen.gap_rms == pytest.approx(np.sqrt((shifts**2).mean()), abs=side.tolerance)
-        assert without.gap_rms == 0.0, "no edits, no gap"
+        assert without.gap_rms == 0.0 and without.flips is None, "no edits, no gap; flips only if asked for"
+        copies = [logits[:, 0] + draw @ weight[:, 0] for draw in selected(problem)]
+        flipped = np.mean([(copy > 0) != (logits[:, 0] > 0) for copy in copies])
+        near = np.mean([np.abs(copy) < side.tolerance for copy in copies])  # these may fall either way
+        assert 0 < seen.flips < 1 and abs(seen.flips - flipped) <= near + 1e-4
 
 
+@pytest.mark.parametrize("measure", ["gap", "flips"])
 @pytest.mark.parametrize(("target", "place"), [(1.0, 0), (1e-4, 2)], ids=["the first", "the last if none"])
-def test_the_choice_is_the_first_head_that_meets_the_rule(side, target, place):
+def test_the_choice_is_the_first_head_that_meets_the_rule(side, measure, target, place):
     problem = Problem(WIDTHS)
-    problem.deltas = [[{k: 0.1 * v for k, v in b.items()} for b in draw] for draw in problem.deltas]
+    size = 0.1 if measure == "gap" else 1.0  # small gaps, and yet some flips
+    problem.deltas = [[{k: size * v for k, v in b.items()} for b in draw] for draw in problem.deltas]
 
     def script(engine, own):
         batch, penalty = own.inputs(engine)
@@ -218,7 +225,7 @@ def test_the_choice_is_the_first_head_that_meets_the_rule(side, target, place):
         choice, seen = None, []
         for _ in range(3):
             head = engine.steps(head, descent, 2)
-            choice = engine.choose(choice, head, batch, penalty, Target("gap", target))
+            choice = engine.choose(choice, head, batch, penalty, Target(measure, target))
             seen.append(engine.logits(head, own.x))
         return seen, engine.logits(engine.chosen(choice), own.x)
 
