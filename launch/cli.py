@@ -1,6 +1,6 @@
 """The console program `sccvfl`: one name for the programs in launch/.
 
-sccvfl run --parties 3                                train on German Credit in secret, with a report
+sccvfl run --parties 3                                train on census data in secret, with a report
 sccvfl report runs/2026-01-01                         make its page again
 sccvfl audit verify runs/2026-01-01                   can it be trusted?
 sccvfl attack runs/2026-01-01                         what could be guessed from what each one saw

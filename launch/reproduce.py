@@ -1,7 +1,7 @@
 """Run an experiment of the method over seeds, on the plaintext engine, with common judges.
 
     python launch/reproduce.py main --dataset german --split iid --seeds 10 --jobs 2 --out results/german
-    python launch/reproduce.py main --dataset german --first-seed 200 --seeds 10 --out results/fresh
+    python launch/reproduce.py main --dataset acs12-gender --card shipped --first-seed 600 --out results/fresh
     python launch/reproduce.py main --dataset my-data.toml --out results/mine
     python launch/reproduce.py discovery --out results
     python launch/reproduce.py secure --dataset german --first-seed 200 --seeds 10 --out results/secure-german

@@ -196,7 +196,7 @@ def edit_quality(
     """Do edited mediators look like the target group? The gates are in `judges.gates`.
 
     A classifier of s on real mediators scores edited records against their target group. `edit_auc_real` is what it
-    reaches on real records: a perfect edit would reach that, and no more. The MMD ratio is the distance of edited
+    reaches on real records, and a perfect edit would reach that. The MMD ratio is the distance of edited
     records to the target group over that of unedited ones.
     """
     if not len(columns):

@@ -127,9 +127,9 @@ def _notes() -> list[str]:
         "accuracy. `_vs_drop_m`: difference to dropping the mediators, paired by seed. A judge that fails a gate is",
         "marked **fails**, and no claim rests on it.",
         f"Gates: AUC at least {LEAST_AUC:g}, MMD ratio at most {MOST_MMD:g}, null flips of ERM at most {MOST_NULL:g} "
-        "of its flips. No edit",
-        "reaches a higher AUC than real records do, so a low one may say that mediators tell little of s. AIA is the",
-        "strongest attacker by its mean, balanced over groups: chance is 1 / groups.",
+        "of its flips. A",
+        "perfect edit reaches the AUC of real records, so a low AUC may say that mediators tell little of s. AIA is",
+        "the strongest attacker by its mean, balanced over groups: chance is 1 / groups.",
     ]
 
 

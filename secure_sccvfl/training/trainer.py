@@ -1,8 +1,9 @@
 """SCC-VFL, sealed: label-free local encoders, a fused linear head, consistency under masked edits.
 
-The driver reads like the paper: discovery with refreshes during warm-up, generators, joint training. Then a stated
-rule chooses the weight lambda on validation: by opened means (`exact`), or in secret (`noisy`). The same code
-drives the plaintext and the secure engine. No per-record value of s, of the label or of a logit passes through it.
+The driver reads like the paper: discovery with refreshes during warm-up, generators, joint training. The weight
+lambda is a setting. With a target instead, a stated rule chooses it on validation: by opened means (`exact`), or in
+secret (`noisy`). The same code drives the plaintext and the secure engine. No per-record value of s, of the label or
+of a logit passes through it.
 The objective is convex, so a fixed number of steps is taken and nothing is opened to stop early. The whole grid of
 lambda is trained: it is the frontier between accuracy and consistency, and one point of it becomes the model.
 """
