@@ -10,15 +10,13 @@ from __future__ import annotations
 import datetime
 
 from protocols.config import ConfigError
-from protocols.records.releases import Release
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.discovery.aware_entry import AwareEntry
 from secure_sccvfl.discovery.roles import PolicyCard
-from secure_sccvfl.modes.base import Trained, Workplace, check_sampling
+from secure_sccvfl.modes.base import check_sampling
 from secure_sccvfl.modes.options import RunOptions
-from secure_sccvfl.modes.sealed import sealed_releases
+from secure_sccvfl.modes.sealed import Sealed
 from secure_sccvfl.training.aware import AwareTrainer
-from secure_sccvfl.training.config import warmup_steps
 
 
 def declared(card: PolicyCard | None, today: datetime.date | None = None) -> AwareEntry:
@@ -41,8 +39,10 @@ def in_time(entry: AwareEntry, today: datetime.date | None = None) -> None:
         )
 
 
-class Aware:
+class Aware(Sealed):
     """The `aware` gradient mode."""
+
+    driver = AwareTrainer
 
     def check(self, options: RunOptions, schema: Schema) -> None:
         check_sampling(options, "aware")
@@ -51,14 +51,3 @@ class Aware:
             raise ConfigError(f"mode aware needs the plain encoder, not {options.encoder}")
         if len(schema.protected) != 1:
             raise ConfigError(f"mode aware takes one protected attribute; {schema.name} has {len(schema.protected)}")
-
-    def releases(self, options: RunOptions, schema: Schema) -> list[Release]:
-        return sealed_releases(schema, options)
-
-    def charged_steps(self, options: RunOptions) -> tuple[tuple[float, int], ...]:
-        return ()
-
-    def train(self, place: Workplace) -> Trained:
-        config = place.options.train_config()
-        model = place.trainer(config, driver=AwareTrainer).run(state=place.state, phase=place.phase)
-        return Trained(model, place.engine, warmup_steps(config) + sum(trial.steps for trial in model.trials))

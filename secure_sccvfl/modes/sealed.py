@@ -8,6 +8,7 @@ from secure_sccvfl.modes.base import Trained, Workplace, check_sampling, common_
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.releases import plan_of
 from secure_sccvfl.training.config import warmup_steps
+from secure_sccvfl.training.trainer import Trainer
 
 
 def sealed_releases(schema: Schema, options: RunOptions) -> list[Release]:
@@ -16,7 +17,9 @@ def sealed_releases(schema: Schema, options: RunOptions) -> list[Release]:
 
 
 class Sealed:
-    """The `sealed` gradient mode."""
+    """The `sealed` gradient mode. driver: what trains the head."""
+
+    driver: type[Trainer] = Trainer
 
     def check(self, options: RunOptions, schema: Schema) -> None:
         check_sampling(options, "sealed")
@@ -29,5 +32,5 @@ class Sealed:
 
     def train(self, place: Workplace) -> Trained:
         config = place.options.train_config()
-        model = place.trainer(config).run(state=place.state, phase=place.phase)
+        model = place.trainer(config, driver=self.driver).run(state=place.state, phase=place.phase)
         return Trained(model, place.engine, warmup_steps(config) + sum(trial.steps for trial in model.trials))

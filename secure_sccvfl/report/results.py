@@ -177,8 +177,8 @@ def find_warnings(report: Mapping[str, Any]) -> list[str]:
     few = [name for name, group in zip(names, report["groups"], strict=False) if "positive_rate" in group["too_few"]]
     if few:
         found.append(
-            f"Too few records (fewer than {report['evaluation']['min_group']}) of a group are in the test part, so no "
-            f"rate or gap rests on it: {', '.join(few)}."
+            f"Too few records of a group (fewer than {report['evaluation']['min_group']}) are in the test part, so "
+            f"no rate or gap rests on it: {', '.join(few)}."
         )
     rate = metrics.get("positive_rate")
     if rate is not None and (rate < 0.01 or rate > 0.99):
