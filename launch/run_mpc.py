@@ -76,7 +76,7 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
         help="how validation and test records are looked at: with noise that is charged, or exactly, which is not "
         "private (default: exact for public benchmark data, noisy for your own)",
     )
-    data.add_argument("--evaluation-epsilon", type=float, help="cap of the budget of test records (default 2)")
+    data.add_argument("--evaluation-epsilon", type=float, help="cap of the budget of test records (default 4)")
     data.add_argument("--evaluation-delta", type=float, help="default 1e-5")
     data.add_argument("--min-group", type=int, help="fewest records that a rate of a group may rest on (default 20)")
     data.add_argument("--pooled", action="store_true", help="your own data may be pooled here: adds common judges")

@@ -199,8 +199,9 @@ def cvae(ready: Prepared) -> Fitted:
 
 
 def l1(ready: Prepared) -> Fitted:
-    """L1 consistency instead of squared: another unit, so another grid."""
-    return _sealed(ready, replace(ready.config, consistency="l1", lambdas=(0.075, 0.15, 0.3, 0.6, 1.2, 2.4)))
+    """L1 consistency instead of squared: another unit, so another grid, and lambda by the gap."""
+    grid = (0.075, 0.15, 0.3, 0.6, 1.2, 2.4, 4.8)
+    return _sealed(ready, replace(ready.config, consistency="l1", lambdas=grid, take_lambda=None))
 
 
 def v1(ready: Prepared) -> Fitted:

@@ -85,7 +85,7 @@ def _sweep() -> dict[str, Method]:
     for guard in (0.0, 0.1, 0.3, 1.0):
         sweeps[f"guard={guard:g}"] = replace(base, guard=guard)
     for target in (0.02, 0.04, 0.07, 0.10):
-        sweeps[f"gap_target={target:g}"] = replace(base, gap_target=target)
+        sweeps[f"gap_target={target:g}"] = replace(base, take_lambda=None, gap_target=target)
     for ridge in (1e-3, 5e-3, 2e-2):
         sweeps[f"ridge={ridge:g}"] = replace(base, ridge=ridge)
     methods: dict[str, Method] = {name: with_config(config) for name, config in sweeps.items()}
