@@ -28,11 +28,14 @@ from secure_sccvfl.evaluation.experiments import EXPERIMENTS
 from secure_sccvfl.local.seeds import ENGINES, reproduce
 from secure_sccvfl.run.console import OK, guarded, say
 
+OTHERS = ("discovery", "roles", "secure")
+"""Tables that are not about methods."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument(
-        "experiment", choices=(*EXPERIMENTS, "discovery", "secure"), help="which table; secure: whole runs in secret"
+        "experiment", choices=(*EXPERIMENTS, *OTHERS), help="which table; secure: whole runs in secret"
     )
     parser.add_argument("--dataset", action="append", help=f"may be given twice; {dataset_help()}")
     parser.add_argument("--split", action="append", choices=("iid", "shift"), help="may be given twice; default iid")
@@ -55,6 +58,8 @@ def run(options: argparse.Namespace) -> int:
         return run_discovery(options.out)
     if options.experiment == "secure":
         return run_secure(options)
+    if options.experiment == "roles":
+        return run_roles(options)
     datasets = options.dataset or (["mobility"] if options.experiment == "folktables" else ["german"])
     for name in datasets:  # report a wrong name, file or card before any work is handed out
         data, card = load(name), named_card(options.card, name)
@@ -96,6 +101,19 @@ def run_discovery(out: Path) -> int:
     rows, command = discovery_utility.measure(), "python launch/reproduce.py discovery --out results"
     text = discovery_utility.markdown(rows, command)
     write_results(out / "discovery-utility.json", {"command": command, "rows": rows}, text)
+    print(text)
+    return OK
+
+
+def run_roles(options: argparse.Namespace) -> int:
+    """How often proposed roles come again, written to OUT/role-stability.json and .md."""
+    from secure_sccvfl.benchmarks.results import write_results
+    from secure_sccvfl.evaluation.discovery_utility import stability, stability_markdown
+
+    datasets, seeds = options.dataset or ["german"], range(options.first_seed, options.first_seed + options.seeds)
+    rows, command = [stability(name, seeds) for name in datasets], command_of(options, datasets)
+    text = stability_markdown(rows, command)
+    write_results(options.out / "role-stability.json", {"command": command, "rows": rows}, text)
     print(text)
     return OK
 
