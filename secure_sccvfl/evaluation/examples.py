@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from protocols.records.private import private
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Block, Layout
@@ -84,7 +85,7 @@ def write_records(path: Path, drawn: Sequence[Mapping[str, Any]], group: str = "
 
     `group`: the column of s, for a model that uses it.
     """
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with open(path, "w", newline="", encoding="utf-8", opener=private) as file:
         writer = csv.DictWriter(file, ["id", *drawn[0][BEFORE], *([group] if group else [])])
         writer.writeheader()
         for number, record in enumerate(drawn):

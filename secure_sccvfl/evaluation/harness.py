@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from protocols.records.private import private
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import Split
@@ -65,7 +66,8 @@ def hand_out(data: Dataset, judges: FittedJudges, folder: Path) -> None:
             told: dict[str, Any] = {"units": inputs, "source": edited.source, "weight": edited.weight}
             if party.name == holder and kind in judges.edits:
                 told["target"] = target
-            np.savez(folder / f"party-{party.rank}" / f"judge-{kind}.npz", **told)
+            with open(folder / f"party-{party.rank}" / f"judge-{kind}.npz", "wb", opener=private) as file:
+                np.savez(file, **told)
 
 
 def compare(

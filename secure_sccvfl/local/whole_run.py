@@ -63,7 +63,8 @@ class WholeRun:
         compared: dict[str, Any] = {}
         drawn: list[dict[str, Any]] = []
         words = describe(self.options, self.parties)
-        pooled = self.options.pooled and harness
+        # Judges, baselines and further seeds look at records exactly: with noisy evaluation nothing may.
+        pooled = self.options.pooled and harness and self.options.evaluation == "exact"
         further = seeds_of(self.options, sum(trained["rows"].values()), seeds) if pooled else range(0)
         with beside(self.options, self.parties, further) as waiting:
             if pooled:

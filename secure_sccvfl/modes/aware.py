@@ -1,8 +1,9 @@
 """`aware` mode, declared: as `sealed`, but s enters every decision, in secret, supplied by its holder.
 
 It opens what `sealed` opens and no more. It is refused unless the policy card of the run has a valid entry
-(`secure_sccvfl.discovery.aware_entry`). Lambda is not chosen by the relative gap: aware encodings leave individual
-flips nearly as they are and remove net flips and group gaps, for which a small weight is enough.
+(`secure_sccvfl.discovery.aware_entry`) and decides every column. The number of encoded columns follows from the
+roles, and the dealer, who is told sizes, must not learn from it what was found about s. Lambda is small: aware
+encodings leave individual flips nearly as they are and remove net flips and group gaps, for which little is enough.
 """
 
 from __future__ import annotations
@@ -46,7 +47,14 @@ class Aware(Sealed):
 
     def check(self, options: RunOptions, schema: Schema) -> None:
         check_sampling(options, "aware")
-        declared(options.policy())
+        card = options.policy(schema)
+        declared(card)
+        left = sorted({f.name for own in schema.features for f in own} - set(card.decisions if card else ()))
+        if left:
+            raise ConfigError(
+                f"mode aware needs a card that decides every column; {left[0]!r} is left to discovery. The size of "
+                "the model follows from the roles, and would tell the dealer what discovery found"
+            )
         if options.encoder != "plain":
             raise ConfigError(f"mode aware needs the plain encoder, not {options.encoder}")
         if len(schema.protected) != 1:

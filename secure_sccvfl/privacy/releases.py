@@ -118,7 +118,8 @@ REDRAWN_SCORES = Kind(
     "how much each column might follow the group in another run",
     "follows from noisy releases that were paid for",
     "32 redraws of each feature's score within the known noise, once, after the last release: they follow from the "
-    "noisy counts, and give each proposed role its confidence",
+    "noisy counts, and give each proposed role its confidence. They tell so much of these counts that everybody may "
+    "be taken to know them; the charge covers that",
     follows=("sketch",),
 )
 REDRAWN_P_VALUES = Kind(
@@ -141,7 +142,7 @@ COLUMNS = Kind(
     "public",
     "how many encoded columns each party has",
     "announced: encoded columns of each party, by the public dictionary",
-    "encoded columns of each party: they follow from the public dictionary, and in mode `aware` from the roles too",
+    "encoded columns of each party: by the public dictionary, in mode `aware` by the card's roles too",
 )
 FEATURES = Kind(
     "features",

@@ -14,6 +14,7 @@ records (`secure_sccvfl.metrics.noisy`), or exact if all agreed to that before t
 from __future__ import annotations
 
 import csv
+import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -87,11 +88,18 @@ class _WithModel:
         return model
 
     @staticmethod
-    def compare(session: Session, model: PartyModel) -> None:
-        """Check that the parts are of one run and say the same about its records."""
+    def compare(session: Session, model: PartyModel, aware: AwareEntry | None = None) -> None:
+        """Check that the parts are of one run and say the same about its records.
+
+        aware: the declared use of s under which records are decided; it must be the same at all.
+        """
         told = session.swap_bytes("model", model.public())
         if len(set(told)) > 1:
             raise ProtocolError("the parts of the model differ: they are of different runs, or one was changed")
+        if aware is not None:
+            own = hashlib.sha256(repr(aware).encode()).digest()
+            if len(set(session.swap_bytes("use of s", own))) > 1:
+                raise ProtocolError("the parties declare different uses of s: give all the same policy card")
 
     @staticmethod
     def engine(session: Session, model: PartyModel, schema: Schema) -> tuple[SecureEngine, SharedHead]:
@@ -146,6 +154,8 @@ class EvaluateJob(_WithModel):
         self.options = as_trained(self.options, config.options, self.model)
         self.data = self.options.load(rank, self.parties)
         self.test = self.data.part(self.data.split.test)
+        if self.model.aware is not None:
+            in_time(self.model.aware)
         if self.test.rows < self.options.min_group:
             raise DataError(f"{self.test.rows} test records are fewer than min_group = {self.options.min_group}")
         self.judged = self._judged()
@@ -157,6 +167,8 @@ class EvaluateJob(_WithModel):
         the null control s itself does not change.
         """
         found: dict[str, tuple[Party, AtHolder, Copies]] = {}
+        if self.noisy:  # a judge is fitted on other records too, so one record may move more than is paid for
+            return found
         codes = self.test.protected[0].codes
         for path in sorted(model_folder(self.options.model, self.rank).parent.glob("judge-*.npz")):
             judge = path.stem.removeprefix("judge-")
@@ -304,12 +316,20 @@ class PredictJob(_WithModel):
 
     def _declared(self) -> AwareEntry | None:
         """The declared use of s of a model that uses it. A card with a later review date may be given."""
-        if self.model.aware is None:
+        known = self.model.aware
+        if known is None:
             return None
-        if self.options.card:
-            return declared(self.options.policy())
-        in_time(self.model.aware)
-        return self.model.aware
+        if self.options.scores and not self.model.held_out.pooled:
+            raise ConfigError("this model uses s: its scores would tell s of a record, so it opens decisions alone")
+        if not self.options.card:
+            in_time(known)
+            return known
+        given = declared(self.options.policy(self.schema))
+        if replace(given, review_due=known.review_due) != known:
+            raise ConfigError(
+                "the card declares another use of s than the model was trained for: only its review date may be later"
+            )
+        return given
 
     def _read(self, layout: Layout) -> tuple[np.ndarray, Party, AtHolder]:
         """Own columns of the file with new records; other columns are dropped. s is read at its holder alone."""
@@ -347,7 +367,7 @@ class PredictJob(_WithModel):
         with meter.phase("prediction"):
             progress("alignment", 0, 2)
             check_alignment(session, self.ids, self.schema.parties)
-            self.compare(session, self.model)
+            self.compare(session, self.model, self.aware)
             engine, head = self.engine(session, self.model, self.schema)
             progress("scoring", 1, 2)
             shared = engine.shared_logits(head, self.rows(engine, self.model, self.party, self.groups))

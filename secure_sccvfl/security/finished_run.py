@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from protocols.config import ConfigError, SessionConfig
+from protocols.records.private import private
 from protocols.records.transcript import read_transcript
 from protocols.ring import decode
 from protocols.steps.head import HEAD_BITS
@@ -163,4 +164,5 @@ def write_records(data: Dataset, rows: np.ndarray, path: Path) -> None:
         frame[feature.name] = text
     for attribute in data.protected:
         frame[attribute.name] = np.array(attribute.groups)[attribute.codes[rows]]
-    frame.to_csv(path, index=False)
+    with open(path, "w", newline="", encoding="utf-8", opener=private) as file:
+        frame.to_csv(file, index=False)

@@ -166,6 +166,26 @@ def test_a_model_whose_review_is_overdue_decides_only_under_a_reviewed_card(secu
     renewed = tmp_path / "renewed.toml"
     renewed.write_text(write_card(renewed).read_text().replace("2999-01-31", "2999-12-31"))
     assert len(run_jobs(PredictJob, tmp_path / "out", {**made, "card": str(renewed)})) == PARTIES
+    with pytest.raises(ConfigError, match="was to be reviewed by 2999-01-31"):
+        run_jobs(EvaluateJob, tmp_path / "out", {"seed": 0, "model": str(secure[0])})
+    other = tmp_path / "other.toml"
+    other.write_text(renewed.read_text().replace("a test", "another ground"))
+    with pytest.raises(ConfigError, match="another use of s than the model was trained for"):
+        run_jobs(PredictJob, tmp_path / "out", {**made, "card": str(other)})
+
+
+def test_parties_that_declare_other_review_dates_do_not_decide_together(secure, plain, tmp_path):
+    records = write_records(tmp_path / "new.csv", plain[0].take(np.arange(20)))
+    renewed = tmp_path / "renewed.toml"
+    renewed.write_text(write_card(renewed).read_text().replace("2999-01-31", "2999-12-31"))
+
+    def job(config, rank):
+        more = {"card": str(renewed)} if rank == 1 else {}
+        return PredictJob(replace(config, options={**config.options, **more}), rank)
+
+    with pytest.raises(ExceptionGroup) as stopped:
+        run_jobs(job, tmp_path / "out", {"model": str(secure[0]), "records": records})
+    assert any("declare different uses of s" in str(error) for error in stopped.value.exceptions)
 
 
 def test_a_run_goes_on_after_a_fault_and_pays_once(secure, tmp_path, monkeypatch):

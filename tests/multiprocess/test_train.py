@@ -105,12 +105,15 @@ def test_the_releases_are_the_declared_ones_and_nothing_per_record(run):
 
 def test_a_run_with_a_secret_choice_says_so_and_can_be_verified(tmp_path):
     rule = ("--gap-target", "0.02", "--evaluation", "noisy")
-    run_mpc("--dataset", "german", "--out", "run", *SHORT, *rule, "--no-harness", cwd=tmp_path)
+    run_mpc("--dataset", "german", "--out", "run", *SHORT, *rule, "--seeds", "2", cwd=tmp_path)
     run = tmp_path / "run"
     report = json.loads((run / "report.json").read_text())
     assert report["lambda"] is None and report["temperature"] == 1.0
     assert [(t["lam"], t["validation"]) for t in report["trials"]] == [(8.0, None), (16.0, None)]
     assert "chosen in secret" in (run / "report.html").read_text()
+    assert not list(run.glob("party-*/judge-*")) and not report["baselines"] and "frontier" not in report, (
+        "nothing looks at records exactly"
+    )
     assert not {"validation summary", "temperature choice"} & {r["name"] for r in report["releases"]}
     assert not any(verify(run).values())
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from secure_sccvfl.data.catalogue import load
+
 ENTRY = """
 [aware]
 purpose = "offer both groups the same rate of loans"
@@ -16,7 +18,9 @@ ROLES = {"M": ("employment_since", "credit_history", "savings", "job"), "P": ("h
 
 
 def write_card(path: Path, entry: str = ENTRY) -> Path:
-    """A card for German with mediators at every party, and this entry."""
-    lines = [f'{name} = {{ role = "{role}", reason = "fixed for a test" }}' for role in ROLES for name in ROLES[role]]
+    """A card for German that decides every column, with mediators at every party, and this entry."""
+    decided = {name: role for role in ROLES for name in ROLES[role]}
+    roles = {feature.name: decided.get(feature.name, "N") for feature in load("german").features}
+    lines = [f'{name} = {{ role = "{role}", reason = "fixed for a test" }}' for name, role in roles.items()]
     path.write_text(HEAD + "\n".join(lines) + entry)
     return path

@@ -85,3 +85,12 @@ def test_its_lambda_is_its_own_unless_one_is_named():
     assert RunOptions.of({"mode": "aware"}).lambdas == (0.1,)
     assert RunOptions.of({"mode": "aware", "lambdas": [2, 4]}).lambdas == (2.0, 4.0)
     assert RunOptions.of({}).lambdas == RunOptions().lambdas != (0.1,)
+
+
+def test_a_card_that_leaves_a_column_to_discovery_is_refused(tmp_path):
+    """The size of the model follows from the roles, and the dealer is told sizes."""
+    path = write_card(tmp_path / "card.toml")
+    path.write_text("\n".join(line for line in path.read_text().splitlines() if not line.startswith("purpose = {")))
+    options = RunOptions.of({"dataset": "german", "mode": "aware", "card": str(path)})
+    with pytest.raises(ConfigError, match="decides every column; 'purpose' is left to discovery"):
+        options.check(3)
