@@ -113,7 +113,7 @@ class RunOptions:
         if rules and rules != ["gap_target"]:
             given["gap_target"] = 0.0
         if "take_lambda" in given and "lambdas" not in given and not wrong_kind(given["take_lambda"], float):
-            grid = {*TrainConfig().lambdas, float(given["take_lambda"])}
+            grid = {*TrainConfig().lambdas, max(float(given["take_lambda"]), 0.0)}
             given["lambdas"] = tuple(sorted(grid))
         given = {**_recipe_options(given.get("method", cls.method)), **_mode_options(given.get("mode")), **given}
         if "lambdas" in given:
@@ -191,6 +191,8 @@ class RunOptions:
     def check(self, parties: int) -> None:
         """Raise for every error that can be found before a process starts or a record is read."""
         schema = self.schema(parties)
+        if self.flip_target and schema.task == "regression":
+            raise ConfigError("a flip_target is about decisions; the label of these data is a number: use gap_target")
         gradient_mode(self.mode).check(self, schema)
         self.policy(schema)
 

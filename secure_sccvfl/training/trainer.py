@@ -147,6 +147,8 @@ class Trainer:
         """`encoders` were trained before in `dp` mode; otherwise they are fitted here, without labels."""
         self.engine, self.config, self.seed, self.card = engine, config, seed, card
         self.task, self.outputs = problem.task, problem.outputs
+        if config.flip_target is not None and self.task == "regression":
+            raise ValueError("a flip_target is about decisions, and the label is a number")
         self.train, self.validation = train, _ = problem.train, problem.validation
         self.hooks = Hooks() if hooks is None else hooks
         self.encoders: Mapping[int, Encoder] = (

@@ -72,6 +72,11 @@ def test_lambda_is_the_smallest_that_meets_the_rule_on_validation():
     assert list(dict(model.frontier)) == list(TrainConfig().lambdas) and chosen is model.head
 
 
+def test_a_target_of_flips_needs_decisions():
+    with pytest.raises(ValueError, match="about decisions, and the label is a number"):
+        fit(synthetic("regression"), config=replace(BY_GAP, flip_target=0.01))
+
+
 @pytest.mark.parametrize("evaluation", ["exact", "noisy"])
 def test_a_user_may_name_a_lambda_or_a_target_of_flips(evaluation):
     config = replace(BY_GAP, lambdas=(0.5, 4.0, 64.0), evaluation=evaluation)

@@ -1,0 +1,65 @@
+"""Options of a run: recipes fill in what is not given, and a run has one rule for lambda."""
+
+import pytest
+
+from protocols.config import ConfigError
+from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.training import RECIPES
+from secure_sccvfl.training.config import TrainConfig
+
+
+def test_a_run_without_options_follows_the_first_recipe():
+    assert RunOptions.of({}).train_config() == RECIPES.get("scc") == TrainConfig()
+
+
+@pytest.mark.parametrize("method", RECIPES.names)
+def test_a_recipe_is_followed_as_it_is(method):
+    mode = {"mode": "split"} if method == "paper" else {}
+    assert RunOptions.of({"method": method, **mode}).train_config() == RECIPES.get(method)
+
+
+def test_an_option_that_is_given_wins_over_the_recipe():
+    made = RunOptions.of({"method": "v1", "generator": "minimal", "guard": 0.0}).train_config()
+    assert (made.generator.kind, made.generator.draws, made.guard) == ("minimal", 8, 0.0)
+    assert made.gap_target == 0.02 and made.taken is None
+
+
+@pytest.mark.parametrize(
+    ("given", "taken", "measure"),
+    [
+        ({}, 3.0, None),
+        ({"take_lambda": 5.0}, 5.0, None),
+        ({"take_lambda": 5.0, "lambdas": [1.0, 4.0]}, 4.0, None),
+        ({"take_lambda": 0.0}, 0.0, None),
+        ({"method": "v1", "take_lambda": 8.0, "lambdas": [1.0, 8.0]}, 8.0, None),
+        ({"gap_target": 0.05}, None, ("gap", 0.05)),
+        ({"flip_target": 0.01}, None, ("flips", 0.01)),
+        ({"method": "v1", "flip_target": 0.01}, None, ("flips", 0.01)),
+    ],
+)
+def test_there_is_one_rule_for_lambda(given, taken, measure):
+    made = RunOptions.of(given).train_config()
+    assert made.taken == taken
+    if measure is not None:
+        assert (made.target.measure, made.target.most) == measure
+
+
+def test_a_named_lambda_is_added_to_the_grid():
+    made = RunOptions.of({"take_lambda": 5.0}).train_config()
+    assert made.lambdas == tuple(sorted({*TrainConfig().lambdas, 5.0}))
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"gap_target": 0.05, "flip_target": 0.01}, "gap_target and flip_target are two rules for lambda"),
+        ({"take_lambda": 2.0, "gap_target": 0.05}, "take_lambda and gap_target are two rules"),
+        ({"method": "moon"}, "no method 'moon'; there is scc, v1, paper"),
+        ({"method": "paper"}, "method paper trains by split learning"),
+        ({"take_lambda": -1.0}, "take_lambda must be at least 0"),
+        ({"flip_target": 2.0}, "flip_target must be above 0 and at most 1"),
+    ],
+)
+def test_options_that_cannot_be_followed_are_one_line(given, told):
+    with pytest.raises(ConfigError, match=told):
+        RunOptions.of(given)
