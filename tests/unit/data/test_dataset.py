@@ -1,8 +1,6 @@
 """Data sets, their description files, duplicates, leaks and splits."""
 
-import os
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,10 +15,8 @@ from secure_sccvfl.data.dataset import DataWarning, load_toml
 from secure_sccvfl.data.features import DataError, Feature
 from secure_sccvfl.data.party_data import public_split
 from secure_sccvfl.data.splits import make_split
+from tests.support.reference import reference
 
-REFERENCE = Path(
-    os.environ.get("SCCVFL_REFERENCE", Path(__file__).resolve().parents[4] / "shared" / "data" / "reference")
-)
 ROWS = {"german": 1000, "heart": 303, "compas": 6172, "mobility": 23397, "acs12": 888, "acs12-gender": 888}
 
 
@@ -28,13 +24,6 @@ def quiet_load(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         return load(name)
-
-
-def reference(name):
-    path = REFERENCE / name
-    if not path.exists():
-        pytest.skip(f"reference data {name} is not at hand (set SCCVFL_REFERENCE)")
-    return path
 
 
 TOML = """
