@@ -2,6 +2,7 @@
 
 import datetime
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,7 @@ from secure_sccvfl.modes import gradient_mode
 from secure_sccvfl.modes.aware import declared
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.report.policy_card import card_markdown
+from secure_sccvfl.run.score import PredictJob
 from tests.support.aware_card import ENTRY, write_card
 
 TODAY = datetime.date(2026, 6, 1)
@@ -94,3 +96,15 @@ def test_a_card_that_leaves_a_column_to_discovery_is_refused(tmp_path):
     options = RunOptions.of({"dataset": "german", "mode": "aware", "card": str(path)})
     with pytest.raises(ConfigError, match="decides every column; 'purpose' is left to discovery"):
         options.check(3)
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_scores_of_a_model_that_uses_s_are_opened_on_public_data_alone(pooled):
+    lasting = replace(FULL, review_due="2999-01-31")
+    model = SimpleNamespace(aware=lasting, held_out=SimpleNamespace(pooled=pooled))
+    job = SimpleNamespace(model=model, options=SimpleNamespace(scores=True, card=""))
+    if pooled:
+        assert PredictJob._declared(job) == lasting
+        return
+    with pytest.raises(ConfigError, match="its scores would tell s of a record"):
+        PredictJob._declared(job)
