@@ -6,10 +6,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from accounting.events import Sensitivity
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Party
 from secure_sccvfl.discovery.roles import PolicyCard, PolicyError
+
+
+def as_sensitivity(sensitivity: float | Sensitivity) -> Sensitivity:
+    """What one record moves; a number is that of counts."""
+    return sensitivity if isinstance(sensitivity, Sensitivity) else Sensitivity.of_counts(sensitivity)
 
 
 def row_bound(sensitivity: float, features: int, attributes: int) -> float:

@@ -13,7 +13,8 @@ from accounting.events import Sensitivity
 from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.discovery.discovery import Sketch
 from secure_sccvfl.discovery.hsic import Grid, dependence
-from secure_sccvfl.discovery.inputs import check_columns, check_groups, indicators, row_bound
+from secure_sccvfl.discovery.inputs import as_sensitivity, check_columns, check_groups, indicators, row_bound
+from secure_sccvfl.discovery.statistics import Widths
 from secure_sccvfl.privacy.noise import Noise
 
 
@@ -30,7 +31,7 @@ class PlainStatistics:
         counts: Sequence[int],
         name: str,
         sensitivity: float,
-        widths: Mapping[str, int] | None = None,
+        widths: Widths = None,
     ) -> tuple[dict[str, np.ndarray], ...]:
         chosen = self._indicators(groups, counts)
         check_columns(columns, len(chosen), row_bound(sensitivity, len(columns), len(counts)))
@@ -50,8 +51,7 @@ class PlainStatistics:
             k: np.array([dependence(grid.features(v), chosen[:, low:high], grid) for low, high in cuts])
             for k, v in columns.items()
         }
-        width = max(v.shape[1] for v in columns.values())
-        sensitivity = Sensitivity.of_any(grid.joint_sensitivity(width, counts, len(columns)), grid.unit**2)
+        sensitivity = grid.joint(max(v.shape[1] for v in columns.values()), counts, len(columns))
         noisy = self.noise.release(exact, name, sensitivity)
         return tuple({k: float(v[j]) for k, v in noisy.items()} for j in range(len(counts)))
 
@@ -62,8 +62,8 @@ class PlainStatistics:
         self.noise.check(rows)
         return indicators(codes, counts, slice(0, rows)).astype(float)
 
-    def deviation(self, sensitivity: float) -> float:
-        return self.noise.deviation(Sensitivity.of_counts(sensitivity))
+    def deviation(self, sensitivity: float | Sensitivity) -> float:
+        return self.noise.deviation(as_sensitivity(sensitivity))
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
         return dict(values)

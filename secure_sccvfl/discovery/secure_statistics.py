@@ -30,7 +30,8 @@ from protocols.steps import statistics
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.discovery.hsic import Grid
-from secure_sccvfl.discovery.inputs import check_columns, check_groups, indicators, row_bound
+from secure_sccvfl.discovery.inputs import as_sensitivity, check_columns, check_groups, indicators, row_bound
+from secure_sccvfl.discovery.statistics import Widths
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.kinds import Columns
 from secure_sccvfl.privacy.releases import owner_title
@@ -54,9 +55,9 @@ class SecureStatistics:
         self._rows, self._charger = rows, charger
         self._tables: dict[object, tuple[bytes, Words, int]] = {}
 
-    def deviation(self, sensitivity: float) -> float:
-        """Standard deviation of all copies of noise in group sums to which a record adds at most this much."""
-        return self._charger.deviation(Sensitivity.of_counts(sensitivity))
+    def deviation(self, sensitivity: float | Sensitivity) -> float:
+        """Standard deviation of all copies of noise in a release; a number: to which a record adds at most this."""
+        return self._charger.deviation(as_sensitivity(sensitivity))
 
     def group_sums(
         self,
@@ -65,7 +66,7 @@ class SecureStatistics:
         counts: Sequence[int],
         name: str,
         sensitivity: float,
-        widths: Mapping[str, int] | None = None,
+        widths: Widths = None,
     ) -> tuple[dict[str, np.ndarray], ...]:
         """Noisy sums of whole-number columns by group, at their owner; see `Statistics.group_sums`.
 
@@ -98,10 +99,10 @@ class SecureStatistics:
         """Noisy HSIC of each feature's kernel features with each attribute; see `secure_sccvfl.discovery.hsic`."""
         grid = Grid(self._rows)
         width = next(iter(columns.values())).shape[1]
-        layout = self._layout({k: width for own in self._columns.values() for k in own})
+        layout = self._layout(width)
         own = self._own(layout, columns)
         features = sum(len(part) for part in layout.values())
-        sensitivity = Sensitivity.of_any(grid.joint_sensitivity(width, counts, features), grid.unit**2)
+        sensitivity = grid.joint(width, counts, features)
         scale = grid.unit**2
         if 12 * self._charger.deviation(sensitivity) / scale >= 2**61:
             raise RangeError(f"{name}: so few records need noise beyond the ring; leave this statistic out")
@@ -126,9 +127,11 @@ class SecureStatistics:
         """Numbers about own features to all, and those of all."""
         return self._session.announce(values, self._session.declared(name))
 
-    def _layout(self, widths: Mapping[str, int] | None) -> dict[int, dict[str, int]]:
+    def _layout(self, widths: Widths) -> dict[int, dict[str, int]]:
         if widths is None:
             return {rank: dict(own) for rank, own in self._columns.items()}
+        if isinstance(widths, int):
+            return {rank: dict.fromkeys(own, widths) for rank, own in self._columns.items()}
         return {rank: {k: widths[k] for k in own if k in widths} for rank, own in self._columns.items()}
 
     def _own(self, layout: Columns, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from secure_sccvfl.data.party import MOMENT_GRID, MOMENTS, Attribute, Party
+from secure_sccvfl.data.party import KERNEL_FEATURES, MOMENT_GRID, MOMENTS, Attribute, Party
+from secure_sccvfl.discovery.hsic import Grid
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.privacy.releases import MOMENTS as MOMENTS_RELEASE
 from secure_sccvfl.privacy.releases import RESIDUALS
@@ -91,15 +92,18 @@ def residual_scores(
     parties: Sequence[Party],
     others: Sequence[Party],
     protected: Sequence[Attribute],
+    features: int,
     seed: int,
-) -> dict[str, float]:
-    """Conditional HSIC of this process's features, the largest over attributes: one further release.
+) -> tuple[list[dict[str, float]], float]:
+    """Conditional HSIC of this process's features with each attribute, and its deviation: one further release.
 
-    `others` holds the same columns of other records, on which the residuals are fitted.
+    `others` holds the same columns of other records, on which the residuals are fitted. `features` counts those of
+    all parties.
     """
     columns: dict[str, np.ndarray] = {}
     for party, other in zip(parties, others, strict=True):
         columns.update(party.residual_features(seed, other.inputs))
     counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
     found = statistics.residual_dependence(columns, codes, counts, RESIDUALS.charged_as())
-    return {k: max(0.0, *(part[k] for part in found)) for k in columns}
+    moved = Grid(len(parties[0].inputs)).joint(KERNEL_FEATURES, counts, features)
+    return list(found), statistics.deviation(moved)

@@ -7,7 +7,10 @@ from typing import Protocol
 
 import numpy as np
 
+from accounting.events import Sensitivity
 from secure_sccvfl.data.party import AtHolder
+
+Widths = Mapping[str, int] | int | None
 
 
 class Statistics(Protocol):
@@ -20,7 +23,7 @@ class Statistics(Protocol):
         counts: Sequence[int],
         name: str,
         sensitivity: float,
-        widths: Mapping[str, int] | None = None,
+        widths: Widths = None,
     ) -> tuple[dict[str, np.ndarray], ...]:
         """Noisy sums over records of each column by group, one result per protected attribute.
 
@@ -28,7 +31,7 @@ class Statistics(Protocol):
         owner of that feature alone. All of it is one release. `sensitivity` bounds the l2 norm of what one record
         adds to all sums, an equal part of its square for each feature and attribute. A replaced record moves the
         sums by sqrt(2) times that. `widths`: public columns of all parties' features in this release, if they are
-        not the bins of all features.
+        not the bins of all features. A number is that many for each of them.
         """
         ...
 
@@ -41,8 +44,8 @@ class Statistics(Protocol):
         """
         ...
 
-    def deviation(self, sensitivity: float) -> float:
-        """Standard deviation of the noise in `group_sums` of this sensitivity, known to all."""
+    def deviation(self, sensitivity: float | Sensitivity) -> float:
+        """Standard deviation of the noise in a release of this sensitivity, known to all; a number: of counts."""
         ...
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:

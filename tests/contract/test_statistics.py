@@ -6,6 +6,8 @@ import pytest
 from accounting.budget import BudgetError
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import one_hot
+from secure_sccvfl.data.party import MOMENT_GRID
+from secure_sccvfl.discovery.gains import HALVES, gains
 from secure_sccvfl.discovery.hsic import Grid, dependence
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
@@ -79,6 +81,28 @@ def test_the_dependence_of_residuals_is_that_of_the_public_grid(run):
         for name, score in scores.items():
             exact = dependence(grid.features(group.kernel[name]), chosen[attribute], grid)
             assert score == pytest.approx(exact, abs=1e-6)
+
+
+def test_sums_of_residuals_by_group_are_exact_and_give_the_same_gains(run):
+    """Both halves of a residual sum to one record: their sum counts the group, their difference is its shift."""
+    group = Consortium()
+    rng = np.random.default_rng(1)
+    up = {k: np.rint(MOMENT_GRID * rng.random((group.rows, 1))) for k in group.bins}
+    halves = {k: np.hstack([v, MOMENT_GRID - v]) for k, v in up.items()}
+
+    def script(statistics, own):
+        mine = {k: halves[k] for k in own.bins}
+        bound = MOMENT_GRID * own.sensitivity
+        return statistics.group_sums(mine, own.groups, own.counts, "risk gains", bound, HALVES)
+
+    for attribute, sums in enumerate(together(run(group, script))):
+        chosen = one_hot(group.codes[attribute], group.counts[attribute])
+        for name, found in sums.items():
+            assert np.array_equal(found, halves[name].T @ chosen)
+            sizes, exact = chosen.sum(axis=0), (2 * up[name] / MOMENT_GRID - 1)[:, 0]
+            means = chosen.T @ exact / sizes
+            between = (sizes / group.rows * (means - exact.mean()) ** 2).sum()
+            assert gains(found / MOMENT_GRID, sizes, 0.0) == pytest.approx(between, abs=1e-12)
 
 
 def test_scores_of_all_parties_are_published(run):
