@@ -28,7 +28,7 @@ from secure_sccvfl.discovery.sketches import Sketch
 from secure_sccvfl.evaluation.prepared import prepare
 from secure_sccvfl.frames import Entry, Holder, read_frames, to_frames, write_files
 from secure_sccvfl.modes import gradient_mode
-from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.modes.options import DISCOVERY_OPTIONS, RunOptions
 from secure_sccvfl.privacy.noise import GaussianNoise
 from secure_sccvfl.trained import Discovered, TrainedModel, one_thread
 from secure_sccvfl.training.aware import AwareTrainer
@@ -38,11 +38,12 @@ if TYPE_CHECKING:
     from secure_sccvfl.runs import Run
 
 _PRIVACY = ("refreshes", "noise")
-_DISCOVERY = (*_PRIVACY, "rule", "score", "conditional")
+_DISCOVERY = (*_PRIVACY, *DISCOVERY_OPTIONS)
 _RULE = ("gap_target", "flip_target", "take_lambda")
 _METHOD = (
     *_DISCOVERY,
-    *("method", "encoder", "generator", "source", "consistency", "lambdas", *_RULE, "guard", "warmup", "steps"),
+    *("method", "encoder", "generator", "source", "consistency", "lambdas", *_RULE, "guard", "guard_grows"),
+    *("warmup", "steps"),
 )
 
 

@@ -18,6 +18,7 @@ from secure_sccvfl.discovery.scores import ScoreKind
 from secure_sccvfl.privacy.kinds import REDRAWS
 
 Rule = Literal["fractions", "fdr"]
+SketchKind = Literal["counts", "clipped"]
 MIXES = 400
 """Joint redraws of all features: each takes one of the redraws of every feature, which are independent."""
 
@@ -31,9 +32,11 @@ class DiscoveryConfig:
     With `per_party` fractions are taken within the features of each party, as in the paper.
     `score`: "stable" weighs groups by their size and allows for noise, "gap" is the largest difference between two
     groups. `conditional` and `gain` add what a feature shows beyond its owner's other columns: residual HSIC
-    (`hsic.py`) and risk gain (`gains.py`), a charged release each. With score "conditional" they alone decide, as
-    in the paper. `decay` is the weight that older tables keep when the records have changed since. `denoise` removes
-    known noise from tables before they are scored; the stable score does that itself.
+    (`hsic.py`) and risk gain (`gains.py`), a charged release each. With score "conditional" they alone decide, as in
+    the paper. `sketch` "clipped": tables are scaled to length `clip` before noise is added, as in the paper; the
+    noise hides the same share of a record, and the table is smaller. `decay` is the weight that older tables keep
+    when the records have changed since. `denoise` removes known noise from tables before they are scored; the stable
+    score does that itself.
     """
 
     rule: Rule = "fdr"
@@ -45,17 +48,21 @@ class DiscoveryConfig:
     per_party: bool = False
     conditional: bool = False
     gain: bool = False
+    sketch: SketchKind = "counts"
+    clip: float = 1.0
     simulations: int = 400
     decay: float = 0.5
     denoise: bool = False
 
     def __post_init__(self) -> None:
-        for name, kind in (("rule", Rule), ("score", ScoreKind)):
+        for name, kind in (("rule", Rule), ("score", ScoreKind), ("sketch", SketchKind)):
             if getattr(self, name) not in get_args(kind):
                 raise ValueError(f"unknown {name} {getattr(self, name)!r}; use {' or '.join(get_args(kind))}")
         for name in ("rho_m", "rho_p", "fdr", "decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
+        if not 0 < self.clip < float("inf"):
+            raise ValueError(f"clip must be above 0 and finite, got {self.clip}")
         if self.hysteresis < 0 or self.simulations < 20:
             raise ValueError(f"bad hysteresis {self.hysteresis} or simulations {self.simulations}")
         if self.denoise and self.score != "gap":

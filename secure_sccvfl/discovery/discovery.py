@@ -171,7 +171,7 @@ class Discovery:
         """One more release, averaged with the earlier ones. If the budget refuses it, the last masks stay."""
         name = SKETCH.charged_as(number)
         try:
-            fresh = release_sketches(self.statistics, self.parties, self.protected, name, self.features, self.records)
+            fresh = self._sketches(name)
         except BudgetError as error:
             if finding is None:
                 raise
@@ -188,6 +188,11 @@ class Discovery:
         rests_on = {"tables": dict(evidence.scores), "conditional": beyond, "settings": asdict(self.config)}
         self.audit("roles", {**numbers, **decided.as_record(), **rests_on})
         return sketches, decided
+
+    def _sketches(self, name: str) -> tuple[Sketch, ...]:
+        clip = self.config.clip if self.config.sketch == "clipped" else None
+        given = self.statistics, self.parties, self.protected
+        return release_sketches(*given, name, self.features, self.records, clip)
 
     def judged(
         self, sketches: Sequence[Sketch], finding: Finding, conditional: Sequence[Conditional] = ()

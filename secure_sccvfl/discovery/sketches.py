@@ -54,16 +54,23 @@ def release_sketches(
     name: str,
     features: int,
     records: str = "",
+    clip: float | None = None,
 ) -> tuple[Sketch, ...]:
     """One release of the tables of all features with all protected attributes; each goes to its owner.
 
     A record touches one cell of each table, so the joint l2 sensitivity is sqrt(features x attributes).
-    `features` counts those of all parties; `parties` are the ones of this process.
+    `features` counts those of all parties; `parties` are the ones of this process. `clip`: the length to which
+    tables are scaled before noise is added, if they are; the sketch has them scaled back by a public number.
     """
     bins = {key: block for party in parties for key, block in party.bins().items()}
     sensitivity = float(np.sqrt(features * len(protected)))
-    counts = [len(a.groups) for a in protected]
-    sums = statistics.group_sums(bins, [a.codes for a in protected], counts, name, sensitivity)
+    counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
+    if clip is not None:
+        found = statistics.clipped_sums(bins, codes, counts, name, clip)
+        scale = found.deviation * found.counts
+        back = [{k: v * found.counts for k, v in part.items()} for part in found.tables]
+        return tuple(Sketch(a.name, part, scale, records=records) for a, part in zip(protected, back, strict=True))
+    sums = statistics.group_sums(bins, codes, counts, name, sensitivity)
     scale = statistics.deviation(sensitivity)
     return tuple(Sketch(a.name, part, scale, records=records) for a, part in zip(protected, sums, strict=True))
 
