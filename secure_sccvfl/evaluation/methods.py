@@ -71,6 +71,7 @@ ABLATIONS: Registry[Method] = Registry(
         "l1": l1,
         "drop_m": drop_m,
         "drop_m_guard": drop_m_guard,
+        "paper": letter_with(),
         **{name: letter_with(**changes) for name, changes in LETTER_ABLATIONS.items()},
     },
 )
