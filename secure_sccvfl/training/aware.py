@@ -58,6 +58,16 @@ class AwareTrainer(Trainer):
             self._go_on(head=super().warming()(zero, warmup_steps(self.config)))
             self.hooks.keep(self.state)
 
+    def refresh_late(self, number: int) -> Finding | None:
+        """The same; encodings follow from tables, so a head on the old ones is of no use: the next is warmed up."""
+        found = super().refresh_late(number)
+        if found is not None:
+            self._go_on(head=None)
+        return found
+
+    def steps_before_grid(self) -> int:
+        return super().steps_before_grid() + self.config.late_refreshes * warmup_steps(self.config)
+
     def _selected(self, part: Part) -> Any:
         """A batch of the encodings that s selects."""
         rows = self.engine.select(hypotheses(self.aware, part.parties), part.protected[0].codes)

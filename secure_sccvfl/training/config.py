@@ -30,6 +30,8 @@ class TrainConfig:
     none. With evaluation `noisy` nothing about validation records is opened. On German ten times as many `steps`
     change the validation loss by less than .002 at the first lambda and .0005 at the others.
 
+    `refreshes`: further releases of the sketch during warm-up. `late_refreshes`: the same during joint training;
+    before each of them the head takes `steps` at the first lambda.
     `guard` is the weight of the guard on proxies. With `guard_grows` it is a share of lambda instead.
     """
 
@@ -43,6 +45,7 @@ class TrainConfig:
     guard_grows: bool = False
     ridge: float = 5e-3
     refreshes: int = 4
+    late_refreshes: int = 0
     warmup: int = 60
     steps: int = 60
     rate: float = 0.2
@@ -61,8 +64,12 @@ class TrainConfig:
             raise ValueError(f"flip_target must be above 0 and at most 1, got {self.flip_target}")
         if self.take_lambda is not None and self.take_lambda < 0:
             raise ValueError(f"take_lambda must be at least 0, got {self.take_lambda}")
-        if min(self.warmup, self.steps, self.keep_every) < 1 or self.refreshes < 0:
-            raise ValueError("warmup, steps and keep_every must be at least 1, refreshes at least 0")
+        if min(self.warmup, self.steps, self.keep_every) < 1 or min(self.refreshes, self.late_refreshes) < 0:
+            raise ValueError(
+                "warmup, steps and keep_every must be at least 1, refreshes and late_refreshes at least 0"
+            )
+        if self.late_refreshes and self.generator.source == "moments":
+            raise ValueError("moments are released once, for the roles of the warm-up: late_refreshes must be 0")
         if self.evaluation not in get_args(EvaluationKind):
             raise ValueError(f"evaluation must be noisy or exact, got {self.evaluation!r}")
 

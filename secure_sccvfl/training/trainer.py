@@ -6,13 +6,15 @@ secret (`noisy`). The same code drives the plaintext and the secure engine. No p
 of a logit passes through it.
 The objective is convex, so a fixed number of steps is taken and nothing is opened to stop early. The whole grid of
 lambda is trained: it is the frontier between accuracy and consistency, and one point of it becomes the model.
+With late refreshes, joint training begins with a stretch at the first lambda before each of them. The grid follows
+the last one. So the model and every point of the frontier are trained under the final roles and tables.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,6 @@ from secure_sccvfl.data.party import AtHolder, Blocks, Part, Party, make_parties
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.decisions import Finding, interventional_check
 from secure_sccvfl.discovery.discovery import Discovery
-from secure_sccvfl.discovery.evidence import Conditional
 from secure_sccvfl.discovery.roles import PolicyCard, Roles
 from secure_sccvfl.discovery.sketches import Moments, Sketch
 from secure_sccvfl.discovery.statistics import Statistics
@@ -38,19 +39,12 @@ from secure_sccvfl.privacy.releases import (
     MOVED_FIXED,
     VALIDITY,
 )
-from secure_sccvfl.training.config import TEMPERATURES, EvaluationKind, TrainConfig
-from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Engine, Measures, Step
+from secure_sccvfl.training.config import TEMPERATURES, EvaluationKind, TrainConfig, warmup_steps
+from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Engine, Step
+from secure_sccvfl.training.state import Hooks, Problem, State, Trial
 
 EDITED_ROWS = 20_000
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One value of lambda, and its measures on validation if these were opened."""
-
-    lam: float
-    validation: Measures | None
-    steps: int
+Phase = Callable[[str], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -92,45 +86,13 @@ class Model:
 
 
 @dataclass(frozen=True)
-class State:
-    """The state of a run. Everything else follows from it, the data and the seed.
+class _Edited:
+    """A checked finding, its generators, the steps under its edits (`Trainer.joint`), and edits of validation."""
 
-    Without a head, its training has not begun. heads: those of the trials, if one of them is chosen by what was
-    opened. choice: the head chosen in secret so far. own: what a gradient mode keeps besides, at this party.
-    """
-
-    head: Any
-    sketches: tuple[Sketch, ...] = ()
-    refreshes: int = 0
-    finding: Finding | None = None
-    conditional: tuple[Conditional, ...] | None = None
-    moments: tuple[Moments, ...] | None = None
-    trials: tuple[Trial, ...] = ()
-    taken: int = 0
-    heads: tuple[Any, ...] = ()
-    choice: Any = None
-    own: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """What a run tells its surroundings: its progress, its decisions, and states worth keeping."""
-
-    progress: Callable[[str, int, int], None] = lambda phase, number, total: None
-    audit: Callable[[str, Mapping[str, Any]], None] = lambda event, numbers: None
-    keep: Callable[[State], None] = lambda state: None
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What is to be learned, from the records of which this process holds a part."""
-
-    task: Task
-    outputs: int
-    train: Part
-    validation: Part
-    owners: Mapping[str, str] = field(default_factory=dict)
-    """The party of every feature, for roles within parties; public."""
+    finding: Finding
+    generators: Mapping[str, Mapping[int, Generator]]
+    descend: Callable[[float], None]
+    check: Any
 
 
 class Trainer:
@@ -172,6 +134,7 @@ class Trainer:
             self.hooks.audit,
             owners=problem.owners,
         )
+        self.dropped: tuple[str, ...] = ()
         self.enter()
 
     def enter(self) -> None:
@@ -224,8 +187,31 @@ class Trainer:
             self._go_on(finding=self.discovery.judged(last.sketches, last.finding, last.conditional or ()))
             self.hooks.keep(self.state)
 
+    def refresh_late(self, number: int) -> Finding | None:
+        """One more release of the sketch, during joint training. `number`: from 0, of the `late_refreshes`.
+
+        Returns the new finding: its caller makes generators and edits anew, which follow from roles and tables. If
+        the budget refuses the release, roles and tables stay, and it returns None. Either way its caller keeps the
+        state next. Every process of a run calls this.
+        """
+        state, release = self.state, self.config.refreshes + 1 + number
+        if state.finding is None:
+            raise RuntimeError("a late refresh comes after discovery")
+        self.hooks.progress("late refresh", number, self.config.late_refreshes)
+        beyond = state.conditional or ()
+        sketches, finding = self.discovery.refresh(release, state.sketches, state.finding, beyond)
+        granted = sketches is not state.sketches
+        if granted:
+            finding = self.discovery.judged(sketches, finding, beyond)
+        self._go_on(sketches=sketches, finding=finding, refreshes=release + 1, taken=0)
+        return finding if granted else None
+
     def leave_out(self, names: Sequence[str]) -> None:
-        """Take these features out of the model. The head keeps weights for their columns, which are 0 from now on."""
+        """Take these features, and no others, out of the model.
+
+        The head keeps weights for their columns, which are 0 from now on.
+        """
+        self.dropped = tuple(names)
         self.encoders = {p.rank: without(self.encoders[p.rank], names, p.inputs) for p in self.train.parties}
         self._read()
 
@@ -344,23 +330,30 @@ class Trainer:
             guards.append(blocks)
         return guards
 
-    def fit(self, penalty: Any, check: Any, energy: Blocks, guards: Sequence[Blocks]) -> None:
-        """Train along the grid of lambda, each from the last head.
-
-        The heads are kept if their measures are opened, else the one that is taken, or the engine's choice.
-        """
+    def joint(self, penalty: Any, energy: Blocks, guards: Sequence[Blocks]) -> Callable[[float], None]:
+        """Steps with consistency: from a lambda to the state after them."""
+        config = self.config
         reach = {k: np.zeros(len(v)) for k, v in self.flat.items()}
         for guard in guards:
             lengths = {str(rank): float(np.abs(block).sum()) for rank, block in guard.items()}
             length = sum(self.engine.publish(GUARD_LENGTH.name, lengths).values())
             reach = {k: v + np.abs(guard[k]) * length for k, v in reach.items()}
-        steep = 1.0 if self.config.consistency == "squared" else 1.0 / SIGN_WIDTH
-        for lam in self.config.trained[len(self.state.trials) :]:
-            weight = self.config.guard * (lam if self.config.guard_grows else 1.0)
+        steep = 1.0 if config.consistency == "squared" else 1.0 / SIGN_WIDTH
+
+        def descend(lam: float) -> None:
+            weight = config.guard * (lam if config.guard_grows else 1.0)
             bound = {k: self.flat[k] + lam * steep * energy[k] + weight * reach[k] for k in self.flat}
-            self._descend(
-                penalty, Step(self.config.rate, self.config.momentum, lam, self.config.consistency, weight), bound
-            )
+            self._descend(penalty, Step(config.rate, config.momentum, lam, config.consistency, weight), bound)
+
+        return descend
+
+    def fit(self, descend: Callable[[float], None], check: Any) -> None:
+        """Train along the grid of lambda, each from the last head.
+
+        The heads are kept if their measures are opened, else the one that is taken, or the engine's choice.
+        """
+        for lam in self.config.trained[len(self.state.trials) :]:
+            descend(lam)
             # The bit is opened, so in secret evaluation it may be about training records only.
             self.engine.check_range(self.state.head, self.check if self.config.evaluation == "exact" else self.batch)
             seen, heads, choice = None, self.state.heads, self.state.choice
@@ -390,6 +383,10 @@ class Trainer:
             self._go_on(head=head, taken=self.state.taken + count)
             self.hooks.keep(self.state)
 
+    def steps_before_grid(self) -> int:
+        """Steps of the warm-up, and of the stretch before each late refresh."""
+        return warmup_steps(self.config) + self.config.late_refreshes * self.config.steps
+
     def chosen(self) -> tuple[Any, float | None]:
         """The head that the rule chooses, and its lambda unless that is secret."""
         config, trials = self.config, self.state.trials
@@ -414,7 +411,7 @@ class Trainer:
         self,
         roles: Roles | None = None,
         state: State | None = None,
-        phase: Callable[[str], AbstractContextManager[None]] = lambda name: nullcontext(),
+        phase: Phase = lambda name: nullcontext(),
     ) -> Model:
         """All phases in order, or the rest of them from a kept state. `roles` fixes the roles for a comparison.
 
@@ -427,15 +424,19 @@ class Trainer:
         found = self.state.finding
         if found is None:
             raise RuntimeError("no sketch was released")
-        found = found if roles is None else replace(found, roles=roles)
-        with phase("counterfactuals"):
-            if found.roles.dropped:
-                self.leave_out(found.roles.dropped)
-            finding, generators = self.generate(found, None if roles is None else roles.of)
-            self.learned(finding)
-            penalty, check, energy = self.penalties(finding, generators)
+        made = self._edited(found, roles, phase)
+        for number in range(self.state.refreshes - self.config.refreshes - 1, self.config.late_refreshes):
+            with phase("training"):
+                made.descend(self.config.trained[0])
+                self.engine.check_range(self.state.head, self.batch)
+            with phase("late refreshes"):
+                later = self.refresh_late(number)
+                self.hooks.keep(self.state)
+            if later is not None:
+                made = self._edited(later, roles, phase)
+        finding, generators = made.finding, made.generators
         with phase("training"):
-            self.fit(penalty, check, energy, self.guards(finding.roles))
+            self.fit(made.descend, made.check)
             head, lam = self.chosen()
             head, temperature = calibrated(self.engine, head, self.check, self.task, self.config.evaluation)
         return Model(
@@ -452,6 +453,17 @@ class Trainer:
             self.state.moments or (),
             self.frontier(),
         )
+
+    def _edited(self, found: Finding, roles: Roles | None, phase: Phase) -> _Edited:
+        """Generators, edits and the steps with them, for these roles and the tables of the state."""
+        found = found if roles is None else replace(found, roles=roles)
+        with phase("counterfactuals"):
+            if found.roles.dropped != self.dropped:
+                self.leave_out(found.roles.dropped)
+            finding, generators = self.generate(found, None if roles is None else roles.of)
+            self.learned(finding)
+            penalty, check, energy = self.penalties(finding, generators)
+            return _Edited(finding, generators, self.joint(penalty, energy, self.guards(finding.roles)), check)
 
 
 def calibrated(engine: Engine, head: Any, batch: Any, task: Task, evaluation: EvaluationKind) -> tuple[Any, float]:
