@@ -43,7 +43,7 @@ def training(**changes: object) -> tuple[JointTraining, Records, Records]:
     generators = Generators(READY, ROLES, settings)
     adversaries = network_baselines._adversaries(READY, settings)
     parts = (records_of(READY, rows, settings) for rows in (READY.split.train, READY.split.validation))
-    return JointTraining(net, "binary", settings, generators, adversaries, None, 0), *parts
+    return JointTraining(net, "binary", settings, generators, adversaries, None, read, 0), *parts
 
 
 def weights(run: JointTraining) -> list[torch.Tensor]:
