@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.run.train import TrainJob
 from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.trainer import train
+from secure_sccvfl.training.trainer import Trainer, train
 from tests.contract.test_secure_run import PARTIES, head_of, run_jobs
 from tests.support.harness import Recorded
 from tests.unit.accounting.test_prices import replay
@@ -85,24 +84,17 @@ def test_every_release_is_paid_and_every_version_of_the_mask_is_in_the_log(secur
     assert results[0]["steps"] == 10 + 30 + 30
 
 
-def test_a_run_that_stopped_before_its_late_refresh_goes_on(secure, tmp_path):
-    """The state before the late release is the last common one: it is charged once, and training ends."""
-    done = {}
+def test_a_run_that_stopped_before_its_late_refresh_goes_on_and_pays_once(secure, tmp_path, monkeypatch):
+    def broken(self, number):
+        raise RuntimeError("a fault after the stretch before the late refresh")
 
-    class Stopped(TrainJob):
-        def _workplace(self, session, charger, hooks, meter, state):
-            def keep(kept):
-                hooks.keep(kept)
-                if kept.refreshes == 1 and kept.taken == 30:
-                    raise KeyboardInterrupt
-
-            made = super()._workplace(session, charger, replace(hooks, keep=keep), meter, state)
-            done[session.rank] = True
-            return made
-
-    with pytest.raises(BaseExceptionGroup):
-        run_jobs(Stopped, tmp_path, OPTIONS)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "refresh_late", broken)
+        with pytest.raises(ExceptionGroup):
+            run_jobs(TrainJob, tmp_path, OPTIONS)
+    for log in tmp_path.glob("party-*/releases.jsonl"):
+        log.unlink()  # sessions in threads write a new one
     results = run_jobs(TrainJob, tmp_path, {**OPTIONS, "resume": True})
-    assert len(done) == PARTIES and all(r["roles"] == results[0]["roles"] for r in results)
+    assert [r["steps"] for r in results] == [r["steps"] for r in secure[1]]
     lines = [json.loads(line) for line in (tmp_path / "party-0" / "ledger.jsonl").read_text().splitlines()]
     assert [line["event"]["name"] for line in lines if "event" in line] == CHARGES
