@@ -83,12 +83,13 @@ def _network(ready: Prepared, settings: PaperSettings, made: EditRows | None, ro
     data, split = ready.data, ready.split
     train, check = (records_of(ready, rows, settings) for rows in (split.train, split.validation))
     seed = torch_seed(ready.seed, "network")
-    with torch.random.fork_rng(devices=[]):  # for the first weights, and for dropout
-        torch.manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)  # for the first weights
         net = SplitNetwork(ready.widths, units_of(data.task, data.outputs), settings.hidden, settings.dropout)
         generators = Generators(ready, roles, settings) if settings.edits == "generator" and roles else None
         adversaries = _adversaries(ready, settings)
         training = JointTraining(net, data.task, settings, generators, adversaries, made, seed)
+        torch.manual_seed(seed)  # for dropout, whichever parts there are
         fitted = training.fit(train, check)
     notes = {
         "epochs_run": fitted.epochs_run,

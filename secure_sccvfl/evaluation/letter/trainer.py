@@ -71,7 +71,8 @@ class JointTraining:
         self.net, self.task, self.settings, self.made = net, task, settings, made
         self.generators = generators if generators is not None and len(generators.models) else None
         self.adversaries = nn.ModuleList(adversaries)
-        self.draws = torch.Generator().manual_seed(seed)
+        # Apart, so that the adversaries of Eq. lgen change nothing else by being there.
+        self.draws, self.guard_draws = (torch.Generator().manual_seed(seed + k) for k in range(2))
         self.traffic = Traffic()
         self._kept: dict[tuple[int, int], torch.Tensor] = {}
 
@@ -135,7 +136,8 @@ class JointTraining:
         for epoch in range(PRETRAINING):
             optimiser.zero_grad()
             (
-                generators.loss(train, activations, epoch, self.draws) + generators.guard_loss(train, self.draws)
+                generators.loss(train, activations, epoch, self.draws)
+                + generators.guard_loss(train, self.guard_draws)
             ).backward()
             optimiser.step()
         generators.models.requires_grad_(False)
@@ -168,13 +170,12 @@ class JointTraining:
             if edited is not None:
                 passes = 2
                 loss = loss + settings.lambda_cons * self._gap(logits, self.net(result.scaled(edited)))
-        if self.generators is not None:
-            if settings.generating:
-                loss = loss + settings.lambda_gen * self.generators.loss(train, activations, epoch, self.draws)
-            loss = loss + self.generators.guard_loss(train, self.draws)
+        if self.generators is not None and settings.generating:
+            loss = loss + settings.lambda_gen * self.generators.loss(train, activations, epoch, self.draws)
         if len(self.adversaries):
             loss = loss + settings.lambda_adv * self._adversarial(activations, train)
-        loss.backward()
+        whole = loss if self.generators is None else loss + self.generators.guard_loss(train, self.guard_draws)
+        whole.backward()
         optimiser.step()
         self._count(train, passes)
         return loss.item()
