@@ -30,6 +30,7 @@ from secure_sccvfl.data.layout import unit_cuts
 from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.data.splits import SplitKind, make_split
 from secure_sccvfl.discovery.roles import named_card
+from secure_sccvfl.evaluation import network_baselines
 from secure_sccvfl.evaluation.baselines import erm, with_config
 from secure_sccvfl.evaluation.fitted_judges import FittedJudges, fit_judges
 from secure_sccvfl.evaluation.frontier import along, pgd_scores
@@ -54,7 +55,8 @@ LARGE = ("majority", "logreg", "drop_m", "drop_m_guard", "erm", "parity", "aware
 TIMED = ("erm_network", *OF_PAPER, "scc")
 LABEL_ROWS = 256
 LETTER = (
-    *(f"secure_sccvfl.evaluation.letter.{name}" for name in ("settings", "roles", "generators", "trainer")),
+    network_baselines.settings_of.__module__,
+    *(f"secure_sccvfl.evaluation.letter.{name}" for name in ("roles", "generators", "trainer")),
     *(f"secure_sccvfl.evaluation.{name}" for name in ("network_baselines", "networks")),
     *(f"secure_sccvfl.model.{name}" for name in ("masked_cvae", "adversary", "cvae")),
 )
