@@ -11,7 +11,7 @@ from secure_sccvfl.data.dataset import Label
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.data.synthetic import make_synthetic
 from secure_sccvfl.evaluation import network_baselines
-from secure_sccvfl.evaluation.letter.generators import Generators, Records, records_of
+from secure_sccvfl.evaluation.letter.generators import Generators, Records, read_columns, records_of
 from secure_sccvfl.evaluation.letter.roles import edited_names, letter_roles
 from secure_sccvfl.evaluation.letter.settings import settings_of
 from secure_sccvfl.evaluation.letter.trainer import JointTraining
@@ -39,7 +39,8 @@ def training(**changes: object) -> tuple[JointTraining, Records, Records]:
     """A training run of the letter that was not started."""
     settings = replace(BASE, **changes)
     torch.manual_seed(0)
-    net = SplitNetwork(READY.widths, 2, settings.hidden, settings.dropout)
+    widths, read = read_columns(READY, settings)
+    net = SplitNetwork(widths, 2, settings.hidden, settings.dropout)
     generators = Generators(READY, ROLES, settings)
     adversaries = network_baselines._adversaries(READY, settings)
     parts = (records_of(READY, rows, settings) for rows in (READY.split.train, READY.split.validation))
