@@ -60,7 +60,7 @@ class Facts:
         known = {
             "*": ANY,
             "1": 1,
-            "3": 3,
+            "2": 2,
             "4": 4,
             "parties": len(self.bins),
             "other parties": len(self.bins) - 1,

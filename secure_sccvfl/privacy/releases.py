@@ -179,23 +179,26 @@ VALIDITY = Kind(
     "validity",
     "all",
     "edits",
-    ("3",),
+    ("4",),
     "uncharged",
     "how far edits move columns, on average",
-    "sums over parties: how far edits move fixed features, leave the public range, move mediators",
-    "three sums over parties: how far edits move fixed features (0), leave the public range, and move mediators, on "
-    "average over the training records; with two parties each can subtract its own part; not charged",
+    "sums over the parties that edit: how far edits move fixed features, leave the public range, move mediators; and "
+    "how many parties these are",
+    "three sums over the parties that edit, and how many these are: how far edits move fixed features (0), leave the "
+    "public range, and move mediators, on average over the training records; with two of them each can subtract its "
+    "own part; with one nothing is opened; not charged",
     times=lambda facts: len(facts.groups),
 )
 GUARD_LENGTH = Kind(
     "guard-length",
     "all",
     "edits",
-    ("parties",),
+    ("2",),
     "follows",
     "strength of the guard on proxies",
-    "announced: sizes of the guard directions; follows from noisy tables that were charged",
-    "size of each party's guard direction: follows from its noisy counts",
+    "sum over parties of the sizes of their guard directions; follows from noisy tables that were charged",
+    "sum over parties of the sizes of their guard directions, and how many parties these are: it follows from the "
+    "noisy counts",
     follows=("sketch",),
     times=lambda facts: len(facts.groups),
 )

@@ -97,8 +97,11 @@ class Engine(Protocol):
         """
         ...
 
-    def total(self, name: str, values: Sequence[float]) -> tuple[float, ...]:
-        """Sums over parties of what each passes; opens only the sums."""
+    def total(self, name: str, values: Sequence[float], present: bool = True) -> tuple[float, ...] | None:
+        """Sums over the parties that are present of what each passes; opens only the sums.
+
+        None if too few are present: the sum would be one party's own values.
+        """
         ...
 
     def select(self, choices: Iterable[Blocks], groups: AtHolder, attribute: int = 0) -> Any:

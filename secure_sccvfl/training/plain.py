@@ -113,7 +113,7 @@ class PlainEngine:
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
         return dict(values)
 
-    def total(self, name: str, values: Sequence[float]) -> tuple[float, ...]:
+    def total(self, name: str, values: Sequence[float], present: bool = True) -> tuple[float, ...] | None:
         return tuple(values)
 
     def select(self, choices: Iterable[Blocks], groups: AtHolder, attribute: int = 0) -> Blocks:

@@ -21,7 +21,7 @@ from protocols.operations import arithmetic, choice, comparison
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session.runtime import Session, words_of
 from protocols.steps import head
-from protocols.steps.aggregation import sum_over_parties
+from protocols.steps.aggregation import TooFew, aggregate
 from protocols.steps.head import HEAD_BITS, LOGIT_BITS, LOGIT_BOUND, RESIDUAL_BITS, BandedMatrix, Pace, Weights
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
@@ -61,8 +61,12 @@ class SecureEngine:
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
         return self.session.announce(values, self.session.declared(name))
 
-    def total(self, name: str, values: Sequence[float]) -> tuple[float, ...]:
-        summed = sum_over_parties(self.session, values, _TOTAL_BOUND, self.session.declared(name))
+    def total(self, name: str, values: Sequence[float], present: bool = True) -> tuple[float, ...] | None:
+        """Three rounds; refused, and so None, if fewer than two parties are present."""
+        try:
+            summed = aggregate(self.session, values, _TOTAL_BOUND, self.session.declared(name), present=present).total
+        except TooFew:
+            return None
         if summed is None:
             raise ProtocolError(f"the sums {name!r} must go to every party")
         return tuple(summed.tolist())

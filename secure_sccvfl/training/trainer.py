@@ -282,10 +282,12 @@ class Trainer:
         final = build(checked.roles)
         for attribute in self.train.protected:
             own = validity(self.train.parties, final[attribute.name], checked.roles, len(attribute.groups))
-            summed = Validity(*self.engine.total(VALIDITY.name, astuple(own)))
-            self.hooks.audit(
-                "validity of edits, summed over parties", {"attribute": attribute.name, **asdict(summed)}
-            )
+            edits = any(not set(checked.roles.edited).isdisjoint(p.layout.names) for p in self.train.parties)
+            summed = self.engine.total(VALIDITY.name, astuple(own), edits)
+            told: dict[str, Any] = {"so": "fewer than two parties edit, and one party's own terms are not opened"}
+            if summed is not None:
+                told = asdict(Validity(*summed))
+            self.hooks.audit("validity of edits, summed over parties", {"attribute": attribute.name, **told})
         return checked, final
 
     def learned(self, finding: Finding) -> None:
@@ -339,8 +341,12 @@ class Trainer:
         """
         reach = {k: np.zeros(len(v)) for k, v in self.flat.items()}
         for guard in guards:
-            lengths = {str(rank): float(np.abs(block).sum()) for rank, block in guard.items()}
-            length = sum(self.engine.publish(GUARD_LENGTH.name, lengths).values())
+            summed = self.engine.total(
+                GUARD_LENGTH.name, [sum(float(np.abs(block).sum()) for block in guard.values())]
+            )
+            if summed is None:
+                raise RuntimeError("every party has a part in the length of a guard")
+            (length,) = summed
             reach = {k: v + np.abs(guard[k]) * length for k, v in reach.items()}
         steep = 1.0 if self.config.consistency == "squared" else 1.0 / SIGN_WIDTH
         for lam in self.config.trained[len(self.state.trials) :]:
