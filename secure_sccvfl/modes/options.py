@@ -48,6 +48,7 @@ class RunOptions:
     charged to their own budget. "exact" is not private, and the default for public benchmark data alone.
     `evaluations`: how many noisy evaluations of the same records the cap `evaluation_epsilon` is planned for.
     `min_group`: no rate of a group is opened that rests on fewer records.
+    `leak`: measure how well s is recovered from encodings of validation records; only with exact evaluation.
     `method`: a recipe of `training.recipes`; options that are not given follow from it. `take_lambda`: the
     lambda of the model. A `gap_target` or `flip_target` above 0 lets validation records decide instead.
     """
@@ -67,6 +68,7 @@ class RunOptions:
     evaluation_delta: float = 1e-5
     evaluations: int = 4
     min_group: int = 20
+    leak: bool = True
     rule: Rule = DiscoveryConfig.rule
     score: ScoreKind = DiscoveryConfig.score
     conditional: bool = False
@@ -107,6 +109,7 @@ class RunOptions:
         except DataError as error:
             raise ConfigError(str(error)) from None
         given.setdefault("evaluation", "exact" if given["pooled"] else "noisy")
+        given.setdefault("leak", given["evaluation"] == "exact")
         rules = [name for name in ("take_lambda", "gap_target", "flip_target") if given.get(name)]
         if len(rules) > 1:
             raise ConfigError(f"{rules[0]} and {rules[1]} are two rules for lambda: give one")
@@ -153,6 +156,8 @@ class RunOptions:
             warmup=self.warmup,
             steps=self.steps,
             evaluation=self.evaluation,
+            leak=self.leak,
+            min_group=self.min_group,
             discovery=discovery,
             generator=generator,
         )

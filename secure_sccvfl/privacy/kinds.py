@@ -47,6 +47,7 @@ class Facts:
     source: str = ""
     evaluation: str = ""
     lambdas: tuple[float, ...] = ()
+    leak: bool = False
 
     def with_settings(self, *settings: object) -> Facts:
         """The same with what a plan follows from in these settings, by the names of their fields."""

@@ -240,6 +240,21 @@ TEMPERATURE_CHOICE = Kind(
     "validation loss rise from each to the next",
     times=lambda facts: int(facts.evaluation == "exact"),
 )
+LEAK = Kind(
+    "leak",
+    "all",
+    "validation",
+    ("4",),
+    "exact",
+    "how well the group can be guessed from what is shared",
+    "not private: share of validation records whose group a linear adversary recovers from the representations, as a "
+    "mean over groups and over records; share of the largest group; how many groups were counted",
+    "only with `evaluation = exact` (not private), once for each protected attribute: how often an adversary that "
+    "was fitted in secret recovers s of validation records from the encodings of all parties, as a mean over groups "
+    "and over records; the share of the largest group; how many groups were large enough (`leak = false` leaves it "
+    "out)",
+    times=lambda facts: len(facts.groups) if facts.leak and facts.evaluation == "exact" else 0,
+)
 EVALUATION = Kind(
     "evaluation",
     "all",
@@ -332,6 +347,7 @@ CATALOGUE = (
     RANGE_CHECK,
     VALIDATION_SUMMARY,
     TEMPERATURE_CHOICE,
+    LEAK,
     EVALUATION,
     EXACT_EVALUATION,
     PREDICTIONS,

@@ -95,6 +95,7 @@ class TrainJob:
             "lambda": model.lam,
             "temperature": model.temperature,
             "trials": [asdict(t) for t in model.trials],
+            "validity": model.validity,
             "steps": trained.steps,
             "privacy": privacy,
             "model": mine,

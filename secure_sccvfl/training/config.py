@@ -30,7 +30,9 @@ class TrainConfig:
     none. With evaluation `noisy` nothing about validation records is opened. On German ten times as many `steps`
     change the validation loss by less than .002 at the first lambda and .0005 at the others.
 
-    `guard` is the weight of the guard on proxies. With `guard_grows` it is a share of lambda instead.
+    `guard` is the weight of the guard on proxies. With `guard_grows` it is a share of lambda instead. `leak`: measure
+    how well s is recovered from encodings of validation records (`training.leak`; needs exact evaluation), over
+    groups of at least `min_group` records.
     """
 
     encoder: EncoderKind = "plain"
@@ -49,6 +51,8 @@ class TrainConfig:
     momentum: float = 0.9
     keep_every: int = 10
     evaluation: EvaluationKind = "exact"
+    leak: bool = False
+    min_group: int = 20
     discovery: DiscoveryConfig = field(default_factory=DiscoveryConfig)
     generator: GeneratorConfig = field(default_factory=GeneratorConfig)
 
@@ -63,6 +67,8 @@ class TrainConfig:
             raise ValueError(f"take_lambda must be at least 0, got {self.take_lambda}")
         if min(self.warmup, self.steps, self.keep_every) < 1 or self.refreshes < 0:
             raise ValueError("warmup, steps and keep_every must be at least 1, refreshes at least 0")
+        if self.leak and self.evaluation != "exact":
+            raise ValueError("leak is measured exactly: it needs evaluation exact, or leak = false")
         if self.evaluation not in get_args(EvaluationKind):
             raise ValueError(f"evaluation must be noisy or exact, got {self.evaluation!r}")
 

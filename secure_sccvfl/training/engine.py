@@ -179,6 +179,17 @@ class Engine(Protocol):
         """The head divided by the temperature that `best_temperature` would choose; opens nothing."""
         ...
 
+    def guessing(self, attribute: int) -> Engine:
+        """An engine of the same columns whose label is this protected attribute, at the holder of s."""
+        ...
+
+    def recovered(self, head: Any, encodings: Any, groups: AtHolder, count: int, floor: int) -> tuple[float, ...]:
+        """How many groups a head that was fitted to s guesses right; opens the four figures of `Leak.of`.
+
+        For an engine that `guessing` returned. `count`: of groups. `floor`: fewest records of one that counts alone.
+        """
+        ...
+
     def logits(self, head: Any, encodings: Any) -> np.ndarray:
         """Logits (rows x outputs), opened to the declared receiver of predictions.
 

@@ -18,14 +18,13 @@ from typing import Any
 import numpy as np
 
 from secure_sccvfl.data.dataset import Dataset, Task
-from secure_sccvfl.data.party import AtHolder, Blocks, Part, Party, make_parties, part_of
+from secure_sccvfl.data.party import Blocks, Part, Party, make_parties, part_of
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.decisions import Finding, interventional_check
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.roles import PolicyCard, Roles
 from secure_sccvfl.discovery.sketches import Moments, Sketch
 from secure_sccvfl.discovery.statistics import Statistics
-from secure_sccvfl.model.aware import AwareEncoders, hypotheses
 from secure_sccvfl.model.edits import EncodedEdits, Validity, movement, validity
 from secure_sccvfl.model.encoders import Encoder, fit_encoder, without
 from secure_sccvfl.model.generators import Generator, make_generator
@@ -38,56 +37,11 @@ from secure_sccvfl.privacy.releases import (
     VALIDITY,
 )
 from secure_sccvfl.training.config import TEMPERATURES, EvaluationKind, TrainConfig
-from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Engine, Measures, Step
+from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Engine, Step
+from secure_sccvfl.training.leak import leaks, whitened
+from secure_sccvfl.training.model import Model, Trial, with_leaks
 
 EDITED_ROWS = 20_000
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One value of lambda, and its measures on validation if these were opened."""
-
-    lam: float
-    validation: Measures | None
-    steps: int
-
-
-@dataclass(frozen=True)
-class Model:
-    """A trained consortium model: local parts per party, the head's handle, and how it was made.
-
-    lam is None if it was chosen in secret; the temperature is then part of the head. aware: the encoders of a model
-    that uses s, which then has to be given to it.
-    """
-
-    engine: Engine
-    encoders: Mapping[int, Encoder]
-    head: Any
-    task: Task
-    temperature: float
-    lam: float | None
-    finding: Finding
-    sketches: tuple[Sketch, ...]
-    generators: Mapping[str, Mapping[int, Generator]]
-    trials: tuple[Trial, ...]
-    moments: tuple[Moments, ...] = ()
-    frontier: tuple[tuple[float, Any], ...] = ()
-    """Every lambda with its head, not calibrated; empty if the choice among them is secret."""
-    aware: AwareEncoders | None = None
-
-    @property
-    def roles(self) -> Roles:
-        return self.finding.roles
-
-    def encode(self, parties: Sequence[Party]) -> Blocks:
-        return {p.rank: self.encoders[p.rank](p.inputs) for p in parties}
-
-    def logits(self, parties: Sequence[Party], groups: AtHolder = None) -> np.ndarray:
-        """Calibrated logits of these records. `groups`: their s at its holder, for a model that uses it."""
-        rows: Any = self.encode(parties)
-        if self.aware is not None:
-            rows = self.engine.select(hypotheses(self.aware, parties), groups)
-        return self.engine.logits(self.head, rows) / self.temperature
 
 
 @dataclass(frozen=True)
@@ -151,6 +105,7 @@ class Trainer:
             raise ValueError("a flip_target is about decisions, and the label is a number")
         self.train, self.validation = train, _ = problem.train, problem.validation
         self.hooks = Hooks() if hooks is None else hooks
+        self.validity: dict[str, dict[str, Any]] = {}
         self.encoders: Mapping[int, Encoder] = (
             {p.rank: fit_encoder(p.layout, p.inputs, config.encoder, seed) for p in train.parties}
             if encoders is None
@@ -280,15 +235,33 @@ class Trainer:
         if not checked.roles.edited:
             self.hooks.audit("no mediator", {"so": "nothing is edited, and training is plain training"})
         final = build(checked.roles)
+        self.validate(checked.roles, final)
+        return checked, final
+
+    def validate(self, roles: Roles, generators: Mapping[str, Mapping[int, Generator]]) -> None:
+        """Open V_id, V_supp and the size of edits, summed over the parties that edit."""
+        edits = any(not set(roles.edited).isdisjoint(p.layout.names) for p in self.train.parties)
         for attribute in self.train.protected:
-            own = validity(self.train.parties, final[attribute.name], checked.roles, len(attribute.groups))
-            edits = any(not set(checked.roles.edited).isdisjoint(p.layout.names) for p in self.train.parties)
+            own = validity(self.train.parties, generators[attribute.name], roles, len(attribute.groups))
             summed = self.engine.total(VALIDITY.name, astuple(own), edits)
             told: dict[str, Any] = {"so": "fewer than two parties edit, and one party's own terms are not opened"}
             if summed is not None:
                 told = asdict(Validity(*summed))
             self.hooks.audit("validity of edits, summed over parties", {"attribute": attribute.name, **told})
-        return checked, final
+            self.validity[attribute.name] = told
+
+    def leaking(self) -> dict[str, dict[str, Any]]:
+        """V_leak of every protected attribute, if it is asked for."""
+        if not self.config.leak:
+            return {}
+        *rows, curvature = self.representations()
+        parts = (self.train, self.validation)
+        return leaks(self.engine, parts, (rows[0], rows[1]), curvature, self.config.min_group, self.hooks.audit)
+
+    def representations(self) -> tuple[Any, Any, Blocks]:
+        """What enters fusion, for the adversary: rows of training and validation, and a curvature bound of it."""
+        train, check = whitened(self.encodings, self.check_encodings)
+        return train, check, {rank: np.ones(block.shape[1]) for rank, block in train.items()}
 
     def learned(self, finding: Finding) -> None:
         """Called once roles and tables are final, before edits are encoded. Encodings without s need neither."""
@@ -432,6 +405,7 @@ class Trainer:
             self.fit(penalty, check, energy, self.guards(finding.roles))
             head, lam = self.chosen()
             head, temperature = calibrated(self.engine, head, self.check, self.task, self.config.evaluation)
+            leak = self.leaking()
         return Model(
             self.engine,
             self.encoders,
@@ -445,6 +419,7 @@ class Trainer:
             self.state.trials,
             self.state.moments or (),
             self.frontier(),
+            validity=with_leaks(self.validity, leak),
         )
 
 

@@ -9,13 +9,20 @@ from secure_sccvfl.training.config import TrainConfig
 
 
 def test_a_run_without_options_follows_the_first_recipe():
-    assert RunOptions.of({}).train_config() == RECIPES.get("scc") == TrainConfig()
+    assert RunOptions.of({"leak": False}).train_config() == RECIPES.get("scc") == TrainConfig()
+
+
+def test_the_leak_is_measured_where_evaluation_is_exact_and_refused_elsewhere():
+    assert RunOptions.of({}).train_config().leak and RunOptions.of({}).leak
+    assert not RunOptions.of({"evaluation": "noisy"}).train_config().leak
+    with pytest.raises(ConfigError, match="leak is measured exactly"):
+        RunOptions.of({"evaluation": "noisy", "leak": True})
 
 
 @pytest.mark.parametrize("method", RECIPES.names)
 def test_a_recipe_is_followed_as_it_is(method):
     mode = {"mode": "split"} if method == "paper" else {}
-    assert RunOptions.of({"method": method, **mode}).train_config() == RECIPES.get(method)
+    assert RunOptions.of({"method": method, "leak": False, **mode}).train_config() == RECIPES.get(method)
 
 
 def test_an_option_that_is_given_wins_over_the_recipe():
