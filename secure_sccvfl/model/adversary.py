@@ -54,6 +54,11 @@ class Adversary(nn.Module):
         return F.cross_entropy(self(x), z_s)
 
     def recovery(self, x: torch.Tensor, z_s: torch.Tensor) -> torch.Tensor:
-        """-log(1 - a): large where the adversary recovers z_s, the last term of Eq. lgen before its weight."""
-        recovered = (torch.softmax(self(x), dim=1) * z_s).sum(dim=1)
+        """-log(1 - a): large where the adversary recovers z_s, the last term of Eq. lgen before its weight.
+
+        It has a gradient in x alone: the adversary itself must not learn to fail.
+        """
+        held = {name: value.detach() for name, value in self.net.named_parameters()}
+        guess = torch.func.functional_call(self.net, held, (x,))
+        recovered = (torch.softmax(guess, dim=1) * z_s).sum(dim=1)
         return -torch.log((1 - recovered).clamp_min(1e-6)).mean()

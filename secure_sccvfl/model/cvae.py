@@ -94,19 +94,29 @@ def divergence(mean: torch.Tensor, log_var: torch.Tensor) -> torch.Tensor:
     return -0.5 * (1 + log_var - mean**2 - log_var.exp()).sum(dim=1).mean()
 
 
+def _kernel(squared: torch.Tensor) -> torch.Tensor:
+    """Gaussian, of the width of the pooled data, from squared distances."""
+    return torch.exp(-squared / squared.detach().mean().clamp_min(1e-6))
+
+
 def mmd(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Squared maximum mean discrepancy, Gaussian kernel of the width of the pooled data."""
-    return group_mmd(a, b, a.new_ones(len(a), 1), b.new_ones(len(b), 1))[0]
+    both, n = torch.cat([a, b]), len(a)
+    kernel = _kernel(torch.cdist(both, both) ** 2)
+    return kernel[:n, :n].mean() + kernel[n:, n:].mean() - 2 * kernel[:n, n:].mean()
 
 
 def group_mmd(a: torch.Tensor, b: torch.Tensor, of_a: torch.Tensor, of_b: torch.Tensor) -> torch.Tensor:
-    """`mmd` for several groups at once, with one kernel. of_a, of_b: rows x groups, how far a row is of a group."""
+    """`mmd` for several groups at once, with one kernel. of_a, of_b: rows x groups, how far a row is of a group.
+
+    Squared distances come from one product, since the gradient of roots is slow.
+    """
     both = torch.cat([a, b])
-    distance = torch.cdist(both, both) ** 2
-    width = distance.detach().mean().clamp_min(1e-6)
+    norms = (both**2).sum(dim=1)
+    squared = (norms[:, None] + norms[None, :] - 2 * both @ both.T).clamp_min(0.0)
     shares = [of / of.sum(dim=0).clamp_min(1e-6) for of in (of_a, of_b)]
     signed = torch.cat([shares[0], -shares[1]])
-    return (signed * (torch.exp(-distance / width) @ signed)).sum(dim=0)
+    return (signed * (_kernel(squared) @ signed)).sum(dim=0)
 
 
 class Cvae:

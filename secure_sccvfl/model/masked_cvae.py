@@ -24,10 +24,12 @@ import torch
 
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.model.adversary import Adversary
-from secure_sccvfl.model.cvae import MMD_ROWS, CvaeNet, Mediators, divergence, group_mmd
+from secure_sccvfl.model.cvae import CvaeNet, Mediators, divergence, group_mmd
 from secure_sccvfl.model.mlp import start_layers
 
 Reading = Literal["decoded", "contrast"]
+MATCH_ROWS = 128
+"""Records of each side of the MMD in a step, drawn anew: its cost grows with their square."""
 
 
 class LossTerms(NamedTuple):
@@ -141,10 +143,9 @@ class MaskedCvae(CvaeNet):
     ) -> LossTerms:
         """The terms of Eq. lgen on these records, for the edit of scale 1.
 
-        The MMD is averaged over target groups, on at most MMD_ROWS records of each side, drawn anew. adversary:
-        a_omega on the columns `guarded`, (x_P, x_N). Train it by its own loss, not by this one. Without it the leak
-        is 0. Where proxies pass through, nothing that it reads depends on the generator: the term has a value and no
-        gradient.
+        The MMD is averaged over target groups, on at most MATCH_ROWS records of each side, drawn anew. adversary:
+        a_omega on the columns `guarded`, (x_P, x_N), which learns by its own loss. Without it the leak is 0. Where
+        proxies pass through, nothing that it reads depends on the generator: the term has a value and no gradient.
         """
         x_n, x_m, none = x[:, self.fixed], x[:, self.places], x.new_zeros(())
         mean, log_var = self.code(x_m, x_n, z_s)
@@ -168,7 +169,7 @@ class MaskedCvae(CvaeNet):
         z_target: torch.Tensor,
         draws: torch.Generator,
     ) -> torch.Tensor:
-        a, b = (torch.randperm(len(real), generator=draws)[:MMD_ROWS] for _ in range(2))
+        a, b = (torch.randperm(len(real), generator=draws)[:MATCH_ROWS] for _ in range(2))
         of_a, of_b = z_target[a], z_s[b]
         present = (of_a.sum(dim=0) >= 1) & (of_b.sum(dim=0) >= 2)
         if not present.any():
