@@ -39,7 +39,9 @@ _TRAINING = ("dataset", "split", "seed", "mode", "epsilon", "delta", "refreshes"
 _EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group", "leak")
 _DISCOVERY = ("epsilon", "delta", "refreshes", "noise", "rule", "score", "ledger")
 _MODEL = ("encoder", "generator", "consistency", "warmup", "steps", "dp_steps", "dp_sampling")
-_METHOD = ("method", "rule", "score", *_MODEL, "lambdas", "gap_target", "flip_target", "take_lambda", "guard")
+_WEIGHTS = ("weight_identity", "weight_support", "weight_leak")
+_POINT = ("lambdas", "gap_target", "flip_target", "take_lambda")
+_METHOD = ("method", "rule", "score", *_MODEL, *_POINT, "guard", *_WEIGHTS)
 FIRST_RUN = {"dataset": "acs12-gender", "card": "shipped"}
 """What is trained if no data set is named."""
 
@@ -117,6 +119,9 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     )
     point.add_argument("--flip-target", type=float, help="instead: ... whose decisions flip at most this often")
     method.add_argument("--guard", type=float, help="weight of the guard on proxies")
+    for name, what in zip(_WEIGHTS, ("identity", "support", "leakage of s"), strict=True):
+        flag = f"--{name.replace('_', '-')}"
+        method.add_argument(flag, type=float, help=f"mode split: weight of {what} in the parties' own training")
     method.add_argument("--warmup", type=int, help="steps before consistency (default 60)")
     method.add_argument("--steps", type=int, help="steps at each lambda (default 60)")
     method.add_argument("--dp-steps", type=int, help="mode dp: noisy steps of the encoders (default 10)")

@@ -36,6 +36,12 @@ from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training import RECIPES
 from secure_sccvfl.training.config import EvaluationKind, TrainConfig
 from secure_sccvfl.training.engine import ConsistencyKind
+from secure_sccvfl.training.paper_settings import settings_of
+
+WEIGHTS = ("weight_identity", "weight_support", "weight_leak")
+NO_WEIGHTS = (
+    "in sealed and aware no parameter depends on it, and in dp its gradient would carry records into others' sums"
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,8 @@ class RunOptions:
     `leak`: measure how well s is recovered from encodings of validation records; only with exact evaluation.
     `method`: a recipe of `training.recipes`; options that are not given follow from it. `take_lambda`: the
     lambda of the model. A `gap_target` or `flip_target` above 0 lets validation records decide instead.
+    `weight_identity`, `weight_support`, `weight_leak`: alpha', beta' and eta' of the paper's objective, in mode
+    `split` (`modes.split_local`). Support and identity weigh terms of generators that train, those of method `paper`.
     """
 
     dataset: str = "german"
@@ -81,6 +89,9 @@ class RunOptions:
     gap_target: float = 0.0
     flip_target: float = 0.0
     guard: float = TrainConfig().guard
+    weight_identity: float = 0.0
+    weight_support: float = 0.0
+    weight_leak: float = 0.0
     warmup: int = TrainConfig().warmup
     steps: int = TrainConfig().steps
     dp_steps: int = 10
@@ -118,7 +129,11 @@ class RunOptions:
         if "take_lambda" in given and "lambdas" not in given and not wrong_kind(given["take_lambda"], float):
             grid = {*TrainConfig().lambdas, max(float(given["take_lambda"]), 0.0)}
             given["lambdas"] = tuple(sorted(grid))
-        given = {**_recipe_options(given.get("method", cls.method)), **_mode_options(given.get("mode")), **given}
+        weighed = [name for name in WEIGHTS if given.get(name)]
+        if weighed and given.get("mode", cls.mode) != "split":
+            raise ConfigError(f"{weighed[0]} weighs what parties train in mode split; {NO_WEIGHTS}")
+        recipe = _recipe_options(given.get("method", cls.method), given.get("dataset", cls.dataset))
+        given = {**recipe, **_mode_options(given.get("mode")), **given}
         if "lambdas" in given:
             given["lambdas"] = tuple(float(v) for v in given["lambdas"])
         made = cls(**given)
@@ -133,6 +148,10 @@ class RunOptions:
             raise ConfigError(str(error)) from None
         if made.method == "paper" and made.mode != "split":
             raise ConfigError(f"method paper trains by split learning: it needs mode split, not {made.mode}")
+        if any(not 0 <= getattr(made, name) < float("inf") for name in WEIGHTS):
+            raise ConfigError(
+                f"weights of validity terms must not be negative: {[getattr(made, n) for n in WEIGHTS]}"
+            )
         if made.dp_steps < 1:
             raise ConfigError(f"dp_steps must be at least 1, got {made.dp_steps}")
         if min(made.min_group, made.evaluations) < 1:
@@ -141,7 +160,8 @@ class RunOptions:
 
     def train_config(self) -> TrainConfig:
         recipe = RECIPES.get(self.method)
-        generator = replace(recipe.generator, kind=self.generator, source=self.source)
+        latent = settings_of(self.dataset).latent if self.method == "paper" else recipe.generator.latent
+        generator = replace(recipe.generator, kind=self.generator, source=self.source, latent=latent)
         discovery = replace(recipe.discovery, rule=self.rule, score=self.score, conditional=self.conditional)
         return replace(
             recipe,
@@ -223,12 +243,23 @@ def _mode_options(mode: Any) -> dict[str, Any]:
     return {"lambdas": MODES.get(mode).lambdas} if mode in MODES and MODES.get(mode).lambdas else {}
 
 
-def _recipe_options(method: str) -> dict[str, Any]:
+def _recipe_options(method: str, dataset: str) -> dict[str, Any]:
     """What a method sets of the options that a user may also give."""
     if method not in RECIPES:
         raise ConfigError(f"no method {method!r}; there is {', '.join(RECIPES)}")
-    recipe = RECIPES.get(method)
+    recipe, own = RECIPES.get(method), {}
+    if method == "paper":
+        column = settings_of(dataset)
+        own = {
+            "take_lambda": column.lambda_cons,
+            "warmup": column.warmup,
+            "steps": column.patience,
+            "weight_identity": column.lambda_gen * column.terms.alpha,
+            "weight_support": column.lambda_gen * column.terms.beta,
+            "weight_leak": column.lambda_adv,
+        }
     return {
+        **own,
         "rule": recipe.discovery.rule,
         "score": recipe.discovery.score,
         "generator": recipe.generator.kind,

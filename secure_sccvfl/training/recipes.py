@@ -4,8 +4,9 @@
   as possible, lambda is a fixed price of a squared shift, and the guard on proxies has a weight of its own.
 - `v1`: the first recipe. The 60 % of columns with the highest scores are descendants, half of them proxies. Edits
   follow thinned tables, the gap must be small, and the guard grows with lambda.
-- `paper`: the choices of the paper that these settings can express: roles by fractions, an autoencoder as generator.
-  It trains by split learning (mode `split`).
+- `paper`: the paper's method as far as nobody may see another's data: roles by fractions, masked generators and
+  adversaries at the parties. It trains by split learning (mode `split`, secure_sccvfl/modes/split_local.py). Here are
+  the settings of the paper's first data set; a run takes those of its own (`paper_settings`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.model.generators import GeneratorConfig
 from secure_sccvfl.training.config import TrainConfig
+from secure_sccvfl.training.paper_settings import GERMAN
 
 _BY_FRACTIONS = DiscoveryConfig("fractions", "gap", rho_p=0.5)
 SCC = TrainConfig()
@@ -25,4 +27,10 @@ V1 = TrainConfig(
     discovery=_BY_FRACTIONS,
     generator=GeneratorConfig("quantile", draws=8),
 )
-PAPER = TrainConfig(discovery=_BY_FRACTIONS, generator=GeneratorConfig("cvae"))
+PAPER = TrainConfig(
+    take_lambda=GERMAN.lambda_cons,
+    warmup=GERMAN.warmup,
+    steps=GERMAN.patience,
+    discovery=_BY_FRACTIONS,
+    generator=GeneratorConfig("masked", scale=GERMAN.edit_scale, latent=GERMAN.latent),
+)

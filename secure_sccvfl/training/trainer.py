@@ -234,9 +234,7 @@ class Trainer:
         self.hooks.audit("interventional check", checked.as_record())
         if not checked.roles.edited:
             self.hooks.audit("no mediator", {"so": "nothing is edited, and training is plain training"})
-        final = build(checked.roles)
-        self.validate(checked.roles, final)
-        return checked, final
+        return checked, build(checked.roles)
 
     def validate(self, roles: Roles, generators: Mapping[str, Mapping[int, Generator]]) -> None:
         """Open V_id, V_supp and the size of edits, summed over the parties that edit."""
@@ -399,6 +397,7 @@ class Trainer:
             if found.roles.dropped:
                 self.leave_out(found.roles.dropped)
             finding, generators = self.generate(found, None if roles is None else roles.of)
+            self.validate(finding.roles, generators)
             self.learned(finding)
             penalty, check, energy = self.penalties(finding, generators)
         with phase("training"):

@@ -13,10 +13,10 @@ from secure_sccvfl.discovery.discovery import weigh
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Role, Roles
 from secure_sccvfl.discovery.sketches import release_sketches
-from secure_sccvfl.evaluation.letter.settings import PaperSettings
 from secure_sccvfl.evaluation.prepared import Prepared
 from secure_sccvfl.privacy.noise import GaussianNoise
 from secure_sccvfl.privacy.releases import SKETCH
+from secure_sccvfl.training.paper_settings import PaperSettings
 
 
 def letter_roles(ready: Prepared, settings: PaperSettings) -> Roles:
