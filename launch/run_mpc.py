@@ -37,15 +37,16 @@ from secure_sccvfl.training import RECIPES
 
 _BUDGET = ("epsilon", "delta", "refreshes", "noise", "ledger")
 _TRAINING = ("dataset", "split", "seed", "mode", "card", *_BUDGET, "late_refreshes")
-_EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group")
+_EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group", "leak")
 _ROLES = (
     *("rule", "score", "rho_m", "rho_p", "fdr", "hysteresis", "per_party"),
     *("conditional", "gain", "sketch", "clip", "decay"),
 )
 _DISCOVERY = (*_BUDGET, *_ROLES)
 _MODEL = ("encoder", "generator", "consistency", "warmup", "steps", "dp_steps", "dp_sampling")
+_WEIGHTS = ("weight_identity", "weight_support", "weight_leak")
 _CONSISTENCY = ("lambdas", "gap_target", "flip_target", "take_lambda", "guard", "guard_grows")
-_METHOD = ("method", *_ROLES, *_MODEL, *_CONSISTENCY)
+_METHOD = ("method", *_ROLES, *_MODEL, *_CONSISTENCY, *_WEIGHTS)
 FIRST_RUN = {"dataset": "acs12-gender", "card": "shipped"}
 """What is trained if no data set is named."""
 
@@ -91,6 +92,12 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     data.add_argument("--evaluation-epsilon", type=float, help="cap of the budget of test records (default 4)")
     data.add_argument("--evaluation-delta", type=float, help="default 1e-5")
     data.add_argument("--min-group", type=int, help="fewest records that a rate of a group may rest on (default 20)")
+    data.add_argument(
+        "--leak",
+        action=argparse.BooleanOptionalAction,
+        help="measure in secret how well s is recovered from the encodings of validation records (exact evaluation "
+        "only, where it is the default; about 100 rounds for each protected attribute)",
+    )
     data.add_argument("--pooled", action="store_true", help="your own data may be pooled here: adds common judges")
 
 
@@ -182,6 +189,9 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="the guard's weight is a share of lambda (default off; v1 on)",
     )
+    for name, what in zip(_WEIGHTS, ("identity", "support", "leakage of s"), strict=True):
+        flag = f"--{name.replace('_', '-')}"
+        method.add_argument(flag, type=float, help=f"mode split: weight of {what} in the parties' own training")
     method.add_argument("--warmup", type=int, help="steps before consistency (default 60)")
     method.add_argument("--steps", type=int, help="steps at each lambda (default 60)")
     method.add_argument("--dp-steps", type=int, help="mode dp: noisy steps of the encoders (default 10)")

@@ -73,6 +73,7 @@ def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any
         refused=[entry for entry in audit if entry["event"] == "refresh refused"],
         learned=sections.learned(report),
         trials=sections.training_panels(report),
+        validity=sections.validity_words(report),
         costs=sections.cost_rows(report),
         totals=[(word, show(report["cost"]["total"][key])) for key, (word, show) in sections.COSTS.items()],
         learned_by=sections.learned_by(report),

@@ -118,6 +118,7 @@ def build(
         "lambda": trained["lambda"],
         "temperature": trained["temperature"],
         "trials": trained["trials"],
+        "validity": trained.get("validity", {}),
         "privacy": {
             **trained["privacy"],
             "epsilon_pld": tight_epsilon(folder, trained["privacy"]["delta"]),

@@ -33,7 +33,7 @@ from secure_sccvfl.run.audit_log import AuditLog
 from secure_sccvfl.run.checkpoints import Checkpoints
 from secure_sccvfl.run.costs import PhaseMeter
 from secure_sccvfl.run.jobs import Progress
-from secure_sccvfl.run.model_files import HeldOut, PartyModel, save_model
+from secure_sccvfl.run.model_files import HeldOut, PartyModel, save_model, trained_networks
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Hooks, Model, Problem, State
 
@@ -95,6 +95,7 @@ class TrainJob:
             "lambda": model.lam,
             "temperature": model.temperature,
             "trials": [asdict(t) for t in model.trials],
+            "validity": model.validity,
             "steps": trained.steps,
             "privacy": privacy,
             "model": mine,
@@ -190,5 +191,6 @@ class TrainJob:
             bias=bias,
             moments=model.moments,
             aware=self.aware,
+            networks=trained_networks(model.generators, session.rank),
         )
         return save_model(own, session.folder / "model") if session.folder is not None else ""

@@ -49,7 +49,8 @@ class AwareTrainer(Trainer):
         self.aware = {
             p.rank: make_aware(p.layout, self.encoders[p.rank], sketch, finding.roles) for p in self.train.parties
         }
-        self.batch, self.check = self._selected(self.train), self._selected(self.validation)
+        self.rows = [self._rows(part) for part in (self.train, self.validation)]
+        self.batch, self.check = self._bound(self.rows[0], self.train), self._bound(self.rows[1], self.validation)
         nothing: Blocks = {}  # edits of mode aware encode the records themselves
         self.encodings = self.check_encodings = nothing
         self.flat = self._flat()
@@ -68,9 +69,12 @@ class AwareTrainer(Trainer):
     def steps_before_grid(self) -> int:
         return super().steps_before_grid() + self.config.late_refreshes * warmup_steps(self.config)
 
-    def _selected(self, part: Part) -> Any:
-        """A batch of the encodings that s selects."""
-        rows = self.engine.select(hypotheses(self.aware, part.parties), part.protected[0].codes)
+    def _rows(self, part: Part) -> Any:
+        """The encodings that s selects."""
+        return self.engine.select(hypotheses(self.aware, part.parties), part.protected[0].codes)
+
+    def _bound(self, rows: Any, part: Part) -> Any:
+        """A batch of these encodings."""
         ridge = {p.rank: np.full(self.columns(p.rank), self.config.ridge) for p in part.parties}
         return self.engine.bind(rows, part.label, ridge, self.outputs)
 
@@ -80,6 +84,11 @@ class AwareTrainer(Trainer):
         for blocks in hypotheses(self.aware, self.train.parties):
             found = {rank: np.maximum(found[rank], (block**2).mean(axis=0)) for rank, block in blocks.items()}
         return {rank: CURVATURE[self.task] * square + self.config.ridge for rank, square in found.items()}
+
+    def representations(self) -> tuple[Any, Any, Blocks]:
+        """The selected rows, which no owner knows, so that none can whiten its part."""
+        wide = 2 / CURVATURE[self.task]
+        return self.rows[0], self.rows[1], {rank: wide * bound for rank, bound in self.flat.items()}
 
     def edits_of(
         self, part: Part, encodings: Blocks, groups: int, generators: Mapping[int, Generator], draws: int

@@ -32,7 +32,9 @@ class TrainConfig:
 
     `refreshes`: further releases of the sketch during warm-up. `late_refreshes`: the same during joint training;
     before each of them the head takes `steps` at the first lambda.
-    `guard` is the weight of the guard on proxies. With `guard_grows` it is a share of lambda instead.
+    `guard` is the weight of the guard on proxies. With `guard_grows` it is a share of lambda instead. `leak`: measure
+    how well s is recovered from encodings of validation records (`training.leak`; needs exact evaluation), over
+    groups of at least `min_group` records.
     """
 
     encoder: EncoderKind = "plain"
@@ -52,6 +54,8 @@ class TrainConfig:
     momentum: float = 0.9
     keep_every: int = 10
     evaluation: EvaluationKind = "exact"
+    leak: bool = False
+    min_group: int = 20
     discovery: DiscoveryConfig = field(default_factory=DiscoveryConfig)
     generator: GeneratorConfig = field(default_factory=GeneratorConfig)
 
@@ -70,6 +74,8 @@ class TrainConfig:
             )
         if self.late_refreshes and self.generator.source == "moments":
             raise ValueError("moments are released once, for the roles of the warm-up: late_refreshes must be 0")
+        if self.leak and self.evaluation != "exact":
+            raise ValueError("leak is measured exactly: it needs evaluation exact, or leak = false")
         if self.evaluation not in get_args(EvaluationKind):
             raise ValueError(f"evaluation must be noisy or exact, got {self.evaluation!r}")
 

@@ -21,12 +21,20 @@ from protocols.operations import arithmetic, choice, comparison
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session.runtime import Session, words_of
 from protocols.steps import head
-from protocols.steps.aggregation import sum_over_parties
+from protocols.steps.aggregation import TooFew, aggregate
 from protocols.steps.head import HEAD_BITS, LOGIT_BITS, LOGIT_BOUND, RESIDUAL_BITS, BandedMatrix, Pace, Weights
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
-from secure_sccvfl.privacy.releases import COLUMNS, PREDICTIONS, RANGE_CHECK, TEMPERATURE_CHOICE, VALIDATION_SUMMARY
+from secure_sccvfl.privacy.kinds import Kind
+from secure_sccvfl.privacy.releases import (
+    COLUMNS,
+    LEAK,
+    PREDICTIONS,
+    RANGE_CHECK,
+    TEMPERATURE_CHOICE,
+    VALIDATION_SUMMARY,
+)
 from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step, Target
 from secure_sccvfl.training.handles import (
     SharedBatch,
@@ -37,7 +45,7 @@ from secure_sccvfl.training.handles import (
     SharedPenalty,
     SharedRows,
 )
-from secure_sccvfl.training.shared_measures import flips, loss_sums, total, variance
+from secure_sccvfl.training.shared_measures import flips, loss_sums, recovered, total, variance
 from secure_sccvfl.training.sharing import share_label
 
 _SCALE_BITS = 20
@@ -61,8 +69,12 @@ class SecureEngine:
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
         return self.session.announce(values, self.session.declared(name))
 
-    def total(self, name: str, values: Sequence[float]) -> tuple[float, ...]:
-        summed = sum_over_parties(self.session, values, _TOTAL_BOUND, self.session.declared(name))
+    def total(self, name: str, values: Sequence[float], present: bool = True) -> tuple[float, ...] | None:
+        """Three rounds; refused, and so None, if fewer than two parties are present."""
+        try:
+            summed = aggregate(self.session, values, _TOTAL_BOUND, self.session.declared(name), present=present).total
+        except TooFew:
+            return None
         if summed is None:
             raise ProtocolError(f"the sums {name!r} must go to every party")
         return tuple(summed.tolist())
@@ -266,8 +278,8 @@ class SecureEngine:
         party = self.session.party
         with self.session.measure("validation"):
             outside = choice.some(party, comparison.negative(party, headroom))
-            opened = self.session.open(self.session.wrap(outside, 0), self.session.declared(RANGE_CHECK.name))
-        if opened is None or int(opened[0]) != 0:
+            opened = self._told(outside, 0, RANGE_CHECK)
+        if int(opened[0]) != 0:
             raise ProtocolError(
                 f"logits left the range of the sigmoid (magnitude {LOGIT_BOUND:g}): lower the rate or raise the ridge"
             )
@@ -278,15 +290,12 @@ class SecureEngine:
         with self.session.measure("validation"):
             logits = self._logits(trained, batch)
             gap = np.zeros(1, np.int64) if penalty is None else self._gap_squared(trained, penalty)
-            loss, spread = self._loss(logits, batch, trained.task), variance(self.session.party, logits)
+            losses = loss_sums(self.session, logits[None], batch.label, trained.task, LOGIT_BOUND)
+            party = self.session.party
+            loss, spread = arithmetic.divide(party, losses, batch.rows), variance(party, logits)
             flipped, among = (np.zeros(1, np.int64), 1) if not flips else self._flips(trained, logits, penalty)
             rate = arithmetic.divide(self.session.party, np.left_shift(flipped, WIDE_BITS), among)
-            seen = np.concatenate([loss, spread, gap, rate])
-            opened = self.session.open(
-                self.session.wrap(seen, WIDE_BITS), self.session.declared(VALIDATION_SUMMARY.name)
-            )
-        if opened is None:
-            raise ProtocolError("the validation summary must go to every party")
+            opened = self._told(np.concatenate([loss, spread, gap, rate]), WIDE_BITS, VALIDATION_SUMMARY)
         mean, squared, square, share = (max(float(v), 0.0) for v in opened)
         return Measures(mean, squared**0.5, square**0.5, share if flips else None)
 
@@ -330,10 +339,7 @@ class SecureEngine:
     def best_temperature(self, trained: SharedHead, batch: SharedBatch, temperatures: Sequence[float]) -> int:
         with self.session.measure("temperature"):
             rising = self._rising(trained, batch, temperatures)
-            opened = self.session.open(self.session.wrap(rising, 0), self.session.declared(TEMPERATURE_CHOICE.name))
-        if opened is None:
-            raise ProtocolError("the choice of temperature must go to every party")
-        found = np.flatnonzero(np.asarray(opened))
+            found = np.flatnonzero(self._told(rising, 0, TEMPERATURE_CHOICE))
         return int(found[0]) if len(found) else len(temperatures) - 1
 
     def with_best_temperature(
@@ -365,6 +371,22 @@ class SecureEngine:
             parts.append(loss_sums(self.session, tempered, batch.label, trained.task, 2 * LOGIT_BOUND))
         losses = np.concatenate(parts)
         return comparison.negative(party, losses[:-1] - losses[1:])
+
+    def guessing(self, attribute: int) -> SecureEngine:
+        made = SecureEngine(self.session, self.group_holders[attribute], self.group_holders)
+        made.widths = self.widths
+        return made
+
+    def recovered(
+        self, trained: SharedHead, encodings: Blocks | SharedRows, groups: AtHolder, count: int, floor: int
+    ) -> tuple[float, ...]:
+        """The holder of s is the holder of this engine's label. It gives up the masks of the adversary's descent."""
+        self._forget(*self._kept_masks)
+        self._kept_masks = ()
+        logits = self.shared_logits(trained, encodings)
+        with self.session.measure("leak"):
+            figures = recovered(self.session, logits, groups, self.label_holder, count, floor)
+            return tuple(self._told(figures, WIDE_BITS, LEAK).tolist())
 
     def logits(self, trained: SharedHead, encodings: Blocks | SharedRows) -> np.ndarray:
         """Logits at the receivers of predictions; elsewhere an empty array."""
@@ -403,6 +425,13 @@ class SecureEngine:
 
     # parts
 
+    def _told(self, words: Words, bits: int, kind: Kind) -> np.ndarray:
+        """Open what every party gets."""
+        opened = self.session.open(self.session.wrap(words, bits), self.session.declared(kind.name))
+        if opened is None:
+            raise ProtocolError(f"release {kind.name!r} must go to every party")
+        return np.asarray(opened)
+
     def _logits(self, trained: SharedHead, batch: SharedBatch) -> Words:
         """Shares of the logits, FRACTION_BITS; the batch is masked once, unscaled."""
         if batch.masked is None:
@@ -434,12 +463,6 @@ class SecureEngine:
             scale = self._side_by_side(trained.scale, _SCALE_BITS)
             trained.plain_weight = self._times(trained.weights.weight, scale, _SCALE_BITS)
         return trained.plain_weight
-
-    def _loss(self, logits: Words, batch: SharedBatch, task: Task) -> Words:
-        """Mean loss, WIDE_BITS."""
-        return arithmetic.divide(
-            self.session.party, loss_sums(self.session, logits[None], batch.label, task, LOGIT_BOUND), batch.rows
-        )
 
     def _gap_squared(self, trained: SharedHead, penalty: SharedPenalty) -> Words:
         """Mean squared shift of the logits under the edits, WIDE_BITS: w^T G w."""

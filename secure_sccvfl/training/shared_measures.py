@@ -12,7 +12,9 @@ from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session.runtime import Session, words_of
 from protocols.steps.head import RESIDUAL_BITS
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.training.sharing import decisions
+from secure_sccvfl.data.party import AtHolder
+from secure_sccvfl.training.leak import group_weights
+from secure_sccvfl.training.sharing import decisions, share_groups, share_held
 
 
 def total(words: Words) -> Words:
@@ -55,3 +57,23 @@ def flips(session: Session, logits: Words, shifts: Sequence[Words]) -> tuple[Wor
     if logits.shape[1] == 1:
         return total(after + before - 2 * same), len(copies)
     return (len(copies) if session.rank == 0 else 0) - total(same), len(copies)
+
+
+def recovered(session: Session, logits: Words, groups: AtHolder, holder: int, count: int, floor: int) -> Words:
+    """The figures of `Leak.of`, WIDE_BITS, of logits that guess the group. The holder weighs groups by size."""
+    party, rows = session.party, len(logits)
+    shown = decisions(session, logits)
+    if count == 2:
+        other = (1 if session.rank == 0 else 0) - shown
+        shown = np.concatenate([other, shown], axis=1)
+    truth = share_groups(session, groups, holder, (rows, count))
+    right = arithmetic.bilinear(party, "mul", shown, truth).sum(axis=0)
+    weights, known = None, None
+    if session.rank == holder and groups is not None:
+        weights, largest, counted = group_weights(groups, count, floor)
+        known = np.array([largest, float(counted)])
+    balanced = total(
+        arithmetic.bilinear(party, "mul", right, share_held(session, weights, holder, (count,), WIDE_BITS))
+    )
+    whole = arithmetic.divide(party, np.left_shift(total(right), WIDE_BITS), rows)
+    return np.concatenate([balanced, whole, share_held(session, known, holder, (2,), WIDE_BITS)])

@@ -20,14 +20,12 @@ from typing import Any
 import numpy as np
 
 from secure_sccvfl.data.dataset import Dataset, Task
-from secure_sccvfl.data.party import AtHolder, Blocks, Part, Party, make_parties, part_of
+from secure_sccvfl.data.party import Blocks, Part, Party, make_parties, part_of
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.decisions import Finding, interventional_check
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.roles import PolicyCard, Roles
-from secure_sccvfl.discovery.sketches import Moments, Sketch
 from secure_sccvfl.discovery.statistics import Statistics
-from secure_sccvfl.model.aware import AwareEncoders, hypotheses
 from secure_sccvfl.model.edits import EncodedEdits, Validity, movement, validity
 from secure_sccvfl.model.encoders import Encoder, fit_encoder, without
 from secure_sccvfl.model.generators import Generator, make_generator
@@ -41,48 +39,12 @@ from secure_sccvfl.privacy.releases import (
 )
 from secure_sccvfl.training.config import TEMPERATURES, EvaluationKind, TrainConfig, warmup_steps
 from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Engine, Step
-from secure_sccvfl.training.state import Hooks, Problem, State, Trial
+from secure_sccvfl.training.leak import leaks, whitened
+from secure_sccvfl.training.model import Model, Trial, with_leaks
+from secure_sccvfl.training.state import Hooks, Problem, State
 
 EDITED_ROWS = 20_000
 Phase = Callable[[str], AbstractContextManager[None]]
-
-
-@dataclass(frozen=True)
-class Model:
-    """A trained consortium model: local parts per party, the head's handle, and how it was made.
-
-    lam is None if it was chosen in secret; the temperature is then part of the head. aware: the encoders of a model
-    that uses s, which then has to be given to it.
-    """
-
-    engine: Engine
-    encoders: Mapping[int, Encoder]
-    head: Any
-    task: Task
-    temperature: float
-    lam: float | None
-    finding: Finding
-    sketches: tuple[Sketch, ...]
-    generators: Mapping[str, Mapping[int, Generator]]
-    trials: tuple[Trial, ...]
-    moments: tuple[Moments, ...] = ()
-    frontier: tuple[tuple[float, Any], ...] = ()
-    """Every lambda with its head, not calibrated; empty if the choice among them is secret."""
-    aware: AwareEncoders | None = None
-
-    @property
-    def roles(self) -> Roles:
-        return self.finding.roles
-
-    def encode(self, parties: Sequence[Party]) -> Blocks:
-        return {p.rank: self.encoders[p.rank](p.inputs) for p in parties}
-
-    def logits(self, parties: Sequence[Party], groups: AtHolder = None) -> np.ndarray:
-        """Calibrated logits of these records. `groups`: their s at its holder, for a model that uses it."""
-        rows: Any = self.encode(parties)
-        if self.aware is not None:
-            rows = self.engine.select(hypotheses(self.aware, parties), groups)
-        return self.engine.logits(self.head, rows) / self.temperature
 
 
 @dataclass(frozen=True)
@@ -116,6 +78,7 @@ class Trainer:
             raise ValueError("a flip_target is about decisions, and the label is a number")
         self.train, self.validation = train, _ = problem.train, problem.validation
         self.hooks = Hooks() if hooks is None else hooks
+        self.validity: dict[str, dict[str, Any]] = {}
         self.encoders: Mapping[int, Encoder] = (
             {p.rank: fit_encoder(p.layout, p.inputs, config.encoder, seed) for p in train.parties}
             if encoders is None
@@ -277,14 +240,32 @@ class Trainer:
         self.hooks.audit("interventional check", checked.as_record())
         if not checked.roles.edited:
             self.hooks.audit("no mediator", {"so": "nothing is edited, and training is plain training"})
-        final = build(checked.roles)
+        return checked, build(checked.roles)
+
+    def validate(self, roles: Roles, generators: Mapping[str, Mapping[int, Generator]]) -> None:
+        """Open V_id, V_supp and the size of edits, summed over the parties that edit."""
+        edits = any(not set(roles.edited).isdisjoint(p.layout.names) for p in self.train.parties)
         for attribute in self.train.protected:
-            own = validity(self.train.parties, final[attribute.name], checked.roles, len(attribute.groups))
-            summed = Validity(*self.engine.total(VALIDITY.name, astuple(own)))
-            self.hooks.audit(
-                "validity of edits, summed over parties", {"attribute": attribute.name, **asdict(summed)}
-            )
-        return checked, final
+            own = validity(self.train.parties, generators[attribute.name], roles, len(attribute.groups))
+            summed = self.engine.total(VALIDITY.name, astuple(own), edits)
+            told: dict[str, Any] = {"so": "fewer than two parties edit, and one party's own terms are not opened"}
+            if summed is not None:
+                told = asdict(Validity(*summed))
+            self.hooks.audit("validity of edits, summed over parties", {"attribute": attribute.name, **told})
+            self.validity[attribute.name] = told
+
+    def leaking(self) -> dict[str, dict[str, Any]]:
+        """V_leak of every protected attribute, if it is asked for."""
+        if not self.config.leak:
+            return {}
+        *rows, curvature = self.representations()
+        parts = (self.train, self.validation)
+        return leaks(self.engine, parts, (rows[0], rows[1]), curvature, self.config.min_group, self.hooks.audit)
+
+    def representations(self) -> tuple[Any, Any, Blocks]:
+        """What enters fusion, for the adversary: rows of training and validation, and a curvature bound of it."""
+        train, check = whitened(self.encodings, self.check_encodings)
+        return train, check, {rank: np.ones(block.shape[1]) for rank, block in train.items()}
 
     def learned(self, finding: Finding) -> None:
         """Called once roles and tables are final, before edits are encoded. Encodings without s need neither."""
@@ -335,8 +316,12 @@ class Trainer:
         config = self.config
         reach = {k: np.zeros(len(v)) for k, v in self.flat.items()}
         for guard in guards:
-            lengths = {str(rank): float(np.abs(block).sum()) for rank, block in guard.items()}
-            length = sum(self.engine.publish(GUARD_LENGTH.name, lengths).values())
+            summed = self.engine.total(
+                GUARD_LENGTH.name, [sum(float(np.abs(block).sum()) for block in guard.values())]
+            )
+            if summed is None:
+                raise RuntimeError("every party has a part in the length of a guard")
+            (length,) = summed
             reach = {k: v + np.abs(guard[k]) * length for k, v in reach.items()}
         steep = 1.0 if config.consistency == "squared" else 1.0 / SIGN_WIDTH
 
@@ -435,10 +420,13 @@ class Trainer:
             if later is not None:
                 made = self._edited(later, roles, phase)
         finding, generators = made.finding, made.generators
+        with phase("counterfactuals"):
+            self.validate(finding.roles, generators)
         with phase("training"):
             self.fit(made.descend, made.check)
             head, lam = self.chosen()
             head, temperature = calibrated(self.engine, head, self.check, self.task, self.config.evaluation)
+            leak = self.leaking()
         return Model(
             self.engine,
             self.encoders,
@@ -452,6 +440,7 @@ class Trainer:
             self.state.trials,
             self.state.moments or (),
             self.frontier(),
+            validity=with_leaks(self.validity, leak),
         )
 
     def _edited(self, found: Finding, roles: Roles | None, phase: Phase) -> _Edited:

@@ -84,7 +84,7 @@ class PartyEngine(Side):
     def engine(self):
         return self.meeting.engine
 
-    def total(self, name, values):
+    def total(self, name, values, present=True):
         return self._call(values, lambda parts: tuple(np.sum(parts, axis=0)))
 
     def bind(self, encodings, label, ridge, outputs=1):
