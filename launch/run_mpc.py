@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from launch.arguments import Parser
-from launch.screens import Progress, show_report, show_result
+from launch.screens import Progress, show_concerns, show_report, show_result
 from secure_sccvfl.data.catalogue import dataset_help
-from secure_sccvfl.discovery.aware_entry import LEGAL_NOTE
 from secure_sccvfl.model.generators import GENERATORS
 from secure_sccvfl.modes import MODES
+from secure_sccvfl.policy.aware_entry import LEGAL_NOTE
 from secure_sccvfl.run.console import OK, guarded, say
 from secure_sccvfl.run.process import check_transcript
 from secure_sccvfl.training import RECIPES
@@ -175,6 +175,7 @@ def run(options: argparse.Namespace) -> int:
     with Progress(quiet=options.json) as progress:
         if job == "train":
             whole = WholeRun(folder, config, options.certs, progress.event, options.debug, options.transcript)
+            show_concerns(settings)
             ending = whole.train()
             result = whole.finish(not options.no_harness, options.seeds) if ending.code == OK else None
         else:

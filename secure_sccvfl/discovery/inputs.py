@@ -9,7 +9,8 @@ import numpy as np
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Party
-from secure_sccvfl.discovery.roles import PolicyCard, PolicyError
+from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.policy.roles import PolicyError
 
 
 def row_bound(sensitivity: float, features: int, attributes: int) -> float:

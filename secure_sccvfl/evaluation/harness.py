@@ -18,7 +18,6 @@ from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.evaluation.aware_baselines import aware
 from secure_sccvfl.evaluation.baselines import drop_m, erm, logistic, majority, scc
 from secure_sccvfl.evaluation.fitted_judges import FittedJudges, fit_judges, held_out_rows, with_verdict
@@ -26,6 +25,7 @@ from secure_sccvfl.evaluation.judges import HANDED_OUT, JudgeError
 from secure_sccvfl.evaluation.metrics import flat
 from secure_sccvfl.evaluation.prepared import Prepared
 from secure_sccvfl.metrics.copies import NULL
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from secure_sccvfl.data.randomness import stream, torch_seed
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.evaluation.networks import EditRows, NetworkConfig, train_network
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, edited_rows
 from secure_sccvfl.model.cvae import Cvae, CvaeConfig
 from secure_sccvfl.model.generators import GeneratorConfig
+from secure_sccvfl.policy.roles import Roles
 
 NETWORK_LAMBDA = 1.2
 PAPER_SCALE = 0.25

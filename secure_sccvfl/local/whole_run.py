@@ -131,10 +131,10 @@ class WholeRun:
 
         from secure_sccvfl.data.party_data import pooled
         from secure_sccvfl.data.splits import make_split
-        from secure_sccvfl.discovery.roles import Roles
         from secure_sccvfl.evaluation import harness
         from secure_sccvfl.evaluation.examples import draw
         from secure_sccvfl.evaluation.judges import FIRST
+        from secure_sccvfl.policy.roles import Roles
 
         torch.set_num_threads(1)  # small networks: more threads are slower
         self.event({"step": "judges and baselines (plaintext harness)", "number": 0, "total": 1})

@@ -26,11 +26,11 @@ from secure_sccvfl.data.party_data import (
 )
 from secure_sccvfl.data.splits import SplitKind
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, Rule
-from secure_sccvfl.discovery.roles import PolicyCard, named_card
 from secure_sccvfl.discovery.scores import ScoreKind
 from secure_sccvfl.model.encoders import EncoderKind
 from secure_sccvfl.model.generators import GeneratorConfig, Source
 from secure_sccvfl.modes import MODES, gradient_mode
+from secure_sccvfl.policy.card import PolicyCard, named_card
 from secure_sccvfl.privacy.ledgers import ledger_folder
 from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training import RECIPES

@@ -8,6 +8,7 @@ security.json. It shows single records only where they are public.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -21,11 +22,12 @@ from accounting.plots import cost_plot, running_plot
 from protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.evaluation.judges import FIRST, JUDGES
 from secure_sccvfl.modes import MODES
+from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.report import sections
 from secure_sccvfl.report.attacks import attack_panels, attack_story, check_words, missed
 from secure_sccvfl.report.compared import figures, judged
 from secure_sccvfl.report.compared.frontier import frontier, gain
-from secure_sccvfl.report.policy_card import CARD
+from secure_sccvfl.report.policy_card import CARD, governance
 from secure_sccvfl.run.audit_log import read_audit
 
 PAGE = "report.html"
@@ -51,7 +53,7 @@ def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any
     return environment.get_template("report.html").render(
         r=report,
         b=budget,
-        card=card,
+        card=None if card is None else governance(PolicyCard.of(card), datetime.date.today()),
         css=Markup(_template("report.css")),
         script=Markup(_template("report.js")),
         digest=hashlib.sha256(text.encode()).hexdigest(),

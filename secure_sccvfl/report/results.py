@@ -11,10 +11,10 @@ from accounting.account import read_account
 from accounting.accountant import LossDistributionAccountant
 from accounting.ledger import FileSets, read_ledger
 from protocols.records.chain import read_chain, unused_name
-from secure_sccvfl.discovery.aware_entry import AwareEntry
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.metrics.intervals import wilson
 from secure_sccvfl.modes import MODES
+from secure_sccvfl.policy.aware_entry import AwareEntry
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.report.charts import percent
 from secure_sccvfl.report.compared.judged import judge_warnings
 

@@ -39,7 +39,6 @@ from secure_sccvfl.data.files import read_table
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Blocks, Party
 from secure_sccvfl.data.party_data import Schema
-from secure_sccvfl.discovery.aware_entry import USES_S, AwareEntry
 from secure_sccvfl.metrics.copies import NULL, Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures, exact_release
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums, figures_of, share_of_copies
@@ -48,6 +47,8 @@ from secure_sccvfl.model.edits import EncodedEdits, public_targets
 from secure_sccvfl.model.generators import Generator
 from secure_sccvfl.modes.aware import declared, in_time
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.policy.aware_entry import USES_S, AwareEntry
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
 from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.ledgers import EVALUATIONS, keep_copy, open_budget, spent_figures
@@ -88,10 +89,11 @@ class _WithModel:
         return model
 
     @staticmethod
-    def compare(session: Session, model: PartyModel, aware: AwareEntry | None = None) -> None:
+    def compare(session: Session, model: PartyModel, aware: AwareEntry | None = None, policy: str = "") -> None:
         """Check that the parts are of one run and say the same about its records.
 
-        aware: the declared use of s under which records are decided; it must be the same at all.
+        aware: the declared use of s under which records are decided; it must be the same at all. policy: the card
+        that records of decisions name.
         """
         told = session.swap_bytes("model", model.public())
         if len(set(told)) > 1:
@@ -100,6 +102,8 @@ class _WithModel:
             own = hashlib.sha256(repr(aware).encode()).digest()
             if len(set(session.swap_bytes("use of s", own))) > 1:
                 raise ProtocolError("the parties declare different uses of s: give all the same policy card")
+        if policy and len(set(session.swap_bytes("card", hashlib.sha256(policy.encode()).digest()))) > 1:
+            raise ProtocolError("the parties decide under different policy cards: give all the same one")
 
     @staticmethod
     def engine(session: Session, model: PartyModel, schema: Schema) -> tuple[SecureEngine, SharedHead]:
@@ -308,7 +312,9 @@ class PredictJob(_WithModel):
         self.schema = self.options.schema(self.parties)
         layout = Layout.of(self.schema.features[rank])
         self.model = self.load(layout, self.schema)
+        self.card = self.options.policy(self.schema)
         self.aware = self._declared()
+        self.named = self._named()
         self.ids, self.party, self.groups = self._read(layout)
         self.receiver = self.schema.label_holder if self.options.receiver < 0 else self.options.receiver
         if not 0 <= self.receiver < self.parties:
@@ -321,15 +327,27 @@ class PredictJob(_WithModel):
             return None
         if self.options.scores and not self.model.held_out.pooled:
             raise ConfigError("this model uses s: its scores would tell s of a record, so it opens decisions alone")
-        if not self.options.card:
+        if self.card is None:
             in_time(known)
             return known
-        given = declared(self.options.policy(self.schema))
+        given = declared(self.card)
         if replace(given, review_due=known.review_due) != known:
             raise ConfigError(
                 "the card declares another use of s than the model was trained for: only its review date may be later"
             )
         return given
+
+    def _named(self) -> dict[str, str]:
+        """What the record of every decision names: the card's version, the mask, and the date of approval.
+
+        They are those of the training, or of a card with the same roles that was approved since.
+        """
+        mask, known = Roles(dict(self.model.roles), self.model.proxies).digest(), self.model.policy
+        if self.card is not None:
+            if self.card.roles.digest() != mask:
+                raise ConfigError("the card has other roles than the model: give the card of its run")
+            known = {"version": self.card.version, "approved": self.card.approved_on}
+        return {"card": known.get("version") or "none", "mask": mask, "approved": known.get("approved") or "no"}
 
     def _read(self, layout: Layout) -> tuple[np.ndarray, Party, AtHolder]:
         """Own columns of the file with new records; other columns are dropped. s is read at its holder alone."""
@@ -367,7 +385,7 @@ class PredictJob(_WithModel):
         with meter.phase("prediction"):
             progress("alignment", 0, 2)
             check_alignment(session, self.ids, self.schema.parties)
-            self.compare(session, self.model, self.aware)
+            self.compare(session, self.model, self.aware, str(sorted(self.named.items())))
             engine, head = self.engine(session, self.model, self.schema)
             progress("scoring", 1, 2)
             shared = engine.shared_logits(head, self.rows(engine, self.model, self.party, self.groups))
@@ -385,6 +403,7 @@ class PredictJob(_WithModel):
             "run": self.model.run,
             "records": len(self.ids),
             "receiver": receiver,
+            "policy": self.named,
             "note": "" if self.aware is None else self.aware.words(),
             "cost": meter.costs,
         }
@@ -392,10 +411,11 @@ class PredictJob(_WithModel):
     def _write(self, path: Path, opened: np.ndarray) -> None:
         """id, decision (as the description names the classes) and, if asked for, the score of each class.
 
-        Each line of a model that uses s says so.
+        Each line names the card's version, the mask and the date of approval. A model that uses s says so in each.
         """
         schema = self.schema
-        title, note = ([], []) if self.aware is None else (["note"], [USES_S])
+        said = self.named | ({} if self.aware is None else {"note": USES_S})
+        title, note = list(said), list(said.values())
         with open(path, "w", newline="", opener=private) as file:
             writer = csv.writer(file)
             if schema.task == "regression":

@@ -22,7 +22,6 @@ from secure_sccvfl.data.party import AtHolder, Blocks, Part, Party, make_parties
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.decisions import Finding, interventional_check
 from secure_sccvfl.discovery.discovery import Discovery
-from secure_sccvfl.discovery.roles import PolicyCard, Roles
 from secure_sccvfl.discovery.sketches import Moments, Sketch
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.model.aware import AwareEncoders, hypotheses
@@ -30,6 +29,8 @@ from secure_sccvfl.model.edits import EncodedEdits, Validity, movement, validity
 from secure_sccvfl.model.encoders import Encoder, fit_encoder, without
 from secure_sccvfl.model.generators import Generator, make_generator
 from secure_sccvfl.model.table_generator import shift_direction
+from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.releases import (
     FEATURES,
     GUARD_LENGTH,

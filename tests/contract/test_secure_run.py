@@ -11,12 +11,14 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.roles import Decision, PolicyCard, Roles
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.evaluation.harness import hand_out, judges_of
 from secure_sccvfl.evaluation.judges import HANDED_OUT
 from secure_sccvfl.evaluation.metrics import evaluate, flat
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.policy.entries import Decision
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.run.model_files import load_model
 from secure_sccvfl.run.score import EvaluateJob
 from secure_sccvfl.run.train import TrainJob
