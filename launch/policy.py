@@ -4,7 +4,6 @@
     python launch/policy.py show german                                  the card that is shipped for a data set
     python launch/policy.py check german                                 what is missing, and what is due
     python launch/policy.py approve runs/2026-01-01 --as bank            an owner's yes to the card as it is
-    python launch/policy.py verify runs/2026-01-01                       do the approvals hold?
     python launch/policy.py key --key board.pem                          a new key to sign approvals with (--key)
     python launch/policy.py appeal runs/2026-01-01 --feature housing --who "an applicant" --text "no choice" --wants N
     python launch/policy.py review runs/2026-01-01 --appeal 1 --who "policy board" --text "agreed" --role N \
@@ -14,10 +13,10 @@
     python launch/policy.py diff old/policy_card.json runs/2026-01-01
 
 CARD is a file (JSON; TOML to read only), the folder of a run, or a shipped name. docs/policy.md tells
-the life of a card. A review with --dataset runs discovery again on these records, in secret, which is
-charged, and records what changed. It sets the next date, a quarter later. A change makes a new version:
-train with `--card RUN/policy_card.json` to follow it. Every change to the card of a run goes to the
-run's hash-chained log.
+the life of a card. `verify` says whether its approvals hold. A review with --dataset runs discovery
+again on these records, in secret, which is charged, and records what changed. It sets the next date,
+a quarter later. A change makes a new version: train with `--card RUN/policy_card.json` to follow it.
+Every change to the card of a run goes to the run's hash-chained log.
 """
 
 from __future__ import annotations

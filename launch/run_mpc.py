@@ -36,7 +36,7 @@ from secure_sccvfl.run.process import check_transcript
 from secure_sccvfl.training import RECIPES
 
 _TRAINING = ("dataset", "split", "seed", "mode", "epsilon", "delta", "refreshes", "noise", "card", "ledger")
-_EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group")
+_EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group", "slices")
 _DISCOVERY = ("epsilon", "delta", "refreshes", "noise", "rule", "score", "ledger")
 _MODEL = ("encoder", "generator", "consistency", "warmup", "steps", "dp_steps", "dp_sampling")
 _METHOD = ("method", "rule", "score", *_MODEL, "lambdas", "gap_target", "flip_target", "take_lambda", "guard")
@@ -68,7 +68,7 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
         "--ledger", help="folder of the budget's ledgers, kept from run to run (default: the run's own)"
     )
     data.add_argument(
-        "--card", help='policy card that fixes roles: a file, "shipped", or a shipped name; see docs/own-data.md'
+        "--card", help='policy card that fixes roles: a file, "shipped", or a shipped name; see docs/policy.md'
     )
     data.add_argument(
         "--evaluation",
@@ -79,6 +79,9 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     data.add_argument("--evaluation-epsilon", type=float, help="cap of the budget of test records (default 4)")
     data.add_argument("--evaluation-delta", type=float, help="default 1e-5")
     data.add_argument("--min-group", type=int, help="fewest records that a rate of a group may rest on (default 20)")
+    data.add_argument(
+        "--slices", metavar="COLUMN", help="rates of groups crossed with this column (pooled data, exact evaluation)"
+    )
     data.add_argument("--pooled", action="store_true", help="your own data may be pooled here: adds common judges")
 
 

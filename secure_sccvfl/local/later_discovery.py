@@ -13,6 +13,7 @@ from typing import Any
 
 from protocols.config import ConfigError
 from protocols.errors import ProtocolError
+from protocols.records.chain import unused_name
 from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.local.processes import run_job, session_config
 from secure_sccvfl.local.whole_run import natural_parties, session_of
@@ -27,14 +28,13 @@ NOT_OURS = ("dataset", "card", "resume", "source")
 
 def discover_again(run: Path, dataset: str, number: str) -> tuple[Found, list[Path]]:
     """Run discovery on a data set for review `number` of a run; returns what it found and the files that it made."""
-    folder = run / REVIEWS / number
-    if folder.exists():
-        raise ConfigError(f"{folder} is left from a review that did not end: move it away")
+    folder, beside = run / REVIEWS / number, unused_name(run.parent / f"{run.name}-review")
     parties, settings = _settings(run, dataset)
-    config = session_config(folder, "discovery", parties, settings)
-    ending = run_job(config, folder)
-    if ending.code != OK:
-        raise ProtocolError(f"{ending.cause} (logs are in {folder / 'logs'})")
+    ending = run_job(session_config(beside, "discovery", parties, settings), beside)
+    if ending.code != OK:  # a session that was refused or stopped is no part of the run
+        raise ProtocolError(f"{ending.cause} (logs are in {beside / 'logs'})")
+    folder.parent.mkdir(exist_ok=True)
+    beside.rename(folder)
     found = Found.of(result_of(folder, 0), f"{REVIEWS}/{number}")
     return found, sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock")
 

@@ -146,7 +146,9 @@ class WholeRun:
         drawn = draw(data, split.test, judges.edits[FIRST], roles.named("M"), options.seed) if judges.edits else []
         budget = options.simulated_budget(self.parties)
         config, seed = replace(options.train_config(), evaluation="exact"), options.seed
-        return asdict(harness.compare(data, split, roles, judges, config, budget, seed, options.mode)), drawn
+        given = (data, split, roles, judges, config, budget, seed, options.mode)
+        found = harness.compare(*given, slices=options.slices, min_group=options.min_group)
+        return {key: figures for key, figures in asdict(found).items() if figures or key != "slice_baselines"}, drawn
 
     def _label_inference(self) -> list[dict[str, Any]]:
         """What the opened gradients reveal, party by party; empty in sealed mode."""

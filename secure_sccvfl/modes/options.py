@@ -27,6 +27,7 @@ from secure_sccvfl.data.party_data import (
 from secure_sccvfl.data.splits import SplitKind
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, Rule
 from secure_sccvfl.discovery.scores import ScoreKind
+from secure_sccvfl.metrics.slices import Crossed
 from secure_sccvfl.model.encoders import EncoderKind
 from secure_sccvfl.model.generators import GeneratorConfig, Source
 from secure_sccvfl.modes import MODES, gradient_mode
@@ -47,7 +48,8 @@ class RunOptions:
     `evaluation`: how validation and test records are evaluated. "noisy": what is opened about them has noise and is
     charged to their own budget. "exact" is not private, and the default for public benchmark data alone.
     `evaluations`: how many noisy evaluations of the same records the cap `evaluation_epsilon` is planned for.
-    `min_group`: no rate of a group is opened that rests on fewer records.
+    `min_group`: no rate of a group is opened that rests on fewer records. `slices`: the column that groups are
+    crossed with for rates of intersections; the second protected attribute if there is one.
     `method`: a recipe of `training.recipes`; options that are not given follow from it. `take_lambda`: the
     lambda of the model. A `gap_target` or `flip_target` above 0 lets validation records decide instead.
     """
@@ -67,6 +69,7 @@ class RunOptions:
     evaluation_delta: float = 1e-5
     evaluations: int = 4
     min_group: int = 20
+    slices: str = ""
     rule: Rule = DiscoveryConfig.rule
     score: ScoreKind = DiscoveryConfig.score
     conditional: bool = False
@@ -193,6 +196,11 @@ class RunOptions:
         schema = self.schema(parties)
         if self.flip_target and schema.task == "regression":
             raise ConfigError("a flip_target is about decisions; the label of these data is a number: use gap_target")
+        if self.slices and not (self.pooled and self.evaluation == "exact" and schema.task == "binary"):
+            raise ConfigError(
+                "slices are exact counts: they need two classes, exact evaluation and data that may be pooled"
+            )
+        Crossed.of(schema, self.slices)
         gradient_mode(self.mode).check(self, schema)
         self.policy(schema)
 

@@ -27,6 +27,7 @@ from secure_sccvfl.report import sections
 from secure_sccvfl.report.attacks import attack_panels, attack_story, check_words, missed
 from secure_sccvfl.report.compared import figures, judged
 from secure_sccvfl.report.compared.frontier import frontier, gain
+from secure_sccvfl.report.compared.slices import slices
 from secure_sccvfl.report.policy_card import CARD, governance
 from secure_sccvfl.run.audit_log import read_audit
 
@@ -65,6 +66,7 @@ def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any
         gates=judged.gate_table(report),
         table=figures.metric_table(report),
         groups=figures.told_of_groups(report),
+        slices=slices(report),
         how_told=figures.told_with_noise(report),
         roles=sections.role_chart(report, audit, card),
         role_words=sections.role_words(report["proxies"]),

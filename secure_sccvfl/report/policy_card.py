@@ -119,7 +119,8 @@ def card_markdown(card: PolicyCard) -> str:
     lines += ["", "## Approvals", "", *([f"- {markdown(v.words)}" for v in verdicts(card)] or ["None."])]
     if card.follows.get("version"):
         before = card.follows.get("approved") or "nobody"
-        lines.append(f"The run was given version {markdown(card.follows['version'])}, approved: {markdown(before)}.")
+        told = f"The run was given version {markdown(card.follows['version'])}, approved: {markdown(before)}."
+        lines += ["", told]
     lines += [
         "",
         "## Appeals and reviews",

@@ -42,6 +42,7 @@ from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.metrics.copies import NULL, Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures, exact_release
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums, figures_of, share_of_copies
+from secure_sccvfl.metrics.slices import Crossed, secret_counts, slice_table
 from secure_sccvfl.model.aware import AwareEdits, hypotheses
 from secure_sccvfl.model.edits import EncodedEdits, public_targets
 from secure_sccvfl.model.generators import Generator
@@ -163,6 +164,12 @@ class EvaluateJob(_WithModel):
         if self.test.rows < self.options.min_group:
             raise DataError(f"{self.test.rows} test records are fewer than min_group = {self.options.min_group}")
         self.judged = self._judged()
+        self.crossed = self._crossed()
+
+    def _crossed(self) -> Crossed | None:
+        """The column that groups are crossed with, where counts of slices may be opened."""
+        told = self.options.pooled and not self.noisy and self.data.schema.task == "binary"
+        return Crossed.of(self.data.schema, self.options.slices) if told else None
 
     def _judged(self) -> dict[str, tuple[Party, AtHolder, Copies]]:
         """Own columns of the edited records of each judge, from the files beside the model; targets at the holder.
@@ -205,7 +212,8 @@ class EvaluateJob(_WithModel):
         schema = self.data.schema
         exact = exact_release(self.parties, schema.task, self.judges, schema.group_counts[0])
         opened = self.sums.release(self.parties) if self.noisy else exact
-        return ReleasePlan([*self.common_releases(), opened])
+        sliced = [] if self.crossed is None else [self.crossed.release(self.parties, schema.group_counts[0])]
+        return ReleasePlan([*self.common_releases(), opened, *sliced])
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         with refusals_in_one_line():
@@ -222,6 +230,7 @@ class EvaluateJob(_WithModel):
             parts = record_key(session, place).parts(data.ids, data.split)
             self._same_records(session, {name: part.digest for name, part in parts.items()})
             about = f"{model.run} {self.options.evaluation} {' '.join(self.judges)}"
+            about += "" if self.crossed is None else f" slices {self.crossed.name}"
             figures = recorded(session, folder, about)
             if figures is None:
                 figures = self._opened(session, place, parts["test"], progress)
@@ -261,7 +270,12 @@ class EvaluateJob(_WithModel):
         told: dict[str, Any] = {"evaluation": {"kind": options.evaluation, "min_group": options.min_group}}
         if not self.noisy:
             opened = secret.metrics(plain, label, first.codes, len(first.groups), copies)
-            return {**told, **exact_figures(opened, self.judges, len(first.groups)), "noise": {}}
+            figures = exact_figures(opened, self.judges, len(first.groups))
+            if self.crossed is not None:
+                held = self.crossed.member(self.test, session.rank)
+                counts = secret_counts(secret, plain, label, first.codes, len(first.groups), held, self.crossed)
+                figures["slices"] = slice_table(counts, first.groups, self.crossed)
+            return {**told, **figures, "noise": {}}
         cap, delta = options.evaluation_epsilon, options.evaluation_delta
         budget, _ = open_budget(place, cap, delta, self.test.rows, EVALUATIONS)
         multiplier = noise_multiplier(cap, delta, options.evaluations)

@@ -192,8 +192,10 @@ def test_a_model_of_any_mode_keeps_the_released_moments(mode, tmp_path):
 @pytest.mark.parametrize("mode", ["sealed", "dp", "split"])
 def test_proxies_that_a_card_drops_reach_no_score_in_any_mode(tmp_path, mode):
     """Two columns are dropped: their values move no score of the model that the parties kept, and others do."""
-    decisions = {name: Decision("P", "must not count") for name in ("housing", "telephone")}
-    card = PolicyCard("german", "1", ("board",), {**decisions, "job": Decision("M", "permitted")}, proxies="drop")
+    decisions = {name: Decision("P", "must not count", "a law") for name in ("housing", "telephone")}
+    card = PolicyCard(
+        "german", "1", ("board",), {**decisions, "job": Decision("M", "permitted", "a law")}, proxies="drop"
+    )
     (tmp_path / "card.json").write_text(json.dumps(card.to_json()))
     quick = {"refreshes": 0, "warmup": 4, "steps": 4, "lambdas": [4.0], "dp_steps": 1, "mode": mode}
     results = run_jobs(TrainJob, tmp_path / "run", {**quick, "card": str(tmp_path / "card.json")})
