@@ -12,12 +12,19 @@ from secure_sccvfl.policy.entries import OWNERS
 def concerns(card: PolicyCard, today: datetime.date) -> list[str]:
     """All of them, the gravest first. An empty list: nothing is missing and nothing is due."""
     return [
-        *(v.words for v in verdicts(card) if v.problem),
+        *urgent(card, today),
         *_of_owners(card),
         *(f"no evidence for the role of {name}" for name in card.without_evidence),
+        *_of_approvals(card),
+    ]
+
+
+def urgent(card: PolicyCard, today: datetime.date) -> list[str]:
+    """What waits for somebody: broken approvals, a review that is overdue, open appeals."""
+    return [
+        *(v.words for v in verdicts(card) if v.problem),
         *([f"the review was due on {card.review_due}"] if card.overdue(today) else []),
         *(f"appeal {e.get('number', '')} about {e['feature']} is open" for e in card.open_appeals),
-        *_of_approvals(card),
     ]
 
 

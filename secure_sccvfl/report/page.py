@@ -46,6 +46,7 @@ def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any
     report = _json(text, run / "report.json")
     budget = _json(_text(run / "privacy_budget.json"), run / "privacy_budget.json")
     card, security = _optional(run / CARD), _optional(run / "security.json")
+    policy = None if card is None else governance(PolicyCard.of(card), datetime.date.today())
     audit = [entry for log in sorted((run / "party-0").glob("audit*.jsonl")) for entry in read_audit(log)]
     environment = Environment(
         loader=PackageLoader("secure_sccvfl.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
@@ -54,7 +55,7 @@ def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any
     return environment.get_template("report.html").render(
         r=report,
         b=budget,
-        card=None if card is None else governance(PolicyCard.of(card), datetime.date.today()),
+        card=policy,
         css=Markup(_template("report.css")),
         script=Markup(_template("report.js")),
         digest=hashlib.sha256(text.encode()).hexdigest(),
@@ -84,7 +85,7 @@ def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any
         attacks=attack_panels(security),
         attack_story=attack_story(security),
         checks=[(check_words(c["check"]), c) for c in (security or {}).get("checks", [])],
-        missed=missed(security),
+        missed=[*missed(security), *(policy["urgent"] if policy is not None else [])],
         one_machine=_one_machine(run / "session.toml"),
         budget_plots=[Markup(plot(budget)) for plot in (running_plot, cost_plot)],
     )

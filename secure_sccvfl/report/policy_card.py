@@ -14,7 +14,7 @@ from protocols.config import ConfigError
 from secure_sccvfl.data.features import NOTES
 from secure_sccvfl.policy.approvals import verdicts
 from secure_sccvfl.policy.card import REVIEW_DAYS, PolicyCard, read_card, shipped_card
-from secure_sccvfl.policy.concerns import concerns
+from secure_sccvfl.policy.concerns import concerns, urgent
 from secure_sccvfl.policy.entries import DISCOVERY, ENTRY, Decision, Evidence, Owner
 from secure_sccvfl.report.charts import percent
 from secure_sccvfl.report.run_log import record
@@ -119,8 +119,8 @@ def card_markdown(card: PolicyCard) -> str:
     lines += ["", "## Approvals", "", *([f"- {markdown(v.words)}" for v in verdicts(card)] or ["None."])]
     if card.follows.get("version"):
         before = card.follows.get("approved") or "nobody"
-        told = f"The run was given version {markdown(card.follows['version'])}, approved: {markdown(before)}."
-        lines += ["", told]
+        given = f"The run was given version {markdown(card.follows['version'])}, approved: {markdown(before)}."
+        lines += ["", given]
     lines += [
         "",
         "## Appeals and reviews",
@@ -164,6 +164,7 @@ def governance(card: PolicyCard, today: datetime.date) -> dict[str, Any]:
         "review_due": card.review_due,
         "owners": [o.words for o in card.owners],
         "concerns": concerns(card, today),
+        "urgent": [f"Policy card: {line}." for line in urgent(card, today)],
         "approvals": [v.words for v in verdicts(card)],
         "follows": card.follows,
         "events": [event_words(event) for event in card.events],

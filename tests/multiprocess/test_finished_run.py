@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import re
@@ -248,6 +249,25 @@ def test_a_review_runs_discovery_again_and_the_run_still_fits_together(
     capsys.readouterr()
     assert main(["policy", "review", str(run), "--discovery", str(run / "reviews" / "1"), *said]) == 0
     assert read_card(run / "policy_card.json").events[-1]["deltas"] == {}
+
+
+def test_the_record_of_a_decision_names_card_mask_and_approval(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the training; or of the run's card if that was approved since. A card with other roles is refused."""
+    told = json.loads((run / "report.json").read_text())
+    with (run / "examples" / "party-0" / "predictions.csv").open() as file:
+        assert {(r["card"], r["mask"], r["approved"]) for r in csv.DictReader(file)} == {("none", told["mask"], "no")}
+    assert main(["policy", "approve", str(run), "--as", "bank"]) == 0
+    records, card = str(run / "examples" / "records.csv"), run / "policy_card.json"
+    given = ["predict", "--model", str(run), "--records", records, "--card", str(card), "--json"]
+    assert main([*given, "--out", str(run.parent / "told")]) == 0
+    with (run.parent / "told" / "party-0" / "predictions.csv").open() as file:
+        (named,) = {(r["card"], r["mask"], r["approved"]) for r in csv.DictReader(file)}
+    assert named == ("1", told["mask"], read_card(card).approved_on) and read_card(card).approved_on
+    text = card.read_text().replace('"role": "M"', '"role": "P"', 1)
+    card.write_text(text.replace('"evidence": [', '"evidence": ["x",'))
+    capsys.readouterr()
+    assert main([*given, "--out", str(run.parent / "other")]) == 2
+    assert "the card has other roles than the model" in capsys.readouterr().out
 
 
 def test_status_finds_what_makes_a_review_due(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
