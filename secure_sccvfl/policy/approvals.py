@@ -57,7 +57,7 @@ def read_key(path: Path) -> Ed25519PrivateKey:
     return key
 
 
-def _signed(card: PolicyCard, approval: Approval) -> bytes:
+def signed_bytes(card: PolicyCard, approval: Approval) -> bytes:
     """The bytes that a signature is over."""
     told = {k: v for k, v in asdict(approval).items() if k != "signature"} | {"dataset": card.dataset}
     return PURPOSE + json.dumps(told, sort_keys=True).encode()
@@ -75,7 +75,7 @@ def approved(card: PolicyCard, who: str, date: str, key: Ed25519PrivateKey | Non
     card.check_evidence()
     made = Approval(who, owner.kind, date, card.version, card.digest(), public)
     if key is not None:
-        made = replace(made, signature=key.sign(_signed(card, made)).hex())
+        made = replace(made, signature=key.sign(signed_bytes(card, made)).hex())
     kept = tuple(a for a in card.approvals if (a.who, a.digest) != (who, made.digest))
     return replace(card, approvals=(*kept, made))
 
@@ -101,7 +101,7 @@ def _verdict(card: PolicyCard, approval: Approval) -> Verdict:
     if approval.signature or approval.key:
         try:
             public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(approval.key))
-            public.verify(bytes.fromhex(approval.signature), _signed(card, approval))
+            public.verify(bytes.fromhex(approval.signature), signed_bytes(card, approval))
         except (InvalidSignature, ValueError):
             return Verdict(approval, False, True, f"{who}: the signature does not fit: forged, or changed since")
     if approval.digest != card.digest():

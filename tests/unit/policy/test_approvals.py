@@ -12,8 +12,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from launch.cli import main
-from secure_sccvfl.policy.approvals import approved, make_key, read_key, unapproved, verdicts
-from secure_sccvfl.policy.card import PolicyCard, shipped_card
+from secure_sccvfl.policy.approvals import approved, make_key, read_key, signed_bytes, unapproved, verdicts
+from secure_sccvfl.policy.card import Approval, PolicyCard, shipped_card
 from secure_sccvfl.policy.concerns import concerns
 from secure_sccvfl.policy.entries import Decision, Evidence, Owner
 from secure_sccvfl.policy.roles import PolicyError
@@ -124,11 +124,16 @@ def test_a_stranger_cannot_sign_for_an_owner_whose_key_is_on_the_card(card: Poli
         approved(named, BOARD, TODAY, stranger)
     with pytest.raises(PolicyError, match="the card names a key for"):
         approved(named, BOARD, TODAY)
-    # A stranger who edits the file signs a right digest with a key of its own, or signs nothing.
-    loose = approved(card, BOARD, TODAY, stranger).approvals[0]
-    for approval in (loose, replace(loose, key="", signature="")):
-        made = replace(named, approvals=(replace(approval, digest=named.digest()),))
-        assert verdicts(made)[0].problem
+    # A stranger who edits the file signs the right content with a key of its own, or signs nothing.
+    public = stranger.public_key().public_bytes_raw().hex()
+    bare = Approval(BOARD, "board", TODAY, "1", named.digest())
+    loose = replace(bare, key=public)
+    loose = replace(loose, signature=stranger.sign(signed_bytes(named, loose)).hex())
+    for approval in (loose, bare):
+        (verdict,) = verdicts(replace(named, approvals=(approval,)))
+        assert (
+            verdict.problem and not verdict.holds and "not signed with the key that the card names" in verdict.words
+        )
     signed = approved(card, BOARD, TODAY, stranger)
     assert "by a key that the card names for nobody" in words(signed)[0]
 
