@@ -26,18 +26,18 @@ from pathlib import Path
 from typing import Any
 
 from launch.arguments import Parser
-from launch.screens import Progress, show_report, show_result
+from launch.screens import Progress, show_concerns, show_report, show_result
 from secure_sccvfl.data.catalogue import dataset_help
-from secure_sccvfl.discovery.aware_entry import LEGAL_NOTE
 from secure_sccvfl.model.generators import GENERATORS
 from secure_sccvfl.modes import MODES
+from secure_sccvfl.policy.aware_entry import LEGAL_NOTE
 from secure_sccvfl.run.console import OK, guarded, say
 from secure_sccvfl.run.process import check_transcript
 from secure_sccvfl.training import RECIPES
 
 _BUDGET = ("epsilon", "delta", "refreshes", "noise", "ledger")
 _TRAINING = ("dataset", "split", "seed", "mode", "card", *_BUDGET, "late_refreshes")
-_EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group", "leak")
+_EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group", "leak", "slices")
 _ROLES = (
     *("rule", "score", "rho_m", "rho_p", "fdr", "hysteresis", "per_party"),
     *("conditional", "gain", "sketch", "clip", "decay"),
@@ -81,7 +81,7 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
         "--ledger", help="folder of the budget's ledgers, kept from run to run (default: the run's own)"
     )
     data.add_argument(
-        "--card", help='policy card that fixes roles: a file, "shipped", or a shipped name; see docs/own-data.md'
+        "--card", help='policy card that fixes roles: a file, "shipped", or a shipped name; see docs/policy.md'
     )
     data.add_argument(
         "--evaluation",
@@ -97,6 +97,9 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="measure in secret how well s is recovered from the encodings of validation records (exact evaluation "
         "only, where it is the default; about 100 rounds for each protected attribute)",
+    )
+    data.add_argument(
+        "--slices", metavar="COLUMN", help="rates of groups crossed with this column (pooled data, exact evaluation)"
     )
     data.add_argument("--pooled", action="store_true", help="your own data may be pooled here: adds common judges")
 
@@ -256,6 +259,7 @@ def run(options: argparse.Namespace) -> int:
     with Progress(quiet=options.json) as progress:
         if job == "train":
             whole = WholeRun(folder, config, options.certs, progress.event, options.debug, options.transcript)
+            show_concerns(settings)
             ending = whole.train()
             result = whole.finish(not options.no_harness, options.seeds) if ending.code == OK else None
         else:

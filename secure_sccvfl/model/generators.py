@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from secure_sccvfl.data.layout import Layout
     from secure_sccvfl.discovery.discovery import Moments
-    from secure_sccvfl.discovery.roles import Roles
+    from secure_sccvfl.policy.roles import Roles
 
 Source = Literal["tables", "moments"]
 

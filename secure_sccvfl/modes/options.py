@@ -26,11 +26,12 @@ from secure_sccvfl.data.party_data import (
 )
 from secure_sccvfl.data.splits import SplitKind
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, Rule, SketchKind
-from secure_sccvfl.discovery.roles import PolicyCard, named_card
 from secure_sccvfl.discovery.scores import ScoreKind
+from secure_sccvfl.metrics.slices import Crossed
 from secure_sccvfl.model.encoders import EncoderKind
 from secure_sccvfl.model.generators import GeneratorConfig, Source
 from secure_sccvfl.modes import MODES, gradient_mode
+from secure_sccvfl.policy.card import PolicyCard, named_card
 from secure_sccvfl.privacy.ledgers import ledger_folder
 from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training import RECIPES
@@ -59,7 +60,8 @@ class RunOptions:
     `evaluation`: how validation and test records are evaluated. "noisy": what is opened about them has noise and is
     charged to their own budget. "exact" is not private, and the default for public benchmark data alone.
     `evaluations`: how many noisy evaluations of the same records the cap `evaluation_epsilon` is planned for.
-    `min_group`: no rate of a group is opened that rests on fewer records.
+    `min_group`: no rate of a group is opened that rests on fewer records. `slices`: the column that groups are
+    crossed with for rates of intersections; the second protected attribute if there is one.
     `leak`: measure how well s is recovered from encodings of validation records; only with exact evaluation.
     `method`: a recipe of `training.recipes`; options that are not given follow from it. `take_lambda`: the
     lambda of the model. A `gap_target` or `flip_target` above 0 lets validation records decide instead. `rule` to
@@ -85,6 +87,7 @@ class RunOptions:
     evaluations: int = 4
     min_group: int = 20
     leak: bool = True
+    slices: str = ""
     rule: Rule = DiscoveryConfig.rule
     score: ScoreKind = DiscoveryConfig.score
     rho_m: float = DiscoveryConfig.rho_m
@@ -238,6 +241,11 @@ class RunOptions:
         schema = self.schema(parties)
         if self.flip_target and schema.task == "regression":
             raise ConfigError("a flip_target is about decisions; the label of these data is a number: use gap_target")
+        if self.slices and not (self.pooled and self.evaluation == "exact" and schema.task == "binary"):
+            raise ConfigError(
+                "slices are exact counts: they need two classes, exact evaluation and data that may be pooled"
+            )
+        Crossed.of(schema, self.slices)
         gradient_mode(self.mode).check(self, schema)
         self.policy(schema)
 

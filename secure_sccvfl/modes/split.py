@@ -44,7 +44,6 @@ from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import Blocks, Part
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.randomness import stream, torch_seed
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.model.edits import public_targets
 from secure_sccvfl.model.generators import Generator
 from secure_sccvfl.model.mlp import MlpEncoder, make_mlp
@@ -52,6 +51,7 @@ from secure_sccvfl.modes.base import Trained, Workplace, check_sampling, common_
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.modes.split_local import OwnTraining, ValidityWeights
 from secure_sccvfl.modes.split_state import Seen, SplitState
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.releases import EDITING_PARTIES, GRADIENT, RANGE_CHECK, plan_of
 from secure_sccvfl.training.handles import SharedHead

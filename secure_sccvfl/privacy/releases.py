@@ -331,6 +331,17 @@ EXACT_EVALUATION = Kind(
     "with `evaluation = exact` instead (not private): exact rates, means and gaps of the test records; flips and net "
     "flips under each judge, flips under its null control; which of these rest on too few records; not charged",
 )
+SLICES = Kind(
+    "slices",
+    "all",
+    "exact evaluation",
+    ("slice counts",),
+    "exact",
+    "test results of intersections of groups",
+    "exact counts of the test part by group and another column, not private: ",
+    "with `evaluation = exact` and data that may be pooled, if `slices` names a column: for each group crossed with "
+    "each value of it, how many test records each rate rests on and how many count; 0 below `min_group`; not charged",
+)
 PREDICTIONS = Kind(
     "predictions",
     "receiver",
@@ -404,6 +415,7 @@ CATALOGUE = (
     LEAK,
     EVALUATION,
     EXACT_EVALUATION,
+    SLICES,
     PREDICTIONS,
     GRADIENT,
     EDITING_PARTIES,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from secure_sccvfl.modes import MODES
+from secure_sccvfl.policy.entries import Evidence
 from secure_sccvfl.privacy.releases import kind_of
 from secure_sccvfl.report.charts import Line, before_after, curves, percent, sparkline
 from secure_sccvfl.report.compared.figures import METRIC_WORDS, MODELS, between
@@ -166,7 +167,9 @@ def role_chart(
                         "width": 100 * max(scores[name], 0.0) / top,
                         "spark": sparkline([old[name] for old in history if name in old], highest),
                         "reason": decisions.get(name, {}).get("reason", ""),
-                        "evidence": decisions.get(name, {}).get("evidence", ""),
+                        "evidence": "; ".join(
+                            e.words for e in Evidence.all_of(decisions.get(name, {}).get("evidence", ""))
+                        ),
                     }
                     for name in own
                 ],

@@ -23,14 +23,14 @@ from protocols.ring import Words
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.splits import SplitKind
-from secure_sccvfl.discovery.aware_entry import AwareEntry
-from secure_sccvfl.discovery.roles import Proxies, Role, Roles
 from secure_sccvfl.discovery.sketches import Moments, Sketch
 from secure_sccvfl.model.aware import AwareEncoders, make_aware
 from secure_sccvfl.model.encoders import Encoder, FeatureEncoder, PlainEncoder
 from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.model.masked_generator import MaskedGenerator, restored
 from secure_sccvfl.model.mlp import MlpEncoder
+from secure_sccvfl.policy.aware_entry import AwareEntry
+from secure_sccvfl.policy.roles import Proxies, Role, Roles
 from secure_sccvfl.training.config import EvaluationKind
 
 
@@ -59,7 +59,8 @@ class PartyModel:
     """What one party keeps of a model. `weight` and `bias` are shares of the unscaled head.
 
     aware: the declared use of s, of a model that uses it. networks: this party's trained generators as arrays, by
-    protected attribute; empty where generators follow from what was released.
+    protected attribute; empty where generators follow from what was released. policy: version and date of approval
+    of the card that it was trained under; empty without a card.
     """
 
     run: str
@@ -81,6 +82,7 @@ class PartyModel:
     aware: AwareEntry | None = None
     proxies: Proxies = "guard"
     networks: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
+    policy: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<PartyModel of run {self.run[:12]}, party {self.rank} of {self.parties}>"
@@ -89,7 +91,8 @@ class PartyModel:
         """Stands for what must be the same in every party's part: if one part was changed, the others notice."""
         used = None if self.aware is None else self.aware.as_record()
         held_out = asdict(self.held_out)
-        facts = (self.run, self.parties, self.schema, self.task, self.seed, held_out, used, self.proxies)
+        policy = dict(self.policy)
+        facts = (self.run, self.parties, self.schema, self.task, self.seed, held_out, used, self.proxies, policy)
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
 
     def aware_encoders(self, layout: Layout) -> AwareEncoders:
@@ -165,6 +168,8 @@ def save_model(model: PartyModel, folder: Path) -> str:
         facts["networks"] = {attribute: list(network) for attribute, network in model.networks.items()}
     if model.aware is not None:
         facts["aware"] = model.aware.as_record()
+    if model.policy:
+        facts["policy"] = dict(model.policy)
     facts["digest"] = _digest(facts, arrays)
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "model.npz", "wb", opener=private) as file:
@@ -224,6 +229,7 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         AwareEntry.of(facts["aware"]) if "aware" in facts else None,
         proxies,
         {a: {name: arrays[f"network {a} {name}"] for name in own} for a, own in facts.get("networks", {}).items()},
+        facts.get("policy", {}),
     )
 
 

@@ -24,12 +24,13 @@ from secure_sccvfl.data.party import Blocks, Part, Party, make_parties, part_of
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.decisions import Finding, interventional_check
 from secure_sccvfl.discovery.discovery import Discovery
-from secure_sccvfl.discovery.roles import PolicyCard, Roles
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.model.edits import EncodedEdits, Validity, movement, validity
 from secure_sccvfl.model.encoders import Encoder, fit_encoder, without
 from secure_sccvfl.model.generators import Generator, make_generator
 from secure_sccvfl.model.table_generator import shift_direction
+from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.releases import (
     FEATURES,
     GUARD_LENGTH,

@@ -11,13 +11,15 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.roles import Decision, PolicyCard, Roles
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.evaluation.harness import hand_out, judges_of
 from secure_sccvfl.evaluation.judges import HANDED_OUT
 from secure_sccvfl.evaluation.metrics import evaluate, flat
 from secure_sccvfl.model.masked_generator import MaskedGenerator
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.policy.entries import Decision
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.run.model_files import load_model
 from secure_sccvfl.run.score import EvaluateJob
 from secure_sccvfl.run.train import TrainJob
@@ -219,8 +221,10 @@ def test_the_paper_in_mode_split_keeps_its_trained_generators(tmp_path):
 @pytest.mark.parametrize("mode", ["sealed", "dp", "split"])
 def test_proxies_that_a_card_drops_reach_no_score_in_any_mode(tmp_path, mode):
     """Two columns are dropped: their values move no score of the model that the parties kept, and others do."""
-    decisions = {name: Decision("P", "must not count") for name in ("housing", "telephone")}
-    card = PolicyCard("german", "1", ("board",), {**decisions, "job": Decision("M", "permitted")}, proxies="drop")
+    decisions = {name: Decision("P", "must not count", "a law") for name in ("housing", "telephone")}
+    card = PolicyCard(
+        "german", "1", ("board",), {**decisions, "job": Decision("M", "permitted", "a law")}, proxies="drop"
+    )
     (tmp_path / "card.json").write_text(json.dumps(card.to_json()))
     quick = {"refreshes": 0, "warmup": 4, "steps": 4, "lambdas": [4.0], "dp_steps": 1, "mode": mode}
     results = run_jobs(TrainJob, tmp_path / "run", {**quick, "card": str(tmp_path / "card.json")})
