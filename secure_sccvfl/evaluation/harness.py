@@ -24,7 +24,8 @@ from secure_sccvfl.evaluation.baselines import drop_m, erm, logistic, majority, 
 from secure_sccvfl.evaluation.fitted_judges import FittedJudges, fit_judges, held_out_rows, with_verdict
 from secure_sccvfl.evaluation.judges import HANDED_OUT, JudgeError
 from secure_sccvfl.evaluation.metrics import flat
-from secure_sccvfl.evaluation.prepared import Prepared
+from secure_sccvfl.evaluation.prepared import Fitted, Prepared
+from secure_sccvfl.evaluation.qualitative.views import of_run
 from secure_sccvfl.metrics.copies import NULL
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
@@ -36,10 +37,14 @@ BASELINES = {"majority": majority, "logistic": logistic, "drop_m": drop_m, "erm"
 
 @dataclass(frozen=True)
 class Comparison:
-    """By baseline its metrics; by judge the figures of its edits and the gates that it fails."""
+    """By baseline its metrics; by judge the figures of its edits and the gates that it fails.
+
+    qualitative: information, representations and single people, as `evaluation.qualitative` gives them.
+    """
 
     baselines: dict[str, dict[str, float]]
     judges: dict[str, dict[str, Any]]
+    qualitative: dict[str, Any]
 
 
 def judges_of(data: Dataset, split: Split, roles: Roles, seed: int) -> FittedJudges:
@@ -70,6 +75,16 @@ def hand_out(data: Dataset, judges: FittedJudges, folder: Path) -> None:
                 np.savez(file, **told)
 
 
+def ready_with(
+    data: Dataset, split: Split, roles: Roles, config: TrainConfig, budget: SpendingPlan, seed: int
+) -> Prepared:
+    """The plaintext twin of a run: the same records, roles, settings and budget, and other noise."""
+    parties = make_parties(data)
+    statistics = PlainStatistics(GaussianNoise(budget, seed))
+    model = train(PlainEngine(), statistics, data, split, config, seed, roles=roles, parties=parties)
+    return Prepared(data, split, parties, seed, budget, config, model, ())
+
+
 def compare(
     data: Dataset,
     split: Split,
@@ -84,20 +99,19 @@ def compare(
 
     `mode`: of the run that they stand beside.
     """
-    parties = make_parties(data)
-    statistics = PlainStatistics(GaussianNoise(budget, seed))
-    model = train(PlainEngine(), statistics, data, split, config, seed, roles=roles, parties=parties)
-    ready = Prepared(data, split, parties, seed, budget, config, model, ())
+    ready = ready_with(data, split, roles, config, budget, seed)
+    fitted: dict[str, Fitted] = {}
     found: dict[str, dict[str, float]] = {}
     gates: dict[str, dict[str, Any]] = {}
     same = {"plaintext_scc": aware} if mode == "aware" else {}
     for name, method in {**BASELINES, **same}.items():
         if name == "drop_m" and not roles.named("M"):
             continue
-        predict = method(ready).predict
+        fitted[name] = method(ready)
+        predict = fitted[name].predict
         found[name] = flat(judges.score(predict))
         if name == "erm":
             known = (ready.inputs[split.train], data.protected[0].codes[split.train])
             seen = judges.quality(known, ready.columns(roles.named("M")), predict)
             gates = {judge: with_verdict(figures) for judge, figures in seen.items()}
-    return Comparison(found, gates)
+    return Comparison(found, gates, of_run(ready, judges, fitted))
