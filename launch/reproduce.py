@@ -4,6 +4,7 @@
     python launch/reproduce.py main --dataset acs12-gender --card shipped --first-seed 600 --out results/fresh
     python launch/reproduce.py main --dataset my-data.toml --out results/mine
     python launch/reproduce.py discovery --out results
+    python launch/reproduce.py qualitative --dataset german --out results/qualitative
     python launch/reproduce.py secure --dataset german --first-seed 200 --seeds 10 --out results/secure-german
 
 Finished seeds are kept in OUT/seeds, so a stopped run continues where it was. OUT gets results.json
@@ -28,14 +29,16 @@ from secure_sccvfl.evaluation.experiments import EXPERIMENTS
 from secure_sccvfl.local.seeds import ENGINES, reproduce
 from secure_sccvfl.run.console import OK, guarded, say
 
-OTHERS = ("discovery", "roles", "secure")
+OTHERS = ("discovery", "roles", "secure", "qualitative")
 """Tables that are not about methods."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument(
-        "experiment", choices=(*EXPERIMENTS, *OTHERS), help="which table; secure: whole runs in secret"
+        "experiment",
+        choices=(*EXPERIMENTS, *OTHERS),
+        help="which table; secure: whole runs in secret; qualitative: one seed",
     )
     parser.add_argument("--dataset", action="append", help=f"may be given twice; {dataset_help()}")
     parser.add_argument("--split", action="append", choices=("iid", "shift"), help="may be given twice; default iid")
@@ -60,6 +63,8 @@ def run(options: argparse.Namespace) -> int:
         return run_secure(options)
     if options.experiment == "roles":
         return run_roles(options)
+    if options.experiment == "qualitative":
+        return run_qualitative(options)
     datasets = options.dataset or (["mobility"] if options.experiment == "folktables" else ["german"])
     for name in datasets:  # report a wrong name, file or card before any work is handed out
         data, card = load(name), named_card(options.card, name)
@@ -115,6 +120,24 @@ def run_roles(options: argparse.Namespace) -> int:
     text = stability_markdown(rows, command)
     write_results(options.out / "role-stability.json", {"command": command, "rows": rows}, text)
     print(text)
+    return OK
+
+
+def run_qualitative(options: argparse.Namespace) -> int:
+    """Roles, representations, curves and single people of the first seed, written to OUT."""
+    from secure_sccvfl.evaluation.qualitative.views import of_methods
+    from secure_sccvfl.modes.options import RunOptions
+    from secure_sccvfl.report.description import describe
+    from secure_sccvfl.report.qualitative.dictionary import Dictionary
+    from secure_sccvfl.report.qualitative.results import write_qualitative
+
+    dataset, split = (options.dataset or ["german"])[0], (options.split or ["iid"])[0]
+    data = load(dataset)
+    words = Dictionary(describe(RunOptions(dataset=dataset), len(data.parties)))
+    options.seeds = 1
+    found = of_methods(dataset, split, options.first_seed, options.card)
+    text = write_qualitative(options.out, found, words, command_of(options, [dataset]))
+    print(json.dumps(found) if options.json else text)
     return OK
 
 
