@@ -2,11 +2,11 @@
 
     python launch/explain.py runs/2026-01-01 --record g0374
     python launch/explain.py runs/2026-01-01 --record g0374 --party 1     as that party sees it
-    sccvfl explain out --record 17 --party 0 --config session.toml        at one host of a consortium
 
 On public data everything is shown, by plaintext twins of the model: nobody has the model of a run in
 secret. Of a consortium's records a party sees its own columns and what its own generator does to
-them, with --party. `--predictions party-0/predictions.csv` adds the decision that it received.
+them, with --party; on its own host `--config` names the session file. `--predictions FILE` adds the
+decision that it received.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -21,6 +22,7 @@ from secure_sccvfl.evaluation.fitted_judges import FittedJudges, fit_judges
 from secure_sccvfl.evaluation.judges import FIRST
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.metrics import Predictor, flat, logits_of
+from secure_sccvfl.evaluation.networks import TrainedNetwork
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, own_rows, prepare
 from secure_sccvfl.evaluation.qualitative.information import agreement, information
 from secure_sccvfl.evaluation.qualitative.mixing import Represented, at_most, mixing, read_s, used_by
@@ -71,10 +73,12 @@ def stage_of(ready: Prepared, judges: FittedJudges) -> Stage:
     )
 
 
-def history_of(fitted: Fitted) -> list[dict[str, float]]:
-    """The training curve of a method, a record for each epoch; empty where none was kept."""
-    records = getattr(fitted.predict, "history", ())
-    return [dict(record) if isinstance(record, Mapping) else asdict(record) for record in records]
+def history_of(fitted: Fitted) -> list[dict[str, float | None]]:
+    """The training curve of a network, a record for each epoch; None: not defined. Empty for other methods."""
+    if not isinstance(fitted.predict, TrainedNetwork):
+        return []
+    records = [asdict(record) for record in fitted.predict.history]
+    return [{key: value if math.isfinite(value) else None for key, value in record.items()} for record in records]
 
 
 def of_methods(dataset: str, split: SplitKind, seed: int, card: str = "") -> dict[str, Any]:

@@ -13,6 +13,7 @@ from matplotlib import pyplot as plt
 from matplotlib.patches import Patch
 
 from accounting.plain_text import plain
+from secure_sccvfl.evaluation.qualitative.views import PAPER
 
 matplotlib.rcParams["text.parse_math"] = False  # a dollar sign in a name is not a formula
 ROLES = {
@@ -22,8 +23,8 @@ ROLES = {
 }
 MARKS = "osD^v<>p"
 CURVES = (
-    ("loss", ("loss", "validation_loss")),
-    ("validation accuracy", ("accuracy",)),
+    ("loss", ("train_loss", "validation_loss")),
+    ("validation accuracy", ("validation_accuracy",)),
     ("SCG and FR on validation", ("scg", "fr")),
 )
 
@@ -35,7 +36,8 @@ def draw(found: Mapping[str, Any], folder: Path) -> list[str]:
         representation_plot(found, space, folder / f"representations_{space}.png")
         for space in dict.fromkeys(m["space"] for m in found["mixing"])
     ]
-    made += [training_plot(curve, name, folder / f"training_{name}.png") for name, curve in found["history"].items()]
+    if PAPER in found["history"]:
+        made.append(training_plot(found["history"][PAPER], PAPER, folder / "training.png"))
     return made
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from accounting.plain_text import markdown
 from secure_sccvfl.evaluation.judges import FIRST
+from secure_sccvfl.evaluation.qualitative.views import PAPER
 from secure_sccvfl.report.charts import percent, tidy
 from secure_sccvfl.report.qualitative.dictionary import Dictionary
 
@@ -105,14 +106,15 @@ def _reading(read: Mapping[str, float]) -> str:
 
 def _training(found: Found) -> str:
     parts = ["## Training"]
-    for name, curve in found["history"].items():
+    if curve := found["history"].get(PAPER):
         places = sorted({0, len(curve) // 4, len(curve) // 2, 3 * len(curve) // 4, len(curve) - 1})
         keys = [key for key in curve[0] if key != "epoch"]
-        rows = [
+        rows: list[Sequence[str]] = [
             (str(curve[at]["epoch"]), *("" if curve[at][k] is None else tidy(curve[at][k], 4) for k in keys))
             for at in places
         ]
-        parts.append(f"`{name}`, {len(curve)} epochs.\n\n{_table(('epoch', *keys), rows)}")
+        told = f"`{PAPER}` stopped after {len(curve)} epochs. Curves of all networks are in results.json."
+        parts.append(f"{told}\n\n{_table(('epoch', *keys), rows)}")
     measured = [t for t in found["trials"] if t["validation"] is not None]
     rows = [
         (f"{t['lam']:g}", *(tidy(t["validation"][key], 3) for key in ("loss", "gap_rms", "spread"))) for t in measured
@@ -129,7 +131,7 @@ def _edits(found: Found) -> str:
         rows.append(
             (
                 name,
-                tidy(figures["acc"], 3),
+                tidy(figures["acc"], 3) if "acc" in figures else "",
                 *(percent(figures[key]) if key in figures else "" for key in (f"fr_{FIRST}", f"fr_null_{FIRST}")),
                 *((tidy(own[k], 3) for k in ("mediators", "others", "gap")) if own else ("", "", "")),
                 percent(own["flips"]) if own else "",
@@ -147,9 +149,10 @@ def _edits(found: Found) -> str:
     )
     told = (
         "Over all test records. A method's own edit is made by its own generator, so its size and its flips say as "
-        "much about the generator as about the model: a small edit flips little. The judge edits alike for all. "
-        "Size: the root of the sum of squares over columns; a category that changes counts 1, a number the share of its "
-        "range."
+        "much about the generator as about the model: a small edit flips little. The paper's methods have roles by "
+        "the paper's own rule, so they also edit columns that are no mediators here. The judge edits alike for all. "
+        "Size: the root of the sum of squares over columns; a category that changes counts 1, a number the share of "
+        "its range."
     )
     return f"## Edits\n\n{told}\n\n{_table(heads, rows)}"
 

@@ -88,7 +88,7 @@ def _roles(told: Mapping[str, Any], words: Dictionary) -> tuple[str, list[str]]:
 def _edit(told: Mapping[str, Any], words: Dictionary) -> list[str]:
     person = told["person"]
     old, new = (words.groups[g] for g in person["groups"])
-    lines = [f"From “{old}” to “{new}”, by the noisy tables that discovery released."]
+    lines = [f"From “{old}” to “{new}”, by noisy tables as discovery releases them."]
     for m in person["moved"]:
         said = words.move(m)
         lines.append(f"- {said['name']} ({said['role']}): {said['from']} -> {said['to']}")
