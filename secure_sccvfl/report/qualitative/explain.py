@@ -196,7 +196,8 @@ def _must(folder: Path, name: str) -> Path:
 
 
 def _json(path: Path) -> dict[str, Any]:
+    text = _must(path.parent, path.name).read_text(encoding="utf-8")
     try:
-        return dict(json.loads(_must(path.parent, path.name).read_text(encoding="utf-8")))
+        return dict(json.loads(text))
     except ValueError:
         raise ConfigError(f"{path} cannot be read: it is torn or was changed; `audit verify` tells more") from None
