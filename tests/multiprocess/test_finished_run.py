@@ -381,7 +381,8 @@ def test_columns_representations_and_people_with_their_controls(whole_run: Path)
     assert len(decided) >= report["examples"]["drawn"] and len(found["cases"]) == 3
     for case in found["cases"]:
         assert f"record {case['id']} · {case['rule']}" in page
-        assert f"({100 * decided[case['id']]['after']['score']:.1f} %)" in page, "the run's own decision"
+        own = f"({100 * decided[case['id']]['after']['score']:.1f}\N{NO-BREAK SPACE}%)"
+        assert own in page, "the run's own decision"
     assert not re.search(r"-0\.0+\b", page)
 
 

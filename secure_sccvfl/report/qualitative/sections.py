@@ -139,4 +139,4 @@ def _case(words: Dictionary, case: Mapping[str, Any], secure: Mapping[str, Any] 
 
 def _decided(words: Dictionary, seen: Mapping[str, Any]) -> str:
     told = words.outcome(seen)
-    return f"{told['decision']} ({percent(told['score'])})"
+    return f"{told['decision']} ({percent(told['score'])})".replace(" %", "\N{NO-BREAK SPACE}%")

@@ -23,9 +23,9 @@ from accounting.events import Event
 from accounting.plain_text import code, markdown, plain
 from accounting.records import RecordSet
 from accounting.report import Notes, build_report, to_markdown
-from launch.screens import show_report
 from protocols.config import ConfigError
 from secure_sccvfl.discovery.roles import Decision, PolicyCard
+from secure_sccvfl.local.screens import show_report
 from secure_sccvfl.report.policy_card import card_markdown
 from secure_sccvfl.report.tables import markdown as result_tables
 from secure_sccvfl.run import console
