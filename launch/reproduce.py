@@ -4,7 +4,7 @@
     python launch/reproduce.py main --dataset acs12-gender --card shipped --first-seed 600 --out results/fresh
     python launch/reproduce.py main --dataset my-data.toml --out results/mine
     python launch/reproduce.py discovery --out results
-    python launch/reproduce.py qualitative --dataset german --out results/qualitative
+    python launch/reproduce.py qualitative --dataset german --out out/qualitative
     python launch/reproduce.py secure --dataset german --first-seed 200 --seeds 10 --out results/secure-german
 
 Finished seeds are kept in OUT/seeds, so a stopped run continues where it was. OUT gets results.json
