@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from launch.arguments import Parser
-from launch.screens import Progress, show_concerns, show_report, show_result
 from secure_sccvfl.data.catalogue import dataset_help
+from secure_sccvfl.local.screens import Progress, show_concerns, show_report, show_result
 from secure_sccvfl.model.generators import GENERATORS
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.policy.aware_entry import LEGAL_NOTE
