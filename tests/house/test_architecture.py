@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,12 @@ LAYERS = {
 """Rooms from the lowest; "" is the modules of the package itself. A room imports lower ones and itself."""
 MOST_MODULES, MOST_LINES, MOST_FUNCTION_LINES, MOST_PARAMETERS = 14, 500, 80, 8
 SOURCES = [path for package in ALLOWED for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def test_every_package_is_installed():
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    found = {".".join(path.parent.relative_to(ROOT).parts) for path in SOURCES if path.name == "__init__.py"}
+    assert found == set(listed)
 
 
 def imports(path: Path) -> Iterator[tuple[str, str]]:
