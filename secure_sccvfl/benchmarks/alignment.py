@@ -196,8 +196,8 @@ def markdown(rows: list[Row], command: str) -> str:
         )
     lines = [
         f"Made by `{command}` on {os.cpu_count() or 1} cores.",
-        f"Each party has this many ids, {COMMON:.0%} of them common to all. CPU and bytes of the party with the most,",
-        "`hidden` with the product of presence. Seconds are of all processes on these cores, busy with other work too.",
+        f"Each party has this many ids, {COMMON:.0%} of them common to all. CPU and bytes of the party with the",
+        "most, `hidden` with the product of presence. Seconds: all processes share the cores, also with other work.",
         f"{PEER}: the client alone learns the intersection, and nothing travels.",
         "",
         *table(head, cells),
