@@ -1,4 +1,4 @@
-"""A process that is killed while records are aligned: every other one ends with a clear line, and nothing is opened."""
+"""A process that is killed while records are aligned: all others end with a clear line, and nothing is opened."""
 
 from __future__ import annotations
 
