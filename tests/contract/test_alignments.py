@@ -23,6 +23,7 @@ from protocols.dealing.matching import Bounds, bounds_of, numbered
 from protocols.dealing.randomness import Stream
 from protocols.errors import InputError, PeerError, PeerStopped, ProtocolError
 from protocols.net.transport import Transport
+from protocols.operations import comparison
 from protocols.records.chain import read_chain
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
@@ -46,7 +47,7 @@ def plan(parties: int, mode: str) -> ReleasePlan:
 
 def run(mode: str, lists: Lists, job: Callable[[Session, Aligned], Any] | None = None, **more: Any) -> list[Any]:
     """Align these lists; what each party gets, or what `job` makes of it."""
-    settings = {name: more.pop(name) for name in ("wrap", "folder", "transcripts") if name in more}
+    settings = {name: more.pop(name) for name in ("wrap", "folder", "transport") if name in more}
 
     def work(session: Session) -> Any:
         aligned = MODES[mode](session, **more).align(lists[session.rank])
@@ -106,11 +107,37 @@ def test_a_long_list_against_a_short_one() -> None:
         assert long.places[[2999, 0]].tolist() == short.places[[0, 2]].tolist()
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_the_other_transport_gives_the_same(mode: str) -> None:
+    lists = some_lists(2, 8)
+    sizes = {"hidden": len(set(lists[0]) | set(lists[1])), "revealed": len(set(lists[0]) & set(lists[1]))}
+    assert [aligned.size for aligned in run(mode, lists, transport="gloo")] == [sizes[mode]] * 2
+
+
 def test_two_sessions_give_different_places() -> None:
     """Not by the ids or their order: the order is drawn anew."""
     lists = some_lists(2, 3)
     first, again = (run("hidden", lists)[0].places for _ in range(2))
     assert not np.array_equal(first, again)
+
+
+def test_tuples_that_the_dealer_made_ahead_do_not_get_in_the_way() -> None:
+    lists = some_lists(2, 9)
+
+    def job(session: Session) -> tuple[int, Any]:
+        bits = np.ones((8, 2), np.uint8) * (session.rank == 0)
+        for number in session.repeat(9):
+            share = comparison.all_ones(session.party, bits)
+            if number == 3:
+                break
+        aligned = HiddenAlignment(session).align(lists[session.rank])
+        for _ in session.repeat(3):
+            share = comparison.all_ones(session.party, bits)
+        return aligned.size, share
+
+    found = run_session(job, 2, plan(2, "hidden"))
+    assert {size for size, _ in found} == {len({*lists[0], *lists[1]})}
+    assert (found[0][1] ^ found[1][1]).all(), "products after it are right"
 
 
 def test_bounds_hide_the_numbers_of_records() -> None:

@@ -1,9 +1,9 @@
 """What a party sees of an alignment is the same whatever records the others hold, as long as sizes are the same.
 
 Hidden, three parties: what comes to party 0 in two worlds. In one both others hold the first half of its records, in
-the other only one of them holds any, the second half. The union has the same size. Its places must be a random choice:
-as often rising as falling along its tags, and no higher or lower for the records that others hold. All that is opened
-of presence must be uniform bits.
+the other only one of them holds any, the second half. The union has the same size. Its places must be a random
+choice: as often rising as falling along its tags, and no higher or lower for the records that others hold. All that
+is opened of presence must be uniform bits.
 
 Revealed: what party 0 compares, beside the order in which it sent its list, tells nothing about which of its records
 single others hold. The bits that pass through party 1 tell nothing about where common records are in a list. Elements
