@@ -17,7 +17,7 @@ ALLOWED = {
     "launch": {"launch", "secure_sccvfl", "protocols", "accounting"},
 }
 LAYERS = {
-    "protocols": ("", "net", "records", "dealing", "operations", "session", "steps"),
+    "protocols": ("", "net", "records", "dealing", "operations", "session", "steps", "alignment"),
     "secure_sccvfl": (
         *("data", "privacy", "policy", "discovery", "model", "training", "metrics", "modes", "run"),
         *("attacks", "evaluation", "report", "security", "local", "benchmarks", ""),
@@ -147,6 +147,10 @@ def importers(module: str) -> set[str]:
 
 def test_only_the_runtime_imports_crypten() -> None:
     assert importers("crypten") == {"protocols/session/runtime.py"}
+
+
+def test_only_one_module_imports_the_group() -> None:
+    assert importers("rbcl") == {"protocols/alignment/group.py"}
 
 
 def test_only_one_module_samples_noise() -> None:
