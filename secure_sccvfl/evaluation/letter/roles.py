@@ -21,7 +21,7 @@ from secure_sccvfl.training.paper_settings import PaperSettings
 
 def letter_roles(ready: Prepared, settings: PaperSettings) -> Roles:
     """The roles of the paper's own discovery on the training part."""
-    recipe = replace(RECIPES.get("paper"), refreshes=0)
+    recipe = replace(RECIPES.get("paper"), refreshes=0, late_refreshes=0)
     config = replace(recipe.discovery, rho_m=settings.rho_m, rho_p=settings.rho_p)
     noise = GaussianNoise(replace(ready.budget, releases=recipe.charged), ready.seed)
     train, held_out = (

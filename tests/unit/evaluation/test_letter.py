@@ -242,7 +242,7 @@ def test_the_letters_discovery_is_the_recipe_of_the_paper_and_charges_three_rele
     assert letter_roles(READY, BASE) == ROLES
     (noise,) = noises
     assert sorted(charge.name for charge in noise.charges) == ["residuals", "risk gains", "sketch-0"]
-    assert noise.charges[-1].epsilon_after <= READY.budget.epsilon
+    assert 0.99 * READY.budget.epsilon < noise.charges[-1].epsilon_after <= READY.budget.epsilon, "all of it"
     assert letter_roles(replace(READY, seed=1), BASE) != ROLES, "noise has a say"
 
 
