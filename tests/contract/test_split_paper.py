@@ -300,6 +300,8 @@ def test_a_late_refresh_changes_roles_and_generators_and_is_not_made_twice_after
     """Stopped when the release was kept, before generators were made from it. It opens all that is declared."""
     with pytest.raises(ExceptionGroup):
         in_secret(LATE, tmp_path, stop=2)
+    with np.load(tmp_path / "0" / "2.npz") as kept:
+        assert kept["own taken"] == LATE.refreshed_at[0], "the steps after it are not taken yet"
     undisturbed, resumed = in_secret(LATE), in_secret(LATE, tmp_path, resume=True)
     for rank, (before, after) in enumerate(zip(undisturbed, resumed, strict=True)):
         assert before.released == {**declared(LATE), "predictions": 1} and declared(LATE)["editing parties"] == 2

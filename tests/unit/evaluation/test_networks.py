@@ -42,7 +42,7 @@ def runs():
 def test_the_best_epoch_is_inside_the_warm_up_and_training_ends_soon_after_it(runs):
     """So no consistency loss touched the model of the best epoch, and few steps that of the last one.
 
-    With one-hot columns in every run; with one number for each feature one of the four trains on to epoch 83.
+    With one-hot columns in every run; with one number for each feature in three of four.
     """
     warmup = settings_of("german").warmup
     found = np.array([[best.notes["best_epoch"] for best in both] for *_, both in runs])
