@@ -24,8 +24,9 @@ from secure_sccvfl.model.cvae_generator import group_posterior
 from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.model.masked_generator import MaskedGenerator, restored
 from secure_sccvfl.model.mlp import make_mlp
-from secure_sccvfl.modes.split import SplitConfig, SplitModel, SplitTrainer, split_releases
+from secure_sccvfl.modes.split import SplitModel, SplitTrainer
 from secure_sccvfl.modes.split_local import OwnTraining, ValidityWeights
+from secure_sccvfl.modes.split_settings import SplitConfig, split_releases
 from secure_sccvfl.run.checkpoints import Checkpoints
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Hooks, Problem, State
