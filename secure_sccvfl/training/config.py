@@ -31,7 +31,7 @@ class TrainConfig:
     change the validation loss by less than .002 at the first lambda and .0005 at the others.
 
     `refreshes`: further releases of the sketch during warm-up. `late_refreshes`: the same during joint training;
-    before each of them the head takes `steps` at the first lambda.
+    before each of them the head takes `steps` at the first lambda. Mode `split` spreads them over its `steps`.
     `guard` is the weight of the guard on proxies. With `guard_grows` it is a share of lambda instead. `leak`: measure
     how well s is recovered from encodings of validation records (`training.leak`; needs exact evaluation), over
     groups of at least `min_group` records.
