@@ -18,6 +18,7 @@ import numpy as np
 
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks
+from secure_sccvfl.training.grid import Bounds, Grid
 
 ConsistencyKind = Literal["squared", "l1"]
 # Bound on the second derivative of the loss in a logit.
@@ -138,8 +139,20 @@ class Engine(Protocol):
         """
         ...
 
+    def prepare_grid(self, batch: Any, penalty: Any | None, grid: Grid, bounds: Bounds) -> Any:
+        """A second-order descent of the heads of a whole grid, for one logit and squared consistency.
+
+        Its head has a column for each lambda (`head` with as many outputs). It ends the descent that was prepared
+        before.
+        """
+        ...
+
     def steps(self, head: Any, descent: Any, count: int) -> Any:
         """`count` steps of the descent that was prepared last; returns the new head."""
+        ...
+
+    def apart(self, head: Any) -> tuple[Any, ...]:
+        """The heads of a grid, each for itself."""
         ...
 
     def check_range(self, head: Any, batch: Any) -> None:

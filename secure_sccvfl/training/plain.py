@@ -13,6 +13,7 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step, Target
+from secure_sccvfl.training.grid import Bounds, Grid, inverses, relative_scales, scales
 
 
 def _side_by_side(blocks: Blocks) -> np.ndarray:
@@ -59,6 +60,20 @@ class Descent:
     penalty: Penalty | None
     step: Step
     curvature: np.ndarray
+
+
+@dataclass(frozen=True)
+class GridDescent:
+    """Second-order steps of the heads of a grid: for each its inverse curvature, and the matrix of its penalties.
+
+    The bias is the last column. number: as of `Descent`.
+    """
+
+    number: int
+    batch: Batch
+    grid: Grid
+    inverse: np.ndarray
+    pull: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -149,12 +164,47 @@ class PlainEngine:
         self._prepared += 1
         return Descent(self._prepared, batch, penalty, step, _side_by_side(curvature))
 
-    def steps(self, head: Head, descent: Descent, count: int) -> Head:
+    def prepare_grid(self, batch: Batch, penalty: Penalty | None, grid: Grid, bounds: Bounds) -> GridDescent:
+        self._prepared += 1
+        n, d = batch.rows.shape
+        none = np.zeros((d, d))
+        gram, guard = (none, none) if penalty is None else (penalty.gram, penalty.guard)
+        pull = np.zeros((len(grid), d + 1, d + 1))
+        for there, lam, weight in zip(pull, grid.lambdas, grid.guards, strict=True):
+            there[:d, :d] = np.diag(batch.ridge) + lam * gram + weight * guard
+        whole = np.column_stack([batch.rows, np.ones(n)])
+        flat, energy, reach = (_side_by_side(blocks) for blocks in bounds)
+        flat, energy, reach = np.append(flat, grid.curvature), np.append(energy, 0.0), np.append(reach, 0.0)
+        factor = scales(flat, energy, reach) * relative_scales(grid, flat, energy, reach)
+        both = factor[:, :, None] * factor[:, None, :]
+        inverse = both * inverses(grid, both * (grid.curvature / n * (whole.T @ whole) + pull))
+        return GridDescent(self._prepared, batch, grid, inverse, pull)
+
+    def steps(self, head: Head, descent: Descent | GridDescent, count: int) -> Head:
         if descent.number != self._prepared:
             raise ValueError("this descent has ended: another one was prepared")
         for _ in range(count):
-            head = self._step(head, descent)
+            head = self._step(head, descent) if isinstance(descent, Descent) else self._grid_step(head, descent)
         return head
+
+    @staticmethod
+    def _grid_step(head: Head, descent: GridDescent) -> Head:
+        """One step of every head of a grid."""
+        batch, grid = descent.batch, descent.grid
+        residual = _residual(head(batch.rows), batch.label, head.task)
+        whole = np.vstack([head.weight, head.bias])
+        gradient = np.vstack([batch.rows.T @ residual, residual.sum(axis=0)]) / len(residual)
+        gradient += np.einsum("gij,jg->ig", descent.pull, whole)
+        moved = np.einsum("gij,jg->ig", descent.inverse, gradient)
+        velocity = grid.momentum * np.vstack([head.velocity, head.bias_velocity]) - grid.rate * moved
+        after = whole + velocity
+        return Head(after[:-1], after[-1], velocity[:-1], velocity[-1], head.task)
+
+    def apart(self, head: Head) -> tuple[Head, ...]:
+        parts = [(head.weight, head.bias), (head.velocity, head.bias_velocity)]
+        return tuple(
+            Head(*(a[..., at : at + 1] for pair in parts for a in pair), head.task) for at in range(len(head.bias))
+        )
 
     def _step(self, head: Head, descent: Descent) -> Head:
         batch, penalty, step = descent.batch, descent.penalty, descent.step
