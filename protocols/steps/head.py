@@ -29,7 +29,7 @@ below 2^62, where truncation is exact (protocols/operations/arithmetic.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,7 +39,7 @@ from protocols.dealing.party import Party
 from protocols.dealing.tuples import Band
 from protocols.errors import ProtocolError, RangeError
 from protocols.net.transport import Spec
-from protocols.operations.arithmetic import Masked, divide_each, mask_owned, mask_shared, scaled_bilinear
+from protocols.operations.arithmetic import Masked, divide_each, mask_blocks, mask_shared, scaled_bilinear
 from protocols.operations.series import evaluate
 from protocols.ring import FRACTION_BITS, Words
 
@@ -49,6 +49,8 @@ RESIDUAL_BITS = 28
 LOGIT_BOUND = 22.0
 """Beyond this the one-round sigmoid is wrong; training code must check (see `headroom`)."""
 BAND_ROWS = 1 << 11
+_ROUND_WORDS = 1 << 21
+"""How many words of a matrix go under masks in one round."""
 COLUMN_LIMIT = 2.0**6
 """Largest magnitude of an encoding."""
 
@@ -85,18 +87,16 @@ def check_columns(own: Words) -> None:
 
 
 def mask_columns(party: Party, own: Words, widths: Sequence[int]) -> BandedMatrix:
-    """Every party puts its own columns under its masks; `own` has widths[rank] columns."""
+    """Every party puts its own columns under its masks; `own` has widths[rank] columns.
+
+    All send at once: one round for each 2^21 words of the matrix.
+    """
     check_columns(own)
-    bands = []
-    for start in range(0, len(own), BAND_ROWS):
-        rows = min(BAND_ROWS, len(own) - start)
-        bands.append(
-            tuple(
-                mask_owned(party, rank, own[start : start + rows] if rank == party.rank else None, (rows, width))
-                for rank, width in enumerate(widths)
-                if width
-            )
-        )
+    starts = range(0, len(own), BAND_ROWS)
+    each = max(1, _ROUND_WORDS // (BAND_ROWS * max(1, sum(widths))))
+    bands: list[tuple[Masked, ...]] = []
+    for first in range(0, len(starts), each):
+        bands += mask_blocks(party, [own[at : at + BAND_ROWS] for at in starts[first : first + each]], widths)
     return BandedMatrix(tuple(bands), sum(widths))
 
 
@@ -125,19 +125,28 @@ def scaled_columns(party: Party, shares: Words, factors: Words, bits: int) -> Wo
 
 def product(party: Party, tall: BandedMatrix, vector: Words) -> Words:
     """Shares of X @ vector, not truncated; one round."""
+    masked, finish = multiplication(party, tall, vector)
+    return finish(*party.open_masked("head product", [masked]))
+
+
+def multiplication(party: Party, tall: BandedMatrix, vector: Words) -> tuple[Words, Callable[[Words], Words]]:
+    """`product` in two halves, for a round that opens other values too: what to open, and the step that follows."""
     pair = party.take("band_matmul", tall.layout(), tall.columns, vector.shape, False)
     b, c = pair["b"], pair["c"]
-    (d,) = party.open_masked("head product", [vector - b])
-    at = 0
-    for band in tall.bands:
-        out, left = c[at : at + band[0].shape[0]], 0
-        for block in band:
-            there = slice(left, left + block.shape[1])
-            out += ring.matmul(block.opened, b[there])
-            _add_known(party, block, d[there], out, transposed=False)
-            left = there.stop
-        at += band[0].shape[0]
-    return c
+
+    def finish(d: Words) -> Words:
+        at = 0
+        for band in tall.bands:
+            out, left = c[at : at + band[0].shape[0]], 0
+            for block in band:
+                there = slice(left, left + block.shape[1])
+                out += ring.matmul(block.opened, b[there])
+                _add_known(party, block, d[there], out, transposed=False)
+                left = there.stop
+            at += band[0].shape[0]
+        return c
+
+    return vector - b, finish
 
 
 def transposed_products(party: Party, tall: BandedMatrix, rows: Words) -> Words:

@@ -16,14 +16,14 @@ Inverse. With E = I - a A and a = 1.5 / m, all eigenvalues of E are in (-1, 1], 
 is (I - E^(2^doublings)) A^-1. Both P and the next power of E take one product each, and the two side by side. A
 direction whose curvature is below m / (1.5 * 2^doublings) of the scaled diagonal is not inverted but stretched by
 2^doublings a: it would move a logit by little, and gets there in more steps. The number of doublings follows from m
-and the largest lambda: nothing is opened to end early.
+and the largest lambda: nothing is opened to end early. protocols/steps/second_order.py does the same in secret.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, log2
+from math import ceil, floor, log2
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +36,7 @@ STRETCH_BITS = 9
 """Doublings beyond those that make up for the number of columns."""
 LARGE_LAMBDA = 32.0
 """From here on the penalty spreads the curvature over more orders, and more doublings are needed."""
+ROUNDED_BITS = 29
 RELATIVE_LIMIT = 2.0**6
 """Largest d_j: a smaller one than the rule gives is right too, and only slower."""
 
@@ -72,19 +73,16 @@ class Grid:
     def doublings(self, columns: int) -> int:
         """How many factors make up the inverse; `columns` includes the bias."""
         steep = max(1.0, max(self.lambdas) / LARGE_LAMBDA)
-        return STRETCH_BITS + ceil(log2(columns)) + ceil(log2(steep) / 2)
+        most = floor(ROUNDED_BITS - log2(columns))  # beyond it rounding in secret would count
+        return min(STRETCH_BITS + ceil(log2(columns)) + ceil(log2(steep) / 2), most)
 
-    def stretch(self, columns: int) -> float:
-        """The largest eigenvalue that the inverse of the scaled matrix can have."""
-        return float(REACH * 2 ** self.doublings(columns) / columns)
-
-    def magnitude(self, place: int) -> int:
-        """The power of two that brings the penalties of one head to magnitudes of at most 2."""
-        return int(2 ** ceil(log2(max(1.0, self.lambdas[place], self.guards[place]))))
+    def factor(self, columns: int) -> float:
+        """a of E = I - a A."""
+        return REACH / columns
 
 
 def scales(flat: np.ndarray, energy: np.ndarray, reach: np.ndarray) -> np.ndarray:
-    """s: the factor of each column."""
+    """s: the factor of each column. Of the bias it is 1, and d the root of 1 / C."""
     return np.asarray(1.0 / np.sqrt(flat + energy + reach))
 
 
@@ -97,7 +95,7 @@ def relative_scales(grid: Grid, flat: np.ndarray, energy: np.ndarray, reach: np.
 def inverses(grid: Grid, curvatures: Sequence[np.ndarray]) -> np.ndarray:
     """The inverse by doubling of matrices whose diagonal is at most 1, in plaintext."""
     columns = len(curvatures[0])
-    step = REACH / columns
+    step = grid.factor(columns)
     error = np.eye(columns) - step * np.asarray(curvatures)
     made = np.broadcast_to(step * np.eye(columns), error.shape)
     for _ in range(grid.doublings(columns)):

@@ -11,32 +11,38 @@ Otherwise heads are compared and one of them is chosen in secret (protocols/oper
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from math import floor
 
 import numpy as np
 
 from protocols import ring
+from protocols.dealing.tuples import Request
 from protocols.errors import ProtocolError
 from protocols.operations import arithmetic, choice, comparison
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session.runtime import Session, words_of
-from protocols.steps import head
+from protocols.steps import head, second_order
 from protocols.steps.aggregation import sum_over_parties
 from protocols.steps.head import HEAD_BITS, LOGIT_BITS, LOGIT_BOUND, RESIDUAL_BITS, BandedMatrix, Pace, Weights
+from protocols.steps.second_order import Moving
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.privacy.releases import COLUMNS, PREDICTIONS, RANGE_CHECK, TEMPERATURE_CHOICE, VALIDATION_SUMMARY
 from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step, Target
+from secure_sccvfl.training.grid import Bounds, Grid, scales
 from secure_sccvfl.training.handles import (
     SharedBatch,
     SharedChoice,
     SharedDescent,
     SharedEdits,
+    SharedGrid,
     SharedHead,
     SharedPenalty,
     SharedRows,
 )
+from secure_sccvfl.training.shared_grid import parts_of, plan_of, shared_scales, with_ones
 from secure_sccvfl.training.shared_measures import flips, loss_sums, total, variance
 from secure_sccvfl.training.sharing import share_label
 
@@ -172,9 +178,11 @@ class SecureEngine:
         self._prepared, self._kept_masks = self._prepared + 1, (rows, both)
         return SharedDescent(self._prepared, batch, step, scale, rows, both, edits, shares)
 
-    def steps(self, start: SharedHead, descent: SharedDescent, count: int) -> SharedHead:
+    def steps(self, start: SharedHead, descent: SharedDescent | SharedGrid, count: int) -> SharedHead:
         if descent.number != self._prepared:
             raise ValueError("this descent has ended: another one was prepared, and the masks of this one are gone")
+        if isinstance(descent, SharedGrid):
+            return self._grid_steps(start, descent, count)
         weights, logits = self._scaled(start, descent), start.last_logits
         pace = Pace(descent.step.rate, descent.step.momentum, CURVATURE[start.task])
         with self.session.measure("training step"):
@@ -240,7 +248,7 @@ class SecureEngine:
         unit = 1 << (_GRAM_BITS + _ROOT_BITS - HEAD_BITS)
         return arithmetic.scaled_bilinear(self.session.party, "mul", half, root[None, :], unit)
 
-    def _scaled(self, start: SharedHead, descent: SharedDescent) -> Weights:
+    def _scaled(self, start: SharedHead, descent: SharedDescent | SharedGrid) -> Weights:
         """The head in the columns of this descent."""
         if start.descent == descent.number:
             return start.weights
@@ -248,6 +256,69 @@ class SecureEngine:
         both = np.concatenate([start.weights.weight, start.weights.velocity], axis=1)
         weight, velocity = np.split(self._times(both, ratio, _SCALE_BITS), 2, axis=1)
         return Weights(weight, start.weights.bias, velocity, start.weights.bias_velocity)
+
+    def prepare_grid(
+        self, batch: SharedBatch, penalty: SharedPenalty | None, grid: Grid, bounds: Bounds
+    ) -> SharedGrid:
+        """About 11 rounds and two for each doubling (protocols/steps/second_order.py)."""
+        party, rank = self.session.party, self.session.rank
+        self._forget(*self._kept_masks)
+        self._kept_masks = ()
+        columns = sum(self.widths)
+        plan = plan_of(grid, columns + 1)
+        guards = () if penalty is None else penalty.guards
+        shares = shared_scales(party, self.widths, grid, bounds, batch.ridge, guards)
+        scale = scales(*(blocks[rank] for blocks in bounds))
+        with self.session.measure("mask encodings"):
+            rows = with_ones(party, batch, scale, shares.scale, self.widths)
+        with self.session.measure("inverse curvature"):
+            gram = np.zeros((columns, columns), np.int64) if penalty is None else penalty.gram
+            stack = second_order.inverse_curvatures(party, rows, gram, shares, plan)
+        parts = tuple((part, list[Request]()) for part in parts_of(batch.rows, len(plan)))
+        self._prepared, self._kept_masks = self._prepared + 1, (rows, BandedMatrix(((stack,),), columns + 1))
+        return SharedGrid(self._prepared, batch, plan, scale, rows, stack, parts)
+
+    def _grid_steps(self, start: SharedHead, descent: SharedGrid, count: int) -> SharedHead:
+        """Six rounds for a step of every part of the grid."""
+        party, before = self.session.party, self._scaled(start, descent)
+        heads = np.concatenate([before.weight, before.bias[None]])
+        velocity = np.concatenate([before.velocity, before.bias_velocity[None]])
+        made, seen = [], []
+        with self.session.measure("training step"):
+            for part, pattern in descent.parts:
+                here = slice(part.start, part.stop)
+                at = Moving(heads[:, here], velocity[:, here], part.start)
+                logits = None
+                for _ in self.session.repeat(count, pattern):
+                    logits, pulls = second_order.look(party, descent.rows, descent.stack, at.heads, at.start)
+                    residual = self._residual(logits, descent.batch.label, start.task)
+                    gradients = head.transposed_products(party, descent.rows, residual)
+                    at = second_order.move(
+                        party, at, gradients, pulls, descent.stack, descent.batch.rows, descent.plan
+                    )
+                made.append(at)
+                seen.append(logits)
+        after = np.concatenate([at.heads for at in made], axis=1)
+        moved = np.concatenate([at.velocity for at in made], axis=1)
+        return SharedHead(
+            Weights(after[:-1], after[-1], moved[:-1], moved[-1]),
+            descent.scale,
+            start.task,
+            descent.number,
+            np.concatenate([words for words in seen if words is not None], axis=1) if count else start.last_logits,
+        )
+
+    def apart(self, trained: SharedHead) -> tuple[SharedHead, ...]:
+        """Two rounds: the weights are unscaled together."""
+        plain, last = self._plain_weight(trained), trained.last_logits
+
+        def column(at: int) -> SharedHead:
+            here = slice(at, at + 1)
+            weights = Weights(*(getattr(trained.weights, f.name)[..., here] for f in fields(Weights)))
+            seen = None if last is None else last[:, here]
+            return SharedHead(weights, trained.scale, trained.task, trained.descent, seen, plain[:, here])
+
+        return tuple(column(at) for at in range(len(trained.weights.bias)))
 
     # what is opened
 
