@@ -45,6 +45,15 @@ def scaled_sensitivity(joint: float, scale: float) -> float:
     return joint * min(1.0, scale)
 
 
+def clipped(joint: float, scale: float, distance: float, unit: float) -> Sensitivity:
+    """The same for tables that are scaled in fixed point: each release is off by `distance` (joint l2 norm) at most.
+
+    So two neighbours are that much further apart, twice. `unit`: the grid of the scaled tables.
+    """
+    exact = Sensitivity.of_counts(scaled_sensitivity(joint, scale))
+    return Sensitivity(exact.replaced + 2 * distance, exact.added + 2 * distance, unit)
+
+
 def paper_event(
     name: str, tables: int, sigma: float, records: str, scale: float = 1.0, refresh: int = 0, count: int = 1
 ) -> Event:

@@ -5,9 +5,12 @@
     python launch/reproduce.py main --dataset my-data.toml --out results/mine
     python launch/reproduce.py discovery --out results
     python launch/reproduce.py secure --dataset german --first-seed 200 --seeds 10 --out results/secure-german
+    python launch/reproduce.py runtime-secret --seeds 2 --out results/runtime-secret
+    python launch/reproduce.py paper --dataset acs-income:PATH.csv.gz --out results/paper
 
 Finished seeds are kept in OUT/seeds, so a stopped run continues where it was. OUT gets results.json
-(data), results.md (tables with 95 % intervals) and plots.
+(data), results.md (tables with 95 % intervals, the paper's figures beside ours) and plots. `paper` makes every
+table of the paper, a folder for each; it needs the file of ACS Income for the two tables about it.
 """
 
 from __future__ import annotations
@@ -16,40 +19,49 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from launch.arguments import Parser
+from protocols.config import ConfigError
 from secure_sccvfl.data.catalogue import dataset_help, load
 from secure_sccvfl.discovery.roles import named_card
 from secure_sccvfl.evaluation.experiments import EXPERIMENTS
-from secure_sccvfl.local.seeds import ENGINES, reproduce
+from secure_sccvfl.local.seeds import ENGINES, command_line, reproduce
 from secure_sccvfl.run.console import OK, guarded, say
 
-OTHERS = ("discovery", "roles", "secure")
-"""Tables that are not about methods."""
+OTHERS = ("paper", "discovery", "roles", "secure", "runtime-secret")
+"""Tables that are not about methods, and `paper`: all those of the paper."""
+SEEDS = 10
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument(
-        "experiment", choices=(*EXPERIMENTS, *OTHERS), help="which table; secure: whole runs in secret"
+        "experiment",
+        choices=(*EXPERIMENTS, *OTHERS),
+        help="which table; paper: all of the paper's; secure: whole runs in secret",
     )
     parser.add_argument("--dataset", action="append", help=f"may be given twice; {dataset_help()}")
     parser.add_argument("--split", action="append", choices=("iid", "shift"), help="may be given twice; default iid")
     parser.add_argument(
         "--card", default="", help='policy card that fixes roles: a file, "shipped", or a shipped name'
     )
-    parser.add_argument("--seeds", type=int, default=10, help="how many (default 10)")
-    parser.add_argument("--first-seed", type=int, default=0, help="the first of them (default 0)")
+    parser.add_argument("--seeds", type=int, help=f"how many (default {SEEDS}; paper: 30, 5 on census records)")
+    parser.add_argument("--first-seed", type=int, default=0, help="the first of them (default 0; paper: 700)")
     parser.add_argument("--jobs", type=int, default=max(os.cpu_count() or 1, 1), help="processes (default: cores)")
     parser.add_argument("--out", type=Path, required=True, help="folder for results; finished seeds in it are kept")
     parser.add_argument("--engine", choices=tuple(ENGINES), default="local", help="ray: on a Ray cluster")
     options = parser.parse_args(arguments)
-    if options.seeds < 1 or options.jobs < 1 or options.first_seed < 0:
+    if (options.seeds is not None and options.seeds < 1) or options.jobs < 1 or options.first_seed < 0:
         parser.error("--seeds and --jobs must be at least 1, --first-seed at least 0")
+    if options.experiment == "paper":
+        return guarded("reproduce", lambda: run_paper(options), debug=options.debug)
+    options.seeds = options.seeds or SEEDS
     return guarded("reproduce", lambda: run(options), debug=options.debug)
 
 
@@ -58,16 +70,13 @@ def run(options: argparse.Namespace) -> int:
         return run_discovery(options.out)
     if options.experiment == "secure":
         return run_secure(options)
+    if options.experiment == "runtime-secret":
+        return run_secret_runtime(options)
     if options.experiment == "roles":
         return run_roles(options)
     datasets = options.dataset or (["mobility"] if options.experiment == "folktables" else ["german"])
-    for name in datasets:  # report a wrong name, file or card before any work is handed out
-        data, card = load(name), named_card(options.card, name)
-        if card is not None:
-            card.check({f.name for f in data.features}, data.name)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task(options.experiment)
+    check_data(datasets, options.card)
+    with shown_progress() as tell:
         rows = reproduce(
             options.experiment,
             datasets,
@@ -78,19 +87,62 @@ def run(options: argparse.Namespace) -> int:
             options.engine,
             card=options.card,
             command=command_of(options, datasets),
-            progress=lambda finished, total: bar.update(task, completed=finished, total=total),
+            progress=lambda finished, total: tell(options.experiment, finished, total),
         )
     print(json.dumps(rows) if options.json else (options.out / "results.md").read_text("utf-8"))
     return OK
 
 
+def check_data(datasets: Sequence[str], card_name: str) -> None:
+    """Report a wrong name, file or card before any work is handed out."""
+    for name in datasets:
+        data, card = load(name), named_card(card_name, name)
+        if card is not None:
+            card.check({f.name for f in data.features}, data.name)
+
+
+@contextmanager
+def shown_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on a terminal; elsewhere a line for each finished seed."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    visible = sys.stderr.isatty()
+    with Progress(*columns, console=Console(stderr=True), disable=not visible) as bar:
+        task = bar.add_task("")
+
+        def tell(what: str, finished: int, total: int) -> None:
+            bar.update(task, description=what, completed=finished, total=total)
+            if not visible:
+                say(f"{what}: {finished} of {total}", error=True)
+
+        yield tell
+
+
+def run_paper(options: argparse.Namespace) -> int:
+    """Every table of the paper, a folder for each."""
+    from secure_sccvfl.local.paper_tables import first_seeds, plan, run_plan
+
+    given = options.dataset or []
+    if len(given) > 1 or not all(name.startswith(("acs-income:", "acs-income@")) for name in given):
+        raise ConfigError(
+            "paper takes one --dataset, the records of ACS Income: acs-income:PATH or acs-income@CA-2018"
+        )
+    if options.split or options.card or options.first_seed:
+        raise ConfigError("paper has its own splits, cards and seeds: leave out --split, --card and --first-seed")
+    if not given:
+        say("without --dataset acs-income:PATH the two tables of ACS Income are left out", error=True)
+    parts = first_seeds(plan(*given), options.seeds)
+    for part in parts:
+        check_data(part.datasets, part.card)
+    with shown_progress() as tell:
+        run_plan(parts, options.out, options.jobs, options.engine, tell)
+    print((options.out / "README.md").read_text("utf-8"))
+    return OK
+
+
 def command_of(options: argparse.Namespace, datasets: Sequence[str]) -> str:
-    """The command that made a table. A file's folder is left out: it is of one machine."""
-    named = [f"{kind}:{Path(path).name}" if path else kind for kind, _, path in (d.partition(":") for d in datasets)]
-    words = ["python launch/reproduce.py", options.experiment, *(f"--dataset {name}" for name in named)]
-    words += [f"--split {split}" for split in options.split or ()]
-    words += [f"--card {options.card}"] if options.card else []
-    return " ".join([*words, f"--first-seed {options.first_seed} --seeds {options.seeds}"])
+    """The command that made a table."""
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    return command_line(options.experiment, datasets, options.split or (), options.card, seeds)
 
 
 def run_discovery(out: Path) -> int:
@@ -126,6 +178,17 @@ def run_secure(options: argparse.Namespace) -> int:
     command = command_of(options, [dataset])
     given = {"dataset": dataset, "split": split, **({"card": options.card} if options.card else {})}
     run_secure_seeds(given, seeds, options.out, command, lambda line: say(line, error=True))
+    print((options.out / "results.md").read_text("utf-8"))
+    return OK
+
+
+def run_secret_runtime(options: argparse.Namespace) -> int:
+    """Seconds, rounds and bytes of a step in secret, written to OUT/results.json and .md."""
+    from secure_sccvfl.local.secret_runtime import secret_runtime
+
+    dataset = (options.dataset or ["german"])[0]
+    seeds, command = range(options.first_seed, options.first_seed + options.seeds), command_of(options, [dataset])
+    secret_runtime(dataset, seeds, options.out, command, lambda line: say(line, error=True))
     print((options.out / "results.md").read_text("utf-8"))
     return OK
 

@@ -37,9 +37,14 @@ from secure_sccvfl.training import RECIPES
 
 _TRAINING = ("dataset", "split", "seed", "mode", "epsilon", "delta", "refreshes", "noise", "card", "ledger")
 _EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group")
-_DISCOVERY = ("epsilon", "delta", "refreshes", "noise", "rule", "score", "ledger")
+_ROLES = (
+    *("rule", "score", "rho_m", "rho_p", "fdr", "hysteresis", "per_party"),
+    *("conditional", "gain", "sketch", "clip", "decay"),
+)
+_DISCOVERY = ("epsilon", "delta", "refreshes", "noise", *_ROLES, "ledger")
 _MODEL = ("encoder", "generator", "consistency", "warmup", "steps", "dp_steps", "dp_sampling")
-_METHOD = ("method", "rule", "score", *_MODEL, "lambdas", "gap_target", "flip_target", "take_lambda", "guard")
+_CONSISTENCY = ("lambdas", "gap_target", "flip_target", "take_lambda", "guard", "guard_grows")
+_METHOD = ("method", *_ROLES, *_MODEL, *_CONSISTENCY)
 FIRST_RUN = {"dataset": "acs12-gender", "card": "shipped"}
 """What is trained if no data set is named."""
 
@@ -50,6 +55,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("job", nargs="?", default="train", choices=jobs, help="what to do (default train)")
     parser.add_argument("--parties", type=int, help="number of parties (default 3, or as the data say)")
     _add_data(parser)
+    _add_roles(parser)
     _add_method(parser)
     _add_running(parser)
     return parser
@@ -82,6 +88,57 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     data.add_argument("--pooled", action="store_true", help="your own data may be pooled here: adds common judges")
 
 
+def _add_roles(parser: argparse.ArgumentParser) -> None:
+    """Options of discovery."""
+    roles = parser.add_argument_group("roles: which columns follow from s")
+    switch = argparse.BooleanOptionalAction
+    roles.add_argument(
+        "--rule",
+        choices=("fdr", "fractions"),
+        help="fdr: columns with evidence follow from s; fractions: those with the highest scores, however low "
+        "(default fdr; v1 fractions; paper fractions)",
+    )
+    roles.add_argument(
+        "--score",
+        choices=("stable", "gap", "conditional"),
+        help="stable: distance of groups, less what noise explains; gap: the largest difference between two groups; "
+        "conditional: --gain and --conditional alone (default stable; v1 gap; paper conditional)",
+    )
+    roles.add_argument("--rho-m", type=float, help="rule fractions: share of columns that follow s (default 0.6)")
+    roles.add_argument(
+        "--rho-p", type=float, help="share of those that are proxies (default 0; v1 0.5; paper 0.5); a card decides"
+    )
+    roles.add_argument("--fdr", type=float, help="rule fdr: share of false findings that is accepted (default 0.1)")
+    roles.add_argument(
+        "--hysteresis", type=float, help="margin by which a score must pass a boundary to change a role (default 0.1)"
+    )
+    roles.add_argument(
+        "--per-party", action=switch, help="take shares within the columns of each party (default off; paper on)"
+    )
+    roles.add_argument(
+        "--conditional",
+        action=switch,
+        help="score what s tells of a column beyond its owner's other columns, by residual HSIC: one more charged "
+        "release (default off; paper on)",
+    )
+    roles.add_argument(
+        "--gain",
+        action=switch,
+        help="score how much s adds to the prediction of a column from its owner's others: one more charged release "
+        "(default off; paper on)",
+    )
+    roles.add_argument(
+        "--sketch",
+        choices=("counts", "clipped"),
+        help="tables of counts, or scaled to one length first, which noise then hides nearly all of (default counts; "
+        "paper clipped)",
+    )
+    roles.add_argument("--clip", type=float, help="sketch clipped: the length (default 1)")
+    roles.add_argument(
+        "--decay", type=float, help="weight that older tables keep after the records have changed (default 0.5)"
+    )
+
+
 def _add_method(parser: argparse.ArgumentParser) -> None:
     method = parser.add_argument_group("method")
     method.add_argument(
@@ -95,11 +152,8 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         choices=RECIPES.names,
         help="recipe that other options of the method change: scc (default), v1 (the first one), paper (mode split)",
     )
-    method.add_argument("--rule", choices=("fdr", "fractions"), help="how scores become roles (default fdr)")
-    method.add_argument("--score", choices=("stable", "gap"), help="how columns are scored (default stable)")
-    method.add_argument("--conditional", action="store_true", help="score residuals too: one more release")
     method.add_argument("--encoder", choices=("plain", "random", "autoencoder"), help="default plain")
-    method.add_argument("--generator", choices=GENERATORS.names, help="default minimal")
+    method.add_argument("--generator", choices=GENERATORS.names, help="default minimal; v1 quantile; paper cvae")
     method.add_argument("--consistency", choices=("squared", "l1"), help="default squared")
     method.add_argument("--lambdas", type=float, nargs="+", help="grid of the consistency weight, rising")
     point = method.add_mutually_exclusive_group()
@@ -107,10 +161,21 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     point.add_argument(
         "--gap-target",
         type=float,
-        help="instead: the smallest lambda whose gap under edits is at most this share of the logit's spread",
+        help="instead: the smallest lambda whose gap under edits is at most this share of the logit's spread, as in "
+        "recipe v1 (.02)",
     )
     point.add_argument("--flip-target", type=float, help="instead: ... whose decisions flip at most this often")
-    method.add_argument("--guard", type=float, help="weight of the guard on proxies")
+    method.add_argument(
+        "--guard",
+        type=float,
+        help="weight of the guard: the head must not use the direction in which proxies tell s (default 0.1; v1 "
+        "0.05)",
+    )
+    method.add_argument(
+        "--guard-grows",
+        action=argparse.BooleanOptionalAction,
+        help="the guard's weight is a share of lambda (default off; v1 on)",
+    )
     method.add_argument("--warmup", type=int, help="steps before consistency (default 60)")
     method.add_argument("--steps", type=int, help="steps at each lambda (default 60)")
     method.add_argument("--dp-steps", type=int, help="mode dp: noisy steps of the encoders (default 10)")
@@ -222,9 +287,8 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
     settings = {name: getattr(options, name) for name in wanted if getattr(options, name) is not None}
     if "dataset" not in settings:
         settings = {k: v for k, v in FIRST_RUN.items() if k in wanted} | settings
-    for flag in ("conditional", "pooled"):
-        if getattr(options, flag) and (options.job == "train" or flag == "conditional"):
-            settings[flag] = True
+    if options.pooled and options.job == "train":
+        settings["pooled"] = True
     return options.job, options.parties or natural_parties(settings["dataset"]), settings
 
 

@@ -28,7 +28,7 @@ from secure_sccvfl.discovery.sketches import Sketch
 from secure_sccvfl.evaluation.prepared import prepare
 from secure_sccvfl.frames import Entry, Holder, read_frames, to_frames, write_files
 from secure_sccvfl.modes import gradient_mode
-from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.modes.options import DISCOVERY_OPTIONS, RunOptions
 from secure_sccvfl.privacy.noise import GaussianNoise
 from secure_sccvfl.trained import Discovered, TrainedModel, one_thread
 from secure_sccvfl.training.aware import AwareTrainer
@@ -38,11 +38,12 @@ if TYPE_CHECKING:
     from secure_sccvfl.runs import Run
 
 _PRIVACY = ("refreshes", "noise")
-_DISCOVERY = (*_PRIVACY, "rule", "score", "conditional")
+_DISCOVERY = (*_PRIVACY, *DISCOVERY_OPTIONS)
 _RULE = ("gap_target", "flip_target", "take_lambda")
 _METHOD = (
     *_DISCOVERY,
-    *("method", "encoder", "generator", "source", "consistency", "lambdas", *_RULE, "guard", "warmup", "steps"),
+    *("method", "encoder", "generator", "source", "consistency", "lambdas", *_RULE, "guard", "guard_grows"),
+    *("warmup", "steps"),
 )
 
 
@@ -207,7 +208,8 @@ def discover(
 ) -> Discovered:
     """Simulate private discovery: which columns depend on s, by noisy tables of all records.
 
-    Further settings: refreshes, noise, rule, score, conditional. The noise is seeded: a simulation protects nothing.
+    Further settings: refreshes, noise, and those of discovery (rule, score, conditional, gain...). The noise is
+    seeded: a simulation protects nothing.
 
     >>> discover("heart", epsilon=8).scores["score"].head(3).to_dict()
     {'thal': 0.1979, 'exang': 0.0549, 'cp': 0.0451}
@@ -218,22 +220,21 @@ def discover(
     noise = GaussianNoise(options.simulated_budget(len(whole.parties)), seed)
     rows = np.arange(whole.n)
     with one_thread():
-        residual = None
-        if config.conditional:
-            parts = make_split(whole, "iid", seed)
+        parts = make_split(whole, "iid", seed)
+        if config.holds_out:
             rows = np.sort(np.concatenate([parts.train, parts.test]))
-        part = part_of(whole, rows)
-        discovery = Discovery(PlainStatistics(noise), part.parties, part.protected, len(whole.features), config, seed)
-        if config.conditional:
-            residual = discovery.residual(part_of(whole, parts.validation).parties)
+        part, statistics, owner = part_of(whole, rows), PlainStatistics(noise), whole.owners
+        discovery = Discovery(
+            statistics, part.parties, part.protected, len(whole.features), config, seed, owners=owner
+        )
+        beyond = discovery.conditional(part_of(whole, parts.validation).parties)
         sketches: tuple[Sketch, ...] = ()
         finding: Finding | None = None
         for number in range(options.refreshes + 1):
-            sketches, finding = discovery.refresh(number, sketches, finding, residual)
+            sketches, finding = discovery.refresh(number, sketches, finding, beyond)
         if finding is None:
             raise ConfigError(f"refreshes must be at least 0, not {options.refreshes}")
-        finding = discovery.judged(sketches, finding, residual)
-    owner = {f.name: table.name for table in whole.parties for f in table.features}
+        finding = discovery.judged(sketches, finding, beyond)
     lines = [
         {
             "feature": name,

@@ -197,7 +197,7 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
     def _consistent(self, columns: _Columns, parts: list[Part], config: TrainConfig) -> tuple[_Fitted, Roles]:
         plan = SpendingPlan(self.epsilon, self.delta, config.charged, parties=PARTIES)
         statistics = PlainStatistics(GaussianNoise(plan, self.random_state))
-        problem = Problem(self._task, self._outputs, *parts)
+        problem = Problem(self._task, self._outputs, parts[0], parts[1])
         model = Trainer(PlainEngine(), statistics, problem, config, self.random_state).run()
         return _Fitted(columns, dict(model.encoders), model.head, model.temperature), model.roles
 

@@ -99,6 +99,11 @@ class Dataset:
         return tuple(f for p in self.parties for f in p.features)
 
     @property
+    def owners(self) -> dict[str, str]:
+        """Feature -> its party."""
+        return {f.name: table.name for table in self.parties for f in table.features}
+
+    @property
     def values(self) -> np.ndarray:
         """All columns side by side; for the harness (duplicates, judges), never for a party."""
         return np.hstack([p.values for p in self.parties])

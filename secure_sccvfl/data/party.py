@@ -58,14 +58,30 @@ class Party:
         scaled so that every row has norm 1.
         """
         out = {}
+        for name, residual in self._residuals(fit).items():
+            angle = residual @ stream(seed, "kernel", name).normal(0, 3.0, (1, KERNEL_FEATURES // 2))
+            out[name] = np.hstack([np.cos(angle), np.sin(angle)]) / (KERNEL_FEATURES / 2) ** 0.5
+        return out
+
+    def residual_halves(self, fit: np.ndarray) -> dict[str, np.ndarray]:
+        """Party step, local: the same residuals r, cut to -1..1, as whole steps of (1 + r) / 2 and (1 - r) / 2.
+
+        Steps are 1/MOMENT_GRID. Both are at least 0 and sum to MOMENT_GRID, so no row is longer than that.
+        """
+        out = {}
+        for name, residual in self._residuals(fit).items():
+            up = np.rint(MOMENT_GRID * (1 + np.clip(residual, -1, 1)) / 2)
+            out[name] = np.hstack([up, MOMENT_GRID - up])
+        return out
+
+    def _residuals(self, fit: np.ndarray) -> dict[str, np.ndarray]:
+        """x_j minus a ridge prediction from the other columns (records x 1), fitted on `fit`."""
+        out = {}
         for block in self.layout.blocks:
             others, target = self._regression(block, fit)
             weights = np.linalg.solve(others.T @ others + np.eye(others.shape[1]), others.T @ target)
             rest, own = self._regression(block, self.inputs)
-            residual = own - rest @ weights
-            rng = stream(seed, "kernel", block.feature.name)
-            angle = residual @ rng.normal(0, 3.0, (1, KERNEL_FEATURES // 2))
-            out[block.feature.name] = np.hstack([np.cos(angle), np.sin(angle)]) / (KERNEL_FEATURES / 2) ** 0.5
+            out[block.feature.name] = own - rest @ weights
         return out
 
     @staticmethod

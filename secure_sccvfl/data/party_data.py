@@ -62,6 +62,11 @@ class Schema:
         """Rank -> feature -> number of public bins."""
         return {rank: {f.name: f.bins for f in own} for rank, own in enumerate(self.features)}
 
+    @property
+    def owners(self) -> dict[str, str]:
+        """Feature -> its party."""
+        return {f.name: self.parties[rank] for rank, own in enumerate(self.features) for f in own}
+
     def digest(self) -> str:
         """Stands for the public description in model files."""
         public = (self.name, self.task, self.classes, self.parties, self.label_holder, self.features)

@@ -5,17 +5,20 @@ Discovery proposes; a policy card has the last word, and a trial edit may show t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.discovery.evidence import Evidence, Redrawn
+from secure_sccvfl.discovery.evidence import Conditional, Evidence, Redrawn, combined
 from secure_sccvfl.discovery.roles import PolicyCard, Role, Roles
 from secure_sccvfl.discovery.scores import ScoreKind
 from secure_sccvfl.privacy.kinds import REDRAWS
 
 Rule = Literal["fractions", "fdr"]
+SketchKind = Literal["counts", "clipped"]
 MIXES = 400
 """Joint redraws of all features: each takes one of the redraws of every feature, which are independent."""
 
@@ -26,9 +29,14 @@ class DiscoveryConfig:
 
     By default none is: data cannot tell a proxy from a permitted mediator, a policy can.
     "fdr" takes those that the evidence shows at this false-discovery rate, "fractions" the first `rho_m` of all.
+    With `per_party` fractions are taken within the features of each party, as in the paper.
     `score`: "stable" weighs groups by their size and allows for noise, "gap" is the largest difference between two
-    groups. `decay` is the weight that older tables keep when the records have changed since. `denoise` removes known
-    noise from tables before they are scored; the stable score does that itself.
+    groups. `conditional` and `gain` add what a feature shows beyond its owner's other columns: residual HSIC
+    (`hsic.py`) and risk gain (`gains.py`), a charged release each. With score "conditional" they alone decide, as in
+    the paper. `sketch` "clipped": tables are scaled to length `clip` before noise is added, as in the paper; the
+    noise hides the same share of a record, and the table is smaller. `decay` is the weight that older tables keep
+    when the records have changed since. `denoise` removes known noise from tables before they are scored; the stable
+    score does that itself.
     """
 
     rule: Rule = "fdr"
@@ -37,22 +45,38 @@ class DiscoveryConfig:
     rho_p: float = 0.0
     fdr: float = 0.10
     hysteresis: float = 0.10
+    per_party: bool = False
     conditional: bool = False
+    gain: bool = False
+    sketch: SketchKind = "counts"
+    clip: float = 1.0
     simulations: int = 400
     decay: float = 0.5
     denoise: bool = False
 
     def __post_init__(self) -> None:
-        for name, kind in (("rule", Rule), ("score", ScoreKind)):
+        for name, kind in (("rule", Rule), ("score", ScoreKind), ("sketch", SketchKind)):
             if getattr(self, name) not in get_args(kind):
                 raise ValueError(f"unknown {name} {getattr(self, name)!r}; use {' or '.join(get_args(kind))}")
         for name in ("rho_m", "rho_p", "fdr", "decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must lie between 0 and 1, got {getattr(self, name)}")
+        if not 0 < self.clip < float("inf"):
+            raise ValueError(f"clip must be above 0 and finite, got {self.clip}")
         if self.hysteresis < 0 or self.simulations < 20:
             raise ValueError(f"bad hysteresis {self.hysteresis} or simulations {self.simulations}")
         if self.denoise and self.score != "gap":
             raise ValueError(f"denoise goes with score gap, not {self.score}, which allows for noise itself")
+        if self.score == "conditional" and (self.rule != "fractions" or not self.holds_out):
+            raise ValueError(
+                "score conditional ranks by residuals alone and has no p-values: "
+                "it needs rule fractions, and gain or conditional"
+            )
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether residuals are needed, which are fitted on records that the statistics are not about."""
+        return self.conditional or self.gain
 
 
 @dataclass(frozen=True)
@@ -117,6 +141,7 @@ def _propose(
     scores: Mapping[str, float],
     p_values: Mapping[str, float],
     config: DiscoveryConfig,
+    owners: Mapping[str, str],
     previous: Mapping[str, Role] | None = None,
 ) -> dict[str, Role]:
     """Roles by evidence alone. A feature keeps its previous role unless its score clears the boundary by a margin."""
@@ -124,21 +149,22 @@ def _propose(
         k: v if previous is None else v * (1 + config.hysteresis * _rank(previous[k])) for k, v in scores.items()
     }
     ranked = sorted(damped, key=lambda k: (-damped[k], k))
-    if config.rule == "fdr":
-        found = benjamini_hochberg(p_values, config.fdr)
-        descendants = [k for k in ranked if k in found]
-    else:
-        descendants = ranked[: round(config.rho_m * len(ranked))]
-    proxies = descendants[: round(config.rho_p * len(descendants))]
-    return {k: "P" if k in proxies else "M" if k in descendants else "N" for k in sorted(scores)}
+    found = benjamini_hochberg(p_values, config.fdr) if config.rule == "fdr" else set(ranked)
+    share = 1.0 if config.rule == "fdr" else config.rho_m
+    roles: dict[str, Role] = dict.fromkeys(sorted(scores), "N")
+    for own in _apart(ranked, owners) if config.per_party else [ranked]:
+        carrying = [k for k in own if k in found]
+        descendants = carrying[: round(share * len(carrying))]
+        proxies = round(config.rho_p * len(descendants))
+        roles |= {k: "P" if place < proxies else "M" for place, k in enumerate(descendants)}
+    return roles
 
 
-def _with_residual(scores: Mapping[str, float], residual: Mapping[str, float]) -> dict[str, float]:
-    """Scores with the conditional ones added, in the same unit."""
-    if not residual:
-        return dict(scores)
-    unit = max(scores.values()) / (max(residual.values()) or 1.0)
-    return {k: v + unit * residual[k] for k, v in scores.items()}
+def _apart(ranked: Sequence[str], owners: Mapping[str, str]) -> list[list[str]]:
+    """The features of each owner, in the given order."""
+    if unknown := [k for k in ranked if k not in owners]:
+        raise ValueError(f"per_party needs the owner of every feature; that of {unknown[0]!r} is not known")
+    return [[k for k in ranked if owners[k] == owner] for owner in sorted(set(owners.values()))]
 
 
 def decide(
@@ -146,10 +172,14 @@ def decide(
     config: DiscoveryConfig,
     previous: Mapping[str, Role] | None = None,
     card: PolicyCard | None = None,
+    owners: Mapping[str, str] | None = None,
 ) -> Finding:
-    """Turn scores into roles. The card has the last word. `previous`: the roles that were proposed before."""
-    scores = _with_residual(evidence.scores, evidence.residual)
-    proposed = _propose(scores, evidence.p_values, config, previous)
+    """Turn scores into roles. The card has the last word. `previous`: the roles that were proposed before.
+
+    `owners`: the party of every feature, for roles within parties.
+    """
+    scores = evidence.combined()
+    proposed = _propose(scores, evidence.p_values, config, owners or {}, previous)
     log = [] if previous is None else [f"{k}: {previous[k]} -> {v}" for k, v in proposed.items() if previous[k] != v]
     roles = Roles(proposed)
     by_card = () if card is None else tuple(sorted(card.decisions))
@@ -163,20 +193,23 @@ def decide(
 
 def confidence(
     redrawn: Redrawn,
-    residual: Mapping[str, float],
+    conditional: Sequence[Conditional],
     config: DiscoveryConfig,
     proposed: Mapping[str, Role],
     seed: int,
+    owners: Mapping[str, str] | None = None,
 ) -> dict[str, float]:
-    """The share of joint redraws that propose the same role, for each feature. Residual scores are not redrawn."""
+    """The share of joint redraws that propose the same role, for each feature."""
     names, rng = sorted(proposed), stream(seed, "joint redraws")
     same = dict.fromkeys(names, 0)
-    for picked in rng.integers(0, REDRAWS, (MIXES, len(names))):
-        scores, p_values = (
-            {k: float(drawn[k][at]) for k, at in zip(names, picked, strict=True) if k in drawn}
-            for drawn in (redrawn.scores, redrawn.p_values)
-        )
-        again = _propose(_with_residual(scores, residual), p_values, config)
+
+    def taken(drawn: Mapping[str, Sequence[float] | np.ndarray], picked: np.ndarray) -> dict[str, float]:
+        return {k: float(drawn[k][at]) for k, at in zip(names, picked, strict=True) if k in drawn}
+
+    for picks in zip(*rng.integers(0, REDRAWS, (1 + len(conditional), MIXES, len(names))), strict=True):
+        further = [taken(measure.redrawn, at) for measure, at in zip(conditional, picks[1:], strict=True)]
+        scores, p_values = (taken(drawn, picks[0]) for drawn in (redrawn.scores, redrawn.p_values))
+        again = _propose(combined([scores, *further]), p_values, config, owners or {})
         same = {k: same[k] + (again[k] == proposed[k]) for k in names}
     return {k: round(count / MIXES, 4) for k, count in same.items()}
 

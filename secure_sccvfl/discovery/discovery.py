@@ -7,7 +7,7 @@ after the release is post-processing of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,16 +16,19 @@ from accounting.budget import BudgetError
 from secure_sccvfl.data.party import Attribute, Party
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, Finding, confidence, decide
-from secure_sccvfl.discovery.evidence import Evidence, OwnTables, Redrawn, p_value, packed, unpacked
+from secure_sccvfl.discovery.evidence import Conditional, Evidence, OwnTables, Redrawn, p_value, packed, unpacked
+from secure_sccvfl.discovery.gains import Halves, release_halves
 from secure_sccvfl.discovery.inputs import check_support
 from secure_sccvfl.discovery.roles import PolicyCard, Roles
 from secure_sccvfl.discovery.scores import denoised
 from secure_sccvfl.discovery.sketches import Moments, Sketch, release_moments, release_sketches, residual_scores
 from secure_sccvfl.discovery.statistics import Statistics
-from secure_sccvfl.privacy.kinds import REDRAWS
+from secure_sccvfl.privacy.kinds import REDRAWS, Kind
 from secure_sccvfl.privacy.releases import (
+    GAINS,
     NUMBERS,
     P_VALUES,
+    REDRAWN_CONDITIONAL,
     REDRAWN_P_VALUES,
     REDRAWN_SCORES,
     RESIDUAL_SCORES,
@@ -40,12 +43,14 @@ Audit = Callable[[str, Mapping[str, Any]], None]
 def _own_tables(
     sketches: Sequence[Sketch], config: DiscoveryConfig, owners: Sequence[Sequence[str]]
 ) -> list[tuple[str, OwnTables]]:
-    """The tables of each owner with each attribute, which is named."""
-    made = []
+    """The tables of each owner with each attribute, which is named; none if they are not scored."""
+    if config.score == "conditional":
+        return []
+    made, kind = [], config.score
     for sketch in sketches:
         for own in owners:
             tables = {k: sketch.tables[k] for k in own}
-            made.append((sketch.attribute, OwnTables(tables, sketch.deviation, config.score)))
+            made.append((sketch.attribute, OwnTables(tables, sketch.deviation, kind)))
     return made
 
 
@@ -58,7 +63,6 @@ def weigh(
     config: DiscoveryConfig,
     seed: int,
     owners: Sequence[Sequence[str]],
-    residual: Mapping[str, float] | None = None,
 ) -> Evidence:
     """Party step, local: scores and p-values of the features whose tables this process holds.
 
@@ -74,7 +78,7 @@ def weigh(
                 independent = _independent(tables, attribute, name, config, seed)
                 p = len(sketches) * float(p_value(np.array(tables.score(name)), independent))
                 p_values[name] = min(1.0, p, p_values.get(name, 1.0))
-    return Evidence(scores, p_values, residual or {})
+    return Evidence(scores, p_values)
 
 
 def redraw(
@@ -106,26 +110,68 @@ class Discovery:
     card: PolicyCard | None = None
     audit: Audit = lambda event, numbers: None
     records: str = ""
+    owners: Mapping[str, str] = field(default_factory=dict)
+    """The party of every feature; public."""
 
     def __post_init__(self) -> None:
         if self.card is not None:
             check_support(self.card, self.parties)
 
-    def residual(self, others: Sequence[Party]) -> dict[str, float]:
-        """Conditional scores of own features; the fit uses records that the statistic is not about."""
-        return residual_scores(self.statistics, self.parties, others, self.protected, self.seed)
+    def conditional(self, others: Sequence[Party]) -> tuple[Conditional, ...]:
+        """What features show beyond their owner's other columns, as far as the settings ask: a release each.
+
+        `others` holds the same columns of records that the statistic is not about: residuals are fitted on them.
+        """
+        given = self.statistics, self.parties, others, self.protected, self.features
+        found = []
+        if self.config.conditional:
+            noisy, deviation = residual_scores(*given, self.seed)
+            found.append(self._told(RESIDUAL_SCORES, self._dependence(noisy, deviation)))
+        if self.config.gain:
+            found.append(self._told(GAINS, self._gains(release_halves(*given))))
+        return tuple(found)
+
+    def _dependence(self, noisy: Sequence[Mapping[str, float]], deviation: float) -> Conditional:
+        """Own residual HSIC, the largest over attributes, and the same with noise added once more."""
+        redrawn: dict[str, np.ndarray] = {}
+        for attribute, part in zip(self.protected, noisy, strict=True):
+            for k, v in part.items():
+                draws = stream(self.seed, "redrawn dependence", attribute.name, k).normal(v, deviation, REDRAWS)
+                redrawn[k] = np.maximum(redrawn.get(k, 0.0), draws)
+        values = {k: max(0.0, *(part[k] for part in noisy)) for k in redrawn}
+        return Conditional(values, {k: v.tolist() for k, v in redrawn.items()})
+
+    def _gains(self, halves: Sequence[Halves]) -> Conditional:
+        """Own risk gains, the largest over attributes, and the same with noise added once more."""
+        own = [p.layout.names for p in self.parties]
+        values: dict[str, float] = {}
+        redrawn: dict[str, np.ndarray] = {}
+        for attribute, part in zip(self.protected, halves, strict=True):
+            draws = {
+                k: stream(self.seed, "redrawn gain", attribute.name, k).normal(size=(REDRAWS, *sums.shape))
+                for k, sums in part.sums.items()
+            }
+            values |= {k: max(values.get(k, 0.0), v) for k, v in part.gains(own).items()}
+            redrawn |= {k: np.maximum(redrawn.get(k, 0.0), v) for k, v in part.redrawn(own, draws).items()}
+        return Conditional(values, {k: v.tolist() for k, v in redrawn.items()})
+
+    def _told(self, kind: Kind, own: Conditional) -> Conditional:
+        """The numbers of all parties."""
+        publish = self.statistics.publish
+        drawn = publish(REDRAWN_CONDITIONAL.name, packed(own.redrawn))
+        return Conditional(publish(kind.name, own.values), {k: v.tolist() for k, v in unpacked(drawn).items()})
 
     def refresh(
         self,
         number: int,
         sketches: tuple[Sketch, ...] = (),
         finding: Finding | None = None,
-        residual: Mapping[str, float] | None = None,
+        conditional: Sequence[Conditional] = (),
     ) -> tuple[tuple[Sketch, ...], Finding]:
         """One more release, averaged with the earlier ones. If the budget refuses it, the last masks stay."""
         name = SKETCH.charged_as(number)
         try:
-            fresh = release_sketches(self.statistics, self.parties, self.protected, name, self.features, self.records)
+            fresh = self._sketches(name)
         except BudgetError as error:
             if finding is None:
                 raise
@@ -134,25 +180,31 @@ class Discovery:
         if sketches:
             fresh = tuple(a.merged(b, self.config.decay) for a, b in zip(sketches, fresh, strict=True))
         sketches = fresh
-        evidence = self._evidence(sketches, residual)
-        decided = decide(evidence, self.config, finding.proposed if finding is not None else None, self.card)
+        evidence = self._evidence(sketches, conditional)
+        previous = finding.proposed if finding is not None else None
+        decided = decide(evidence, self.config, previous, self.card, self.owners)
         numbers = {"refresh": number, "releases": sketches[0].releases, "deviation": sketches[0].deviation}
-        rests_on = {"residual": dict(evidence.residual), "settings": asdict(self.config)}
+        beyond = [dict(measure.values) for measure in conditional]
+        rests_on = {"tables": dict(evidence.scores), "conditional": beyond, "settings": asdict(self.config)}
         self.audit("roles", {**numbers, **decided.as_record(), **rests_on})
         return sketches, decided
 
+    def _sketches(self, name: str) -> tuple[Sketch, ...]:
+        clip = self.config.clip if self.config.sketch == "clipped" else None
+        given = self.statistics, self.parties, self.protected
+        return release_sketches(*given, name, self.features, self.records, clip)
+
     def judged(
-        self, sketches: Sequence[Sketch], finding: Finding, residual: Mapping[str, float] | None = None
+        self, sketches: Sequence[Sketch], finding: Finding, conditional: Sequence[Conditional] = ()
     ) -> Finding:
         """The finding with the confidence of each proposed role, after the last release. Every process calls this."""
         own = redraw(sketches, self.config, self.seed, [p.layout.names for p in self.parties])
         publish = self.statistics.publish
         told = Redrawn(
-            unpacked(publish(REDRAWN_SCORES.name, packed(own.scores))),
+            unpacked(publish(REDRAWN_SCORES.name, packed(own.scores))) if self._scored else {},
             unpacked(publish(REDRAWN_P_VALUES.name, packed(own.p_values))) if self.config.rule == "fdr" else {},
         )
-        shared = publish(RESIDUAL_SCORES.name, residual) if residual is not None else {}
-        sure = confidence(told, shared, self.config, finding.proposed, self.seed)
+        sure = confidence(told, conditional, self.config, finding.proposed, self.seed, self.owners)
         judged = replace(finding, confidence=sure)
         self.audit("confidence", {"proposed": dict(finding.proposed), "confidence": sure})
         return judged
@@ -169,12 +221,17 @@ class Discovery:
             self.audit("moments refused", {"reason": str(error)})
             return ()
 
-    def _evidence(self, sketches: Sequence[Sketch], residual: Mapping[str, float] | None) -> Evidence:
+    @property
+    def _scored(self) -> bool:
+        """Whether tables are scored."""
+        return self.config.score != "conditional"
+
+    def _evidence(self, sketches: Sequence[Sketch], conditional: Sequence[Conditional]) -> Evidence:
         """Scores of the own tables, then those of all parties."""
-        own = weigh(sketches, self.config, self.seed, [p.layout.names for p in self.parties], residual)
+        own = weigh(sketches, self.config, self.seed, [p.layout.names for p in self.parties])
         publish = self.statistics.publish
         return Evidence(
-            publish(SCORES.name, own.scores),
+            publish(SCORES.name, own.scores) if self._scored else {},
             publish(P_VALUES.name, own.p_values) if self.config.rule == "fdr" else {},
-            publish(RESIDUAL_SCORES.name, own.residual) if residual is not None else {},
+            conditional,
         )

@@ -8,14 +8,25 @@ of a release that was charged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from secure_sccvfl.discovery.scores import ScoreKind, score_tables
+from secure_sccvfl.discovery.scores import TableScore, score_tables
 from secure_sccvfl.discovery.shrinkage import group_sizes, proper, shrink
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """How much each feature follows s beyond the other columns of its owner, by one measure, as all know it.
+
+    `redrawn`: what the same records might give with other noise.
+    """
+
+    values: Mapping[str, float]
+    redrawn: Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -24,7 +35,19 @@ class Evidence:
 
     scores: Mapping[str, float]
     p_values: Mapping[str, float]
-    residual: Mapping[str, float] = field(default_factory=dict)
+    conditional: Sequence[Conditional] = ()
+
+    def combined(self) -> dict[str, float]:
+        """One score per feature: every measure in the unit of the first, in which its largest value is the same."""
+        return combined([self.scores, *(measure.values for measure in self.conditional)])
+
+
+def combined(measures: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The sum of the measures that have values, each scaled to the largest value of the first of them."""
+    told = [values for values in measures if values]
+    unit = max(told[0].values()) or 1.0
+    scales = [unit / (max(values.values()) or 1.0) for values in told]
+    return {k: sum(scale * values[k] for scale, values in zip(scales, told, strict=True)) for k in told[0]}
 
 
 @dataclass(frozen=True)
@@ -41,7 +64,7 @@ class OwnTables:
 
     of: Mapping[str, np.ndarray]
     deviation: float
-    kind: ScoreKind
+    kind: TableScore
 
     @cached_property
     def sizes(self) -> np.ndarray:
@@ -88,9 +111,9 @@ def p_value(scores: np.ndarray, independent: np.ndarray) -> np.ndarray:
     return (1 + beyond) / (1 + len(independent))
 
 
-def packed(values: Mapping[str, np.ndarray]) -> dict[str, float]:
+def packed(values: Mapping[str, np.ndarray] | Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Redrawn numbers under a name each, short enough to be announced; the last word of a name is the redraw."""
-    return {f"{name} {at}": round(float(v), 5) for name, drawn in values.items() for at, v in enumerate(drawn)}
+    return {f"{name} {at}": float(f"{v:.5g}") for name, drawn in values.items() for at, v in enumerate(drawn)}
 
 
 def unpacked(values: Mapping[str, float]) -> dict[str, np.ndarray]:

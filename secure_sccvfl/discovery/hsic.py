@@ -40,6 +40,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from accounting.events import Sensitivity
+
 UNIT_BITS = 28
 
 
@@ -84,6 +86,10 @@ class Grid:
     def joint_sensitivity(self, width: int, counts: Sequence[int], features: int) -> float:
         """l2 norm of that change over all features, with attributes of these numbers of groups."""
         return math.sqrt(features * sum(self.sensitivity(width, count) ** 2 for count in counts))
+
+    def joint(self, width: int, counts: Sequence[int], features: int) -> Sensitivity:
+        """What one record moves in a release of all features."""
+        return Sensitivity.of_any(self.joint_sensitivity(width, counts, features), self.unit**2)
 
 
 def dependence(whole: np.ndarray, one_hot: np.ndarray, grid: Grid) -> float:

@@ -6,10 +6,34 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from accounting.events import Sensitivity
+from accounting.paper import clipped
+from protocols.errors import RangeError
+from protocols.steps.clipping import Clipping
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Party
 from secure_sccvfl.discovery.roles import PolicyCard, PolicyError
+
+
+def as_sensitivity(sensitivity: float | Sensitivity) -> Sensitivity:
+    """What one record moves; a number is that of counts."""
+    return sensitivity if isinstance(sensitivity, Sensitivity) else Sensitivity.of_counts(sensitivity)
+
+
+def clipping_of(bins: Sequence[int], counts: Sequence[int], rows: int, length: float) -> Clipping:
+    """How tables with these bins are scaled to a length."""
+    try:
+        return Clipping(rows, max(bins), tuple(counts), length)
+    except RangeError as error:
+        raise DataError(f"sketch clipped: {error}") from None
+
+
+def clipped_sensitivity(clipping: Clipping, features: int) -> Sensitivity:
+    """What one record moves in the scaled tables of all features."""
+    apart = float(np.sqrt(features))
+    joint = apart * float(np.sqrt(len(clipping.groups)))
+    return clipped(joint, clipping.length, apart * clipping.distance, clipping.unit)
 
 
 def row_bound(sensitivity: float, features: int, attributes: int) -> float:

@@ -9,11 +9,21 @@ from itertools import pairwise
 
 import numpy as np
 
-from accounting.events import Sensitivity
+from accounting.events import Mechanism, Sensitivity
+from protocols.steps.clipping import scaled
 from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.discovery.discovery import Sketch
 from secure_sccvfl.discovery.hsic import Grid, dependence
-from secure_sccvfl.discovery.inputs import check_columns, check_groups, indicators, row_bound
+from secure_sccvfl.discovery.inputs import (
+    as_sensitivity,
+    check_columns,
+    check_groups,
+    clipped_sensitivity,
+    clipping_of,
+    indicators,
+    row_bound,
+)
+from secure_sccvfl.discovery.statistics import Clipped, Widths
 from secure_sccvfl.privacy.noise import Noise
 
 
@@ -30,7 +40,7 @@ class PlainStatistics:
         counts: Sequence[int],
         name: str,
         sensitivity: float,
-        widths: Mapping[str, int] | None = None,
+        widths: Widths = None,
     ) -> tuple[dict[str, np.ndarray], ...]:
         chosen = self._indicators(groups, counts)
         check_columns(columns, len(chosen), row_bound(sensitivity, len(columns), len(counts)))
@@ -38,6 +48,24 @@ class PlainStatistics:
         noisy = self.noise.release(sums, name, Sensitivity.of_counts(sensitivity))
         cuts = pairwise(np.cumsum([0, *counts]))
         return tuple({k: v[:, low:high] for k, v in noisy.items()} for low, high in cuts)
+
+    def clipped_sums(
+        self,
+        columns: Mapping[str, np.ndarray],
+        groups: Sequence[AtHolder],
+        counts: Sequence[int],
+        name: str,
+        length: float,
+    ) -> Clipped:
+        chosen = self._indicators(groups, counts)
+        check_columns(columns, len(chosen), 1.0)
+        clipping = clipping_of([v.shape[1] for v in columns.values()], counts, len(chosen), length)
+        sums = {k: scaled(v.T @ chosen, length) for k, v in columns.items()}
+        moved = clipped_sensitivity(clipping, len(columns))
+        noisy = self.noise.release(sums, name, moved, "paper")
+        cuts = pairwise(np.cumsum([0, *counts]))
+        tables = tuple({k: v[:, low:high] for k, v in noisy.items()} for low, high in cuts)
+        return Clipped(tables, self.noise.deviation(moved), clipping.typical / length)
 
     def residual_dependence(
         self, columns: Mapping[str, np.ndarray], groups: Sequence[AtHolder], counts: Sequence[int], name: str
@@ -50,8 +78,7 @@ class PlainStatistics:
             k: np.array([dependence(grid.features(v), chosen[:, low:high], grid) for low, high in cuts])
             for k, v in columns.items()
         }
-        width = max(v.shape[1] for v in columns.values())
-        sensitivity = Sensitivity.of_any(grid.joint_sensitivity(width, counts, len(columns)), grid.unit**2)
+        sensitivity = grid.joint(max(v.shape[1] for v in columns.values()), counts, len(columns))
         noisy = self.noise.release(exact, name, sensitivity)
         return tuple({k: float(v[j]) for k, v in noisy.items()} for j in range(len(counts)))
 
@@ -62,8 +89,8 @@ class PlainStatistics:
         self.noise.check(rows)
         return indicators(codes, counts, slice(0, rows)).astype(float)
 
-    def deviation(self, sensitivity: float) -> float:
-        return self.noise.deviation(Sensitivity.of_counts(sensitivity))
+    def deviation(self, sensitivity: float | Sensitivity) -> float:
+        return self.noise.deviation(as_sensitivity(sensitivity))
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
         return dict(values)
@@ -92,5 +119,7 @@ class ReleasedTables:
     def deviation(self, sensitivity: Sensitivity) -> float:
         return self.scale
 
-    def release(self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity) -> dict[str, np.ndarray]:
+    def release(
+        self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity, mechanism: Mechanism = "gaussian"
+    ) -> dict[str, np.ndarray]:
         return {key: self.tables[key] for key in sums}

@@ -9,7 +9,9 @@ import numpy as np
 
 from secure_sccvfl.discovery.shrinkage import group_sizes, shrink
 
-ScoreKind = Literal["stable", "gap"]
+TableScore = Literal["stable", "gap"]
+ScoreKind = Literal["stable", "gap", "conditional"]
+"""How tables are scored, or "conditional": tables are not scored, and conditional evidence alone decides."""
 
 
 def probabilities(table: np.ndarray, floor: float = 0.0) -> np.ndarray:
@@ -66,7 +68,7 @@ def stable_scores(tables: np.ndarray, sizes: np.ndarray, deviation: float) -> np
     return score
 
 
-def score_tables(kind: ScoreKind, tables: np.ndarray, sizes: np.ndarray, deviation: float) -> np.ndarray:
+def score_tables(kind: TableScore, tables: np.ndarray, sizes: np.ndarray, deviation: float) -> np.ndarray:
     """Scores of one kind. `sizes`: records of each group. `deviation`: of the noise in a cell."""
     return table_scores(tables) if kind == "gap" else stable_scores(tables, sizes, deviation)
 

@@ -3,6 +3,7 @@
 | step | who holds what before | what each learns |
 |---|---|---|
 | `group_sums` | owners: columns; holders: groups | an owner: the noisy sums of its own columns |
+| `clipped_sums` | the same | an owner: the noisy tables of its own columns, each scaled to a public length |
 | `residual_dependence` | owners: kernel features; holders: groups | an owner: one noisy number per own feature |
 | `publish` | an owner: scores that follow from the above | all: these scores |
 
@@ -27,10 +28,20 @@ from protocols.records.releases import Receipt
 from protocols.ring import Words
 from protocols.session.runtime import Session
 from protocols.steps import statistics
+from protocols.steps.clipping import clip
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.discovery.hsic import Grid
-from secure_sccvfl.discovery.inputs import check_columns, check_groups, indicators, row_bound
+from secure_sccvfl.discovery.inputs import (
+    as_sensitivity,
+    check_columns,
+    check_groups,
+    clipped_sensitivity,
+    clipping_of,
+    indicators,
+    row_bound,
+)
+from secure_sccvfl.discovery.statistics import Clipped, Widths
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.kinds import Columns
 from secure_sccvfl.privacy.releases import owner_title
@@ -53,10 +64,11 @@ class SecureStatistics:
         self._session, self._columns, self._holders = session, columns, tuple(holders)
         self._rows, self._charger = rows, charger
         self._tables: dict[object, tuple[bytes, Words, int]] = {}
+        self._scaled: tuple[Words, Words] | None = None
 
-    def deviation(self, sensitivity: float) -> float:
-        """Standard deviation of all copies of noise in group sums to which a record adds at most this much."""
-        return self._charger.deviation(Sensitivity.of_counts(sensitivity))
+    def deviation(self, sensitivity: float | Sensitivity) -> float:
+        """Standard deviation of all copies of noise in a release; a number: to which a record adds at most this."""
+        return self._charger.deviation(as_sensitivity(sensitivity))
 
     def group_sums(
         self,
@@ -65,7 +77,7 @@ class SecureStatistics:
         counts: Sequence[int],
         name: str,
         sensitivity: float,
-        widths: Mapping[str, int] | None = None,
+        widths: Widths = None,
     ) -> tuple[dict[str, np.ndarray], ...]:
         """Noisy sums of whole-number columns by group, at their owner; see `Statistics.group_sums`.
 
@@ -83,12 +95,44 @@ class SecureStatistics:
         paid = self._charger.charge(name, Sensitivity.of_counts(sensitivity))
         noisy = table + np.left_shift(self._noise_share(paid.event, 1.0, len(table), self._spread(counts)), shift)
         opened = self._open(paid.receipt, layout, noisy)
-        if opened is None:
+        return self._apart(None if opened is None else np.right_shift(opened, shift).astype(float), own, counts)
+
+    def clipped_sums(
+        self,
+        columns: Mapping[str, np.ndarray],
+        groups: Sequence[AtHolder],
+        counts: Sequence[int],
+        name: str,
+        length: float,
+    ) -> Clipped:
+        """Noisy tables of one-hot columns, each scaled in secret (`protocols.steps.clipping`), at their owner."""
+        layout = self._layout(None)
+        widths = [width for own in layout.values() for width in own.values()]
+        clipping = clipping_of(widths, counts, self._rows, length)
+        moved = clipped_sensitivity(clipping, len(widths))
+        deviation = self._charger.deviation(moved)
+        if 12 * deviation / clipping.unit >= 2**61:
+            raise RangeError(f"{name}: noise beyond the ring; scale to a larger length")
+        own = self._own(layout, columns)
+        table, _ = self._table(name, layout, own, groups, counts, True, lambda: check_columns(own, self._rows, 1.0))
+        if self._scaled is None or self._scaled[0] is not table:
+            with self._session.measure("clipping"):
+                self._scaled = (table, clip(self._session.party, table, widths, clipping))
+        paid = self._charger.charge(name, moved, mechanism="paper")
+        noise = self._noise_share(paid.event, clipping.unit, len(table), self._spread(counts))
+        opened = self._open(paid.receipt, layout, self._scaled[1] + noise)
+        tables = self._apart(None if opened is None else opened * clipping.unit, own, counts)
+        return Clipped(tables, deviation, clipping.typical / length)
+
+    def _apart(
+        self, values: np.ndarray | None, own: Mapping[str, np.ndarray], counts: Sequence[int]
+    ) -> tuple[dict[str, np.ndarray], ...]:
+        """Own rows by feature, for each attribute; nothing for a party without features."""
+        if values is None:
             return tuple({} for _ in counts)
-        cuts = np.cumsum([0, *(layout[self._session.rank].values())])
-        values = np.right_shift(opened, shift).astype(float)
+        rows = np.cumsum([0, *(block.shape[1] for block in own.values())])
         return tuple(
-            {k: values[low:high, a:b] for k, (low, high) in zip(own, pairwise(cuts), strict=True)}
+            {k: values[low:high, a:b] for k, (low, high) in zip(own, pairwise(rows), strict=True)}
             for a, b in pairwise(np.cumsum([0, *counts]))
         )
 
@@ -98,10 +142,10 @@ class SecureStatistics:
         """Noisy HSIC of each feature's kernel features with each attribute; see `secure_sccvfl.discovery.hsic`."""
         grid = Grid(self._rows)
         width = next(iter(columns.values())).shape[1]
-        layout = self._layout({k: width for own in self._columns.values() for k in own})
+        layout = self._layout(width)
         own = self._own(layout, columns)
         features = sum(len(part) for part in layout.values())
-        sensitivity = Sensitivity.of_any(grid.joint_sensitivity(width, counts, features), grid.unit**2)
+        sensitivity = grid.joint(width, counts, features)
         scale = grid.unit**2
         if 12 * self._charger.deviation(sensitivity) / scale >= 2**61:
             raise RangeError(f"{name}: so few records need noise beyond the ring; leave this statistic out")
@@ -126,9 +170,11 @@ class SecureStatistics:
         """Numbers about own features to all, and those of all."""
         return self._session.announce(values, self._session.declared(name))
 
-    def _layout(self, widths: Mapping[str, int] | None) -> dict[int, dict[str, int]]:
+    def _layout(self, widths: Widths) -> dict[int, dict[str, int]]:
         if widths is None:
             return {rank: dict(own) for rank, own in self._columns.items()}
+        if isinstance(widths, int):
+            return {rank: dict.fromkeys(own, widths) for rank, own in self._columns.items()}
         return {rank: {k: widths[k] for k in own if k in widths} for rank, own in self._columns.items()}
 
     def _own(self, layout: Columns, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

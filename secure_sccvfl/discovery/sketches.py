@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from secure_sccvfl.data.party import MOMENT_GRID, MOMENTS, Attribute, Party
+from secure_sccvfl.data.party import KERNEL_FEATURES, MOMENT_GRID, MOMENTS, Attribute, Party
+from secure_sccvfl.discovery.hsic import Grid
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.privacy.releases import MOMENTS as MOMENTS_RELEASE
 from secure_sccvfl.privacy.releases import RESIDUALS
@@ -53,16 +54,23 @@ def release_sketches(
     name: str,
     features: int,
     records: str = "",
+    clip: float | None = None,
 ) -> tuple[Sketch, ...]:
     """One release of the tables of all features with all protected attributes; each goes to its owner.
 
     A record touches one cell of each table, so the joint l2 sensitivity is sqrt(features x attributes).
-    `features` counts those of all parties; `parties` are the ones of this process.
+    `features` counts those of all parties; `parties` are the ones of this process. `clip`: the length to which
+    tables are scaled before noise is added, if they are; the sketch has them scaled back by a public number.
     """
     bins = {key: block for party in parties for key, block in party.bins().items()}
     sensitivity = float(np.sqrt(features * len(protected)))
-    counts = [len(a.groups) for a in protected]
-    sums = statistics.group_sums(bins, [a.codes for a in protected], counts, name, sensitivity)
+    counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
+    if clip is not None:
+        found = statistics.clipped_sums(bins, codes, counts, name, clip)
+        scale = found.deviation * found.counts
+        back = [{k: v * found.counts for k, v in part.items()} for part in found.tables]
+        return tuple(Sketch(a.name, part, scale, records=records) for a, part in zip(protected, back, strict=True))
+    sums = statistics.group_sums(bins, codes, counts, name, sensitivity)
     scale = statistics.deviation(sensitivity)
     return tuple(Sketch(a.name, part, scale, records=records) for a, part in zip(protected, sums, strict=True))
 
@@ -91,15 +99,18 @@ def residual_scores(
     parties: Sequence[Party],
     others: Sequence[Party],
     protected: Sequence[Attribute],
+    features: int,
     seed: int,
-) -> dict[str, float]:
-    """Conditional HSIC of this process's features, the largest over attributes: one further release.
+) -> tuple[list[dict[str, float]], float]:
+    """Conditional HSIC of this process's features with each attribute, and its deviation: one further release.
 
-    `others` holds the same columns of other records, on which the residuals are fitted.
+    `others` holds the same columns of other records, on which the residuals are fitted. `features` counts those of
+    all parties.
     """
     columns: dict[str, np.ndarray] = {}
     for party, other in zip(parties, others, strict=True):
         columns.update(party.residual_features(seed, other.inputs))
     counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
     found = statistics.residual_dependence(columns, codes, counts, RESIDUALS.charged_as())
-    return {k: max(0.0, *(part[k] for part in found)) for k in columns}
+    moved = Grid(len(parties[0].inputs)).joint(KERNEL_FEATURES, counts, features)
+    return list(found), statistics.deviation(moved)

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from accounting.events import Sensitivity
 from secure_sccvfl.data.party import AtHolder
+
+Widths = Mapping[str, int] | int | None
+
+
+@dataclass(frozen=True)
+class Clipped:
+    """Noisy tables that were scaled to one length, by attribute, and the deviation of their noise.
+
+    `counts`: how many records one of their units may stand for. A table's own length stays secret, so it is the
+    ratio for a length in the middle of what is possible.
+    """
+
+    tables: tuple[dict[str, np.ndarray], ...]
+    deviation: float
+    counts: float
 
 
 class Statistics(Protocol):
@@ -20,7 +37,7 @@ class Statistics(Protocol):
         counts: Sequence[int],
         name: str,
         sensitivity: float,
-        widths: Mapping[str, int] | None = None,
+        widths: Widths = None,
     ) -> tuple[dict[str, np.ndarray], ...]:
         """Noisy sums over records of each column by group, one result per protected attribute.
 
@@ -28,7 +45,22 @@ class Statistics(Protocol):
         owner of that feature alone. All of it is one release. `sensitivity` bounds the l2 norm of what one record
         adds to all sums, an equal part of its square for each feature and attribute. A replaced record moves the
         sums by sqrt(2) times that. `widths`: public columns of all parties' features in this release, if they are
-        not the bins of all features.
+        not the bins of all features. A number is that many for each of them.
+        """
+        ...
+
+    def clipped_sums(
+        self,
+        columns: Mapping[str, np.ndarray],
+        groups: Sequence[AtHolder],
+        counts: Sequence[int],
+        name: str,
+        length: float,
+    ) -> Clipped:
+        """Noisy tables of one-hot columns by group, each scaled to `length` first, as in the paper.
+
+        A table has all groups of all attributes side by side. It goes to the owner of its feature alone. All of it
+        is one release, priced as what it is (`accounting.paper`).
         """
         ...
 
@@ -41,8 +73,8 @@ class Statistics(Protocol):
         """
         ...
 
-    def deviation(self, sensitivity: float) -> float:
-        """Standard deviation of the noise in `group_sums` of this sensitivity, known to all."""
+    def deviation(self, sensitivity: float | Sensitivity) -> float:
+        """Standard deviation of the noise in a release of this sensitivity, known to all; a number: of counts."""
         ...
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:

@@ -6,12 +6,16 @@ is kept.
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import inspect
 import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from functools import cache
+from importlib import import_module
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -31,17 +35,33 @@ from secure_sccvfl.evaluation.frontier import along, pgd_scores
 from secure_sccvfl.evaluation.judges import HANDED_OUT, JUDGES, OWN, EditedRecords
 from secure_sccvfl.evaluation.methods import ABLATIONS, METHODS, Method
 from secure_sccvfl.evaluation.metrics import Predictor, Scored, edit_quality, group_table, logits_of
+from secure_sccvfl.evaluation.network_baselines import SWEEPS, SWITCHES, letter_with
 from secure_sccvfl.evaluation.networks import TrainedNetwork, returned_gradients
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, cycle_error, own_rows, prepare
 from secure_sccvfl.evaluation.summary import short_name
 from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 
-Experiment = Literal["main", "ablation", "attacks", "sensitivity", "folktables", "runtime"]
-EXPERIMENTS: tuple[Experiment, ...] = ("main", "ablation", "attacks", "sensitivity", "folktables", "runtime")
-ATTACKED = ("erm", "adv_nomask", "uniform_cf", "policy_blind", "server_consistency_repaired", "paper", "scc")
-LARGE = ("majority", "logreg", "drop_m", "drop_m_guard", "erm", "parity", "aware", "scc")
+Experiment = Literal[
+    "main", "ablation", "attacks", "folktables", "sensitivity-paper", "sensitivity", "switches", "runtime"
+]
+EXPERIMENTS: tuple[Experiment, ...] = get_args(Experiment)
+OF_PAPER = ("adv_nomask", "uniform_cf", "policy_blind", "server_consistency", "paper")
+"""The five methods of the paper's tables, to the letter."""
+ATTACKED = ("erm", "erm_network", *OF_PAPER, "scc")
+LARGE = ("majority", "logreg", "drop_m", "drop_m_guard", "erm", "parity", "aware", "erm_network", *OF_PAPER, "scc")
+TIMED = ("erm_network", *OF_PAPER, "scc")
 LABEL_ROWS = 256
+LETTER = (
+    *(f"secure_sccvfl.evaluation.letter.{name}" for name in ("settings", "roles", "generators", "trainer")),
+    *(f"secure_sccvfl.evaluation.{name}" for name in ("network_baselines", "networks")),
+    *(f"secure_sccvfl.model.{name}" for name in ("masked_cvae", "adversary", "cvae")),
+)
+"""The modules that the letter is made of."""
+SYMBOLS = {"rho_m": "tau_m", "edit_scale": "gamma_cf"}
+"""What the paper's sweeps call a setting of the letter, where the names differ."""
+SWEPT_FROM = {"rho_m": 0.33}
+"""Where the sweeps start: the row that all five of the paper's tables share is not at the .60 of its text."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +82,28 @@ class SeedRun:
 
     @property
     def key(self) -> str:
-        """Name of the finished seed's file; changes with defaults and judges, so old results are not mixed in."""
-        settings = f"{TrainConfig()}{SpendingPlan()}{JUDGES.names}".encode()
+        """Name of the finished seed's file.
+
+        It changes with defaults, judges and the code of the letter, so results of another program are not mixed in.
+        """
+        settings = f"{TrainConfig()}{SpendingPlan()}{JUDGES.names}{_code()}".encode()
         digest = hashlib.sha256(settings).hexdigest()[:8]
         where = hashlib.sha256(f"{self.dataset} {self.card}".encode()).hexdigest()[:4]
         return f"{self.experiment}-{short_name(self.dataset)}-{where}-{self.split}-{digest}-{self.seed}"
+
+
+@cache
+def _code() -> str:
+    """A digest of the modules of the letter; their prose does not count."""
+    digest = hashlib.sha256()
+    for name in LETTER:
+        tree = ast.parse(inspect.getsource(import_module(name)))
+        for node in ast.walk(tree):
+            described = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+            if described and ast.get_docstring(node) is not None:  # type: ignore[arg-type]
+                del node.body[0]  # type: ignore[attr-defined]
+        digest.update(ast.dump(tree).encode())
+    return digest.hexdigest()
 
 
 def _sweep() -> dict[str, Method]:
@@ -94,16 +131,34 @@ def _sweep() -> dict[str, Method]:
     return methods
 
 
+def _paper_sweep() -> dict[str, Method]:
+    """The letter with one setting changed at a time, on the paper's grids."""
+    return {
+        f"{SYMBOLS.get(setting, setting)}={value:g}": letter_with(**{**SWEPT_FROM, setting: value})
+        for setting, grid in SWEEPS.items()
+        for value in grid
+    }
+
+
+def _switched() -> dict[str, Method]:
+    """The letter, and with one of its elements switched at a time."""
+    switched = {f"paper, {name}": letter_with(**changes) for name, changes in SWITCHES.items()}
+    return {"paper": METHODS.get("paper"), **switched}
+
+
 def methods_of(experiment: Experiment) -> Mapping[str, Method]:
     """Which methods an experiment runs."""
+    named = {"attacks": ATTACKED, "folktables": LARGE, "runtime": TIMED}
+    if experiment in named:
+        return {name: METHODS.get(name) for name in named[experiment]}
     if experiment == "ablation":
         return dict(ABLATIONS.items())
     if experiment == "sensitivity":
         return _sweep()
-    if experiment == "attacks":
-        return {name: METHODS.get(name) for name in ATTACKED}
-    if experiment == "folktables":
-        return {name: METHODS.get(name) for name in LARGE}
+    if experiment == "sensitivity-paper":
+        return _paper_sweep()
+    if experiment == "switches":
+        return _switched()
     return dict(METHODS.items())
 
 
@@ -182,6 +237,17 @@ def _edit_scores(ready: Prepared, judges: FittedJudges, own: EditedRecords | Non
     ]
 
 
+def _runtime(seconds: float, notes: Mapping[str, float]) -> dict[str, float]:
+    """What a method took, and what it tells of its training."""
+    epochs, steps = notes.get("epochs_run", 0), notes.get("optimisation_steps", 0)
+    return {
+        "seconds": seconds,
+        **notes,
+        **({"seconds_per_epoch": seconds / epochs} if epochs else {}),
+        **({"ms_per_step": 1000 * seconds / steps} if steps else {}),
+    }
+
+
 def _run(run: SeedRun) -> dict[str, Any]:
     started = time.perf_counter()
     with warnings.catch_warnings():
@@ -211,8 +277,7 @@ def _run(run: SeedRun) -> dict[str, Any]:
             scored += attack_scores(ready, fitted, run.experiment)
         elif run.experiment == "folktables":
             scored += pgd_scores(ready, fitted)
-        scored.append(Scored(None, "seconds", seconds))
-        scored += [Scored(None, k, v) for k, v in (fitted.notes or {}).items()]
+        scored += [Scored(None, k, v) for k, v in _runtime(seconds, fitted.notes or {}).items()]
         scores += [{"method": name, **asdict(s)} for s in scored]
         if data.task != "regression":
             logits = logits_of(fitted.predict, judges.inputs, judges.codes)

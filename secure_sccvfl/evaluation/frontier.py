@@ -27,13 +27,13 @@ from secure_sccvfl.evaluation.baselines import drop_m, drop_m_guard, erm, fitted
 from secure_sccvfl.evaluation.fitted_judges import fit_judges, with_verdict
 from secure_sccvfl.evaluation.judges import HANDED_OUT
 from secure_sccvfl.evaluation.metrics import Scored, flat
-from secure_sccvfl.evaluation.network_baselines import paper
+from secure_sccvfl.evaluation.network_baselines import letter_with
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, prepare
 from secure_sccvfl.evaluation.summary import RATES, half_width, interval
 from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 
-BESIDE = {"majority": majority, "erm": erm, "drop_m": drop_m, "drop_m_guard": drop_m_guard, "paper": paper}
+BESIDE = {"majority": majority, "erm": erm, "drop_m": drop_m, "drop_m_guard": drop_m_guard, "paper": letter_with()}
 RULE = "scc"
 """Our method at the lambda that the rule takes in each seed."""
 

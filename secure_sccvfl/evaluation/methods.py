@@ -21,16 +21,19 @@ from secure_sccvfl.evaluation.baselines import (
     v1,
 )
 from secure_sccvfl.evaluation.network_baselines import (
-    adv_nomask,
-    network_erm,
-    paper,
-    policy_blind,
+    COMPONENTS,
+    LETTER_ABLATIONS,
+    SWITCHES,
+    baseline,
+    letter_with,
+    policy_blind_repaired,
     scc_split,
-    server_consistency,
     server_consistency_repaired,
-    uniform_cf,
+    uniform_cf_repaired,
 )
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared
+
+__all__ = ["ABLATIONS", "METHODS", "SWITCHES", "Method", "letter_with"]
 
 Method = Callable[[Prepared], Fitted]
 METHODS: Registry[Method] = Registry(
@@ -44,13 +47,11 @@ METHODS: Registry[Method] = Registry(
         "parity": parity,
         "pcf": pcf,
         "aware": aware,
-        "erm_network": network_erm,
-        "adv_nomask": adv_nomask,
-        "uniform_cf": uniform_cf,
-        "policy_blind": policy_blind,
-        "server_consistency": server_consistency,
+        **{name: baseline(name) for name in COMPONENTS},
+        "uniform_cf_repaired": uniform_cf_repaired,
+        "policy_blind_repaired": policy_blind_repaired,
         "server_consistency_repaired": server_consistency_repaired,
-        "paper": paper,
+        "paper": letter_with(),
         "scc_split": scc_split,
         "v1": v1,
         "scc": scc,
@@ -70,5 +71,7 @@ ABLATIONS: Registry[Method] = Registry(
         "l1": l1,
         "drop_m": drop_m,
         "drop_m_guard": drop_m_guard,
+        "paper": letter_with(),
+        **{name: letter_with(**changes) for name, changes in LETTER_ABLATIONS.items()},
     },
 )

@@ -1,60 +1,175 @@
-"""The paper's method as written and its baselines, on the paper's network."""
+"""The paper's method to the letter and its baselines on one trainer (Table hparams-method), and repaired ones.
+
+A baseline is the paper's settings with components switched off. The text and the tables add three things that the
+table of components does not show: baselines have deterministic generators, their logits are not calibrated, and the
+adversary of Adv-NoMask reads the fused activations. Repaired rows have the run's roles, edits from its noisy tables,
+calibrated logits, and patience that counts after the warm-up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 
 from secure_sccvfl.data.randomness import stream, torch_seed
 from secure_sccvfl.discovery.roles import Roles
-from secure_sccvfl.evaluation.networks import EditRows, NetworkConfig, train_network
+from secure_sccvfl.evaluation.letter.generators import Generators, records_of
+from secure_sccvfl.evaluation.letter.roles import edited_names, roles_of
+from secure_sccvfl.evaluation.letter.settings import SETTING_NAMES, Edits, PaperSettings, settings_of
+from secure_sccvfl.evaluation.letter.trainer import EditRows, JointTraining
+from secure_sccvfl.evaluation.networks import SplitNetwork, TrainedNetwork, units_of
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, edited_rows
-from secure_sccvfl.model.cvae import Cvae, CvaeConfig
+from secure_sccvfl.model.adversary import Adversary
 from secure_sccvfl.model.generators import GeneratorConfig
+from secure_sccvfl.model.masked_cvae import GeneratorTerms
 
-NETWORK_LAMBDA = 1.2
-PAPER_SCALE = 0.25
-PAPER_ADVERSARY = 0.03
-# The defaults of NetworkConfig are the paper's settings for German; these are its other columns.
-PAPER_SETTINGS: Mapping[str, Mapping[str, float]] = {
-    "heart": {"hidden": 32, "dropout": 0.10, "rate": 0.010, "epochs": 200, "warmup": 30, "patience": 25},
-    "compas": {"hidden": 32, "dropout": 0.10, "rate": 0.005, "epochs": 150, "warmup": 25, "patience": 25},
+Changes = Mapping[str, Any]
+NO_LEAK = GeneratorTerms(eta=0.0)
+BASELINE: Changes = {"temperature": False, "draw_code": False}
+"""What every baseline shares besides its own number of epochs."""
+COMPONENTS: Mapping[str, Changes] = {
+    "erm_network": {"edits": "none", "lambda_cons": 0.0, "lambda_gen": 0.0, "lambda_adv": 0.0},
+    "adv_nomask": {"edits": "none", "lambda_cons": 0.0, "lambda_gen": 0.0, "adversary": "fused"},
+    "uniform_cf": {"mask": "all", "lambda_adv": 0.0, "terms": NO_LEAK},
+    "policy_blind": {"proxies": "edit", "lambda_adv": 0.0, "terms": NO_LEAK},
+    "server_consistency": {"edits": "shuffle", "proxies": "edit", "lambda_gen": 0.0, "lambda_adv": 0.0},
 }
+"""Table hparams-method: what each baseline changes in the paper's settings."""
+LETTER_ABLATIONS: Mapping[str, Changes] = {
+    "paper_no_masks": {"mask": "all"},
+    "paper_no_generator": {"edits": "shuffle", "lambda_gen": 0.0},
+    "paper_no_consistency": {"lambda_cons": 0.0},
+}
+"""Table scc_vfl_ablation_german."""
+SWITCHES: Mapping[str, Changes] = {
+    "patience_after_warmup": {"patience_from": "warmup"},
+    "whole_edits": {"edit_scale": 1.0},
+    "no_mmd": {"terms": GeneratorTerms(gamma=0.0)},
+    "no_likelihood": {"terms": GeneratorTerms(beta=0.0)},
+    "no_leak": {"terms": NO_LEAK},
+    "cycle": {"terms": GeneratorTerms(cycle=1.0)},
+    "no_adversary": {"lambda_adv": 0.0},
+    "fused_adversary": {"adversary": "fused"},
+    "no_generator_loss": {"lambda_gen": 0.0},
+    "frozen_generator": {"generators": "frozen"},
+    "deterministic_generator": {"draw_code": False},
+    "contrast_edits": {"reading": "contrast"},
+    "posterior_groups": {"embedding": "posterior"},
+    "no_context": {"context": 0},
+    "proxies_edited": {"proxies": "edit"},
+    "repaired_roles": {"roles": "repaired"},
+    "adam": {"optimiser": "adam"},
+    "adamw": {"optimiser": "adamw"},
+    "no_temperature": {"temperature": False},
+    "squared_consistency": {"norm": "squared"},
+}
+"""One element of the letter changed at a time."""
+SWEEPS: Mapping[str, tuple[float, ...]] = {
+    "rho_m": (0.15, 0.25, 0.33, 0.45, 0.60),
+    "edit_scale": (0.05, 0.10, 0.20, 0.35, 0.50),
+    "lambda_cons": (0.0, 0.4, 0.8, 1.2, 1.6),
+    "lambda_adv": (0.0, 0.01, 0.03, 0.06, 0.10),
+    "lambda_gen": (0.0, 0.005, 0.01, 0.02, 0.05),
+}
+"""The grids of the sensitivity appendix; rho_m is its tau_M, edit_scale its gamma_cf."""
 
 
-def _settings(ready: Prepared, **changes: float | str) -> NetworkConfig:
-    return NetworkConfig(**{**PAPER_SETTINGS.get(ready.data.name, {}), **changes})  # type: ignore[arg-type]
+def _network(ready: Prepared, settings: PaperSettings, made: EditRows | None, roles: Roles | None) -> Fitted:
+    """Train with these settings. made: edits that no generator makes. roles: None if nothing is edited."""
+    data, split = ready.data, ready.split
+    train, check = (records_of(ready, rows, settings) for rows in (split.train, split.validation))
+    seed = torch_seed(ready.seed, "network")
+    with torch.random.fork_rng(devices=[]):  # for the first weights, and for dropout
+        torch.manual_seed(seed)
+        net = SplitNetwork(ready.widths, units_of(data.task, data.outputs), settings.hidden, settings.dropout)
+        generators = Generators(ready, roles, settings) if settings.edits == "generator" and roles else None
+        adversaries = _adversaries(ready, settings)
+        training = JointTraining(net, data.task, settings, generators, adversaries, made, seed)
+        fitted = training.fit(train, check)
+    notes = {
+        "epochs_run": fitted.epochs_run,
+        "best_epoch": fitted.best_epoch,
+        "warmup": settings.warmup,
+        "optimisation_steps": fitted.epochs_run,
+        "temperature": fitted.temperature,
+        **training.traffic.notes(),
+    }
+    own: Callable[[np.ndarray], np.ndarray] | None = None
+    if training.generators is not None and roles is not None:
+        own = _own_edits(ready, settings, fitted, training.generators, ready.columns(edited_names(roles, settings)))
+    elif made is not None:
+        own = lambda picked: made(picked, 0)  # noqa: E731
+    return Fitted(fitted, fitted.logits, fitted.fused, notes, own)
 
 
-def _network(ready: Prepared, config: NetworkConfig, edits: EditRows | None) -> Fitted:
-    data, split, inputs = ready.data, ready.split, ready.inputs
-    rows, check = split.train, split.validation
-    codes = data.protected[0].codes
+def _adversaries(ready: Prepared, settings: PaperSettings) -> list[Adversary]:
+    if settings.lambda_adv == 0:
+        return []
+    groups, parties = len(ready.data.protected[0].groups), len(ready.parties)
+    width, count = (settings.hidden, parties) if settings.adversary == "parties" else (settings.hidden * parties, 1)
+    return [Adversary(width, groups, torch_seed(ready.seed, "letter", "adversary", k)) for k in range(count)]
 
-    def of_epoch(epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        if edits is None:
-            raise RuntimeError("this network has no edits")
-        return edits(rows, epoch), edits(check, epoch)
 
-    net = train_network(
-        ready.widths,
-        (inputs[rows], data.label.values[rows], codes[rows]),
-        (inputs[check], data.label.values[check]),
-        data.task,
-        data.outputs,
-        config,
-        torch_seed(ready.seed, "network"),
-        of_epoch if edits is not None else None,
-    )
+def _own_edits(
+    ready: Prepared, settings: PaperSettings, fitted: TrainedNetwork, generators: Generators, columns: np.ndarray
+) -> Callable[[np.ndarray], np.ndarray]:
+    """The edits of the kept epoch by the true s, whatever the parties knew; other columns are copied bit by bit."""
 
-    def white_box(x: torch.Tensor) -> torch.Tensor:
-        return net.net((x.float() - net.mean) / net.scale) / net.temperature
+    @torch.no_grad()
+    def edits(picked: np.ndarray) -> np.ndarray:
+        records = records_of(ready, picked, replace(settings, embedding="true"))
+        edited = generators.edit(records, fitted.net.parts(fitted.scaled(records.x)), 0)
+        out = ready.inputs[picked]
+        out[:, columns] = edited[:, torch.as_tensor(columns)].numpy()
+        return out
 
-    notes = {"epochs_run": net.epochs_run, "best_epoch": net.best_epoch, "warmup": config.warmup}
-    own = (lambda picked: edits(picked, 0)) if edits is not None else None
-    return Fitted(net, white_box, net.fused, notes, own)
+    return edits
+
+
+def _run(ready: Prepared, settings: PaperSettings) -> Fitted:
+    if settings.edits == "none":
+        return _network(ready, settings, None, None)
+    roles = roles_of(ready, settings)
+    made = shuffle_edits(ready, edited_names(roles, settings)) if settings.edits == "shuffle" else None
+    return _network(ready, settings, made, roles)
+
+
+def letter_with(**changes: Any) -> Callable[[Prepared], Fitted]:
+    """The paper's method with some settings changed (`PaperSettings`): for sweeps and switches."""
+    unknown = sorted(set(changes) - SETTING_NAMES)
+    if unknown:
+        raise ValueError(
+            f"the letter has no settings {', '.join(unknown)}; it has {', '.join(sorted(SETTING_NAMES))}"
+        )
+
+    def fit(ready: Prepared) -> Fitted:
+        return _run(ready, replace(settings_of(ready.data.name), **changes))
+
+    return fit
+
+
+def baseline(name: str) -> Callable[[Prepared], Fitted]:
+    """A baseline of Table hparams-method."""
+
+    def fit(ready: Prepared) -> Fitted:
+        return _run(ready, baseline_settings(ready.data.name, name))
+
+    return fit
+
+
+def baseline_settings(dataset: str, name: str) -> PaperSettings:
+    """The paper's settings with the components of a baseline, and the baselines' number of epochs."""
+    shared = settings_of(dataset)
+    return replace(shared, epochs=shared.baseline_epochs, **{**BASELINE, **COMPONENTS[name]})
+
+
+def _repaired(ready: Prepared, edits: Edits = "tables") -> PaperSettings:
+    shared = settings_of(ready.data.name)
+    return replace(shared, patience_from="warmup", roles="repaired", edits=edits, lambda_gen=0.0, lambda_adv=0.0)
 
 
 def _cached(make: EditRows, draws: int) -> EditRows:
@@ -75,88 +190,35 @@ def table_edits(ready: Prepared, roles: Roles, config: GeneratorConfig) -> EditR
     return _cached(lambda rows, draw: edited_rows(ready, roles, config, rows, draw)[0], config.draws)
 
 
-def shuffle_edits(ready: Prepared) -> EditRows:
+def shuffle_edits(ready: Prepared, names: tuple[str, ...]) -> EditRows:
     """Server-Consistency: mediators of another record, drawn at random; no generator."""
-    columns = ready.columns(ready.roles.named("M"))
+    columns = ready.columns(names)
 
     def edits(rows: np.ndarray, epoch: int) -> np.ndarray:
         order = stream(ready.seed, "shuffle", len(rows), epoch).permutation(len(rows))
-        out = ready.inputs[rows].copy()
+        out = ready.inputs[rows]
         out[:, columns] = out[order][:, columns]
         return out
 
     return edits
 
 
-def paper_edits(ready: Prepared) -> EditRows:
-    """The paper's generator as written: a cVAE per party with the true s, no MMD, a quarter of the edit.
-
-    P is a part of the paper's M and is edited with it.
-    """
-    codes = ready.data.protected[0].codes
-    groups = len(ready.data.protected[0].groups)
-    rows = ready.split.train
-    models: dict[int, Cvae] = {}
-    for party in ready.parties:
-        edited = tuple(n for n in party.layout.names if ready.roles.of[n] != "N")
-        if edited:
-            model = Cvae(party.layout, edited, groups, CvaeConfig(epochs=100, mmd=0.0, kl=1.0))
-            seed = torch_seed(ready.seed, "paper", party.name)
-            models[party.rank] = model.fit(party.inputs[rows], codes[rows], seed)
-
-    def make(picked: np.ndarray, draw: int) -> np.ndarray:
-        pieces = []
-        for party in ready.parties:
-            inputs, s = party.inputs[picked], codes[picked]
-            if party.rank in models:
-                inputs = models[party.rank].edit(inputs, s, (s + 1) % groups, PAPER_SCALE)
-            pieces.append(inputs)
-        return np.hstack(pieces)
-
-    return _cached(make, 1)
+def uniform_cf_repaired(ready: Prepared) -> Fitted:
+    roles = Roles(dict.fromkeys(ready.roles.of, "M"))
+    edits = table_edits(ready, roles, GeneratorConfig(kind="moments", thinning=0))
+    return _network(ready, _repaired(ready), edits, None)
 
 
-def network_erm(ready: Prepared) -> Fitted:
-    """The paper's network without any fairness term."""
-    return _network(ready, _settings(ready, warmup=0), None)
-
-
-def adv_nomask(ready: Prepared) -> Fitted:
-    return _network(ready, _settings(ready, warmup=0, adversary=1.0), None)
-
-
-def uniform_cf(ready: Prepared) -> Fitted:
-    edits = table_edits(ready, Roles(dict.fromkeys(ready.roles.of, "M")), GeneratorConfig(kind="moments", thinning=0))
-    return _network(ready, _settings(ready, lam=NETWORK_LAMBDA), edits)
-
-
-def policy_blind(ready: Prepared) -> Fitted:
+def policy_blind_repaired(ready: Prepared) -> Fitted:
     roles = ready.roles.with_role("M", ready.roles.named("P"))
-    return _network(
-        ready,
-        _settings(ready, lam=NETWORK_LAMBDA),
-        table_edits(ready, roles, GeneratorConfig(kind="moments", thinning=0)),
-    )
-
-
-def server_consistency(ready: Prepared) -> Fitted:
-    """As written: early stopping counts from the first epoch."""
-    config = _settings(ready, lam=NETWORK_LAMBDA, patience_from="start")
-    return _network(ready, config, shuffle_edits(ready))
+    edits = table_edits(ready, roles, GeneratorConfig(kind="moments", thinning=0))
+    return _network(ready, _repaired(ready), edits, None)
 
 
 def server_consistency_repaired(ready: Prepared) -> Fitted:
-    return _network(ready, _settings(ready, lam=NETWORK_LAMBDA), shuffle_edits(ready))
-
-
-def paper(ready: Prepared) -> Fitted:
-    """SCC-VFL to the letter: cVAE edits of a quarter, adversary, early stopping from the first epoch."""
-    config = _settings(ready, lam=NETWORK_LAMBDA, patience_from="start", adversary=PAPER_ADVERSARY)
-    return _network(ready, config, paper_edits(ready))
+    return _network(ready, _repaired(ready, "shuffle"), shuffle_edits(ready, ready.roles.named("M")), None)
 
 
 def scc_split(ready: Prepared) -> Fitted:
     """The default's edits and loss on the paper's network: what gradients to the parties would gain."""
-    return _network(
-        ready, _settings(ready, lam=NETWORK_LAMBDA), table_edits(ready, ready.roles, ready.config.generator)
-    )
+    return _network(ready, _repaired(ready), table_edits(ready, ready.roles, ready.config.generator), None)

@@ -1,14 +1,14 @@
-"""The paper's network in `split` mode: two-layer MLP encoders at the parties, a linear head at a server.
+"""The paper's network: two-layer MLP encoders at the parties, a linear head at a server, and what parties get back.
 
 Plaintext only, for comparison: the server sees h, and every gradient that a party gets back reveals labels (see
-secure_sccvfl/attacks/labels.py). All of the paper's baselines are settings of this one trainer.
+secure_sccvfl/attacks/labels.py). Each party has an encoder of its own (Eq. client_fuse). Eq. mlp_backbone is one MLP
+over all columns "with fixed index ranges"; encoders of one party's columns each are its form with block-diagonal
+weights, and the only one that split learning can train.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,199 +18,106 @@ from torch.nn import functional as F
 from secure_sccvfl.attacks.view import Gradients
 from secure_sccvfl.data.dataset import Task
 
-# Edited copies of these rows of the data set, for one epoch.
-EditRows = Callable[[np.ndarray, int], np.ndarray]
-
 
 @dataclass(frozen=True)
-class NetworkConfig:
-    """The paper's settings for German; `patience_from` says where early stopping starts to count."""
+class Epoch:
+    """One point of the training curves. The last three are of the validation part, SCG and FR under own edits.
 
-    hidden: int = 64
-    dropout: float = 0.05
-    rate: float = 0.015
-    decay: float = 5e-4
-    epochs: int = 300
-    warmup: int = 40
-    patience: int = 35
-    patience_from: Literal["start", "warmup"] = "warmup"
-    lam: float = 0.0
-    adversary: float = 0.0
+    SCG is the mean l1 gap over all output units. NaN: not defined for this task, or no edits.
+    """
 
-    def __post_init__(self) -> None:
-        if min(self.hidden, self.epochs, self.patience) < 1 or self.warmup < 0 or self.rate <= 0:
-            raise ValueError(f"bad network settings {self}")
-        if self.patience_from not in ("start", "warmup"):
-            raise ValueError(f"patience_from must be start or warmup, got {self.patience_from!r}")
-
-
-class _Reverse(torch.autograd.Function):
-    """Identity forward, negated gradient backward."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: float) -> torch.Tensor:
-        ctx.weight = weight
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return -ctx.weight * grads[0], None
+    epoch: int
+    train_loss: float
+    validation_loss: float
+    validation_accuracy: float
+    scg: float
+    fr: float
 
 
 class SplitNetwork(nn.Module):
-    """One encoder per party and a linear head over their concatenated outputs."""
+    """One encoder per party and a linear head over their concatenated outputs: two units for two classes."""
 
-    def __init__(self, widths: tuple[int, ...], outputs: int, config: NetworkConfig) -> None:
+    def __init__(self, widths: tuple[int, ...], units: int, hidden: int, dropout: float) -> None:
         super().__init__()
-        self.widths = widths
+        self.widths, self.hidden = widths, hidden
         self.encoders = nn.ModuleList(
-            nn.Sequential(
-                nn.Linear(w, config.hidden),
-                nn.ReLU(),
-                nn.Dropout(config.dropout),
-                nn.Linear(config.hidden, config.hidden),
-                nn.ReLU(),
-            )
+            nn.Sequential(nn.Linear(w, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, hidden), nn.ReLU())
             for w in widths
         )
-        self.head = nn.Linear(len(widths) * config.hidden, outputs)
+        self.head = nn.Linear(len(widths) * hidden, units)
+
+    def parts(self, x: torch.Tensor) -> list[torch.Tensor]:
+        """h^(p) of every party."""
+        pieces = x.split(list(self.widths), dim=1)
+        return [e(p) for e, p in zip(self.encoders, pieces, strict=True)]
 
     def fuse(self, x: torch.Tensor) -> torch.Tensor:
-        parts = x.split(list(self.widths), dim=1)
-        return torch.cat([e(p) for e, p in zip(self.encoders, parts, strict=True)], dim=1)
+        return torch.cat(self.parts(x), dim=1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.fuse(x))
+        logits: torch.Tensor = self.head(self.fuse(x))
+        return logits
+
+
+def units_of(task: Task, outputs: int) -> int:
+    """Output units of the head: one for each class, one for a number."""
+    return 2 if task == "binary" else outputs
+
+
+def task_loss(logits: torch.Tensor, label: torch.Tensor, task: Task) -> torch.Tensor:
+    """Cross entropy, or squared error of a number."""
+    if task == "regression":
+        return F.mse_loss(logits[:, 0], label.float())
+    return F.cross_entropy(logits, label.long())
+
+
+def decided(logits: torch.Tensor) -> torch.Tensor:
+    """The class of each record."""
+    return logits.argmax(dim=1)
 
 
 @dataclass
 class TrainedNetwork:
-    """A trained network as a predictor on input space, with the epochs it ran and the one it kept."""
+    """A trained network as a predictor on input space, with the epoch it kept and its training curves.
+
+    Two classes have two units inside; outside the logit is their difference, as everywhere in the harness.
+    """
 
     net: SplitNetwork
     mean: torch.Tensor
     scale: torch.Tensor
-    temperature: float
-    epochs_run: int
-    best_epoch: int
+    task: Task
+    temperature: float = 1.0
+    best_epoch: int = 0
+    history: tuple[Epoch, ...] = ()
 
-    def _scaled(self, inputs: np.ndarray) -> torch.Tensor:
-        return (torch.tensor(inputs, dtype=torch.float32) - self.mean) / self.scale
+    @property
+    def epochs_run(self) -> int:
+        return len(self.history)
+
+    def scaled(self, x: torch.Tensor) -> torch.Tensor:
+        """Input space as encoders see it: standardised on the training part."""
+        return (x.float() - self.mean) / self.scale
+
+    def logits(self, x: torch.Tensor) -> torch.Tensor:
+        """Calibrated logits, differentiable in x."""
+        found = self.net(self.scaled(x)) / self.temperature
+        return found[:, 1:] - found[:, :1] if self.task == "binary" else found
 
     @torch.no_grad()
     def __call__(self, inputs: np.ndarray) -> np.ndarray:
-        return (self.net(self._scaled(inputs)) / self.temperature).double().numpy()
+        return self.logits(torch.tensor(inputs)).double().numpy()
 
     @torch.no_grad()
     def fused(self, inputs: np.ndarray) -> np.ndarray:
         """The representation z that the paper's server holds in the clear."""
-        return self.net.fuse(self._scaled(inputs)).double().numpy()
-
-
-def _task_loss(logits: torch.Tensor, label: torch.Tensor, task: Task) -> torch.Tensor:
-    if task == "binary":
-        return F.binary_cross_entropy_with_logits(logits[:, 0], label.float())
-    if task == "multiclass":
-        return F.cross_entropy(logits, label.long())
-    return F.mse_loss(logits[:, 0], label.float())
-
-
-def _decide(logits: torch.Tensor, task: Task) -> torch.Tensor:
-    return logits[:, 0] > 0 if task == "binary" else logits.argmax(dim=1)
-
-
-def train_network(
-    widths: tuple[int, ...],
-    train: tuple[np.ndarray, np.ndarray, np.ndarray],
-    validation: tuple[np.ndarray, np.ndarray],
-    task: Task,
-    outputs: int,
-    config: NetworkConfig,
-    seed: int,
-    edits: Callable[[int], tuple[np.ndarray, np.ndarray]] | None = None,
-) -> TrainedNetwork:
-    """Full-batch AdamW on (inputs, label, s); keeps the best epoch by a composite validation objective."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        net = SplitNetwork(widths, outputs, config)
-        adversary = nn.Sequential(
-            nn.Linear(len(widths) * config.hidden, 32), nn.ReLU(), nn.Linear(32, int(train[2].max()) + 1)
-        )
-        mean = torch.tensor(train[0].mean(axis=0), dtype=torch.float32)
-        scale = torch.tensor(np.maximum(train[0].std(axis=0), 0.05), dtype=torch.float32)
-        result = TrainedNetwork(net, mean, scale, 1.0, 0, 0)
-        x, y = result._scaled(train[0]), torch.as_tensor(train[1])
-        s = torch.as_tensor(train[2], dtype=torch.long)
-        xv, yv = result._scaled(validation[0]), torch.as_tensor(validation[1])
-        parameters = [*net.parameters(), *adversary.parameters()]
-        optimiser = torch.optim.AdamW(parameters, lr=config.rate, weight_decay=config.decay)
-        best, kept, waited = float("inf"), {k: v.clone() for k, v in net.state_dict().items()}, 0
-        for epoch in range(config.epochs):
-            net.train()
-            optimiser.zero_grad()
-            z = net.fuse(x)
-            logits = net.head(z)
-            loss = _task_loss(logits, y, task)
-            edited = edits(epoch) if edits is not None else None
-            if edited is not None and config.lam > 0 and epoch >= config.warmup:
-                other = net(result._scaled(edited[0]))
-                gap = (logits - other).abs() if task != "regression" else (logits - other) ** 2
-                loss = loss + config.lam * gap.sum(dim=1).mean()
-            if config.adversary > 0:
-                loss = loss + F.cross_entropy(adversary(_Reverse.apply(z, config.adversary)), s)
-            loss.backward()
-            optimiser.step()
-            result.epochs_run = epoch + 1
-            objective = _objective(net, result, xv, yv, edited, task)
-            counted = config.patience_from == "start" or epoch >= config.warmup
-            if config.patience_from == "warmup" and epoch == config.warmup:
-                best = float("inf")
-            if objective < best:
-                best, waited = objective, 0
-                kept = {k: v.clone() for k, v in net.state_dict().items()}
-                result.best_epoch = epoch
-            elif counted:
-                waited += 1
-                if waited >= config.patience:
-                    break
-        net.load_state_dict(kept)
-        net.eval()
-        result.temperature = _temperature(net(xv).detach(), yv, task)
-    return result
-
-
-@torch.no_grad()
-def _objective(
-    net: SplitNetwork,
-    result: TrainedNetwork,
-    x: torch.Tensor,
-    y: torch.Tensor,
-    edited: tuple[np.ndarray, np.ndarray] | None,
-    task: Task,
-) -> float:
-    """Log loss plus a tenth of SCG and flip rate on validation; the paper gives no weights."""
-    net.eval()
-    logits = net(x)
-    value = float(_task_loss(logits, y, task))
-    if edited is not None:
-        other = net(result._scaled(edited[1]))
-        value += 0.1 * float((logits - other).abs().sum(dim=1).mean())
-        if task != "regression":
-            value += 0.1 * float((_decide(logits, task) != _decide(other, task)).float().mean())
-    return value
-
-
-def _temperature(logits: torch.Tensor, label: torch.Tensor, task: Task) -> float:
-    if task == "regression":
-        return 1.0
-    grid = np.geomspace(0.5, 3.0, 25)
-    return float(min(grid, key=lambda t: float(_task_loss(logits / t, label, task))))
+        return self.net.fuse(self.scaled(torch.tensor(inputs))).double().numpy()
 
 
 def _block(net: SplitNetwork, party: int) -> torch.Tensor:
-    """The head's weights of one party's activations."""
-    width = net.head.in_features // len(net.widths)
-    return net.head.weight.detach()[0, party * width : (party + 1) * width]
+    """The head's weights of one party's activations for the logit of two classes, the difference of both units."""
+    weight = net.head.weight.detach()[1] - net.head.weight.detach()[0]
+    return weight[party * net.hidden : (party + 1) * net.hidden]
 
 
 def _residual(net: TrainedNetwork, inputs: np.ndarray, label: np.ndarray) -> np.ndarray:
@@ -231,7 +138,7 @@ def batch_gradient(
     In the worst case, assumed here, the party knows the head's weights of its own block.
     """
     at = sum(net.net.widths[:party])
-    x = net._scaled(inputs)[:, at : at + net.net.widths[party]]
+    x = net.scaled(torch.tensor(inputs))[:, at : at + net.net.widths[party]]
     encoder, block = net.net.encoders[party], _block(net.net, party)
     parameters: dict[str, torch.Tensor] = dict(encoder.named_parameters())
 

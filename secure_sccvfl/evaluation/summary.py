@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -38,11 +39,16 @@ Values = Mapping[Key, Mapping[int, float]]
 """By row, the value of each seed."""
 
 
+def deviation(values: np.ndarray) -> float:
+    """Standard deviation over seeds, as papers print it; 0 for a single seed."""
+    return float(values.std(ddof=1)) if len(values) > 1 else 0.0
+
+
 def half_width(values: np.ndarray) -> float:
     """Half of the 95 % t-interval of a mean over seeds; 0 for a single seed."""
     if len(values) < 2:
         return 0.0
-    return float(stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+    return float(stats.t.ppf(0.975, len(values) - 1) * deviation(values) / np.sqrt(len(values)))
 
 
 def interval(values: np.ndarray, bounded: bool) -> tuple[float, float, float]:
@@ -62,6 +68,28 @@ def short_name(dataset: str) -> str:
     return Path(dataset).stem
 
 
+STATES = {"ca": "California", "co": "Colorado"}
+TITLES = {
+    "german": "German Credit",
+    "heart": "UCI Heart (Cleveland), unique rows",
+    "compas": "COMPAS persons, other partition than the paper's",
+    "mobility": "CPS 1994-95, stand-in for ACSMobility",
+}
+"""Data sets that stand for those of the paper, and how they differ from them."""
+
+
+def title_of(dataset: str) -> str:
+    """A data set's name for a table: which records these are, where the paper has others."""
+    task, mark, place = dataset.replace("@", ":").partition(":")
+    if not mark or not task.startswith(("acs-income", "acs-mobility")):
+        return TITLES.get(short_name(dataset), short_name(dataset))
+    found = re.search(r"(?:^|[_-])([a-z]{2})-?(\d{4})", Path(place).name.lower())
+    where = f"{STATES.get(found[1], found[1].upper())} {found[2]}" if found else "records of a file"
+    told = "" if where == "California 2018" else " (the paper: California 2018)"
+    name = {"acs-income": "ACS Income", "acs-income-sex": "ACS Income, by sex"}.get(task, "ACS Mobility")
+    return f"{name}, {where}{told}"
+
+
 def summarise(finished: Iterable[Mapping[str, Any]]) -> list[Row]:
     """Rows over seeds, and differences paired by seed. `aia_logits`, `aia_z`: the attacker strongest on average."""
     values: dict[Key, dict[int, float]] = defaultdict(dict)
@@ -71,15 +99,17 @@ def summarise(finished: Iterable[Mapping[str, Any]]) -> list[Row]:
             if s["value"] is not None and np.isfinite(s["value"]):
                 key = Key(short_name(job["dataset"]), job["split"], s["method"], s["judge"], s["metric"])
                 values[key][job["seed"]] = s["value"]
-    rows = [
-        _row(key, interval(np.array(list(seeds.values())), key.metric.startswith(RATES)), len(seeds))
-        for key, seeds in values.items()
-    ]
+    rows = []
+    for key, seeds in values.items():
+        found = np.array(list(seeds.values()))
+        rows.append(_row(key, interval(found, key.metric.startswith(RATES)), len(found), deviation(found)))
     return [*rows, *_strongest(rows), *_differences(values), *_cuts(values)]
 
 
-def _row(key: Key, found: tuple[float, float, float], seeds: int) -> Row:
-    return {**key._asdict(), **dict(zip(("mean", "low", "high"), found, strict=True)), "seeds": seeds}
+def _row(key: Key, found: tuple[float, float, float], seeds: int, sd: float | None) -> Row:
+    """sd: standard deviation over seeds, of what has one value for each of them."""
+    told = {**key._asdict(), **dict(zip(("mean", "low", "high"), found, strict=True))}
+    return {**told, "sd": sd, "seeds": seeds}
 
 
 def _strongest(rows: Iterable[Row]) -> list[Row]:
@@ -110,7 +140,7 @@ def _differences(values: Values) -> list[Row]:
             if len(own):
                 mean, half = float((own - beside).mean()), half_width(own - beside)
                 of = key._replace(metric=f"{key.metric}_vs_{YARDSTICK}")
-                rows.append(_row(of, (mean, mean - half, mean + half), len(own)))
+                rows.append(_row(of, (mean, mean - half, mean + half), len(own), deviation(own - beside)))
     return rows
 
 
@@ -124,5 +154,5 @@ def _cuts(values: Values) -> list[Row]:
                 ratio = float(own.mean() / plain.mean())
                 half = half_width(own - ratio * plain) / float(plain.mean())
                 found = (1 - ratio, 1 - ratio - half, min(1 - ratio + half, 1.0))
-                rows.append(_row(key._replace(metric="fr_cut"), found, len(own)))
+                rows.append(_row(key._replace(metric="fr_cut"), found, len(own), None))
     return rows

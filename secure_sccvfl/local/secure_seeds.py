@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -53,9 +54,8 @@ def run_secure_seeds(
         kept.write_text(json.dumps({**facts, "models": models}) + "\n")
     finished = [json.loads((out / f"seed-{seed}.json").read_text()) for seed in seeds]
     rows = summary(finished)
-    (out / "results.json").write_text(
-        json.dumps({"command": command, "seeds": list(seeds), "rows": rows}, indent=1) + "\n"
-    )
+    made = {"command": command, "date": datetime.date.today().isoformat(), "seeds": list(seeds)}
+    (out / "results.json").write_text(json.dumps({**made, "rows": rows}, indent=1) + "\n")
     (out / "results.md").write_text(markdown(rows, command, len(finished)))
     return rows
 

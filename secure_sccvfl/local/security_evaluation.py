@@ -37,7 +37,7 @@ Tell = Callable[[str], None]
 
 _PRICED = (
     *("dataset", "split", "seed", "epsilon", "delta", "refreshes"),
-    *("mode", "conditional", "generator", "source", "dp_steps", "dp_sampling"),
+    *("mode", "conditional", "gain", "generator", "source", "dp_steps", "dp_sampling"),
 )
 """The settings that the noise of a run depends on."""
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from protocols.config import ConfigError
 from secure_sccvfl.evaluation.experiments import SeedRun, run_seed
-from secure_sccvfl.evaluation.summary import summarise
+from secure_sccvfl.evaluation.summary import short_name, summarise, title_of
 from secure_sccvfl.report.plots import draw
 from secure_sccvfl.report.tables import markdown
 
@@ -60,6 +60,18 @@ def _on_ray(seeds: Sequence[SeedRun], workers: int) -> Finished:
 ENGINES: dict[str, Callable[[Sequence[SeedRun], int], Finished]] = {"local": _on_this_machine, "ray": _on_ray}
 
 
+def command_line(
+    experiment: str, datasets: Sequence[str], splits: Sequence[str], card: str, seeds: range, out: str = ""
+) -> str:
+    """The command that makes a table. A file's folder is left out: it is of one machine."""
+    named = [f"{kind}:{Path(path).name}" if path else kind for kind, _, path in (d.partition(":") for d in datasets)]
+    words = ["python launch/reproduce.py", experiment, *(f"--dataset {name}" for name in named)]
+    words += [f"--split {split}" for split in splits]
+    words += [f"--card {card}"] if card else []
+    words += [f"--first-seed {seeds.start} --seeds {len(seeds)}"]
+    return " ".join([*words, *([f"--out {out}"] if out else [])])
+
+
 def reproduce(
     experiment: str,
     datasets: Sequence[str],
@@ -71,11 +83,12 @@ def reproduce(
     *,
     card: str = "",
     command: str = "",
+    note: str = "",
     progress: Callable[[int, int], None] = lambda finished, total: None,
 ) -> list[dict[str, Any]]:
     """Run the missing seeds, then write results.json, results.md and plots over all requested seeds.
 
-    `command`: what made them, for the files.
+    `command`: what made them, and `note`: what a reader must know of them, for the files.
     """
     kept = out / "seeds"
     kept.mkdir(parents=True, exist_ok=True)
@@ -92,11 +105,14 @@ def reproduce(
         _store(kept, one, result)
         progress(number, len(asked))
     rows = summarise([json.loads((kept / f"{one.key}.json").read_text("utf-8")) for one in asked])
-    made = {"command": command, "date": datetime.date.today().isoformat(), "seeds": list(seeds)}
+    titles = {short_name(name): title_of(name) for name in datasets}
+    date = datetime.date.today().isoformat()
+    made = {"command": command, "date": date, "seeds": list(seeds), "note": note, "titles": titles}
     text = json.dumps({"experiment": experiment, **made, "rows": rows}, indent=1)
     (out / "results.json").write_text(text + "\n", encoding="utf-8")
-    told = f"Made by `{command}` on {made['date']}.\n\n" if command else ""
-    (out / "results.md").write_text(told + markdown(experiment, rows), encoding="utf-8")
+    told = f"Made by `{command}` on {date}.\n\n" if command else ""
+    told += f"{note}\n\n" if note else ""
+    (out / "results.md").write_text(told + markdown(experiment, rows, titles), encoding="utf-8")
     draw(experiment, rows, out)
     return rows
 

@@ -60,17 +60,42 @@ def _network(inputs: int, hidden: int) -> nn.Sequential:
     )
 
 
+def start_layers(net: nn.Module, seed: int) -> None:
+    """Linear layers as torch starts them, but from an own seed and not from the generator that threads share."""
+    generator = torch.Generator().manual_seed(seed)
+    for layer in net.modules():
+        if isinstance(layer, nn.Linear):
+            bound = layer.in_features**-0.5
+            nn.init.uniform_(layer.weight, -bound, bound, generator)
+            nn.init.uniform_(layer.bias, -bound, bound, generator)
+
+
+def training_state(net: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, np.ndarray]:
+    """A network and its optimiser as arrays, to be kept on disk."""
+    moments = optimiser.state_dict()["state"]
+    made = {f"adam/{n}/{key}": value.numpy().copy() for n, own in moments.items() for key, value in own.items()}
+    return {f"net/{name}": value.numpy().copy() for name, value in net.state_dict().items()} | made
+
+
+def restore_training(net: nn.Module, optimiser: torch.optim.Optimizer, kept: Mapping[str, np.ndarray]) -> None:
+    """Continue from what `training_state` returned."""
+    layers = {name.removeprefix("net/"): v for name, v in kept.items() if name.startswith("net/")}
+    net.load_state_dict({name: torch.tensor(value) for name, value in layers.items()})
+    moments: dict[int, dict[str, torch.Tensor]] = {}
+    for name, value in kept.items():
+        if name.startswith("adam/"):
+            _, number, key = name.split("/")
+            moments.setdefault(int(number), {})[key] = torch.tensor(value)
+    optimiser.load_state_dict({**optimiser.state_dict(), "state": moments})
+
+
 def make_mlp(inputs: np.ndarray, hidden: int, seed: int, dropped: Sequence[int] | np.ndarray = ()) -> MlpEncoder:
     """Party step, local: a fresh encoder, standardised on its own training rows.
 
     `dropped`: input columns that it must not see.
     """
-    net, generator = _network(inputs.shape[1], hidden), torch.Generator().manual_seed(seed)
-    for layer in net:
-        if isinstance(layer, nn.Linear):  # as torch starts them, but not from the generator that threads share
-            bound = layer.in_features**-0.5
-            nn.init.uniform_(layer.weight, -bound, bound, generator)
-            nn.init.uniform_(layer.bias, -bound, bound, generator)
+    net = _network(inputs.shape[1], hidden)
+    start_layers(net, seed)
     mean = torch.tensor(inputs.mean(axis=0), dtype=torch.float32)
     scale = torch.tensor(np.maximum(inputs.std(axis=0), 0.05), dtype=torch.float32)
     shown = torch.ones(inputs.shape[1])
@@ -109,16 +134,8 @@ class LocalTraining:
 
     def state(self) -> dict[str, np.ndarray]:
         """Encoder and optimiser, to be kept on disk."""
-        moments = self._optimiser.state_dict()["state"]
-        made = {f"adam/{n}/{key}": value.numpy().copy() for n, own in moments.items() for key, value in own.items()}
-        return {f"net/{name}": value for name, value in self.copy().items()} | made
+        return training_state(self.encoder.net, self._optimiser)
 
     def go_on(self, kept: Mapping[str, np.ndarray]) -> None:
         """Continue from what `state` returned."""
-        self.restore({name.removeprefix("net/"): v for name, v in kept.items() if name.startswith("net/")})
-        moments: dict[int, dict[str, torch.Tensor]] = {}
-        for name, value in kept.items():
-            if name.startswith("adam/"):
-                _, number, key = name.split("/")
-                moments.setdefault(int(number), {})[key] = torch.tensor(value)
-        self._optimiser.load_state_dict({**self._optimiser.state_dict(), "state": moments})
+        restore_training(self.encoder.net, self._optimiser, kept)

@@ -25,7 +25,7 @@ from secure_sccvfl.data.party_data import (
     pooled,
 )
 from secure_sccvfl.data.splits import SplitKind
-from secure_sccvfl.discovery.decisions import DiscoveryConfig, Rule
+from secure_sccvfl.discovery.decisions import DiscoveryConfig, Rule, SketchKind
 from secure_sccvfl.discovery.roles import PolicyCard, named_card
 from secure_sccvfl.discovery.scores import ScoreKind
 from secure_sccvfl.model.encoders import EncoderKind
@@ -36,6 +36,12 @@ from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training import RECIPES
 from secure_sccvfl.training.config import EvaluationKind, TrainConfig
 from secure_sccvfl.training.engine import ConsistencyKind
+
+DISCOVERY_OPTIONS = (
+    *("rule", "score", "rho_m", "rho_p", "fdr", "hysteresis", "per_party"),
+    *("conditional", "gain", "sketch", "clip", "decay"),
+)
+"""Settings of discovery that are options of a run, under the same names."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,8 @@ class RunOptions:
     `evaluations`: how many noisy evaluations of the same records the cap `evaluation_epsilon` is planned for.
     `min_group`: no rate of a group is opened that rests on fewer records.
     `method`: a recipe of `training.recipes`; options that are not given follow from it. `take_lambda`: the
-    lambda of the model. A `gap_target` or `flip_target` above 0 lets validation records decide instead.
+    lambda of the model. A `gap_target` or `flip_target` above 0 lets validation records decide instead. `rule` to
+    `decay` are settings of `DiscoveryConfig`.
     """
 
     dataset: str = "german"
@@ -69,7 +76,16 @@ class RunOptions:
     min_group: int = 20
     rule: Rule = DiscoveryConfig.rule
     score: ScoreKind = DiscoveryConfig.score
-    conditional: bool = False
+    rho_m: float = DiscoveryConfig.rho_m
+    rho_p: float = DiscoveryConfig.rho_p
+    fdr: float = DiscoveryConfig.fdr
+    hysteresis: float = DiscoveryConfig.hysteresis
+    per_party: bool = DiscoveryConfig.per_party
+    conditional: bool = DiscoveryConfig.conditional
+    gain: bool = DiscoveryConfig.gain
+    sketch: SketchKind = DiscoveryConfig.sketch
+    clip: float = DiscoveryConfig.clip
+    decay: float = DiscoveryConfig.decay
     encoder: EncoderKind = "plain"
     generator: str = GeneratorConfig.kind
     source: Source = "tables"
@@ -79,6 +95,7 @@ class RunOptions:
     gap_target: float = 0.0
     flip_target: float = 0.0
     guard: float = TrainConfig().guard
+    guard_grows: bool = TrainConfig().guard_grows
     warmup: int = TrainConfig().warmup
     steps: int = TrainConfig().steps
     dp_steps: int = 10
@@ -115,7 +132,7 @@ class RunOptions:
         if "take_lambda" in given and "lambdas" not in given and not wrong_kind(given["take_lambda"], float):
             grid = {*TrainConfig().lambdas, max(float(given["take_lambda"]), 0.0)}
             given["lambdas"] = tuple(sorted(grid))
-        given = {**_recipe_options(given.get("method", cls.method)), **_mode_options(given.get("mode")), **given}
+        given = {**recipe_options(given.get("method", cls.method)), **_mode_options(given.get("mode")), **given}
         if "lambdas" in given:
             given["lambdas"] = tuple(float(v) for v in given["lambdas"])
         made = cls(**given)
@@ -139,7 +156,7 @@ class RunOptions:
     def train_config(self) -> TrainConfig:
         recipe = RECIPES.get(self.method)
         generator = replace(recipe.generator, kind=self.generator, source=self.source)
-        discovery = replace(recipe.discovery, rule=self.rule, score=self.score, conditional=self.conditional)
+        discovery = replace(recipe.discovery, **{name: getattr(self, name) for name in DISCOVERY_OPTIONS})
         return replace(
             recipe,
             encoder=self.encoder,
@@ -149,6 +166,7 @@ class RunOptions:
             gap_target=self.gap_target or recipe.gap_target,
             flip_target=self.flip_target or None,
             guard=self.guard,
+            guard_grows=self.guard_grows,
             refreshes=self.refreshes,
             warmup=self.warmup,
             steps=self.steps,
@@ -218,19 +236,19 @@ def _mode_options(mode: Any) -> dict[str, Any]:
     return {"lambdas": MODES.get(mode).lambdas} if mode in MODES and MODES.get(mode).lambdas else {}
 
 
-def _recipe_options(method: str) -> dict[str, Any]:
+def recipe_options(method: str) -> dict[str, Any]:
     """What a method sets of the options that a user may also give."""
     if method not in RECIPES:
         raise ConfigError(f"no method {method!r}; there is {', '.join(RECIPES)}")
     recipe = RECIPES.get(method)
     return {
-        "rule": recipe.discovery.rule,
-        "score": recipe.discovery.score,
+        **{name: getattr(recipe.discovery, name) for name in DISCOVERY_OPTIONS},
         "generator": recipe.generator.kind,
         "consistency": recipe.consistency,
         "lambdas": recipe.lambdas,
         "gap_target": recipe.gap_target if recipe.take_lambda is None else 0.0,
         "guard": recipe.guard,
+        "guard_grows": recipe.guard_grows,
     }
 
 

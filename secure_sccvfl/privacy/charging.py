@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from accounting.budget import Budget, BudgetError
 from accounting.calibration import check_target
-from accounting.events import Event, Sensitivity
+from accounting.events import Event, Mechanism, Sensitivity
 from accounting.ledger import LedgerError
 from accounting.records import RecordSet
 from protocols.errors import LocalError, ProtocolError
@@ -92,20 +92,29 @@ class Charger:
             self.budget.catch_up(line, [self.records])
         return len({line["hash"] for line in lines}) > 1
 
-    def event(self, name: str, sensitivity: Sensitivity, sampling: float = 1.0) -> Event:
+    def event(
+        self, name: str, sensitivity: Sensitivity, sampling: float = 1.0, mechanism: Mechanism = "gaussian"
+    ) -> Event:
         """The release as it will be charged."""
         tail = name.rpartition("-")[2]
         level = NoiseLevel(self.multiplier, self.noise, self._session.parties)
         refresh = int(tail) if tail.isdigit() else 0
-        return noised_event(name, sensitivity, level, self.records.digest, refresh, sampling)
+        return noised_event(name, sensitivity, level, self.records.digest, refresh, sampling, mechanism)
 
-    def charge(self, name: str, sensitivity: Sensitivity, sampling: float = 1.0, pays: str | None = None) -> Paid:
+    def charge(
+        self,
+        name: str,
+        sensitivity: Sensitivity,
+        sampling: float = 1.0,
+        pays: str | None = None,
+        mechanism: Mechanism = "gaussian",
+    ) -> Paid:
         """Run by all parties together, before the release; returns the paid event and its receipt.
 
         Noise and sample of the release must be drawn from the event: its sigma for each copy, its sampling. `pays`
         is the event that the release declares, if that differs from the name of the charge.
         """
-        event = self.event(name, sensitivity, sampling)
+        event = self.event(name, sensitivity, sampling, mechanism)
         quote = self.budget.ask(event, self.records)
         refused = [rank for rank, yes in enumerate(self._session.tell_all("budget", int(quote.allowed))) if not yes]
         if refused:

@@ -43,7 +43,9 @@ class Facts:
     sizes: Mapping[str, int] | None = None
     refreshes: int = 0
     rule: str = ""
+    score: str = ""
     conditional: bool = False
+    gain: bool = False
     source: str = ""
     evaluation: str = ""
     lambdas: tuple[float, ...] = ()
@@ -68,6 +70,7 @@ class Facts:
             "redraws": REDRAWS * sum(len(features) for features in self.bins.values()),
             "own features": len(own),
             "own bins": sum(own.values()),
+            "own halves": 2 * len(own),
             "groups": sum(self.groups),
             "attributes": len(self.groups),
             **(self.sizes or {}),

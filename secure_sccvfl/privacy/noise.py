@@ -20,6 +20,7 @@ from accounting.paper import scaled_sensitivity
 from accounting.records import RecordSet
 from protocols.operations import noise
 from protocols.operations.noise import NoiseKind
+from protocols.steps.clipping import scaled
 from secure_sccvfl.data.randomness import stream
 
 SIMULATION = RecordSet(np.zeros(1, np.uint64))
@@ -108,8 +109,13 @@ class SimulatedCharge:
 class Noise(Protocol):
     """Adds noise to a statistic of s and charges it in the same call."""
 
-    def release(self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity) -> dict[str, np.ndarray]:
-        """Noisy copies of the statistics, charged together as one release of this joint sensitivity."""
+    def release(
+        self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity, mechanism: Mechanism = "gaussian"
+    ) -> dict[str, np.ndarray]:
+        """Noisy copies of the statistics, charged together as one release of this joint sensitivity.
+
+        mechanism "paper" says that these are tables that were scaled to a length.
+        """
         ...
 
     def deviation(self, sensitivity: Sensitivity) -> float:
@@ -146,28 +152,31 @@ class GaussianNoise:
         sigma = self._event("deviation", sensitivity).sigma
         return noise.deviation(self.plan.noise, sigma, self.plan.parties)
 
-    def release(self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity) -> dict[str, np.ndarray]:
-        exact = {k: self._scaled(v) for k, v in sums.items()}
-        event = self._event(name, sensitivity)
+    def release(
+        self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity, mechanism: Mechanism = "gaussian"
+    ) -> dict[str, np.ndarray]:
+        done = mechanism == "paper"
+        exact = sums if done else {k: self._scaled(v) for k, v in sums.items()}
+        event = self._event(name, sensitivity, done)
         quote = self.account.charge(event, f"{len(self.charges)} {name}", SIMULATION)
         self.charges.append(SimulatedCharge(name, event.sensitivity, event.multiplier, quote.after))
-        deviation = self.deviation(sensitivity)
+        deviation = noise.deviation(self.plan.noise, event.sigma, self.plan.parties)
         return {k: v + stream(self.seed, "noise", name, k).normal(0, deviation, v.shape) for k, v in exact.items()}
 
-    def _event(self, name: str, sensitivity: Sensitivity) -> Event:
-        if self.mechanism == "paper":
-            scaled = Sensitivity.of_counts(scaled_sensitivity(sensitivity.added, self.scale))
-            sensitivity = replace(scaled, unit=0.0)  # scaled tables are not on a grid
+    def _event(self, name: str, sensitivity: Sensitivity, scaled_before: bool = False) -> Event:
+        if self.mechanism == "paper" and not scaled_before:
+            shorter = Sensitivity.of_counts(scaled_sensitivity(sensitivity.added, self.scale))
+            sensitivity = replace(shorter, unit=0.0)  # scaled tables are not on a grid
         level, number = self.plan.level, len(self.charges)
-        return noised_event(name, sensitivity, level, SIMULATION.digest, number, mechanism=self.mechanism)
+        mechanism: Mechanism = "paper" if scaled_before else self.mechanism
+        return noised_event(name, sensitivity, level, SIMULATION.digest, number, mechanism=mechanism)
 
     def _scaled(self, table: np.ndarray) -> np.ndarray:
         if self.mechanism != "paper":
             return table
         if (table < 0).any() or (table != np.round(table)).any():
             raise ValueError("the paper's mechanism is for tables of counts")
-        norm = float(np.linalg.norm(table))
-        return table * min(1.0, self.scale / norm) if norm > 0 else table
+        return scaled(table, self.scale)
 
 
 class NoNoise:
@@ -179,5 +188,7 @@ class NoNoise:
     def deviation(self, sensitivity: Sensitivity) -> float:
         return 0.0
 
-    def release(self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity) -> dict[str, np.ndarray]:
+    def release(
+        self, sums: dict[str, np.ndarray], name: str, sensitivity: Sensitivity, mechanism: Mechanism = "gaussian"
+    ) -> dict[str, np.ndarray]:
         return {k: v.astype(float) for k, v in sums.items()}

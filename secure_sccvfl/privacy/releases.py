@@ -15,6 +15,11 @@ def _sketches(facts: Facts) -> int:
     return facts.refreshes + 1
 
 
+def _scored(facts: Facts) -> bool:
+    """Whether tables are scored, or conditional evidence alone."""
+    return facts.score != "conditional"
+
+
 ALIGNMENT = Kind(
     "alignment",
     "all",
@@ -50,6 +55,19 @@ RESIDUALS = Kind(
     charge="residuals",
     times=lambda facts: int(facts.conditional),
 )
+RISK_GAINS = Kind(
+    "risk gains for party P",
+    "owner",
+    "discovery",
+    ("own halves", "groups"),
+    "charged",
+    "noisy sums of what its other columns do not predict of each column, by group",
+    "noisy sums of its residuals by group, to their owner alone",
+    "with `gain` (off by default): sums by group of (1 + r) / 2 and (1 - r) / 2 of each feature's residual r, with "
+    "discrete Gaussian noise; charged",
+    charge="risk gains",
+    times=lambda facts: int(facts.gain),
+)
 MOMENTS = Kind(
     "moments for party P",
     "owner",
@@ -81,9 +99,9 @@ SCORES = Kind(
     "follows",
     "how much each column follows the group",
     "follows from noisy releases that were paid for",
-    "discovery scores of each feature: they follow from the noisy counts",
+    "discovery scores of each feature: they follow from the noisy counts; none with `score = conditional`",
     follows=("sketch",),
-    times=_sketches,
+    times=lambda facts: _sketches(facts) if _scored(facts) else 0,
 )
 P_VALUES = Kind(
     "p-values",
@@ -105,9 +123,33 @@ RESIDUAL_SCORES = Kind(
     "follows",
     "how much each column follows the group beyond the others",
     "follows from noisy releases that were paid for",
-    "with conditional scores: the same, and once more for the confidence of roles",
+    "with conditional scores: they follow from the noisy residuals",
     follows=("residuals",),
-    times=lambda facts: _sketches(facts) + 1 if facts.conditional else 0,
+    times=lambda facts: int(facts.conditional),
+)
+GAINS = Kind(
+    "gains",
+    "all",
+    "discovery",
+    ("features",),
+    "follows",
+    "how much better the group predicts each column beyond the others",
+    "follows from noisy releases that were paid for",
+    "with `gain`: how much s adds to the prediction of each feature; it follows from the noisy sums of residuals",
+    follows=("risk gains",),
+    times=lambda facts: int(facts.gain),
+)
+REDRAWN_CONDITIONAL = Kind(
+    "redrawn-conditional",
+    "all",
+    "discovery",
+    ("redraws",),
+    "follows",
+    "how much each column might follow the group beyond the others in another run",
+    "follows from noisy releases that were paid for",
+    "with conditional scores, and with `gain`: 32 redraws of each feature's number within the known noise",
+    follows=("residuals", "risk gains"),
+    times=lambda facts: int(facts.conditional) + int(facts.gain),
 )
 REDRAWN_SCORES = Kind(
     "redrawn-scores",
@@ -121,6 +163,7 @@ REDRAWN_SCORES = Kind(
     "noisy counts, and give each proposed role its confidence. They tell so much of these counts that everybody may "
     "be taken to know them; the charge covers that",
     follows=("sketch",),
+    times=lambda facts: int(_scored(facts)),
 )
 REDRAWN_P_VALUES = Kind(
     "redrawn-p-values",
@@ -313,11 +356,14 @@ CATALOGUE = (
     ALIGNMENT,
     SKETCH,
     RESIDUALS,
+    RISK_GAINS,
     MOMENTS,
     NUMBERS,
     SCORES,
     P_VALUES,
     RESIDUAL_SCORES,
+    GAINS,
+    REDRAWN_CONDITIONAL,
     REDRAWN_SCORES,
     REDRAWN_P_VALUES,
     COLUMNS,

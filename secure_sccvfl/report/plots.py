@@ -13,7 +13,7 @@ from matplotlib import pyplot as plt
 
 from accounting.plain_text import plain
 from secure_sccvfl.evaluation.judges import JUDGES, OWN
-from secure_sccvfl.report.tables import paper_value
+from secure_sccvfl.report.tables import paper_figure
 
 matplotlib.rcParams["text.parse_math"] = False  # a dollar sign in a name is not a formula
 Row = Mapping[str, Any]
@@ -34,9 +34,9 @@ def trade_off(rows: Sequence[Row], experiment: str, path: Path) -> None:
             for row in here:
                 if row["method"] == method and row["metric"] == "fr":
                     axis.plot(100 * row["mean"], acc[method], MARKS[row["judge"]], color=colour)
-            paper = [paper_value(experiment, dataset, split, method, m) for m in ("fr", "acc")]
-            if paper[0] is not None and paper[1] is not None:
-                axis.plot(100 * paper[0], paper[1], "D", mfc="none", color=colour)
+            flips, right = (paper_figure(experiment, dataset, split, method, m) for m in ("fr", "acc"))
+            if flips is not None and right is not None:
+                axis.plot(100 * flips["value"], right["value"], "D", mfc="none", color=colour)
             axis.plot([], [], "o", color=colour, label=method)
         axis.set(xlabel="flip rate, %", ylabel="accuracy", title=plain(f"{dataset} {split}"))
         axis.legend(fontsize=6)
@@ -47,20 +47,39 @@ def trade_off(rows: Sequence[Row], experiment: str, path: Path) -> None:
     plt.close(figure)
 
 
+CURVES = (
+    ("aia_z_mlp", "AIA on representations: attacker epochs"),
+    ("aia_logits_mlp", "AIA on logits: attacker epochs"),
+    ("pgd_sr_", "PGD radius"),
+)
+
+
 def attack_curves(rows: Sequence[Row], path: Path) -> None:
-    """PGD success against radius and AIA against attacker epochs."""
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2))
-    panels = (("pgd_sr_", axes[0], "PGD radius"), ("aia_logits_mlp", axes[1], "AIA attacker epochs (logits)"))
-    for prefix, axis, name in panels:
-        curves: dict[str, list[tuple[float, float]]] = {}
-        for r in rows:
-            if r["metric"].startswith(prefix):
-                curves.setdefault(r["method"], []).append((float(r["metric"].removeprefix(prefix)), r["mean"]))
-        for method, points in curves.items():
-            axis.plot(*zip(*sorted(points), strict=True), marker="o", label=method)
-        axis.set(xlabel=name, ylabel="success rate")
-    axes[1].axhline(0.5, color="grey", linestyle=":")
-    axes[0].legend(fontsize=6)
+    """Success of AIA against attacker epochs, by view, and of PGD against its radius. Dashed: the paper's curve."""
+    figure, axes = plt.subplots(1, len(CURVES), figsize=(16, 4.4))
+    methods = list(dict.fromkeys(r["method"] for r in rows if r["metric"].startswith("pgd_sr_")))
+    for axis, (prefix, name) in zip(axes, CURVES, strict=True):
+        for number, method in enumerate(methods):
+            own = [r for r in rows if r["method"] == method and r["metric"].startswith(prefix)]
+            ours, theirs = [], []
+            for r in own:
+                at = float(r["metric"].removeprefix(prefix))
+                ours.append((at, 100 * r["mean"], 100 * (r["mean"] - r["low"]), 100 * (r["high"] - r["mean"])))
+                paper = paper_figure("attacks", r["dataset"], r["split"], method, r["metric"])
+                theirs += [] if paper is None else [(at, 100 * paper["value"])]
+            if ours:
+                x, mean, below, above = zip(*sorted(ours), strict=True)
+                axis.errorbar(x, mean, (below, above), marker="o", color=f"C{number % 10}", label=method, capsize=2)
+            if theirs:
+                axis.plot(*zip(*sorted(theirs), strict=True), "D--", mfc="none", color=f"C{number % 10}", lw=0.8)
+        axis.set(xlabel=name, ylabel="success, %")
+        chance = [r["mean"] for r in rows if r["metric"] == "aia_chance"]
+        if prefix.startswith("aia") and chance:
+            axis.axhline(100 * chance[0], color="grey", linestyle=":", label="chance")
+        if prefix == "pgd_sr_":
+            axis.axhline(0.0, color="grey", linestyle=":", label="no perturbation")
+        axis.legend(fontsize=6)
+    figure.suptitle("solid: ours, with 95 % intervals over seeds; dashed and hollow: the paper's tables", fontsize=8)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
     plt.close(figure)

@@ -1,4 +1,4 @@
-"""Markdown from result rows: the paper's figure, ours under each judge, side by side with intervals."""
+"""Markdown from result rows: the paper's figures beside ours, then every method under each judge."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from importlib import resources
 from typing import Any
 
 from accounting.plain_text import markdown as marked
+from secure_sccvfl.attacks.attributes import EPOCHS
 from secure_sccvfl.attacks.catalogue import ATTACKS, on_models_first
 from secure_sccvfl.evaluation.judges import FIRST, HANDED_OUT, JUDGES, OWN
 from secure_sccvfl.evaluation.judges.gates import LEAST_AUC, MOST_MMD, MOST_NULL, failed_gates
@@ -16,6 +17,8 @@ from secure_sccvfl.evaluation.judges.gates import LEAST_AUC, MOST_MMD, MOST_NULL
 Row = Mapping[str, Any]
 FLIPS = ("fr", "fr_null", "fr_cut", "net", "fr_base", "fr_base_null")
 """What stands beside each other for a judge: a flip rate never without its null control."""
+RUNTIME = ("seconds_per_epoch", "ms_per_step", "optimisation_steps", "epochs_run", "model_mb", "feature_mb")
+"""Figures of a method that learns over epochs."""
 COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
     "main": (
         *((None, metric) for metric in ("acc", "acc_vs_drop_m", "auc", "auc_vs_drop_m", "bacc", "acc_base")),
@@ -33,24 +36,69 @@ COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
         (None, "dp_gap"),
         (None, "eo_gap"),
     ),
-    "attacks": tuple((None, metric) for _, attack in on_models_first() for metric in attack.columns),
-    "runtime": ((None, "seconds"), (None, "epochs_run"), (None, "best_epoch"), (None, "warmup")),
+    "attacks": (
+        *((None, metric) for _, attack in on_models_first() for metric in attack.columns),
+        *((None, f"aia_{view}_mlp{epochs}") for view in ("z", "logits") for epochs in EPOCHS),
+    ),
+    "runtime": tuple((None, metric) for metric in ("seconds", *RUNTIME, "best_epoch", "warmup", "acc")),
 }
 MARKED = ("fr", "scg", "fr_base", "fr_descendants", "scg_descendants", "net", "fr_cut")
 """Columns of a judge that are marked where it fails a gate."""
 IN_PERCENT = ("fr", "net", *(attack.stem for _, attack in ATTACKS.items()))
-# The paper's figures that stand beside ours. The paper judges every method by the method's own generator.
-PAPER_COLUMNS: Mapping[str, Sequence[str]] = {
-    "main": ("acc", "fr", "scg"),
-    "attacks": ("pgd_sr_0.20", "aia_z_mlp80"),
+_UTILITY = ((None, "acc"), (None, "logloss"), (OWN, "scg"), (OWN, "fr"))
+BESIDE: Mapping[str, Sequence[tuple[str | None, str]]] = {
+    "main": _UTILITY,
+    "folktables": (*_UTILITY, (None, "dp_gap"), (None, "eo_gap")),
+    "attacks": (
+        *((None, f"aia_z_mlp{epochs}") for epochs in EPOCHS),
+        *((None, metric) for metric in ATTACKS.get("pgd").columns),
+    ),
+    "runtime": tuple((None, metric) for metric in ("seconds", *RUNTIME)),
 }
+"""Ours that stand beside a figure of the paper, which judges every method by the method's own generator."""
+CONTROLLED: Mapping[str, Sequence[tuple[str | None, str]]] = {
+    "attacks": ((None, "aia_z"), (None, "aia_logits")),
+    "runtime": (),
+}
+"""What the paper does not have and stands in the same table: judges with a null control, the strongest attacker."""
+_JUDGED = tuple((judge, metric) for judge in HANDED_OUT for metric in ("fr", "fr_null"))
+SAME_AS = {
+    "scc": "paper",
+    "erm": "erm_network",
+    "no_masks": "paper_no_masks",
+    "no_generator": "paper_no_generator",
+    "no_consistency": "paper_no_consistency",
+}
+"""Rows of ours that answer a row of the paper under another name. `_repaired` is left out of names, too."""
+STANDS_FOR = {"mobility": "acs-mobility"}
 
 
 @lru_cache(maxsize=1)
 def paper_figures() -> tuple[Row, ...]:
-    """The paper's reported means, as data."""
+    """The paper's reported figures, as data: mean, deviation (null where it gives none), and where they stand."""
     text = (resources.files(__package__) / "paper_figures.json").read_text("utf-8")
     return tuple(json.loads(text))
+
+
+@lru_cache(maxsize=1)
+def _by_place() -> dict[tuple[str, ...], Row]:
+    keys = ("experiment", "dataset", "split", "method", "metric")
+    return {tuple(figure[key] for key in keys): figure for figure in paper_figures() if "feature" not in figure}
+
+
+def paper_figure(experiment: str, dataset: str, split: str, method: str, metric: str) -> Row | None:
+    """The paper's figure for this cell.
+
+    A figure of the same experiment comes first: the paper has several for its full method. Its SCC-VFL stands beside
+    ours, too, and its baselines beside their repaired forms.
+    """
+    named = method.removesuffix("_repaired").partition(", ")[0]
+    for table in dict.fromkeys((experiment, "main", "folktables")):
+        for name in (named, SAME_AS.get(named, named)):
+            figure = _by_place().get((table, STANDS_FOR.get(dataset, dataset), split, name, metric))
+            if figure is not None:
+                return figure
+    return None
 
 
 def _number(value: float, metric: str) -> str:
@@ -72,18 +120,44 @@ def cell(row: Row | None) -> str:
     return f"{_number(row['mean'], row['metric'])} ({low}{between}{high})"
 
 
-def paper_value(experiment: str, dataset: str, split: str, method: str, metric: str) -> float | None:
-    """The paper's figure for this cell; its SCC-VFL stands beside ours and beside our run as written."""
-    method = "scc" if method == "paper" else method
-    for figure in paper_figures():
-        same = (figure["experiment"], figure["dataset"], figure["split"], figure["method"], figure["metric"])
-        if same == (experiment, dataset, split, method, metric):
-            return float(figure["value"])
-    return None
+def spread(row: Row | None) -> str:
+    """Mean with standard deviation and interval over seeds."""
+    if row is None or row.get("sd") is None or row["seeds"] < 2:
+        return cell(row)
+    shown, interval = cell(row).split(" (", 1)
+    return f"{shown.removesuffix(' %')} ± {_number(row['sd'], row['metric'])} ({interval}"
 
 
-def markdown(experiment: str, rows: Sequence[Row]) -> str:
-    """One table per data set and split."""
+def paper_cell(figure: Row | None, ours: Row | None) -> str:
+    """The paper's mean and deviation; ≈ if our mean is within that deviation (or the range it gives), ≠ if not."""
+    if figure is None:
+        return ""
+    value, metric = figure["value"], figure["metric"]
+    if figure["sd"] is None and "low" not in figure:
+        return _precise(value, metric)
+    if figure["sd"] is None:
+        low, high = figure["low"], figure["high"]
+        shown = f"{_precise(low, metric)} to {_precise(high, metric)}"
+    else:
+        low, high = value - figure["sd"], value + figure["sd"]
+        shown = f"{_precise(value, metric).removesuffix(' %')} ± {_precise(figure['sd'], metric)}"
+    if ours is None:
+        return shown
+    return f"{shown} {'≈' if low <= ours['mean'] <= high else '≠'}"
+
+
+def _precise(value: float, metric: str) -> str:
+    """As many places as the paper prints."""
+    if metric.startswith(IN_PERCENT):
+        return f"{100 * value:.2f} %"
+    return f"{value:.4f}" if abs(value) < 10 else f"{value:.2f}"
+
+
+def markdown(experiment: str, rows: Sequence[Row], titles: Mapping[str, str] | None = None) -> str:
+    """One table beside the paper's figures and one of all methods, per data set and split.
+
+    titles: what a data set is, where its name does not tell.
+    """
     columns = COLUMNS.get(experiment, COLUMNS["main"])
     settings = sorted({(r["dataset"], r["split"]) for r in rows})
     out = [f"# {experiment}", ""]
@@ -92,22 +166,50 @@ def markdown(experiment: str, rows: Sequence[Row]) -> str:
         seeds = max(r["seeds"] for r in here)
         index = {(r["method"], r["judge"], r["metric"]): r for r in here}
         used = [c for c in columns if any((r["judge"], r["metric"]) == c for r in here)]
-        out += [f"## {marked(dataset)}, {split}, {seeds} seeds", ""]
+        title = (titles or {}).get(dataset, dataset)
+        named = marked(dataset) if title == dataset else f"{marked(dataset)} ({marked(title)})"
+        out += [f"## {named}, {split}, {seeds} seeds", ""]
         edits = _edits(here)
         failing = {judge for judge in JUDGES if failed_gates(edits.get(judge, {}))}
-        names = [_heading(judge, metric, judge in failing) for judge, metric in used]
-        beside = PAPER_COLUMNS.get(experiment, PAPER_COLUMNS["main"])
-        names += [f"paper {m}" for m in beside]
-        out += ["| method | " + " | ".join(names) + " |", "|" + "---|" * (len(names) + 1)]
         methods = list(dict.fromkeys(r["method"] for r in here if not r["method"].startswith("(")))
+        out += _beside_the_paper(experiment, dataset, split, methods, index, failing)
+        names = [_heading(judge, metric, judge in failing) for judge, metric in used]
+        out += ["| method | " + " | ".join(names) + " |", "|" + "---|" * (len(names) + 1)]
         for method in methods:
             cells = [cell(index.get((method, judge, metric))) for judge, metric in used]
-            for metric in beside:
-                value = paper_value(experiment, dataset, split, method, metric)
-                cells.append("" if value is None else _number(value, metric))
             out.append(f"| {method} | " + " | ".join(cells) + " |")
         out += ["", *_edit_lines(edits), *_majority_lines(index, methods), ""]
     return "\n".join([*out, *_notes()]) + "\n"
+
+
+def _beside_the_paper(
+    experiment: str,
+    dataset: str,
+    split: str,
+    methods: Sequence[str],
+    index: Mapping[tuple[str, str | None, str], Row],
+    failing: set[str],
+) -> list[str]:
+    """Every method that the paper has a figure for: ours, the paper's, and what controls it."""
+    pairs = BESIDE.get(experiment, BESIDE["main"])
+    extra = [c for c in CONTROLLED.get(experiment, _JUDGED) if any((m, *c) in index for m in methods)]
+    lines = []
+    for method in methods:
+        figures = [paper_figure(experiment, dataset, split, method, metric) for _, metric in pairs]
+        if not any(figures):
+            continue
+        cells = []
+        for (judge, metric), figure in zip(pairs, figures, strict=True):
+            ours = index.get((method, judge, metric))
+            cells += [spread(ours), paper_cell(figure, ours)]
+        cells += [spread(index.get((method, judge, metric))) for judge, metric in extra]
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    if not lines:
+        return []
+    names = [name for judge, metric in pairs for name in (_heading(judge, metric, False), f"paper {metric}")]
+    names += [_heading(judge, metric, judge in failing) for judge, metric in extra]
+    head = ["| beside the paper | " + " | ".join(names) + " |", "|" + "---|" * (len(names) + 1)]
+    return [*head, *lines, ""]
 
 
 def _notes() -> list[str]:
@@ -117,8 +219,12 @@ def _notes() -> list[str]:
         for what in ("held-out", "all rows")
     )
     return [
-        "Mean with 95 % t-interval over seeds. `[own]` is judged by the method's own generator and is a diagnostic",
-        f"only. The others are common judges. {held_out} are fitted on held-out records,",
+        "Beside the paper: mean ± standard deviation (95 % t-interval) over seeds. The paper's mean ± deviation has",
+        "≈ where our mean is within that deviation of it, ≠ where not. The paper judges flips by a method's own",
+        "generator, so its figures answer `[own]`.",
+        "",
+        "All methods: mean with 95 % t-interval over seeds. `[own]` is judged by the method's own generator and is a",
+        f"diagnostic only. The others are common judges. {held_out} are fitted on held-out records,",
         f"{pooled} on features and s of all rows; none sees a label or a model. `fr_null` is the flip",
         "rate after s was shuffled over the records: what a judge finds where there is nothing to find. `fr_cut` is",
         "the share by which flips are below those of `erm`. `net` is how far gains and losses of a decision differ",

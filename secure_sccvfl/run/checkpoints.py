@@ -28,6 +28,7 @@ from protocols.session.runtime import Session
 from protocols.steps.head import Weights
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.discovery.decisions import Finding
+from secure_sccvfl.discovery.evidence import Conditional
 from secure_sccvfl.discovery.sketches import Moments, Sketch
 from secure_sccvfl.training.engine import Measures
 from secure_sccvfl.training.handles import SharedChoice, SharedHead
@@ -73,7 +74,7 @@ class Checkpoints:
             if state.moments is None
             else [_without(m, "sums") | {"sums": list(m.sums)} for m in state.moments],
             "finding": None if state.finding is None else state.finding.as_record(),
-            "residual": None if state.residual is None else dict(state.residual),
+            "conditional": None if state.conditional is None else [asdict(c) for c in state.conditional],
             "trials": [asdict(t) for t in state.trials],
             "taken": state.taken,
             "heads": len(state.heads),
@@ -157,7 +158,9 @@ class Checkpoints:
             sketches=tuple(Sketch(**filled(s, "tables", "table")) for s in facts["sketches"]),
             refreshes=facts["refreshes"],
             finding=None if found is None else Finding.of_record(found),
-            residual=facts["residual"],
+            conditional=None
+            if facts["conditional"] is None
+            else tuple(Conditional(**measure) for measure in facts["conditional"]),
             moments=None
             if facts["moments"] is None
             else tuple(Moments(**filled(m, "sums", "moments")) for m in facts["moments"]),

@@ -1,7 +1,7 @@
 """Private discovery as a job: noisy tables and refreshes in secret, then scores and roles at every party.
 
-Options are those of `RunOptions`. The statistics are about all records. With conditional scores they leave out the
-validation part, and the residuals are fitted on it.
+Options are those of `RunOptions`. The statistics are about all records. With conditional scores or risk gains they
+leave out the validation part, and the residuals are fitted on it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DiscoveryJob:
             self.data = self.options.load(rank, len(config.parties))
             split = self.data.split
             self.about = np.arange(len(self.data.ids))
-            if self.options.conditional:
+            if self.options.train_config().discovery.holds_out:
                 self.about = np.sort(np.concatenate([split.train, split.test]))
             check_target(self.options.epsilon, self.options.delta, len(self.about))
             self.card = self.options.policy(self.data.schema)
@@ -72,18 +72,27 @@ class DiscoveryJob:
         part = data.part(self.about)
         features = sum(len(own) for own in schema.features)
         discovery = Discovery(
-            statistics, part.parties, part.protected, features, config, options.seed, self.card, audit, records.digest
+            statistics,
+            part.parties,
+            part.protected,
+            features,
+            config,
+            options.seed,
+            self.card,
+            audit,
+            records.digest,
+            schema.owners,
         )
-        residual = discovery.residual(data.part(data.split.validation).parties) if config.conditional else None
+        beyond = discovery.conditional(data.part(data.split.validation).parties)
         sketches: tuple[Sketch, ...] = ()
         finding: Finding | None = None
         rounds = options.refreshes + 1
         for number in range(rounds):
             progress("sketch" if number == 0 else f"refresh {number}", number, rounds)
-            sketches, finding = discovery.refresh(number, sketches, finding, residual)
+            sketches, finding = discovery.refresh(number, sketches, finding, beyond)
         if finding is None:
             raise ConfigError("no sketch was released")
-        finding = discovery.judged(sketches, finding, residual)
+        finding = discovery.judged(sketches, finding, beyond)
         return {
             "ok": True,
             "dataset": schema.name,

@@ -137,7 +137,11 @@ class TrainJob:
             statistics=statistics,
             schema=schema,
             problem=Problem(
-                schema.task, schema.outputs, data.part(data.split.train), data.part(data.split.validation)
+                schema.task,
+                schema.outputs,
+                data.part(data.split.train),
+                data.part(data.split.validation),
+                schema.owners,
             ),
             options=self.options,
             charger=charger,
@@ -159,7 +163,7 @@ class TrainJob:
             "parties": list(schema.parties),
             "seed": options.seed,
             "split": options.split if options.pooled else "by id",
-            "owners": {f.name: schema.parties[rank] for rank, own in enumerate(schema.features) for f in own},
+            "owners": schema.owners,
             "rows": {k: len(getattr(data.split, k)) for k in ("train", "validation", "test")},
         }
 

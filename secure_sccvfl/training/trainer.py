@@ -22,6 +22,7 @@ from secure_sccvfl.data.party import AtHolder, Blocks, Part, Party, make_parties
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.decisions import Finding, interventional_check
 from secure_sccvfl.discovery.discovery import Discovery
+from secure_sccvfl.discovery.evidence import Conditional
 from secure_sccvfl.discovery.roles import PolicyCard, Roles
 from secure_sccvfl.discovery.sketches import Moments, Sketch
 from secure_sccvfl.discovery.statistics import Statistics
@@ -102,7 +103,7 @@ class State:
     sketches: tuple[Sketch, ...] = ()
     refreshes: int = 0
     finding: Finding | None = None
-    residual: Mapping[str, float] | None = None
+    conditional: tuple[Conditional, ...] | None = None
     moments: tuple[Moments, ...] | None = None
     trials: tuple[Trial, ...] = ()
     taken: int = 0
@@ -128,6 +129,8 @@ class Problem:
     outputs: int
     train: Part
     validation: Part
+    owners: Mapping[str, str] = field(default_factory=dict)
+    """The party of every feature, for roles within parties; public."""
 
 
 class Trainer:
@@ -159,7 +162,15 @@ class Trainer:
         counts = engine.publish(FEATURES.name, {str(p.rank): len(p.layout.blocks) for p in train.parties})
         features = int(sum(counts.values()))
         self.discovery = Discovery(
-            statistics, train.parties, train.protected, features, config.discovery, seed, card, self.hooks.audit
+            statistics,
+            train.parties,
+            train.protected,
+            features,
+            config.discovery,
+            seed,
+            card,
+            self.hooks.audit,
+            owners=problem.owners,
         )
         self.enter()
 
@@ -196,20 +207,21 @@ class Trainer:
     def discover(self) -> None:
         """Sketch, then refreshes spread over the warm-up of the head; tables are averaged, roles damped."""
         config = self.config
-        if config.discovery.conditional and self.state.residual is None:
-            self._go_on(residual=self.discovery.residual(self.validation.parties))
+        if self.state.conditional is None:
+            self._go_on(conditional=self.discovery.conditional(self.validation.parties))
         rounds = config.refreshes + 1
         warm = self.warming()
         for refresh in range(self.state.refreshes, rounds):
             self.hooks.progress("discovery and warm-up", refresh, rounds)
             state = self.state
-            sketches, finding = self.discovery.refresh(refresh, state.sketches, state.finding, state.residual)
+            beyond = state.conditional or ()
+            sketches, finding = self.discovery.refresh(refresh, state.sketches, state.finding, beyond)
             self._go_on(sketches=sketches, finding=finding)
             self._go_on(head=warm(self.state.head, config.warmup // rounds), refreshes=refresh + 1)
             self.hooks.keep(self.state)
         last = self.state
         if last.finding is not None and not last.finding.confidence:
-            self._go_on(finding=self.discovery.judged(last.sketches, last.finding, last.residual))
+            self._go_on(finding=self.discovery.judged(last.sketches, last.finding, last.conditional or ()))
             self.hooks.keep(self.state)
 
     def leave_out(self, names: Sequence[str]) -> None:
@@ -470,5 +482,5 @@ def train(
     """The whole method on one split, all parties in this process. `roles` fixes them for a comparison."""
     whole = make_parties(data) if parties is None else parties
     parts = [part_of(data, rows, whole) for rows in (split.train, split.validation)]
-    problem = Problem(data.task, data.outputs, parts[0], parts[1])
+    problem = Problem(data.task, data.outputs, parts[0], parts[1], data.owners)
     return driver(engine, statistics, problem, config, seed, card).run(roles)

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 from accounting.budget import BudgetError
+from protocols.steps.clipping import Clipping
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import one_hot
+from secure_sccvfl.data.party import MOMENT_GRID
+from secure_sccvfl.discovery.gains import HALVES, gains
 from secure_sccvfl.discovery.hsic import Grid, dependence
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
@@ -79,6 +82,71 @@ def test_the_dependence_of_residuals_is_that_of_the_public_grid(run):
         for name, score in scores.items():
             exact = dependence(grid.features(group.kernel[name]), chosen[attribute], grid)
             assert score == pytest.approx(exact, abs=1e-6)
+
+
+def test_tables_are_scaled_to_one_length_up_to_the_stated_error(run):
+    group = Consortium()
+    length = 2.0
+    clipping = Clipping(group.rows, 4, group.counts, length)
+
+    def script(statistics, own):
+        return statistics.clipped_sums(own.bins, own.groups, own.counts, "sketch-0", length)
+
+    found = run(group, script)
+    assert {made.counts for made in found} == {clipping.typical / length}
+    tables = together([made.tables for made in found])
+    for name in group.bins:
+        whole = np.hstack([part[name] for part in tables])
+        exact = np.hstack([group.table(name, attribute) for attribute in range(len(group.counts))])
+        exact = exact * length / np.linalg.norm(exact)
+        assert np.linalg.norm(whole - exact) <= clipping.distance < 1e-4
+        assert np.abs(whole - exact).max() <= length * clipping.error + 2 * clipping.unit
+
+
+def test_a_length_that_leaves_tables_as_they_are_is_refused(run):
+    group = Consortium()
+
+    def script(statistics, own):
+        with pytest.raises(DataError, match="at most"):
+            statistics.clipped_sums(own.bins, own.groups, own.counts, "sketch-0", float(group.rows))
+        return own.sums(statistics)
+
+    assert len(together(run(group, script, noised=True))) == len(group.counts)
+
+
+def test_scaled_tables_are_charged_as_the_papers_mechanism(run):
+    """One release of this kind fits the cap, and takes as much of it as one of counts: a second is refused."""
+
+    def script(statistics, own):
+        made = statistics.clipped_sums(own.bins, own.groups, own.counts, "sketch-0", 1.0)
+        with pytest.raises(BudgetError):
+            own.sums(statistics, 1)
+        return made.deviation
+
+    deviations = run(Consortium(), script, noised=True)
+    assert min(deviations) > 0 and len(set(deviations)) == 1
+
+
+def test_sums_of_residuals_by_group_are_exact_and_give_the_same_gains(run):
+    """Both halves of a residual sum to one record: their sum counts the group, their difference is its shift."""
+    group = Consortium()
+    rng = np.random.default_rng(1)
+    up = {k: np.rint(MOMENT_GRID * rng.random((group.rows, 1))) for k in group.bins}
+    halves = {k: np.hstack([v, MOMENT_GRID - v]) for k, v in up.items()}
+
+    def script(statistics, own):
+        mine = {k: halves[k] for k in own.bins}
+        bound = MOMENT_GRID * own.sensitivity
+        return statistics.group_sums(mine, own.groups, own.counts, "risk gains", bound, HALVES)
+
+    for attribute, sums in enumerate(together(run(group, script))):
+        chosen = one_hot(group.codes[attribute], group.counts[attribute])
+        for name, found in sums.items():
+            assert np.array_equal(found, halves[name].T @ chosen)
+            sizes, exact = chosen.sum(axis=0), (2 * up[name] / MOMENT_GRID - 1)[:, 0]
+            means = chosen.T @ exact / sizes
+            between = (sizes / group.rows * (means - exact.mean()) ** 2).sum()
+            assert gains(found / MOMENT_GRID, sizes, 0.0) == pytest.approx(between, abs=1e-12)
 
 
 def test_scores_of_all_parties_are_published(run):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -74,8 +74,8 @@ class Consortium:
         return self.bins[name].T @ np.eye(self.counts[attribute])[self.codes[attribute]]
 
     def plan(self, tables: int = 3, more: Sequence[Release] = ()) -> ReleasePlan:
-        facts = Facts(self.columns, tuple(self.counts), refreshes=tables - 1, conditional=True, source="moments")
-        return ReleasePlan([*plan_of(facts, "discovery"), *more])
+        facts = Facts(self.columns, tuple(self.counts), refreshes=tables - 1, source="moments")
+        return ReleasePlan([*plan_of(replace(facts, conditional=True, gain=True), "discovery"), *more])
 
     def run(
         self,

@@ -129,11 +129,8 @@ def test_example_gradients_are_the_ones_that_autograd_gives(ready):
     net = METHODS.get("erm_network")(ready).predict
     rows = ready.split.train[:50]
     inputs, label = ready.inputs[rows], GERMAN.label.values[rows]
-    h = net.net.fuse(net._scaled(inputs)).detach().requires_grad_()
-    loss = torch.nn.functional.binary_cross_entropy_with_logits(
-        net.net.head(h)[:, 0], torch.tensor(label, dtype=torch.float32), reduction="sum"
-    )
-    loss.backward()
+    h = net.net.fuse(net.scaled(torch.tensor(inputs))).detach().requires_grad_()
+    torch.nn.functional.cross_entropy(net.net.head(h), torch.tensor(label), reduction="sum").backward()
     assert np.allclose(h.grad[:, 64:128].numpy(), example_gradients(net, inputs, label, 1), atol=1e-5)
 
 

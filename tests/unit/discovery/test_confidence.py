@@ -15,7 +15,7 @@ from secure_sccvfl.data.party import make_parties, part_of
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, Finding, confidence, decide
 from secure_sccvfl.discovery.discovery import Discovery, redraw, weigh
-from secure_sccvfl.discovery.evidence import Evidence, Redrawn
+from secure_sccvfl.discovery.evidence import Conditional, Evidence, Redrawn
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Decision, PolicyCard
 from secure_sccvfl.discovery.sketches import Sketch
@@ -80,14 +80,19 @@ def test_what_is_clear_is_sure_and_what_is_on_the_edge_is_not():
     )
     proposed = decide(evidence, config).proposed
     assert proposed == {"a": "P", "b": "M", "c": "N"}
-    assert confidence(clear, {}, config, proposed, 0) == {"a": 1.0, "b": 1.0, "c": 1.0}
+    assert confidence(clear, (), config, proposed, 0) == {"a": 1.0, "b": 1.0, "c": 1.0}
     coin = np.arange(REDRAWS) % 2
     close = replace(clear, p_values={**clear.p_values, "c": np.where(coin, 0.001, 0.9)})
-    assert confidence(close, {}, config, proposed, 0)["c"] == pytest.approx(0.5, abs=0.1)
+    assert confidence(close, (), config, proposed, 0)["c"] == pytest.approx(0.5, abs=0.1)
     tied = replace(clear, scores={**clear.scores, "b": np.where(coin, 0.95, 0.5)})
-    sure = confidence(tied, {}, config, proposed, 0)
+    sure = confidence(tied, (), config, proposed, 0)
     assert sure["a"] == sure["b"] == pytest.approx(0.5, abs=0.1) and sure["c"] == 1.0
-    assert confidence(clear, {"a": 0.0, "b": 1.0, "c": 0.0}, config, proposed, 0)["a"] == 0.0, "residuals count"
+    beyond = {"a": 0.0, "b": 1.0, "c": 0.0}
+    residual = Conditional(beyond, {k: [v] * REDRAWS for k, v in beyond.items()})
+    assert confidence(clear, [residual], config, proposed, 0)["a"] == 0.0, "residuals count"
+    unsure = replace(residual, redrawn={**residual.redrawn, "b": coin.tolist()})
+    sure = confidence(clear, [unsure], config, proposed, 0)
+    assert sure["a"] == pytest.approx(0.5, abs=0.1), "and are redrawn"
 
 
 def tables(names: str, seed: int = 0) -> dict[str, np.ndarray]:

@@ -1,5 +1,7 @@
 """Scores, p-values, roles, the budget of the sketch."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent
@@ -19,6 +21,7 @@ from secure_sccvfl.discovery.decisions import (
     interventional_check,
 )
 from secure_sccvfl.discovery.discovery import weigh
+from secure_sccvfl.discovery.evidence import Conditional
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Decision, PolicyCard, Roles
 from secure_sccvfl.discovery.scores import normalised_hsic, table_score, total_variation
@@ -40,8 +43,9 @@ def test_scores_of_tables_whose_answer_is_known():
 FEATURES = 19
 
 
-def roles_of(sketches, config, seed=0, residual=None, **more):
-    return decide(weigh(sketches, config, seed, [sorted(sketches[0].tables)], residual), config, **more)
+def roles_of(sketches, config, seed=0, conditional=(), **more):
+    evidence = weigh(sketches, config, seed, [sorted(sketches[0].tables)])
+    return decide(replace(evidence, conditional=conditional), config, **more)
 
 
 def german(rows=None):
@@ -185,17 +189,17 @@ def test_conditional_hsic_ranks_what_s_explains_beyond_the_other_columns():
     others = [p.take(np.arange(0, data.n, 3)) for p in parties]
     rows = parties[0].residual_features(0, others[0].inputs)
     assert all(np.allclose((block**2).sum(axis=1), 1.0) for block in rows.values()), "the stated sensitivity"
-    scores = residual_scores(PlainStatistics(NoNoise()), parties, others, data.protected, 0)
+    (scores,), deviation = residual_scores(PlainStatistics(NoNoise()), parties, others, data.protected, FEATURES, 0)
     shuffled = (
         Protected("s", "employer", ("0", "1"), np.random.default_rng(0).permutation(data.protected[0].codes)),
     )
-    null = residual_scores(PlainStatistics(NoNoise()), parties, others, shuffled, 0)
-    assert scores["employment_since"] > 5 * np.median(list(null.values()))
+    (null,), _ = residual_scores(PlainStatistics(NoNoise()), parties, others, shuffled, FEATURES, 0)
+    assert deviation == 0.0 and scores["employment_since"] > 5 * np.median(list(null.values()))
     finding = roles_of(
         release_sketches(PlainStatistics(NoNoise()), parties, data.protected, "s", FEATURES),
         DiscoveryConfig("fractions", rho_p=0.5),
         0,
-        residual=scores,
+        conditional=[Conditional(scores, {})],
     )
     assert finding.roles.of["employment_since"] == "P"
 

@@ -21,6 +21,7 @@ from secure_sccvfl.data.party_data import own_part
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, decide
 from secure_sccvfl.discovery.discovery import redraw, weigh
+from secure_sccvfl.discovery.evidence import Conditional
 from secure_sccvfl.discovery.inputs import check_groups
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.roles import Roles
@@ -121,7 +122,8 @@ def test_what_follows_a_release_copes_with_any_counts(
         DiscoveryConfig("fdr", "gap", simulations=20),
         DiscoveryConfig(simulations=20),
     ):
-        evidence = weigh([sketch, sketch], config, seed, [NAMES], dict.fromkeys(NAMES, 0.0))
+        evidence = weigh([sketch, sketch], config, seed, [NAMES])
+        evidence = replace(evidence, conditional=[Conditional(dict.fromkeys(NAMES, 0.0), {})])
         finite(list(evidence.scores.values()), list(decide(evidence, config).scores.values()))
         drawn = redraw([sketch, sketch], config, seed, [NAMES])
         finite(*drawn.scores.values(), *drawn.p_values.values(), list(evidence.p_values.values()))

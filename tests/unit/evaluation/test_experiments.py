@@ -1,12 +1,13 @@
 """reproduce.py: results as data, finished seeds kept, every experiment runs."""
 
+import inspect
 import json
 
 import pytest
 
 from launch.reproduce import main
 from secure_sccvfl.evaluation import experiments
-from secure_sccvfl.evaluation.experiments import EXPERIMENTS, SeedRun, methods_of
+from secure_sccvfl.evaluation.experiments import EXPERIMENTS, OF_PAPER, SeedRun, methods_of
 from secure_sccvfl.evaluation.judges import JUDGES
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.summary import interval, summarise
@@ -23,7 +24,10 @@ def fast(monkeypatch):
     monkeypatch.setattr(experiments, "ABLATIONS", FAST)
     monkeypatch.setattr(experiments, "ATTACKED", ("erm", "scc"))
     monkeypatch.setattr(experiments, "LARGE", ("erm", "scc"))
+    monkeypatch.setattr(experiments, "TIMED", ("erm", "scc"))
     monkeypatch.setattr(experiments, "_sweep", lambda: {"lambda=4": FAST["scc"]})
+    monkeypatch.setattr(experiments, "_paper_sweep", lambda: {"lambda_gen=0": FAST["scc"]})
+    monkeypatch.setattr(experiments, "_switched", lambda: {"paper, one": FAST["scc"]})
 
 
 def test_results_are_data_and_finished_seeds_are_kept(fast, tmp_path, monkeypatch, capsys):
@@ -45,7 +49,7 @@ def test_results_are_data_and_finished_seeds_are_kept(fast, tmp_path, monkeypatc
     assert main(arguments) == 0
     results = json.loads((tmp_path / "results.json").read_text())
     row = next(r for r in results["rows"] if (r["method"], r["judge"], r["metric"]) == ("scc", "all", "fr"))
-    assert set(row) == {"dataset", "split", "method", "judge", "metric", "mean", "low", "high", "seeds"}
+    assert set(row) == {"dataset", "split", "method", "judge", "metric", "mean", "low", "high", "sd", "seeds"}
     assert row["low"] <= row["mean"] <= row["high"] and row["seeds"] == 2
     for r in results["rows"]:
         rates = ("acc", "auc", "bacc", "fr", "pgd", "aia", "dp_gap", "eo_gap", "positive_rate")
@@ -107,15 +111,43 @@ def test_methods_of_every_experiment_are_named():
         "majority", "logreg", "drop_m", "erm", "adv_nomask", "uniform_cf", "policy_blind",
         "server_consistency", "server_consistency_repaired", "paper", "scc",
     }  # fmt: skip
-    assert {"no_masks", "no_generator", "no_consistency"} <= set(methods_of("ablation"))
+    ablated = {"no_masks", "no_generator", "no_consistency"}
+    assert {"scc", "paper", *ablated, *(f"paper_{name}" for name in ablated)} <= set(methods_of("ablation"))
     assert len(methods_of("sensitivity")) > 20
+    assert len(methods_of("sensitivity-paper")) == 25
+    assert next(iter(methods_of("switches"))) == "paper" and len(methods_of("switches")) > 5
+    for experiment in ("attacks", "folktables", "runtime"):
+        assert {*OF_PAPER, "scc"} <= set(methods_of(experiment))
+
+
+def test_a_changed_letter_gives_another_key(monkeypatch):
+    experiments._code.cache_clear()
+    before = SeedRun("main", "german", "iid", 700).key
+    experiments._code.cache_clear()
+    source = inspect.getsource
+
+    def changed(module):
+        return source(module) + ("\nCHANGED = 1\n" if module.__name__ in experiments.LETTER else "")
+
+    monkeypatch.setattr(experiments.inspect, "getsource", changed)
+    other = SeedRun("main", "german", "iid", 700).key
+    experiments._code.cache_clear()
+    monkeypatch.setattr(experiments.inspect, "getsource", lambda module: source(module) + "\n# a remark\n")
+    assert before != other and SeedRun("main", "german", "iid", 700).key == before, "remarks do not count"
+    experiments._code.cache_clear()
+
+
+def test_time_is_told_by_epoch_and_by_step():
+    told = experiments._runtime(3.0, {"epochs_run": 60, "optimisation_steps": 120, "model_mb": 2.0})
+    assert told["seconds_per_epoch"] == 0.05 and told["ms_per_step"] == 25.0 and told["model_mb"] == 2.0
+    assert experiments._runtime(3.0, {"lambda": 4.0}) == {"seconds": 3.0, "lambda": 4.0}
 
 
 def test_the_paper_stands_beside_ours():
     assert len(paper_figures()) > 100
     row = {"dataset": "german", "split": "iid", "method": "scc", "judge": "own", "metric": "fr"}
     text = markdown("main", [{**row, "mean": 0.004, "low": 0.003, "high": 0.005, "seeds": 10}])
-    assert "0.40 % (0.30-0.50)" in text and "0.09 %" in text
+    assert "0.40 % (0.30-0.50)" in text and "0.09 ± 0.15 %" in text
 
 
 def test_a_method_that_decides_nothing_is_named():

@@ -6,9 +6,9 @@ import pytest
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.judges import EditedRecords, judge
+from secure_sccvfl.evaluation.letter.settings import settings_of
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.metrics import stability
-from secure_sccvfl.evaluation.networks import NetworkConfig
 from secure_sccvfl.evaluation.prepared import prepare
 
 SEEDS = range(4)
@@ -39,7 +39,7 @@ def runs():
 
 def test_the_model_that_is_kept_comes_from_inside_the_warm_up(runs):
     # So no consistency loss ever touched it.
-    warmup = NetworkConfig().warmup
+    warmup = settings_of("german").warmup
     assert all(fitted.notes["best_epoch"] < warmup for fitted, _ in runs), "no consistency loss ever touched it"
     assert np.mean([fitted.notes["epochs_run"] for fitted, _ in runs]) < warmup + 10
 

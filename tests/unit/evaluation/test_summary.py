@@ -53,5 +53,13 @@ def test_the_table_shows_both():
     text = markdown("main", rows)
     head = next(line for line in text.splitlines() if line.startswith("| method"))
     assert head.startswith("| method | acc | acc_vs_drop_m | fr [all] | fr_cut [all] |")
-    line = next(line for line in text.splitlines() if line.startswith("| scc"))
+    line = [line for line in text.splitlines() if line.startswith("| scc")][-1]
     assert "| +0.020 (-0.005 to +0.045) |" in line and "| 75 % (" in line
+
+
+def test_the_deviation_over_seeds_is_told():
+    _, found = rows_of(range(3))
+    assert found["scc", "acc"]["sd"] == pytest.approx(np.std(ACC["scc"], ddof=1))
+    assert found["scc", "acc_vs_drop_m"]["sd"] == pytest.approx(np.std([0.02, 0.01, 0.03], ddof=1))
+    assert found["scc", "fr_cut"]["sd"] is None
+    assert rows_of(range(1))[1]["scc", "acc"]["sd"] == 0.0

@@ -2,8 +2,9 @@
 
 import pytest
 
+from launch.run_mpc import make_parser
 from protocols.config import ConfigError
-from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.modes.options import DISCOVERY_OPTIONS, RunOptions, recipe_options
 from secure_sccvfl.training import RECIPES
 from secure_sccvfl.training.config import TrainConfig
 
@@ -16,6 +17,28 @@ def test_a_run_without_options_follows_the_first_recipe():
 def test_a_recipe_is_followed_as_it_is(method):
     mode = {"mode": "split"} if method == "paper" else {}
     assert RunOptions.of({"method": method, **mode}).train_config() == RECIPES.get(method)
+
+
+def shown(value) -> str:
+    return (
+        {True: "on", False: "off"}[value]
+        if isinstance(value, bool)
+        else f"{value:g}"
+        if value != str(value)
+        else value
+    )
+
+
+@pytest.mark.parametrize("option", [*DISCOVERY_OPTIONS, "generator", "guard", "guard_grows"])
+def test_the_help_shows_what_recipes_set(option):
+    """Help is written by hand, because recipes are slow to import; here both are compared."""
+    values = {name: shown(recipe_options(name)[option]) for name in RECIPES}
+    first, *others = values
+    differ = "".join(f"; {name} {values[name]}" for name in others if values[name] != values[first])
+    flag = f"--{option.replace('_', '-')}"
+    (action,) = [a for a in make_parser()._actions if flag in a.option_strings]
+    assert f"default {values[first]}{differ}" in action.help
+    assert len({*action.help.split("default")}) == 2
 
 
 def test_an_option_that_is_given_wins_over_the_recipe():
@@ -57,9 +80,33 @@ def test_a_named_lambda_is_added_to_the_grid():
         ({"method": "moon"}, "no method 'moon'; there is scc, v1, paper"),
         ({"method": "paper"}, "method paper trains by split learning"),
         ({"take_lambda": -1.0}, "take_lambda must be at least 0"),
+        ({"rho_m": 1.5}, "rho_m must lie between 0 and 1, got 1.5"),
+        ({"fdr": -0.1}, "fdr must lie between 0 and 1"),
+        ({"hysteresis": -1.0}, "bad hysteresis -1.0"),
+        ({"sketch": "photo"}, "no sketch 'photo'; there is counts, clipped"),
+        ({"clip": 0.0}, "clip must be above 0"),
+        ({"gain": "no"}, "gain must be true or false|gain "),
+        ({"score": "conditional"}, "it needs rule fractions, and gain or conditional"),
         ({"flip_target": 2.0}, "flip_target must be above 0 and at most 1"),
     ],
 )
 def test_options_that_cannot_be_followed_are_one_line(given, told):
     with pytest.raises(ConfigError, match=told):
         RunOptions.of(given)
+
+
+def test_settings_of_discovery_reach_it():
+    given = {"rho_m": 0.4, "rho_p": 0.2, "fdr": 0.05, "hysteresis": 0.3, "per_party": True, "gain": True}
+    given |= {
+        "conditional": True,
+        "sketch": "clipped",
+        "clip": 2.0,
+        "decay": 0.1,
+        "rule": "fractions",
+        "score": "gap",
+    }
+    assert set(given) == set(DISCOVERY_OPTIONS)
+    made = RunOptions.of(given)
+    assert all(getattr(made.train_config().discovery, name) == value for name, value in given.items())
+    assert made.charged == RunOptions().charged + 2, "residuals and risk gains"
+    assert RunOptions.of({"guard_grows": True}).train_config().guard_grows
