@@ -311,12 +311,12 @@ def doubling(matrices: int, columns: int, divisor: int) -> Recipe:
     return Recipe({"a": Field(shape), "b": Field(shape), "m": Field((2, *shape))}, divided.bound, compute)
 
 
-def stack_matmul(mask_counter: int, first: int, shape: Shape) -> Recipe:
-    """c[:, g] = A_g @ b[:, g] for square matrices below each other under one kept mask, from number `first` on."""
-    columns, count = shape
+def stack_matmul(mask_counter: int, columns: int, places: tuple[int, ...]) -> Recipe:
+    """c[:, g] = A_k @ b[:, g] with k = places[g], for square matrices below each other under one kept mask."""
+    shape = (columns, len(places))
 
     def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
-        kept = masks[mask_counter].reshape(-1, columns, columns)[first : first + count]
+        kept = masks[mask_counter].reshape(-1, columns, columns)[list(places)]
         return {"c": np.einsum("gij,jg->ig", kept, free["b"])}
 
     return Recipe({"b": Field(shape)}, {"c": Field(shape)}, compute)

@@ -206,9 +206,9 @@ def residual_of_sigmoid(party: Party, logits: Words, label: Words) -> Words:
     return evaluate(party, "sigmoid", logits, LOGIT_BOUND, LOGIT_BITS, RESIDUAL_BITS) - label
 
 
-def logits_of(party: Party, weights: Weights, product_words: Words) -> Words:
+def logits_of(product_words: Words, bias: Words) -> Words:
     """X w with the bias added, LOGIT_BITS."""
-    return product_words + (weights.bias << FRACTION_BITS)
+    return product_words + (bias << FRACTION_BITS)
 
 
 def descend(party: Party, weights: Weights, gradients: Words, pull: Words, residual: Words, pace: Pace) -> Weights:

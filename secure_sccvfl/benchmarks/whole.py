@@ -60,7 +60,6 @@ def plain(dataset: str, parties: int, folder: Path) -> dict[str, Any]:
     from secure_sccvfl.discovery.roles import Roles
     from secure_sccvfl.modes.options import RunOptions
     from secure_sccvfl.run.model_files import load_model
-    from secure_sccvfl.training.config import warmup_steps
     from secure_sccvfl.training.plain import PlainEngine
     from secure_sccvfl.training.trainer import train
 
@@ -74,7 +73,7 @@ def plain(dataset: str, parties: int, folder: Path) -> dict[str, Any]:
         start = time.perf_counter()
         model = train(PlainEngine(), statistics, data, split, config, 0, roles=roles, parties=own)
         seconds = time.perf_counter() - start
-    return {"seconds": seconds, "steps": warmup_steps(config) + sum(t.steps for t in model.trials)}
+    return {"seconds": seconds, "steps": config.steps_in_all(model.task)}
 
 
 def pair(dataset: str, parties: int, tell: Tell) -> list[dict[str, Any]]:

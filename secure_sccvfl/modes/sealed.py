@@ -7,7 +7,6 @@ from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.modes.base import Trained, Workplace, check_sampling, common_releases, facts_of
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.releases import plan_of
-from secure_sccvfl.training.config import warmup_steps
 from secure_sccvfl.training.trainer import Trainer
 
 
@@ -33,4 +32,4 @@ class Sealed:
     def train(self, place: Workplace) -> Trained:
         config = place.options.train_config()
         model = place.trainer(config, driver=self.driver).run(state=place.state, phase=place.phase)
-        return Trained(model, place.engine, warmup_steps(config) + sum(trial.steps for trial in model.trials))
+        return Trained(model, place.engine, config.steps_in_all(model.task))

@@ -64,6 +64,7 @@ class Facts:
             "1": 1,
             "3": 3,
             "4": 4,
+            "lambdas": len(self.lambdas),
             "parties": len(self.bins),
             "other parties": len(self.bins) - 1,
             "features": sum(len(features) for features in self.bins.values()),

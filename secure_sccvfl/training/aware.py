@@ -65,11 +65,16 @@ class AwareTrainer(Trainer):
         return self.engine.bind(rows, part.label, ridge, self.outputs)
 
     def _flat(self) -> Blocks:
-        """Each owner's curvature bound: it does not know s, so it takes the largest mean square over groups."""
-        found = {p.rank: np.zeros(self.columns(p.rank)) for p in self.train.parties}
+        """Each owner's curvature bound: it does not know s, so it takes the largest square over groups."""
+        found: Blocks = {}
         for blocks in hypotheses(self.aware, self.train.parties):
-            found = {rank: np.maximum(found[rank], (block**2).mean(axis=0)) for rank, block in blocks.items()}
-        return {rank: CURVATURE[self.task] * square + self.config.ridge for rank, square in found.items()}
+            squares = {rank: block**2 for rank, block in blocks.items()}
+            found = {rank: np.maximum(found.get(rank, square), square) for rank, square in squares.items()}
+        steep = CURVATURE[self.task]
+        return {rank: steep * square.mean(axis=0) + self.config.ridge for rank, square in found.items()}
+
+    def steepness(self) -> Blocks:
+        return self.flat
 
     def edits_of(
         self, part: Part, encodings: Blocks, groups: int, generators: Mapping[int, Generator], draws: int

@@ -155,27 +155,25 @@ class Engine(Protocol):
         """The heads of a grid, each for itself."""
         ...
 
-    def check_range(self, head: Any, batch: Any) -> None:
-        """Raise if logits of this batch, or of the last step that made this head, are where training goes wrong.
+    def check_range(self, heads: Sequence[Any], batch: Any) -> None:
+        """Raise if logits of this batch, or of the last step that made a head, are where training goes wrong.
 
-        A secret engine opens one bit: whether any logit is outside the range of its sigmoid. It is 0 in a run that
-        continues.
+        A secret engine opens one bit for all heads: whether any logit is outside the range of its sigmoid. It is 0
+        in a run that continues.
         """
         ...
 
-    def measure(self, head: Any, batch: Any, penalty: Any | None, flips: bool = False) -> Measures:
-        """Opens the scalars of `Measures`; the share of flips only if asked for."""
+    def measure(
+        self, heads: Sequence[Any], batch: Any, penalty: Any | None, flips: bool = False
+    ) -> tuple[Measures, ...]:
+        """Opens the scalars of `Measures` for each head; the share of flips only if asked for."""
         ...
 
-    def choose(self, choice: Any | None, head: Any, batch: Any, penalty: Any, target: Target) -> Any:
-        """A choice among the heads so far and this one: the first that meets the target.
+    def choose(self, heads: Sequence[Any], batch: Any, penalty: Any, target: Target) -> Any:
+        """The first head that meets the target, or the last if none does.
 
-        If none meets it, the last one is chosen. Opens nothing.
+        Opens nothing: a secret engine does not know which one it is.
         """
-        ...
-
-    def chosen(self, choice: Any) -> Any:
-        """The head of a choice; a secret engine does not know which one it is."""
         ...
 
     def best_temperature(self, head: Any, batch: Any, temperatures: Sequence[float]) -> int:

@@ -4,7 +4,8 @@ A logit is linear in the head, so the loss has the curvature C X^T X / n at most
 penalties are squares. So for every lambda one matrix bounds the curvature of the whole objective from above,
     A = C X^T X / n + ridge + lambda G + guard,
 and steps along its inverse, P (gradient), with a little momentum converge fast. Heads of all lambdas are the columns
-of one matrix; each column has a P of its own. The bias is the weight of a column of ones.
+of one matrix. Those whose lambdas are within a factor of NEAR share one P: that of the largest, which bounds the
+curvature of the others too. The bias is the weight of a column of ones.
 
 Scale. The owner of a column j knows its ridge and mean square, and bounds on what the edits and guards add:
     s_j = (flat + energy + reach)^-1/2,    d_j(lambda) = (flat + lambda energy + guard reach)^-1/2 / s_j
@@ -30,6 +31,8 @@ import numpy as np
 
 from secure_sccvfl.data.party import Blocks
 
+LARGEST_WEIGHT = 2.0**10
+"""Of consistency and of a guard."""
 REACH = 1.5
 """The factor a of E = I - a A, times the number of columns; below 2."""
 STRETCH_BITS = 9
@@ -37,6 +40,8 @@ STRETCH_BITS = 9
 LARGE_LAMBDA = 32.0
 """From here on the penalty spreads the curvature over more orders, and more doublings are needed."""
 ROUNDED_BITS = 29
+NEAR = 4.0
+"""Within this factor a larger lambda serves: on four data sets it took no more steps than one P for each lambda."""
 RELATIVE_LIMIT = 2.0**6
 """Largest d_j: a smaller one than the rule gives is right too, and only slower."""
 
@@ -62,13 +67,30 @@ class Grid:
     def __post_init__(self) -> None:
         if not self.lambdas or len(self.guards) != len(self.lambdas):
             raise ValueError(f"need a guard for each lambda, got {self.lambdas} and {self.guards}")
-        if min(*self.lambdas, *self.guards) < 0 or max(*self.lambdas, *self.guards) > 2.0**10:
-            raise ValueError(f"weights must be from 0 to 1024, got {self.lambdas} and {self.guards}")
+        if min(*self.lambdas, *self.guards) < 0 or max(*self.lambdas, *self.guards) > LARGEST_WEIGHT:
+            raise ValueError(f"weights must be from 0 to {LARGEST_WEIGHT:g}, got {self.lambdas} and {self.guards}")
         if self.curvature <= 0 or not 0 < self.rate < 2 or not 0 <= self.momentum < 1:
             raise ValueError("need a positive curvature, a rate between 0 and 2, and a momentum of 0 or more below 1")
 
     def __len__(self) -> int:
         return len(self.lambdas)
+
+    @property
+    def inverted(self) -> tuple[tuple[float, float], ...]:
+        """Weights of consistency and guard of each matrix that is inverted, from the largest lambda down."""
+        found: list[tuple[float, float]] = []
+        for lam, guard in sorted(zip(self.lambdas, self.guards, strict=True), reverse=True):
+            if found and lam * NEAR >= found[-1][0]:
+                found[-1] = (found[-1][0], max(found[-1][1], guard))
+            else:
+                found.append((lam, guard))
+        return tuple(found)
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """For each head the number of its matrix in `inverted`: the least that bounds its curvature."""
+        least = [lam for lam, _ in self.inverted]
+        return tuple(max(at for at, most in enumerate(least) if lam <= most) for lam in self.lambdas)
 
     def doublings(self, columns: int) -> int:
         """How many factors make up the inverse; `columns` includes the bias."""
@@ -87,8 +109,8 @@ def scales(flat: np.ndarray, energy: np.ndarray, reach: np.ndarray) -> np.ndarra
 
 
 def relative_scales(grid: Grid, flat: np.ndarray, energy: np.ndarray, reach: np.ndarray) -> np.ndarray:
-    """d: for each head (rows) the further factor of each column."""
-    rows = [flat + lam * energy + guard * reach for lam, guard in zip(grid.lambdas, grid.guards, strict=True)]
+    """d: for each matrix that is inverted (rows) the further factor of each column."""
+    rows = [flat + lam * energy + guard * reach for lam, guard in grid.inverted]
     return np.minimum(np.sqrt((flat + energy + reach) / np.array(rows)), RELATIVE_LIMIT)
 
 

@@ -84,14 +84,6 @@ class SharedHead:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class SharedChoice:
-    """Shares of the head chosen so far, in unscaled columns, and of the bit that says whether it met the rule."""
-
-    found: Words
-    head: SharedHead
-
-
-@dataclass(frozen=True, repr=False, eq=False)
 class SharedDescent:
     """What all steps of a descent use: scaled encodings and penalty under masks, and requests to the dealer.
 

@@ -88,14 +88,6 @@ class Head:
         return rows @ self.weight + self.bias
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The head chosen so far, and whether it met the rule."""
-
-    found: bool
-    head: Head
-
-
 def decisions(logits: np.ndarray, task: Task) -> np.ndarray:
     """Class of each record; a positive logit is class 1 when there are two."""
     return logits[:, 0] > 0 if task == "binary" else logits.argmax(axis=1)
@@ -169,15 +161,19 @@ class PlainEngine:
         n, d = batch.rows.shape
         none = np.zeros((d, d))
         gram, guard = (none, none) if penalty is None else (penalty.gram, penalty.guard)
-        pull = np.zeros((len(grid), d + 1, d + 1))
-        for there, lam, weight in zip(pull, grid.lambdas, grid.guards, strict=True):
-            there[:d, :d] = np.diag(batch.ridge) + lam * gram + weight * guard
+
+        def penalties(lam: float, weight: float) -> np.ndarray:
+            return np.pad(np.diag(batch.ridge) + lam * gram + weight * guard, ((0, 1), (0, 1)))
+
         whole = np.column_stack([batch.rows, np.ones(n)])
+        fitted = grid.curvature / n * (whole.T @ whole)
         flat, energy, reach = (_side_by_side(blocks) for blocks in bounds)
         flat, energy, reach = np.append(flat, grid.curvature), np.append(energy, 0.0), np.append(reach, 0.0)
         factor = scales(flat, energy, reach) * relative_scales(grid, flat, energy, reach)
         both = factor[:, :, None] * factor[:, None, :]
-        inverse = both * inverses(grid, both * (grid.curvature / n * (whole.T @ whole) + pull))
+        curved = np.array([fitted + penalties(*pair) for pair in grid.inverted])
+        inverse = (both * inverses(grid, both * curved))[list(grid.places)]
+        pull = np.array([penalties(*pair) for pair in zip(grid.lambdas, grid.guards, strict=True)])
         return GridDescent(self._prepared, batch, grid, inverse, pull)
 
     def steps(self, head: Head, descent: Descent | GridDescent, count: int) -> Head:
@@ -201,9 +197,10 @@ class PlainEngine:
         return Head(after[:-1], after[-1], velocity[:-1], velocity[-1], head.task)
 
     def apart(self, head: Head) -> tuple[Head, ...]:
-        parts = [(head.weight, head.bias), (head.velocity, head.bias_velocity)]
+        columns = [slice(at, at + 1) for at in range(len(head.bias))]
         return tuple(
-            Head(*(a[..., at : at + 1] for pair in parts for a in pair), head.task) for at in range(len(head.bias))
+            Head(head.weight[:, at], head.bias[at], head.velocity[:, at], head.bias_velocity[at], head.task)
+            for at in columns
         )
 
     def _step(self, head: Head, descent: Descent) -> Head:
@@ -234,11 +231,17 @@ class PlainEngine:
         parts = [d.T @ np.tanh(d @ weight / SIGN_WIDTH) / len(d) for d in penalty.draws]
         return np.asarray(sum(parts) / len(parts))
 
-    def check_range(self, head: Head, batch: Batch) -> None:
-        if not np.isfinite(head(batch.rows)).all():
+    def check_range(self, heads: Sequence[Head], batch: Batch) -> None:
+        if not all(np.isfinite(head(batch.rows)).all() for head in heads):
             raise FloatingPointError("training diverged: lower the rate")
 
-    def measure(self, head: Head, batch: Batch, penalty: Penalty | None, flips: bool = False) -> Measures:
+    def measure(
+        self, heads: Sequence[Head], batch: Batch, penalty: Penalty | None, flips: bool = False
+    ) -> tuple[Measures, ...]:
+        return tuple(self._measure(head, batch, penalty, flips) for head in heads)
+
+    @staticmethod
+    def _measure(head: Head, batch: Batch, penalty: Penalty | None, flips: bool) -> Measures:
         logits = head(batch.rows)
         shifts = [d @ head.weight for d in penalty.draws] if penalty is not None else [np.zeros_like(logits)]
         gap_rms = float(np.sqrt(np.mean([(s**2).sum(axis=1).mean() for s in shifts])))
@@ -249,13 +252,9 @@ class PlainEngine:
             flipped = float(np.mean([decisions(logits + shift, head.task) != shown for shift in shifts]))
         return Measures(log_loss(logits, batch.label, head.task), spread, gap_rms, flipped)
 
-    def choose(self, choice: Choice | None, head: Head, batch: Batch, penalty: Penalty, target: Target) -> Choice:
-        if choice is not None and choice.found:
-            return choice
-        return Choice(self.measure(head, batch, penalty, target.measure == "flips").meets(target), head)
-
-    def chosen(self, choice: Choice) -> Head:
-        return choice.head
+    def choose(self, heads: Sequence[Head], batch: Batch, penalty: Penalty, target: Target) -> Head:
+        seen = self.measure(heads, batch, penalty, target.measure == "flips")
+        return next((head for head, one in zip(heads, seen, strict=True) if one.meets(target)), heads[-1])
 
     def best_temperature(self, head: Head, batch: Batch, temperatures: Sequence[float]) -> int:
         logits = head(batch.rows)

@@ -3,9 +3,11 @@
 Each party passes its own blocks and gets back handles that hold shares. Encodings go under masks of their owner
 once per scaling of the columns (protocols/steps/head.py). Owners scale their own columns by the root of the
 curvature, which makes the plain step the preconditioned one. The penalty is one secret matrix H per lambda:
-consistency (a Gram matrix of edits, selected by the secret one-hot of s), guards and ridge. Per lambda one bit is
-opened: whether logits left the range of the sigmoid. Where evaluation is exact, three scalars are opened too.
-Otherwise heads are compared and one of them is chosen in secret (protocols/operations/choice.py).
+consistency (a Gram matrix of edits, selected by the secret one-hot of s), guards and ridge. Heads of one logit with
+squared consistency take second-order steps, all lambdas at once (protocols/steps/second_order.py); the others take
+first-order steps, one lambda after another. One bit is opened: whether logits left the range of the sigmoid. Where
+evaluation is exact, three scalars for each lambda are opened too. Otherwise heads are compared and one of them is
+chosen in secret (protocols/operations/choice.py).
 """
 
 from __future__ import annotations
@@ -34,7 +36,6 @@ from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step,
 from secure_sccvfl.training.grid import Bounds, Grid, scales
 from secure_sccvfl.training.handles import (
     SharedBatch,
-    SharedChoice,
     SharedDescent,
     SharedEdits,
     SharedGrid,
@@ -43,7 +44,7 @@ from secure_sccvfl.training.handles import (
     SharedRows,
 )
 from secure_sccvfl.training.shared_grid import parts_of, plan_of, shared_scales, with_ones
-from secure_sccvfl.training.shared_measures import flips, loss_sums, total, variance
+from secure_sccvfl.training.shared_measures import flips, loss_sums, variance
 from secure_sccvfl.training.sharing import share_label
 
 _SCALE_BITS = 20
@@ -194,7 +195,7 @@ class SecureEngine:
         """The weights after one step, and the logits that it saw."""
         party, batch = self.session.party, descent.batch
         both = head.product(party, descent.both, weights.weight)
-        logits = head.logits_of(party, weights, both[: batch.rows])
+        logits = head.logits_of(both[: batch.rows], weights.bias)
         pull = both[batch.rows :]
         residual = self._residual(logits, batch.label, task)
         gradients = head.transposed_products(party, descent.rows, residual)
@@ -274,7 +275,7 @@ class SecureEngine:
         with self.session.measure("inverse curvature"):
             gram = np.zeros((columns, columns), np.int64) if penalty is None else penalty.gram
             stack = second_order.inverse_curvatures(party, rows, gram, shares, plan)
-        parts = tuple((part, list[Request]()) for part in parts_of(batch.rows, len(plan)))
+        parts = tuple((part, list[Request]()) for part in parts_of(batch.rows, len(grid)))
         self._prepared, self._kept_masks = self._prepared + 1, (rows, BandedMatrix(((stack,),), columns + 1))
         return SharedGrid(self._prepared, batch, plan, scale, rows, stack, parts)
 
@@ -322,14 +323,15 @@ class SecureEngine:
 
     # what is opened
 
-    def check_range(self, trained: SharedHead, batch: SharedBatch) -> None:
+    def check_range(self, heads: Sequence[SharedHead], batch: SharedBatch) -> None:
         """Only for two classes: other tasks use no one-round sigmoid."""
-        if trained.task != "binary":
+        if heads[0].task != "binary":
             return
+        party = self.session.party
         with self.session.measure("validation"):
-            headroom = [head.headroom(self.session.party, self._logits(trained, batch), FRACTION_BITS)]
-            if trained.last_logits is not None:
-                headroom.append(head.headroom(self.session.party, trained.last_logits, LOGIT_BITS))
+            headroom = [head.headroom(party, self._logits(heads, batch), FRACTION_BITS)]
+            seen = [one.last_logits for one in heads if one.last_logits is not None]
+            headroom += [head.headroom(party, logits, LOGIT_BITS) for logits in seen]
         self.stop_outside(np.concatenate(headroom))
 
     def stop_outside(self, headroom: Words) -> None:
@@ -344,59 +346,47 @@ class SecureEngine:
             )
 
     def measure(
-        self, trained: SharedHead, batch: SharedBatch, penalty: SharedPenalty | None, flips: bool = False
-    ) -> Measures:
+        self, heads: Sequence[SharedHead], batch: SharedBatch, penalty: SharedPenalty | None, flips: bool = False
+    ) -> tuple[Measures, ...]:
+        """The rounds of one head, for all of them."""
+        party, count = self.session.party, len(heads)
         with self.session.measure("validation"):
-            logits = self._logits(trained, batch)
-            gap = np.zeros(1, np.int64) if penalty is None else self._gap_squared(trained, penalty)
-            loss, spread = self._loss(logits, batch, trained.task), variance(self.session.party, logits)
-            flipped, among = (np.zeros(1, np.int64), 1) if not flips else self._flips(trained, logits, penalty)
-            rate = arithmetic.divide(self.session.party, np.left_shift(flipped, WIDE_BITS), among)
-            seen = np.concatenate([loss, spread, gap, rate])
+            logits = self._logits(heads, batch).reshape(batch.rows, count, -1)
+            gap = np.zeros(count, np.int64) if penalty is None else self._gap_squared(heads, penalty)
+            loss, spread = self._loss(logits, batch, heads[0].task), variance(party, logits)
+            flipped, among = (np.zeros(count, np.int64), 1) if not flips else self._flips(heads, logits, penalty)
+            rate = arithmetic.divide(party, np.left_shift(flipped, WIDE_BITS), among)
+            seen = np.stack([loss, spread, gap, rate], axis=1)
             opened = self.session.open(
                 self.session.wrap(seen, WIDE_BITS), self.session.declared(VALIDATION_SUMMARY.name)
             )
         if opened is None:
             raise ProtocolError("the validation summary must go to every party")
-        mean, squared, square, share = (max(float(v), 0.0) for v in opened)
-        return Measures(mean, squared**0.5, square**0.5, share if flips else None)
+        rows = np.maximum(np.asarray(opened, np.float64), 0.0).tolist()
+        return tuple(Measures(mean, sq**0.5, gap**0.5, share if flips else None) for mean, sq, gap, share in rows)
 
     def choose(
-        self,
-        known: SharedChoice | None,
-        trained: SharedHead,
-        batch: SharedBatch,
-        penalty: SharedPenalty,
-        target: Target,
-    ) -> SharedChoice:
-        """About 20 rounds, seven of them for the rule. Words to each peer: columns several times, and rows twice."""
-        party = self.session.party
+        self, heads: Sequence[SharedHead], batch: SharedBatch, penalty: SharedPenalty, target: Target
+    ) -> SharedHead:
+        """About 20 rounds, seven of them for the rule, and one for each head. Words: as of `measure`."""
+        party, task = self.session.party, heads[0].task
         with self.session.measure("choice of lambda"):
-            weight, bias = self.unscaled(trained)
-            met = self._meets(trained, self._logits(trained, batch), penalty, target)
-            if known is None:
-                return SharedChoice(met, self._plain_head(weight, bias, trained.task))
-            before = known.head.weights
-            found, kept = choice.first_kept(
-                party,
-                known.found,
-                np.concatenate([before.weight, before.bias[None]]),
-                np.concatenate([weight, bias[None]]),
-                met,
-            )
-        return SharedChoice(found, self._plain_head(kept[:-1], kept[-1], trained.task))
+            logits = self._logits(heads, batch).reshape(batch.rows, len(heads), -1)
+            met = self._meets(heads, logits, penalty, target)
+            whole = [np.concatenate([weight, bias[None]]) for weight, bias in map(self.unscaled, heads)]
+            found, kept = met[:1], whole[0]
+            for at in range(1, len(heads)):
+                found, kept = choice.first_kept(party, found, kept, whole[at], met[at : at + 1])
+        return self._plain_head(kept[:-1], kept[-1], task)
 
-    def _meets(self, trained: SharedHead, logits: Words, penalty: SharedPenalty, target: Target) -> Words:
-        """Shares of the bit that says whether a head meets the target."""
+    def _meets(self, heads: Sequence[SharedHead], logits: Words, penalty: SharedPenalty, target: Target) -> Words:
+        """Shares of the bits that say whether each head meets the target."""
         party = self.session.party
         if target.measure == "gap":
-            return choice.meets(party, self._gap_squared(trained, penalty), variance(party, logits), target.most)
-        flipped, among = self._flips(trained, logits, penalty)
+            return choice.meets(party, self._gap_squared(heads, penalty), variance(party, logits), target.most)
+        flipped, among = self._flips(heads, logits, penalty)
         first = 1 if party.rank == 0 else 0
         return first - comparison.negative(party, first * floor(target.most * among) - flipped)
-
-    def chosen(self, known: SharedChoice) -> SharedHead:
-        return known.head
 
     def best_temperature(self, trained: SharedHead, batch: SharedBatch, temperatures: Sequence[float]) -> int:
         with self.session.measure("temperature"):
@@ -425,7 +415,7 @@ class SecureEngine:
     ) -> Words:
         """Shares of the bits that say whether the loss rises from each temperature to the next."""
         party = self.session.party
-        logits = self._logits(trained, batch)
+        logits = self._logits([trained], batch)
         if clamped:
             logits = words_of(self.session.clamp(self.session.wrap(logits, FRACTION_BITS), LOGIT_BOUND))
         inverse = np.array([round(2**FRACTION_BITS / t) for t in temperatures], np.int64)
@@ -462,23 +452,26 @@ class SecureEngine:
         """Shares of the logits of these records, FRACTION_BITS."""
         with self.session.measure("prediction"):
             masked = self._masked(self._own(encodings))
-            logits = self._logits_of(trained, masked)
+            logits = self._logits_of([trained], masked)
             self._forget(masked)
         return logits
 
     def shared_shift(self, trained: SharedHead, displacement: Words) -> Words:
         """Shares of the change of the logits by a displacement, FRACTION_BITS."""
-        party, weight = self.session.party, self._plain_weight(trained)
-        wide = arithmetic.bilinear(party, "matmul", displacement, weight)
+        return self._shift([trained], displacement)
+
+    def _shift(self, heads: Sequence[SharedHead], displacement: Words) -> Words:
+        party = self.session.party
+        wide = arithmetic.bilinear(party, "matmul", displacement, self._weights(heads))
         return arithmetic.truncate(party, wide, LOGIT_BITS - FRACTION_BITS)
 
     # parts
 
-    def _logits(self, trained: SharedHead, batch: SharedBatch) -> Words:
-        """Shares of the logits, FRACTION_BITS; the batch is masked once, unscaled."""
+    def _logits(self, heads: Sequence[SharedHead], batch: SharedBatch) -> Words:
+        """Shares of the logits, FRACTION_BITS, of all heads side by side; the batch is masked once, unscaled."""
         if batch.masked is None:
             batch.masked = self._masked(batch.own)
-        return self._logits_of(trained, batch.masked)
+        return self._logits_of(heads, batch.masked)
 
     def _masked(self, own: np.ndarray | SharedRows, scale: np.ndarray | None = None) -> BandedMatrix:
         """Encodings of all parties under masks of their owners, or selected rows under masks of nobody.
@@ -494,11 +487,15 @@ class SecureEngine:
             words = head.scaled_columns(party, words, self._side_by_side(scale, _SCALE_BITS), _SCALE_BITS)
         return head.mask_rows(party, words)
 
-    def _logits_of(self, trained: SharedHead, rows: BandedMatrix) -> Words:
+    def _logits_of(self, heads: Sequence[SharedHead], rows: BandedMatrix) -> Words:
         party = self.session.party
-        words = head.product(party, rows, self._plain_weight(trained))
-        wide = head.logits_of(party, trained.weights, words)
+        bias = np.concatenate([one.weights.bias for one in heads])
+        wide = head.logits_of(head.product(party, rows, self._weights(heads)), bias)
         return arithmetic.truncate(party, wide, LOGIT_BITS - FRACTION_BITS)
+
+    def _weights(self, heads: Sequence[SharedHead]) -> Words:
+        """Weights for unscaled columns, side by side."""
+        return np.concatenate([self._plain_weight(one) for one in heads], axis=1)
 
     def _plain_weight(self, trained: SharedHead) -> Words:
         if trained.plain_weight is None:
@@ -507,24 +504,25 @@ class SecureEngine:
         return trained.plain_weight
 
     def _loss(self, logits: Words, batch: SharedBatch, task: Task) -> Words:
-        """Mean loss, WIDE_BITS."""
+        """Mean loss of each head, WIDE_BITS."""
+        sets = np.ascontiguousarray(logits.transpose(1, 0, 2))
         return arithmetic.divide(
-            self.session.party, loss_sums(self.session, logits[None], batch.label, task, LOGIT_BOUND), batch.rows
+            self.session.party, loss_sums(self.session, sets, batch.label, task, LOGIT_BOUND), batch.rows
         )
 
-    def _gap_squared(self, trained: SharedHead, penalty: SharedPenalty) -> Words:
-        """Mean squared shift of the logits under the edits, WIDE_BITS: w^T G w."""
+    def _gap_squared(self, heads: Sequence[SharedHead], penalty: SharedPenalty) -> Words:
+        """Mean squared shift of the logits of each head under the edits, WIDE_BITS: w^T G w."""
         party = self.session.party
         if penalty.masked_gram is None:
             penalty.masked_gram = head.mask_square(party, penalty.gram)
-        weight = self._plain_weight(trained)
+        weight = self._weights(heads)
         pulled = arithmetic.truncate(party, head.product(party, penalty.masked_gram, weight), _GRAM_BITS)
         whole = arithmetic.scaled_bilinear(party, "mul", pulled, weight, 1 << (2 * HEAD_BITS - WIDE_BITS))
-        return total(whole)
+        return whole.reshape(len(weight), len(heads), -1).sum(axis=(0, 2))
 
-    def _flips(self, trained: SharedHead, logits: Words, penalty: SharedPenalty | None) -> tuple[Words, int]:
-        shifts = () if penalty is None else tuple(self.shared_shift(trained, chosen) for chosen in penalty.draws)
-        return flips(self.session, logits, shifts)
+    def _flips(self, heads: Sequence[SharedHead], logits: Words, penalty: SharedPenalty | None) -> tuple[Words, int]:
+        draws = () if penalty is None else penalty.draws
+        return flips(self.session, logits, [self._shift(heads, chosen).reshape(logits.shape) for chosen in draws])
 
     def _edited_rows(self, penalty: SharedPenalty) -> BandedMatrix:
         """All selected displacements under one mask."""

@@ -23,8 +23,9 @@ _TOGETHER = 1 << 18
 def plan_of(grid: Grid, columns: int) -> Plan:
     """The public numbers of a grid; `columns` includes the bias."""
     return Plan(
-        grid.lambdas,
-        grid.guards,
+        tuple(zip(grid.lambdas, grid.guards, strict=True)),
+        grid.inverted,
+        grid.places,
         *(grid.curvature, grid.factor(columns), grid.doublings(columns), grid.rate, grid.momentum),
     )
 
@@ -52,7 +53,7 @@ def shared_scales(
     """Shares of all vectors that second-order steps need. No communication."""
     own = own_scales(bounds, party.rank, ridge)
     relative = relative_scales(grid, *(blocks[party.rank] for blocks in bounds))
-    of_bias = np.full(len(grid), grid.curvature**-0.5)
+    of_bias = np.full(len(relative), grid.curvature**-0.5)
 
     def spread(rows: np.ndarray, bias: np.ndarray, bits: int) -> Words:
         return _over_all(party, widths, rows.reshape(len(bias), len(own)), bias, bits)

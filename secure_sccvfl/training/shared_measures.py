@@ -1,4 +1,4 @@
-"""Sums over shared logits: losses, variance, and decisions that flip. Shares in, shares out, nothing is opened."""
+"""Sums over shared logits of several heads: losses, variance, decisions that flip. Nothing is opened."""
 
 from __future__ import annotations
 
@@ -15,17 +15,11 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.training.sharing import decisions
 
 
-def total(words: Words) -> Words:
-    """The sum as an array of one: numpy scalars warn where the ring wraps."""
-    found: Words = words.reshape(-1).sum(keepdims=True)
-    return found
-
-
 def variance(party: Party, logits: Words) -> Words:
-    """Variance of the logits, summed over outputs, WIDE_BITS."""
+    """Variance of the logits (rows x heads x outputs) of each head, summed over outputs, WIDE_BITS."""
     rows = len(logits)
     middle = arithmetic.divide(party, logits.sum(axis=0), rows)
-    return arithmetic.divide(party, total(arithmetic.square(party, logits - middle)), rows)
+    return arithmetic.divide(party, arithmetic.square(party, logits - middle).sum(axis=(0, 2)), rows)
 
 
 def loss_sums(session: Session, logits: Words, label: Words, task: Task, bound: float) -> Words:
@@ -45,13 +39,18 @@ def loss_sums(session: Session, logits: Words, label: Words, task: Task, bound: 
 
 
 def flips(session: Session, logits: Words, shifts: Sequence[Words]) -> tuple[Words, int]:
-    """The number of shifted copies whose decision differs from its record's, and how many copies there are."""
+    """Of each head, how many shifted copies have another decision than their record; and how many copies there are.
+
+    All are rows x heads x outputs.
+    """
+    rows, heads, outputs = logits.shape
     if not shifts:
-        return np.zeros(1, np.int64), 1
+        return np.zeros(heads, np.int64), 1
     copies = np.concatenate([logits + shift for shift in shifts])
-    before, after = np.split(decisions(session, np.concatenate([logits, copies])), [len(logits)])
-    before = np.tile(before, (len(shifts), 1))
+    decided = decisions(session, np.concatenate([logits, copies]).reshape(-1, outputs))
+    before, after = np.split(decided.reshape(-1, heads, decided.shape[1]), [rows])
+    before = np.tile(before, (len(shifts), 1, 1))
     same = arithmetic.bilinear(session.party, "mul", after, before)
-    if logits.shape[1] == 1:
-        return total(after + before - 2 * same), len(copies)
-    return (len(copies) if session.rank == 0 else 0) - total(same), len(copies)
+    if outputs == 1:
+        return (after + before - 2 * same).sum(axis=(0, 2)), len(copies)
+    return (len(copies) if session.rank == 0 else 0) - same.sum(axis=(0, 2)), len(copies)

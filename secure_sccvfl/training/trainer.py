@@ -5,7 +5,8 @@ lambda is a setting. With a target instead, a stated rule chooses it on validati
 secret (`noisy`). The same code drives the plaintext and the secure engine. No per-record value of s, of the label or
 of a logit passes through it.
 The objective is convex, so a fixed number of steps is taken and nothing is opened to stop early. The whole grid of
-lambda is trained: it is the frontier between accuracy and consistency, and one point of it becomes the model.
+lambda is trained, at once where steps are of second order: it is the frontier between accuracy and consistency, and
+one point of it becomes the model.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from secure_sccvfl.privacy.releases import (
 )
 from secure_sccvfl.training.config import TEMPERATURES, EvaluationKind, TrainConfig
 from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Engine, Measures, Step
+from secure_sccvfl.training.grid import Bounds, Grid
 
 EDITED_ROWS = 20_000
 
@@ -95,8 +97,9 @@ class Model:
 class State:
     """The state of a run. Everything else follows from it, the data and the seed.
 
-    Without a head, its training has not begun. heads: those of the trials, if one of them is chosen by what was
-    opened. choice: the head chosen in secret so far. own: what a gradient mode keeps besides, at this party.
+    Without a head, its training has not begun. head: of second-order training those of all lambdas. heads: those
+    trained so far; in the end those of the trials, if one of them is chosen by what was opened. choice: the head
+    chosen in secret. own: what a gradient mode keeps besides, at this party.
     """
 
     head: Any
@@ -230,7 +233,12 @@ class Trainer:
         self._read()
 
     def warming(self) -> Callable[[Any, int], Any]:
-        """Steps without consistency: from a head and their number to the next head."""
+        """Steps without consistency: from a head and their number to the next head.
+
+        Second-order training needs none: it starts from a zero head.
+        """
+        if self.config.second_order(self.task):
+            return lambda head, count: head
         descent: Any = None
 
         def steps(head: Any, count: int) -> Any:
@@ -345,37 +353,79 @@ class Trainer:
         return guards
 
     def fit(self, penalty: Any, check: Any, energy: Blocks, guards: Sequence[Blocks]) -> None:
-        """Train along the grid of lambda, each from the last head.
+        """Train the whole grid of lambda, then check, measure or choose among all heads at once.
 
         The heads are kept if their measures are opened, else the one that is taken, or the engine's choice.
         """
+        config, lambdas = self.config, self.config.trained
+        if len(self.state.trials) == len(lambdas):  # a resumed run may have done all of it
+            return
+        reach = self._reach(guards)
+        weights = tuple(config.guard * (lam if config.guard_grows else 1.0) for lam in lambdas)
+        if config.second_order(self.task):
+            heads = self._fit_together(penalty, Grid(lambdas, weights, CURVATURE[self.task]), energy, reach)
+        else:
+            heads = self._fit_in_turn(penalty, weights, energy, reach)
+        # The bit is opened, so in secret evaluation it may be about training records only.
+        self.engine.check_range(heads, self.check if config.evaluation == "exact" else self.batch)
+        seen: Sequence[Measures | None] = [None] * len(heads)
+        choice = None
+        if config.evaluation == "exact":
+            seen = self.engine.measure(heads, self.check, check, config.target.measure == "flips")
+        elif config.taken is None:
+            choice, heads = self.engine.choose(heads, self.check, check, config.target), ()
+        else:
+            heads = (heads[lambdas.index(config.taken)],)
+        steps = config.steps_of(self.task)
+        trials = tuple(Trial(lam, found, steps) for lam, found in zip(lambdas, seen, strict=True))
+        for trial in trials:
+            self.hooks.audit("lambda tried", asdict(trial))
+        self._go_on(trials=trials, taken=0, heads=heads, choice=choice)
+        self.hooks.keep(self.state)
+
+    def _reach(self, guards: Sequence[Blocks]) -> Blocks:
+        """Each owner's bound on the curvature of the guards."""
         reach = {k: np.zeros(len(v)) for k, v in self.flat.items()}
         for guard in guards:
             lengths = {str(rank): float(np.abs(block).sum()) for rank, block in guard.items()}
             length = sum(self.engine.publish(GUARD_LENGTH.name, lengths).values())
             reach = {k: v + np.abs(guard[k]) * length for k, v in reach.items()}
+        return reach
+
+    def _fit_together(self, penalty: Any, grid: Grid, energy: Blocks, reach: Blocks) -> tuple[Any, ...]:
+        """Second-order steps of all heads at once; their number depends on the settings only, never on the data."""
+        config, engine = self.config, self.engine
+        if not self.state.taken:
+            self._go_on(head=engine.head(self.batch, len(grid), self.task))
+        if self.state.taken < config.grid_steps:
+            # An edit of a record is one of those made for the groups, so its square is at most the sum of theirs.
+            groups = max(len(attribute.groups) for attribute in self.train.protected)
+            most = {rank: groups * block for rank, block in energy.items()}
+            descent = engine.prepare_grid(self.batch, penalty, grid, Bounds(self.steepness(), most, reach))
+        while self.state.taken < config.grid_steps:
+            self.hooks.progress("training", self.state.taken, config.grid_steps)
+            count = min(config.keep_every, config.grid_steps - self.state.taken)
+            self._go_on(head=engine.steps(self.state.head, descent, count), taken=self.state.taken + count)
+            self.hooks.keep(self.state)
+        return engine.apart(self.state.head)
+
+    def steepness(self) -> Blocks:
+        """Each owner's bound on the curvature of loss and ridge in its columns, which need not have a mean of 0."""
+        steep = CURVATURE[self.task]
+        return {rank: steep * (block**2).mean(axis=0) + self.config.ridge for rank, block in self.encodings.items()}
+
+    def _fit_in_turn(self, penalty: Any, weights: Sequence[float], energy: Blocks, reach: Blocks) -> tuple[Any, ...]:
+        """First-order steps at each lambda from the last head."""
         steep = 1.0 if self.config.consistency == "squared" else 1.0 / SIGN_WIDTH
-        for lam in self.config.trained[len(self.state.trials) :]:
-            weight = self.config.guard * (lam if self.config.guard_grows else 1.0)
+        pairs = list(zip(self.config.trained, weights, strict=True))
+        for lam, weight in pairs[len(self.state.heads) :]:
             bound = {k: self.flat[k] + lam * steep * energy[k] + weight * reach[k] for k in self.flat}
             self._descend(
                 penalty, Step(self.config.rate, self.config.momentum, lam, self.config.consistency, weight), bound
             )
-            # The bit is opened, so in secret evaluation it may be about training records only.
-            self.engine.check_range(self.state.head, self.check if self.config.evaluation == "exact" else self.batch)
-            seen, heads, choice = None, self.state.heads, self.state.choice
-            if self.config.evaluation == "exact":
-                flips = self.config.target.measure == "flips"
-                seen = self.engine.measure(self.state.head, self.check, check, flips)
-                heads = (*heads, self.state.head)
-            elif self.config.taken is None:
-                choice = self.engine.choose(choice, self.state.head, self.check, check, self.config.target)
-            elif lam == self.config.taken:
-                heads = (self.state.head,)
-            trial = Trial(lam, seen, self.state.taken)
-            self.hooks.audit("lambda tried", asdict(trial))
-            self._go_on(trials=(*self.state.trials, trial), taken=0, heads=heads, choice=choice)
+            self._go_on(taken=0, heads=(*self.state.heads, self.state.head))
             self.hooks.keep(self.state)
+        return self.state.heads
 
     def _descend(self, penalty: Any, step: Step, bound: Blocks) -> None:
         """Steps at one lambda; their number depends on the settings only, never on the data."""
@@ -402,7 +452,7 @@ class Trainer:
         if config.taken is not None:
             return self.state.heads[0], config.taken
         only = config.lambdas[0] if len(config.lambdas) == 1 else None
-        return self.engine.chosen(self.state.choice), only
+        return self.state.choice, only
 
     def frontier(self) -> tuple[tuple[float, Any], ...]:
         """Every lambda with its head, unless the choice among them is secret."""

@@ -87,13 +87,14 @@ def training(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
         own = problem.of(session.rank, 3)
         batch = engine.bind(own.x, own.y, own.ridge)
         penalty = engine.join([engine.edits(own.deltas, own.s)], [own.guard])
-        trained, chosen = engine.head(batch, 1, "binary"), None
+        trained, made = engine.head(batch, 1, "binary"), []
         descent = engine.prepare(batch, penalty, Step(0.05, 0.5, 0.7, "squared", 0.3), own.curvature)
         for _ in range(4):
             trained = engine.steps(trained, descent, 6)
-            engine.check_range(trained, batch)
-            chosen = engine.choose(chosen, trained, batch, penalty, Target("gap", 0.02))
-        engine.with_best_temperature(engine.chosen(chosen), batch, (0.5, 1.0, 2.0))
+            engine.check_range([trained], batch)
+            made.append(trained)
+        chosen = engine.choose(made, batch, penalty, Target("gap", 0.02))
+        engine.with_best_temperature(chosen, batch, (0.5, 1.0, 2.0))
 
     return job, ReleasePlan(sealed.releases(3).values())
 
