@@ -32,9 +32,9 @@ most m 2^-30 in a doubling, and each later doubling at most doubles it. So entri
 2^(doublings + 1) m <= 2^30, and its squares (60 bits) below 2^62. P is at most `stretch` = a 2^doublings in scaled
 columns, and has 31 - log2(stretch) bits there. In columns scaled by s alone, P_jj is at most 1 / (ridge_j s_j^2),
 since A is at least the ridge, and 4 stretch for the bias: below 2^14 by the caller's check, so 21 + 26 bits stay
-below 2^62. For the gradient q of a convex objective f whose curvature is at most A, q^T P q <= 2 f(0). So a step is at
-most 2 sqrt(P_jj) < 2^8, and 28 + 26 bits stay below 2^62. Penalties of a head are divided by a power of two near its
-weight, and multiplied back by the divisor of a truncation.
+below 2^62. For the gradient q of a convex objective f whose curvature is at most A, q^T P q <= 2 f(0). So a step is
+at most 2 sqrt(P_jj) < 2^8, and 28 + 26 bits stay below 2^62. Penalties of a head are divided by a power of two near
+its weight, and multiplied back by the divisor of a truncation.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def gram_sums(party: Party, tall: BandedMatrix) -> Words:
 
 
 def _known_mask(block: Masked) -> Words:
-    """What this party knows of the mask of a block: all of its own, nothing of another's, its share of a shared one."""
+    """What this party knows of a block's mask: all of its own, nothing of another's, its share of a shared one."""
     if block.owner is None:
         if block.mask is None:
             raise ProtocolError("a shared masked matrix has lost its mask")

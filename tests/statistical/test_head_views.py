@@ -22,6 +22,7 @@ from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from protocols.steps import weighted_sums
 from secure_sccvfl.training.engine import Step, Target
+from secure_sccvfl.training.grid import Bounds, Grid
 from secure_sccvfl.training.secure import SecureEngine
 from tests.contract import engines as sealed
 from tests.contract import test_split as split
@@ -99,6 +100,29 @@ def training(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
     return job, ReleasePlan(sealed.releases(3).values())
 
 
+def second_order(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
+    """Sealed, all lambdas at once: Gram matrix and inverses of the curvature, and steps along them."""
+    problem = sealed.Problem((3, 2, 4), rows=300)
+    for block in (*problem.x.values(), *(b for draw in problem.deltas for d in draw for b in d.values())):
+        block[:] = (0.0, 1.5)[world]
+    problem.y[:], problem.s[:] = world, world
+    grid = Grid((0.5, 4.0), (0.3, 0.3), 0.25)
+
+    def job(session: Session) -> None:
+        engine = SecureEngine(session, 0, [2])
+        own = problem.of(session.rank, 3)
+        batch = engine.bind(own.x, own.y, own.ridge)
+        penalty = engine.join([engine.edits(own.deltas, own.s)], [own.guard])
+        curved = {rank: 1.0 + ridge for rank, ridge in own.ridge.items()}
+        some = {rank: np.full(len(ridge), 9.0) for rank, ridge in own.ridge.items()}
+        for _ in range(2):
+            descent = engine.prepare_grid(batch, penalty, grid, Bounds(curved, some, some))
+            heads = engine.apart(engine.steps(engine.head(batch, 2, "binary"), descent, 12))
+        engine.check_range(heads, batch)
+
+    return job, ReleasePlan(sealed.releases(3).values())
+
+
 def split_steps(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
     """Split: rounds 1 to 4 of its steps."""
     problem = split.Problem((6, 5, 7), (0, 1), ((1, 2),))
@@ -125,6 +149,8 @@ def sums(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
 ROUNDS = {
     training: ("masked block", "selection", "masked matrix", "head product", "sigmoid", "head gradient", "truncate",
                "log_cosh", "mul", "square", "compare"),
+    second_order: ("masked block", "mul", "masked matrix", "doubling", "grid product", "grid gradient", "sigmoid",
+                   "head gradient", "truncate"),
     split_steps: ("split activations", "split logits", "split residual", "split update"),
     sums: ("weighted sums",),
 }  # fmt: skip
