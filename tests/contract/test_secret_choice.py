@@ -196,7 +196,7 @@ OPTIONS = {
     "evaluation": "noisy",
     "epsilon": 2000.0,
     "refreshes": 0,
-    "lambdas": [0.5, 32.0, 64.0, 128.0],
+    "lambdas": [0.25, 1.0, 64.0, 128.0],
 }
 
 
