@@ -35,13 +35,14 @@ from secure_sccvfl.run.console import OK, guarded, say
 from secure_sccvfl.run.process import check_transcript
 from secure_sccvfl.training import RECIPES
 
-_TRAINING = ("dataset", "split", "seed", "mode", "epsilon", "delta", "refreshes", "noise", "card", "ledger")
+_BUDGET = ("epsilon", "delta", "refreshes", "noise", "ledger")
+_TRAINING = ("dataset", "split", "seed", "mode", "card", *_BUDGET, "late_refreshes")
 _EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group")
 _ROLES = (
     *("rule", "score", "rho_m", "rho_p", "fdr", "hysteresis", "per_party"),
     *("conditional", "gain", "sketch", "clip", "decay"),
 )
-_DISCOVERY = ("epsilon", "delta", "refreshes", "noise", *_ROLES, "ledger")
+_DISCOVERY = (*_BUDGET, *_ROLES)
 _MODEL = ("encoder", "generator", "consistency", "warmup", "steps", "dp_steps", "dp_sampling")
 _CONSISTENCY = ("lambdas", "gap_target", "flip_target", "take_lambda", "guard", "guard_grows")
 _METHOD = ("method", *_ROLES, *_MODEL, *_CONSISTENCY)
@@ -68,7 +69,12 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     data.add_argument("--seed", type=int, help="of split, generators and encoders (default 0)")
     data.add_argument("--epsilon", type=float, help="cap of the privacy budget (default 8)")
     data.add_argument("--delta", type=float, help="default 1e-5; must be below 1 / records")
-    data.add_argument("--refreshes", type=int, help="further releases of the sketch (default 4)")
+    data.add_argument("--refreshes", type=int, help="further releases of the sketch during warm-up (default 4)")
+    data.add_argument(
+        "--late-refreshes",
+        type=int,
+        help="the same during joint training: roles and edits follow them, and the budget pays (default 0; paper 1)",
+    )
     data.add_argument("--noise", choices=("dealer+holder", "dealer", "all-parties"), help="default dealer+holder")
     data.add_argument(
         "--ledger", help="folder of the budget's ledgers, kept from run to run (default: the run's own)"

@@ -11,7 +11,7 @@ from secure_sccvfl.data.registry import Registry, imported
 if TYPE_CHECKING:
     from secure_sccvfl.attacks.view import Rate
 
-Takes = Literal["view", "white box", "gradients", "shares"]
+Takes = Literal["view", "white box", "gradients", "shares", "columns"]
 _TRAINED = "rounds of training the attacker"
 
 
@@ -70,6 +70,15 @@ ATTACKS: Registry[Attack] = Registry(
             guessed="y of a record (balanced, but where chance is the majority rate)",
             secret="label",
             curve="epochs, y",
+        ),
+        "features": Attack(
+            takes="columns",
+            place="secure_sccvfl.attacks.columns:feature_inference",
+            title="Guessing columns of another party",
+            strength="what is shown",
+            stem="features",
+            metric="features_{way}",
+            columns=("features_own", "features_logits", "features_z", "features_chance"),
         ),
         "shares": Attack(
             takes="shares",

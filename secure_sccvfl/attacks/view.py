@@ -33,6 +33,24 @@ class View:
 
 
 @dataclass(frozen=True)
+class Columns:
+    """What a party holds that wants others' columns: its own columns and what it is shown.
+
+    Both for records whose columns it knows and for others. targets: by name of a column of another party, its codes
+    of the first and of the second. holder: the name of what is shown.
+    """
+
+    holder: str
+    own: tuple[np.ndarray, np.ndarray]
+    shown: tuple[np.ndarray, np.ndarray]
+    targets: Mapping[str, tuple[np.ndarray, np.ndarray]]
+
+    def __post_init__(self) -> None:
+        if not self.targets or self.holder == "own":
+            raise ValueError(f"view of {self.holder!r}: there is no column to guess, or its name is taken")
+
+
+@dataclass(frozen=True)
 class WhiteBox:
     """A model that the adversary can differentiate, and records to perturb in some columns, up to a radius."""
 

@@ -42,7 +42,7 @@ from secure_sccvfl.training.grid import Bounds, Grid
 from secure_sccvfl.training.handles import SharedPenalty
 from secure_sccvfl.training.plain import Penalty, PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
-from secure_sccvfl.training.trainer import Trainer, train
+from secure_sccvfl.training.trainer import Descend, Trainer, train
 
 Order = Literal["first", "second"]
 ORDERS: tuple[Order, ...] = ("second", "first")
@@ -68,25 +68,18 @@ class _Met(Exception):
 
 
 class _Posing(Trainer):
-    def fit(self, penalty: Any, check: Any, energy: Blocks, guards: Sequence[Blocks]) -> None:
-        groups = max(len(attribute.groups) for attribute in self.train.protected)
-        most = {rank: groups * block for rank, block in energy.items()}
-        reach = {k: np.sum([np.abs(g[k]) * length for g, length in _lengths(guards)], axis=0) for k in energy}
-        raise _Met(
-            Posed(
-                (self.encodings, self.check_encodings),
-                (self.batch.label, self.check.label),
-                (penalty, check),
-                guards,
-                self.flat,
-                energy,
-                Bounds(self.steepness(), most, reach),
-            )
-        )
+    def joint(self, penalty: Any, energy: Blocks, guards: Sequence[Blocks]) -> Descend:
+        self.known = energy, guards
+        return super().joint(penalty, energy, guards)
 
+    def fit(self, descend: Descend, check: Any) -> None:
+        self.held_out = check
+        super().fit(descend, check)
 
-def _lengths(guards: Sequence[Blocks]) -> list[tuple[Blocks, float]]:
-    return [(guard, float(sum(np.abs(block).sum() for block in guard.values()))) for guard in guards]
+    def _descend_together(self, penalty: Any, grid: Grid, bounds: Bounds) -> tuple[Any, ...]:
+        energy, guards = self.known
+        labels, encodings = (self.batch.label, self.check.label), (self.encodings, self.check_encodings)
+        raise _Met(Posed(encodings, labels, (penalty, self.held_out), guards, self.flat, energy, bounds))
 
 
 def posed(dataset: str) -> Posed:

@@ -73,7 +73,7 @@ def plain(dataset: str, parties: int, folder: Path) -> dict[str, Any]:
         start = time.perf_counter()
         model = train(PlainEngine(), statistics, data, split, config, 0, roles=roles, parties=own)
         seconds = time.perf_counter() - start
-    return {"seconds": seconds, "steps": config.steps_in_all(model.task)}
+    return {"seconds": seconds, "steps": config.warm_steps(model.task) + config.steps_along_grid(model.task)}
 
 
 def pair(dataset: str, parties: int, tell: Tell) -> list[dict[str, Any]]:

@@ -22,13 +22,15 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from secure_sccvfl.attacks.catalogue import ATTACKS
-from secure_sccvfl.attacks.view import RADII, View, WhiteBox
+from secure_sccvfl.attacks.view import RADII, Columns, View, WhiteBox
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.checks import examine
 from secure_sccvfl.data.dataset import DataWarning
+from secure_sccvfl.data.layout import unit_cuts
 from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.data.splits import SplitKind, make_split
 from secure_sccvfl.discovery.roles import named_card
+from secure_sccvfl.evaluation import network_baselines
 from secure_sccvfl.evaluation.baselines import erm, with_config
 from secure_sccvfl.evaluation.fitted_judges import FittedJudges, fit_judges
 from secure_sccvfl.evaluation.frontier import along, pgd_scores
@@ -43,17 +45,24 @@ from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 
 Experiment = Literal[
-    "main", "ablation", "attacks", "folktables", "sensitivity-paper", "sensitivity", "switches", "runtime"
+    "main", "tabular", "ablation", "attacks", "folktables", "sensitivity-paper", "sensitivity", "switches", "runtime"
 ]
 EXPERIMENTS: tuple[Experiment, ...] = get_args(Experiment)
 OF_PAPER = ("adv_nomask", "uniform_cf", "policy_blind", "server_consistency", "paper")
 """The five methods of the paper's tables, to the letter."""
 ATTACKED = ("erm", "erm_network", *OF_PAPER, "scc")
 LARGE = ("majority", "logreg", "drop_m", "drop_m_guard", "erm", "parity", "aware", "erm_network", *OF_PAPER, "scc")
+TABULAR = (
+    *("majority", "drop_m", "erm", "erm_network", *OF_PAPER),
+    *(f"{name}_repaired" for name in ("uniform_cf", "policy_blind", "server_consistency")),
+    "scc",
+)
+"""Those of the paper's main table and the rows that they are read beside. No attack: `attacks` has these."""
 TIMED = ("erm_network", *OF_PAPER, "scc")
 LABEL_ROWS = 256
 LETTER = (
-    *(f"secure_sccvfl.evaluation.letter.{name}" for name in ("settings", "roles", "generators", "trainer")),
+    network_baselines.settings_of.__module__,
+    *(f"secure_sccvfl.evaluation.letter.{name}" for name in ("roles", "generators", "trainer")),
     *(f"secure_sccvfl.evaluation.{name}" for name in ("network_baselines", "networks")),
     *(f"secure_sccvfl.model.{name}" for name in ("masked_cvae", "adversary", "cvae")),
 )
@@ -148,7 +157,7 @@ def _switched() -> dict[str, Method]:
 
 def methods_of(experiment: Experiment) -> Mapping[str, Method]:
     """Which methods an experiment runs."""
-    named = {"attacks": ATTACKED, "folktables": LARGE, "runtime": TIMED}
+    named = {"tabular": TABULAR, "attacks": ATTACKED, "folktables": LARGE, "runtime": TIMED}
     if experiment in named:
         return {name: METHODS.get(name) for name in named[experiment]}
     if experiment == "ablation":
@@ -172,6 +181,8 @@ def views_of(ready: Prepared, fitted: Fitted, brief: bool) -> dict[str, dict[str
     for name, show in shown.items():
         parts = [(logits_of(show, inputs[rows], codes[rows]), codes[rows]) for rows in (split.train, split.test)]
         views["view"][name] = View(name, parts[0], parts[1])
+    if not brief:
+        views["columns"] = _columns_views(ready, views["view"])
     if ready.data.task != "regression":
         columns, radii = ready.columns(ready.roles.named("M")), RADII[-1:] if brief else RADII
         views["white box"] = {"model": WhiteBox("white box", fitted.white_box, inputs[split.test], columns, radii)}
@@ -181,6 +192,22 @@ def views_of(ready: Prepared, fitted: Fitted, brief: bool) -> dict[str, dict[str
         found = returned_gradients(fitted.predict, inputs[rows], label, largest, noise=1.0, seed=ready.seed)
         views["gradients"] = {"largest party": found}
     return views
+
+
+def _columns_views(ready: Prepared, views: Mapping[str, View]) -> dict[str, Columns]:
+    """The first party with its own columns and what it is shown, before the columns of the others."""
+    train, test = ready.split.train, ready.split.test
+    targets = {}
+    for party in ready.parties[1:]:
+        for block in party.layout.blocks:
+            values, edges = party.inputs[:, block.start : block.stop], unit_cuts(block.feature)[1:-1]
+            codes = values.argmax(axis=1) if block.one_hot else np.digitize(values[:, 0], edges)
+            if min(len(np.unique(codes[rows])) for rows in (train, test)) > 1:
+                targets[block.feature.name] = (codes[train], codes[test])
+    if not targets:
+        return {}
+    own = (ready.parties[0].inputs[train], ready.parties[0].inputs[test])
+    return {name: Columns(name, own, (v.known[0], v.unknown[0]), targets) for name, v in views.items()}
 
 
 def attack_scores(ready: Prepared, fitted: Fitted, experiment: Experiment) -> list[Scored]:

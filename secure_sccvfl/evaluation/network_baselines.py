@@ -17,7 +17,7 @@ import torch
 
 from secure_sccvfl.data.randomness import stream, torch_seed
 from secure_sccvfl.discovery.roles import Roles
-from secure_sccvfl.evaluation.letter.generators import Generators, records_of
+from secure_sccvfl.evaluation.letter.generators import Generators, read_columns, records_of
 from secure_sccvfl.evaluation.letter.roles import edited_names, roles_of
 from secure_sccvfl.evaluation.letter.settings import SETTING_NAMES, Edits, PaperSettings, settings_of
 from secure_sccvfl.evaluation.letter.trainer import EditRows, JointTraining
@@ -62,6 +62,8 @@ SWITCHES: Mapping[str, Changes] = {
     "no_context": {"context": 0},
     "proxies_edited": {"proxies": "edit"},
     "repaired_roles": {"roles": "repaired"},
+    "one_hot_columns": {"columns": "one_hot"},
+    "best_epoch": {"kept": "best"},
     "adam": {"optimiser": "adam"},
     "adamw": {"optimiser": "adamw"},
     "no_temperature": {"temperature": False},
@@ -83,12 +85,14 @@ def _network(ready: Prepared, settings: PaperSettings, made: EditRows | None, ro
     data, split = ready.data, ready.split
     train, check = (records_of(ready, rows, settings) for rows in (split.train, split.validation))
     seed = torch_seed(ready.seed, "network")
-    with torch.random.fork_rng(devices=[]):  # for the first weights, and for dropout
-        torch.manual_seed(seed)
-        net = SplitNetwork(ready.widths, units_of(data.task, data.outputs), settings.hidden, settings.dropout)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)  # for the first weights
+        widths, read = read_columns(ready, settings)
+        net = SplitNetwork(widths, units_of(data.task, data.outputs), settings.hidden, settings.dropout)
         generators = Generators(ready, roles, settings) if settings.edits == "generator" and roles else None
         adversaries = _adversaries(ready, settings)
-        training = JointTraining(net, data.task, settings, generators, adversaries, made, seed)
+        training = JointTraining(net, data.task, settings, generators, adversaries, made, read, seed)
+        torch.manual_seed(seed)  # for dropout, whichever parts there are
         fitted = training.fit(train, check)
     notes = {
         "epochs_run": fitted.epochs_run,
@@ -169,7 +173,16 @@ def baseline_settings(dataset: str, name: str) -> PaperSettings:
 
 def _repaired(ready: Prepared, edits: Edits = "tables") -> PaperSettings:
     shared = settings_of(ready.data.name)
-    return replace(shared, patience_from="warmup", roles="repaired", edits=edits, lambda_gen=0.0, lambda_adv=0.0)
+    return replace(
+        shared,
+        patience_from="warmup",
+        kept="best",
+        roles="repaired",
+        columns="one_hot",
+        edits=edits,
+        lambda_gen=0.0,
+        lambda_adv=0.0,
+    )
 
 
 def _cached(make: EditRows, draws: int) -> EditRows:

@@ -80,13 +80,15 @@ def decided(logits: torch.Tensor) -> torch.Tensor:
 class TrainedNetwork:
     """A trained network as a predictor on input space, with the epoch it kept and its training curves.
 
-    Two classes have two units inside; outside the logit is their difference, as everywhere in the harness.
+    Two classes have two units inside; outside the logit is their difference, as everywhere in the harness. read:
+    from input space to the columns that encoders see.
     """
 
     net: SplitNetwork
     mean: torch.Tensor
     scale: torch.Tensor
     task: Task
+    read: torch.Tensor
     temperature: float = 1.0
     best_epoch: int = 0
     history: tuple[Epoch, ...] = ()
@@ -97,7 +99,7 @@ class TrainedNetwork:
 
     def scaled(self, x: torch.Tensor) -> torch.Tensor:
         """Input space as encoders see it: standardised on the training part."""
-        return (x.float() - self.mean) / self.scale
+        return (x.float() @ self.read - self.mean) / self.scale
 
     def logits(self, x: torch.Tensor) -> torch.Tensor:
         """Calibrated logits, differentiable in x."""

@@ -36,7 +36,7 @@ Tell = Callable[[str], None]
 """Called with what is being done. It must be a function of a module: another process calls it too."""
 
 _PRICED = (
-    *("dataset", "split", "seed", "epsilon", "delta", "refreshes"),
+    *("dataset", "split", "seed", "epsilon", "delta", "refreshes", "late_refreshes"),
     *("mode", "conditional", "gain", "generator", "source", "dp_steps", "dp_sampling"),
 )
 """The settings that the noise of a run depends on."""

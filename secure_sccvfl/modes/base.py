@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,9 +24,8 @@ from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.releases import plan_of
 from secure_sccvfl.training.config import TEMPERATURES, TrainConfig
 from secure_sccvfl.training.secure import SecureEngine
-from secure_sccvfl.training.trainer import Hooks, Model, Problem, State, Trainer
-
-Phase = Callable[[str], AbstractContextManager[None]]
+from secure_sccvfl.training.state import Hooks, Problem, State
+from secure_sccvfl.training.trainer import Model, Phase, Trainer
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,6 @@ from secure_sccvfl.modes.sealed import sealed_releases
 from secure_sccvfl.privacy.charging import Charger, Paid
 from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.releases import NOISY_GRADIENT
-from secure_sccvfl.training.config import warmup_steps
 from secure_sccvfl.training.trainer import Hooks, State
 
 
@@ -294,6 +293,7 @@ class Dp:
                 state=place.state,
             )
         state = replace(State(None) if place.state is None else place.state, own=learned.own)
-        model = place.trainer(config, learned.encoders).run(state=state, phase=place.phase)
-        steps = warmup_steps(config) + sum(trial.steps for trial in model.trials)
+        trainer = place.trainer(config, learned.encoders)
+        model = trainer.run(state=state, phase=place.phase)
+        steps = trainer.steps_before_grid() + sum(trial.steps for trial in model.trials)
         return Trained(model, place.engine, steps, learned.seen)

@@ -67,7 +67,8 @@ class RunOptions:
     mode: str = "sealed"
     epsilon: float = 8.0
     delta: float = 1e-5
-    refreshes: int = 4
+    refreshes: int = TrainConfig().refreshes
+    late_refreshes: int = TrainConfig().late_refreshes
     noise: NoiseKind = "dealer+holder"
     evaluation: EvaluationKind = "exact"
     evaluation_epsilon: float = 4.0
@@ -168,6 +169,7 @@ class RunOptions:
             guard=self.guard,
             guard_grows=self.guard_grows,
             refreshes=self.refreshes,
+            late_refreshes=self.late_refreshes,
             warmup=self.warmup,
             steps=self.steps,
             evaluation=self.evaluation,
@@ -247,6 +249,7 @@ def recipe_options(method: str) -> dict[str, Any]:
         "consistency": recipe.consistency,
         "lambdas": recipe.lambdas,
         "gap_target": recipe.gap_target if recipe.take_lambda is None else 0.0,
+        "late_refreshes": recipe.late_refreshes,
         "guard": recipe.guard,
         "guard_grows": recipe.guard_grows,
     }

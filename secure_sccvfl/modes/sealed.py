@@ -31,5 +31,6 @@ class Sealed:
 
     def train(self, place: Workplace) -> Trained:
         config = place.options.train_config()
-        model = place.trainer(config, driver=self.driver).run(state=place.state, phase=place.phase)
-        return Trained(model, place.engine, config.steps_in_all(model.task))
+        trainer = place.trainer(config, driver=self.driver)
+        model = trainer.run(state=place.state, phase=place.phase)
+        return Trained(model, place.engine, trainer.steps_before_grid() + config.steps_along_grid(model.task))

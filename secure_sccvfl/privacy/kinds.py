@@ -42,6 +42,7 @@ class Facts:
     groups: tuple[int, ...] = ()
     sizes: Mapping[str, int] | None = None
     refreshes: int = 0
+    late_refreshes: int = 0
     rule: str = ""
     score: str = ""
     conditional: bool = False

@@ -12,7 +12,12 @@ from secure_sccvfl.privacy.kinds import Facts, Kind, Stage
 
 
 def _sketches(facts: Facts) -> int:
-    return facts.refreshes + 1
+    return facts.refreshes + facts.late_refreshes + 1
+
+
+def _rounds(facts: Facts) -> int:
+    """How often edits are made: after the warm-up, and after each late refresh."""
+    return 1 + facts.late_refreshes
 
 
 def _scored(facts: Facts) -> bool:
@@ -159,11 +164,11 @@ REDRAWN_SCORES = Kind(
     "follows",
     "how much each column might follow the group in another run",
     "follows from noisy releases that were paid for",
-    "32 redraws of each feature's score within the known noise, once, after the last release: they follow from the "
-    "noisy counts, and give each proposed role its confidence. They tell so much of these counts that everybody may "
-    "be taken to know them; the charge covers that",
+    "32 redraws of each feature's score within the known noise, after the last release of the warm-up and each late "
+    "one: they follow from the noisy counts, and give each proposed role its confidence. They tell so much of these "
+    "counts that everybody may be taken to know them; the charge covers that",
     follows=("sketch",),
-    times=lambda facts: int(_scored(facts)),
+    times=lambda facts: _rounds(facts) if _scored(facts) else 0,
 )
 REDRAWN_P_VALUES = Kind(
     "redrawn-p-values",
@@ -175,7 +180,7 @@ REDRAWN_P_VALUES = Kind(
     "follows from noisy releases that were paid for",
     "with the rule `fdr`: the same",
     follows=("sketch",),
-    times=lambda facts: int(facts.rule == "fdr"),
+    times=lambda facts: _rounds(facts) if facts.rule == "fdr" else 0,
 )
 COLUMNS = Kind(
     "columns",
@@ -205,8 +210,9 @@ MOVED_FIXED = Kind(
     "follows",
     "check: did an edit touch a fixed column?",
     "announced: 1 if an edit moved a fixed feature; follows from noisy tables that were charged",
-    "1 if a trial edit moved a feature that must stay fixed; the run stops then",
+    "1 if a trial edit moved a feature that must stay fixed; the run stops then; again after each late refresh",
     follows=("sketch",),
+    times=_rounds,
 )
 MOVED_EDITED = Kind(
     "moved-edited",
@@ -216,7 +222,9 @@ MOVED_EDITED = Kind(
     "uncharged",
     "check: did an edit touch each mediator?",
     "announced: 1 if an edit moved a mediator of some training record",
-    "1 if a trial edit moved a mediator in some training record; 0 turns it into N; not charged",
+    "1 if a trial edit moved a mediator in some training record; 0 turns it into N; again after each late refresh; "
+    "not charged",
+    times=_rounds,
 )
 VALIDITY = Kind(
     "validity",
@@ -228,7 +236,7 @@ VALIDITY = Kind(
     "sums over parties: how far edits move fixed features, leave the public range, move mediators",
     "three sums over parties: how far edits move fixed features (0), leave the public range, and move mediators, on "
     "average over the training records; with two parties each can subtract its own part; not charged",
-    times=lambda facts: len(facts.groups),
+    times=lambda facts: len(facts.groups) * _rounds(facts),
 )
 GUARD_LENGTH = Kind(
     "guard-length",
@@ -240,7 +248,7 @@ GUARD_LENGTH = Kind(
     "announced: sizes of the guard directions; follows from noisy tables that were charged",
     "size of each party's guard direction: follows from its noisy counts",
     follows=("sketch",),
-    times=lambda facts: len(facts.groups),
+    times=lambda facts: len(facts.groups) * _rounds(facts),
 )
 RANGE_CHECK = Kind(
     "range check",
@@ -250,8 +258,9 @@ RANGE_CHECK = Kind(
     "uncharged",
     "check: did a score leave the range that the arithmetic can hold?",
     "one bit: some logit is out of range (it must be 0, or the run stops)",
-    'one bit for all lambdas, "some logit of a training record is out of range" (if evaluation is exact: of a '
-    "validation record too): 0, or the run stops; not charged",
+    'one bit for all lambdas, and one for each late refresh, "some logit of a training record is out of range" (if '
+    "evaluation is exact: of a validation record too): 0, or the run stops; not charged",
+    times=lambda facts: 1 + facts.late_refreshes,
 )
 VALIDATION_SUMMARY = Kind(
     "validation summary",

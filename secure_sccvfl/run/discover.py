@@ -86,7 +86,7 @@ class DiscoveryJob:
         beyond = discovery.conditional(data.part(data.split.validation).parties)
         sketches: tuple[Sketch, ...] = ()
         finding: Finding | None = None
-        rounds = options.refreshes + 1
+        rounds = options.refreshes + options.late_refreshes + 1  # nothing is trained in between
         for number in range(rounds):
             progress("sketch" if number == 0 else f"refresh {number}", number, rounds)
             sketches, finding = discovery.refresh(number, sketches, finding, beyond)

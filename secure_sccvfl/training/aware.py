@@ -24,7 +24,6 @@ from secure_sccvfl.data.party import Blocks, Part
 from secure_sccvfl.discovery.discovery import Finding
 from secure_sccvfl.model.aware import AwareEdits, AwareEncoders, hypotheses, make_aware
 from secure_sccvfl.model.generators import Generator
-from secure_sccvfl.training.config import warmup_steps
 from secure_sccvfl.training.engine import CURVATURE
 from secure_sccvfl.training.trainer import Model, State, Trainer
 
@@ -55,8 +54,18 @@ class AwareTrainer(Trainer):
         self.flat = self._flat()
         if self.state.head is None:
             zero = engine.head(self.batch, self.outputs, self.task)
-            self._go_on(head=super().warming()(zero, warmup_steps(self.config)))
+            self._go_on(head=super().warming()(zero, self.config.warm_steps(self.task)))
             self.hooks.keep(self.state)
+
+    def refresh_late(self, number: int) -> Finding | None:
+        """The same; encodings follow from tables, so a head on the old ones is of no use: the next is warmed up."""
+        found = super().refresh_late(number)
+        if found is not None:
+            self._go_on(head=None)
+        return found
+
+    def steps_before_grid(self) -> int:
+        return super().steps_before_grid() + self.config.late_refreshes * self.config.warm_steps(self.task)
 
     def _selected(self, part: Part) -> Any:
         """A batch of the encodings that s selects."""

@@ -35,6 +35,8 @@ class TrainConfig:
     COMPAS and census data logits are then within .006 of the optimum. With several classes or `l1`, heads take
     `warmup` and then `steps` first-order steps at each lambda, of size `rate` and with `momentum`.
 
+    `refreshes`: further releases of the sketch during warm-up. `late_refreshes`: the same during joint training;
+    before each of them a head takes the steps of the first lambda.
     `guard` is the weight of the guard on proxies. With `guard_grows` it is a share of lambda instead.
     """
 
@@ -48,6 +50,7 @@ class TrainConfig:
     guard_grows: bool = False
     ridge: float = 5e-3
     refreshes: int = 4
+    late_refreshes: int = 0
     warmup: int = 60
     steps: int = 60
     grid_steps: int = 14
@@ -69,8 +72,12 @@ class TrainConfig:
             raise ValueError(f"flip_target must be above 0 and at most 1, got {self.flip_target}")
         if self.take_lambda is not None and self.take_lambda < 0:
             raise ValueError(f"take_lambda must be at least 0, got {self.take_lambda}")
-        if min(self.warmup, self.steps, self.grid_steps, self.keep_every) < 1 or self.refreshes < 0:
-            raise ValueError("warmup, steps, grid_steps and keep_every must be at least 1, refreshes at least 0")
+        if min(self.warmup, self.steps, self.grid_steps, self.keep_every) < 1:
+            raise ValueError("warmup, steps, grid_steps and keep_every must be at least 1")
+        if min(self.refreshes, self.late_refreshes) < 0:
+            raise ValueError("refreshes and late_refreshes must be at least 0")
+        if self.late_refreshes and self.generator.source == "moments":
+            raise ValueError("moments are released once, for the roles of the warm-up: late_refreshes must be 0")
         if self.evaluation not in get_args(EvaluationKind):
             raise ValueError(f"evaluation must be noisy or exact, got {self.evaluation!r}")
 
@@ -106,11 +113,13 @@ class TrainConfig:
         """Steps of a head at one lambda."""
         return self.grid_steps if self.second_order(task) else self.steps
 
-    def steps_in_all(self, task: Task) -> int:
-        """Steps of a whole training, one after another."""
-        if self.second_order(task):
-            return self.grid_steps
-        return warmup_steps(self) + self.steps * len(self.trained)
+    def warm_steps(self, task: Task) -> int:
+        """Steps before consistency."""
+        return 0 if self.second_order(task) else warmup_steps(self)
+
+    def steps_along_grid(self, task: Task) -> int:
+        """Steps of the whole grid, one after another."""
+        return self.grid_steps if self.second_order(task) else self.steps * len(self.trained)
 
     @property
     def charged(self) -> int:

@@ -27,6 +27,7 @@ V1 = TrainConfig(
     generator=GeneratorConfig("quantile", draws=8),
 )
 PAPER = TrainConfig(
+    late_refreshes=1,
     discovery=DiscoveryConfig(
         "fractions", "conditional", rho_p=0.5, per_party=True, conditional=True, gain=True, sketch="clipped"
     ),

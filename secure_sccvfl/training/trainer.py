@@ -7,13 +7,15 @@ of a logit passes through it.
 The objective is convex, so a fixed number of steps is taken and nothing is opened to stop early. The whole grid of
 lambda is trained, at once where steps are of second order: it is the frontier between accuracy and consistency, and
 one point of it becomes the model.
+With late refreshes, joint training begins with a stretch at the first lambda before each of them. The grid follows
+the last one. So the model and every point of the frontier are trained under the final roles and tables.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,6 @@ from secure_sccvfl.data.party import AtHolder, Blocks, Part, Party, make_parties
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.decisions import Finding, interventional_check
 from secure_sccvfl.discovery.discovery import Discovery
-from secure_sccvfl.discovery.evidence import Conditional
 from secure_sccvfl.discovery.roles import PolicyCard, Roles
 from secure_sccvfl.discovery.sketches import Moments, Sketch
 from secure_sccvfl.discovery.statistics import Statistics
@@ -42,17 +43,12 @@ from secure_sccvfl.privacy.releases import (
 from secure_sccvfl.training.config import TEMPERATURES, EvaluationKind, TrainConfig
 from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Engine, Measures, Step
 from secure_sccvfl.training.grid import Bounds, Grid
+from secure_sccvfl.training.state import Hooks, Problem, State, Trial
 
 EDITED_ROWS = 20_000
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One value of lambda, and its measures on validation if these were opened."""
-
-    lam: float
-    validation: Measures | None
-    steps: int
+Phase = Callable[[str], AbstractContextManager[None]]
+Descend = Callable[[Sequence[float]], tuple[Any, ...]]
+"""Training with consistency: from lambdas to their heads."""
 
 
 @dataclass(frozen=True)
@@ -94,46 +90,13 @@ class Model:
 
 
 @dataclass(frozen=True)
-class State:
-    """The state of a run. Everything else follows from it, the data and the seed.
+class _Edited:
+    """A checked finding, its generators, the steps under its edits (`Trainer.joint`), and edits of validation."""
 
-    Without a head, its training has not begun. head: of second-order training those of all lambdas. heads: those
-    trained so far; in the end those of the trials, if one of them is chosen by what was opened. choice: the head
-    chosen in secret. own: what a gradient mode keeps besides, at this party.
-    """
-
-    head: Any
-    sketches: tuple[Sketch, ...] = ()
-    refreshes: int = 0
-    finding: Finding | None = None
-    conditional: tuple[Conditional, ...] | None = None
-    moments: tuple[Moments, ...] | None = None
-    trials: tuple[Trial, ...] = ()
-    taken: int = 0
-    heads: tuple[Any, ...] = ()
-    choice: Any = None
-    own: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """What a run tells its surroundings: its progress, its decisions, and states worth keeping."""
-
-    progress: Callable[[str, int, int], None] = lambda phase, number, total: None
-    audit: Callable[[str, Mapping[str, Any]], None] = lambda event, numbers: None
-    keep: Callable[[State], None] = lambda state: None
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What is to be learned, from the records of which this process holds a part."""
-
-    task: Task
-    outputs: int
-    train: Part
-    validation: Part
-    owners: Mapping[str, str] = field(default_factory=dict)
-    """The party of every feature, for roles within parties; public."""
+    finding: Finding
+    generators: Mapping[str, Mapping[int, Generator]]
+    descend: Descend
+    check: Any
 
 
 class Trainer:
@@ -175,6 +138,7 @@ class Trainer:
             self.hooks.audit,
             owners=problem.owners,
         )
+        self.dropped: tuple[str, ...] = ()
         self.enter()
 
     def enter(self) -> None:
@@ -227,8 +191,31 @@ class Trainer:
             self._go_on(finding=self.discovery.judged(last.sketches, last.finding, last.conditional or ()))
             self.hooks.keep(self.state)
 
+    def refresh_late(self, number: int) -> Finding | None:
+        """One more release of the sketch, during joint training. `number`: from 0, of the `late_refreshes`.
+
+        Returns the new finding: its caller makes generators and edits anew, which follow from roles and tables. If
+        the budget refuses the release, roles and tables stay, and it returns None. Either way its caller keeps the
+        state next. Every process of a run calls this.
+        """
+        state, release = self.state, self.config.refreshes + 1 + number
+        if state.finding is None:
+            raise RuntimeError("a late refresh comes after discovery")
+        self.hooks.progress("late refresh", number, self.config.late_refreshes)
+        beyond = state.conditional or ()
+        sketches, finding = self.discovery.refresh(release, state.sketches, state.finding, beyond)
+        granted = sketches is not state.sketches
+        if granted:
+            finding = self.discovery.judged(sketches, finding, beyond)
+        self._go_on(sketches=sketches, finding=finding, refreshes=release + 1, taken=0)
+        return finding if granted else None
+
     def leave_out(self, names: Sequence[str]) -> None:
-        """Take these features out of the model. The head keeps weights for their columns, which are 0 from now on."""
+        """Take these features, and no others, out of the model.
+
+        The head keeps weights for their columns, which are 0 from now on.
+        """
+        self.dropped = tuple(names)
         self.encoders = {p.rank: without(self.encoders[p.rank], names, p.inputs) for p in self.train.parties}
         self._read()
 
@@ -352,7 +339,40 @@ class Trainer:
             guards.append(blocks)
         return guards
 
-    def fit(self, penalty: Any, check: Any, energy: Blocks, guards: Sequence[Blocks]) -> None:
+    def joint(self, penalty: Any, energy: Blocks, guards: Sequence[Blocks]) -> Descend:
+        """Training with consistency: from lambdas to their heads. First-order steps take one lambda at a time."""
+        config = self.config
+        reach = {k: np.zeros(len(v)) for k, v in self.flat.items()}
+        for guard in guards:
+            lengths = {str(rank): float(np.abs(block).sum()) for rank, block in guard.items()}
+            length = sum(self.engine.publish(GUARD_LENGTH.name, lengths).values())
+            reach = {k: v + np.abs(guard[k]) * length for k, v in reach.items()}
+        steep = 1.0 if config.consistency == "squared" else 1.0 / SIGN_WIDTH
+
+        def weight(lam: float) -> float:
+            return config.guard * (lam if config.guard_grows else 1.0)
+
+        def together(lambdas: Sequence[float]) -> tuple[Any, ...]:
+            grid = Grid(tuple(lambdas), tuple(weight(lam) for lam in lambdas), CURVATURE[self.task])
+            # An edit of a record is one of those made for the groups, so its square is at most the sum of theirs.
+            groups = max(len(attribute.groups) for attribute in self.train.protected)
+            most = {rank: groups * block for rank, block in energy.items()}
+            return self._descend_together(penalty, grid, Bounds(self.steepness(), most, reach))
+
+        def alone(lambdas: Sequence[float]) -> tuple[Any, ...]:
+            (lam,) = lambdas
+            bound = {k: self.flat[k] + lam * steep * energy[k] + weight(lam) * reach[k] for k in self.flat}
+            step = Step(config.rate, config.momentum, lam, config.consistency, weight(lam))
+            return (self._descend(penalty, step, bound),)
+
+        return together if config.second_order(self.task) else alone
+
+    def steepness(self) -> Blocks:
+        """Each owner's bound on the curvature of loss and ridge in its columns, which need not have a mean of 0."""
+        steep = CURVATURE[self.task]
+        return {rank: steep * (block**2).mean(axis=0) + self.config.ridge for rank, block in self.encodings.items()}
+
+    def fit(self, descend: Descend, check: Any) -> None:
         """Train the whole grid of lambda, then check, measure or choose among all heads at once.
 
         The heads are kept if their measures are opened, else the one that is taken, or the engine's choice.
@@ -360,12 +380,7 @@ class Trainer:
         config, lambdas = self.config, self.config.trained
         if len(self.state.trials) == len(lambdas):  # a resumed run may have done all of it
             return
-        reach = self._reach(guards)
-        weights = tuple(config.guard * (lam if config.guard_grows else 1.0) for lam in lambdas)
-        if config.second_order(self.task):
-            heads = self._fit_together(penalty, Grid(lambdas, weights, CURVATURE[self.task]), energy, reach)
-        else:
-            heads = self._fit_in_turn(penalty, weights, energy, reach)
+        heads = self._heads_of(descend, lambdas)
         # The bit is opened, so in secret evaluation it may be about training records only.
         self.engine.check_range(heads, self.check if config.evaluation == "exact" else self.batch)
         seen: Sequence[Measures | None] = [None] * len(heads)
@@ -383,25 +398,22 @@ class Trainer:
         self._go_on(trials=trials, taken=0, heads=heads, choice=choice)
         self.hooks.keep(self.state)
 
-    def _reach(self, guards: Sequence[Blocks]) -> Blocks:
-        """Each owner's bound on the curvature of the guards."""
-        reach = {k: np.zeros(len(v)) for k, v in self.flat.items()}
-        for guard in guards:
-            lengths = {str(rank): float(np.abs(block).sum()) for rank, block in guard.items()}
-            length = sum(self.engine.publish(GUARD_LENGTH.name, lengths).values())
-            reach = {k: v + np.abs(guard[k]) * length for k, v in reach.items()}
-        return reach
+    def _heads_of(self, descend: Descend, lambdas: Sequence[float]) -> tuple[Any, ...]:
+        """All at once, or each from the last head."""
+        if self.config.second_order(self.task):
+            return descend(lambdas)
+        for lam in lambdas[len(self.state.heads) :]:
+            self._go_on(heads=(*self.state.heads, *descend([lam])), taken=0)
+            self.hooks.keep(self.state)
+        return self.state.heads
 
-    def _fit_together(self, penalty: Any, grid: Grid, energy: Blocks, reach: Blocks) -> tuple[Any, ...]:
-        """Second-order steps of all heads at once; their number depends on the settings only, never on the data."""
+    def _descend_together(self, penalty: Any, grid: Grid, bounds: Bounds) -> tuple[Any, ...]:
+        """Second-order steps of all heads from zero; their number depends on the settings only, never on the data."""
         config, engine = self.config, self.engine
         if not self.state.taken:
             self._go_on(head=engine.head(self.batch, len(grid), self.task))
-        if self.state.taken < config.grid_steps:
-            # An edit of a record is one of those made for the groups, so its square is at most the sum of theirs.
-            groups = max(len(attribute.groups) for attribute in self.train.protected)
-            most = {rank: groups * block for rank, block in energy.items()}
-            descent = engine.prepare_grid(self.batch, penalty, grid, Bounds(self.steepness(), most, reach))
+        if self.state.taken < config.grid_steps:  # a resumed run may have taken them all
+            descent = engine.prepare_grid(self.batch, penalty, grid, bounds)
         while self.state.taken < config.grid_steps:
             self.hooks.progress("training", self.state.taken, config.grid_steps)
             count = min(config.keep_every, config.grid_steps - self.state.taken)
@@ -409,29 +421,11 @@ class Trainer:
             self.hooks.keep(self.state)
         return engine.apart(self.state.head)
 
-    def steepness(self) -> Blocks:
-        """Each owner's bound on the curvature of loss and ridge in its columns, which need not have a mean of 0."""
-        steep = CURVATURE[self.task]
-        return {rank: steep * (block**2).mean(axis=0) + self.config.ridge for rank, block in self.encodings.items()}
-
-    def _fit_in_turn(self, penalty: Any, weights: Sequence[float], energy: Blocks, reach: Blocks) -> tuple[Any, ...]:
-        """First-order steps at each lambda from the last head."""
-        steep = 1.0 if self.config.consistency == "squared" else 1.0 / SIGN_WIDTH
-        pairs = list(zip(self.config.trained, weights, strict=True))
-        for lam, weight in pairs[len(self.state.heads) :]:
-            bound = {k: self.flat[k] + lam * steep * energy[k] + weight * reach[k] for k in self.flat}
-            self._descend(
-                penalty, Step(self.config.rate, self.config.momentum, lam, self.config.consistency, weight), bound
-            )
-            self._go_on(taken=0, heads=(*self.state.heads, self.state.head))
-            self.hooks.keep(self.state)
-        return self.state.heads
-
-    def _descend(self, penalty: Any, step: Step, bound: Blocks) -> None:
-        """Steps at one lambda; their number depends on the settings only, never on the data."""
+    def _descend(self, penalty: Any, step: Step, bound: Blocks) -> Any:
+        """First-order steps at one lambda from the last head; as many as the settings say, whatever the data are."""
         config = self.config
         if self.state.taken == config.steps:  # a resumed run may have taken them all
-            return
+            return self.state.head
         descent = self.engine.prepare(self.batch, penalty, step, bound)
         while self.state.taken < config.steps:
             self.hooks.progress(f"training at lambda {step.lam:g}", self.state.taken, config.steps)
@@ -439,6 +433,12 @@ class Trainer:
             head = self.engine.steps(self.state.head, descent, count)
             self._go_on(head=head, taken=self.state.taken + count)
             self.hooks.keep(self.state)
+        return self.state.head
+
+    def steps_before_grid(self) -> int:
+        """Steps of the warm-up, and of the stretch before each late refresh."""
+        config = self.config
+        return config.warm_steps(self.task) + config.late_refreshes * config.steps_of(self.task)
 
     def chosen(self) -> tuple[Any, float | None]:
         """The head that the rule chooses, and its lambda unless that is secret."""
@@ -464,7 +464,7 @@ class Trainer:
         self,
         roles: Roles | None = None,
         state: State | None = None,
-        phase: Callable[[str], AbstractContextManager[None]] = lambda name: nullcontext(),
+        phase: Phase = lambda name: nullcontext(),
     ) -> Model:
         """All phases in order, or the rest of them from a kept state. `roles` fixes the roles for a comparison.
 
@@ -477,15 +477,18 @@ class Trainer:
         found = self.state.finding
         if found is None:
             raise RuntimeError("no sketch was released")
-        found = found if roles is None else replace(found, roles=roles)
-        with phase("counterfactuals"):
-            if found.roles.dropped:
-                self.leave_out(found.roles.dropped)
-            finding, generators = self.generate(found, None if roles is None else roles.of)
-            self.learned(finding)
-            penalty, check, energy = self.penalties(finding, generators)
+        made = self._edited(found, roles, phase)
+        for number in range(self.state.refreshes - self.config.refreshes - 1, self.config.late_refreshes):
+            with phase("training"):
+                self.engine.check_range(made.descend(self.config.trained[:1]), self.batch)
+            with phase("late refreshes"):
+                later = self.refresh_late(number)
+                self.hooks.keep(self.state)
+            if later is not None:
+                made = self._edited(later, roles, phase)
+        finding, generators = made.finding, made.generators
         with phase("training"):
-            self.fit(penalty, check, energy, self.guards(finding.roles))
+            self.fit(made.descend, made.check)
             head, lam = self.chosen()
             head, temperature = calibrated(self.engine, head, self.check, self.task, self.config.evaluation)
         return Model(
@@ -502,6 +505,17 @@ class Trainer:
             self.state.moments or (),
             self.frontier(),
         )
+
+    def _edited(self, found: Finding, roles: Roles | None, phase: Phase) -> _Edited:
+        """Generators, edits and the steps with them, for these roles and the tables of the state."""
+        found = found if roles is None else replace(found, roles=roles)
+        with phase("counterfactuals"):
+            if found.roles.dropped != self.dropped:
+                self.leave_out(found.roles.dropped)
+            finding, generators = self.generate(found, None if roles is None else roles.of)
+            self.learned(finding)
+            penalty, check, energy = self.penalties(finding, generators)
+            return _Edited(finding, generators, self.joint(penalty, energy, self.guards(finding.roles)), check)
 
 
 def calibrated(engine: Engine, head: Any, batch: Any, task: Task, evaluation: EvaluationKind) -> tuple[Any, float]:

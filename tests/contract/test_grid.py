@@ -352,12 +352,12 @@ class _Caught(Exception):
 
 
 class _Catching(Trainer):
-    def fit(self, penalty, check, energy, guards):
-        groups = max(len(attribute.groups) for attribute in self.train.protected)
-        most = {rank: groups * block for rank, block in energy.items()}
-        raise _Caught(
-            self.encodings, self.batch, penalty, Bounds(self.steepness(), most, self._reach(guards)), guards
-        )
+    def joint(self, penalty, energy, guards):
+        self.guarded = guards
+        return super().joint(penalty, energy, guards)
+
+    def _descend_together(self, penalty, grid, bounds):
+        raise _Caught(self.encodings, self.batch, penalty, bounds, self.guarded)
 
 
 @pytest.mark.parametrize("dataset", ["german", "acs12"])

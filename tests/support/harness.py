@@ -132,5 +132,7 @@ class Recorded:
     def deviation(self, sensitivity: Sensitivity) -> float:
         return self.scale
 
-    def release(self, sums: dict[str, Any], name: str, sensitivity: Sensitivity) -> dict[str, Any]:
+    def release(
+        self, sums: dict[str, Any], name: str, sensitivity: Sensitivity, mechanism: str = "gaussian"
+    ) -> dict[str, Any]:
         return {key: self.tables[name][key] for key in sums}

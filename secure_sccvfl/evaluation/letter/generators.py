@@ -67,6 +67,18 @@ class Records:
         return F.one_hot(torch.as_tensor(codes, dtype=torch.long), self.count).float()
 
 
+def read_columns(ready: Prepared, settings: PaperSettings) -> tuple[tuple[int, ...], torch.Tensor]:
+    """How many columns each party's encoder reads, and the matrix from input space to them."""
+    if settings.columns == "one_hot":
+        return ready.widths, torch.eye(sum(ready.widths))
+    blocks = [block for party in ready.parties for block in party.layout.blocks]
+    codes = [
+        torch.linspace(0, 1, block.width) if block.one_hot else torch.tensor([1.0, 0.5])[: block.width]
+        for block in blocks
+    ]
+    return tuple(len(p.layout.blocks) for p in ready.parties), torch.block_diag(*(c[:, None] for c in codes))
+
+
 def records_of(ready: Prepared, rows: np.ndarray, settings: PaperSettings) -> Records:
     """These rows, with the groups that parties take their records for."""
     attribute, label = ready.data.protected[0], ready.data.label.values[rows]

@@ -1,41 +1,38 @@
 """Roles as the paper finds them: the clipped sketch, S_j = |Delta_j| + HSIC_j, thresholds per party (Eq. proxy_set).
 
-The sketch is charged as it really is (`GaussianNoise`, mechanism "paper"): every table is scaled to norm 1 first, so
-that little is left of it under noise of the same budget. P is a part of the paper's M; here M names what is left.
+It is the discovery of a run with the settings of the recipe `paper`, without refreshes. Its three releases share the
+whole budget and are charged as they really are: tables scaled to norm 1, residual HSIC, and sums of residuals by
+group. P is a part of the paper's M; here M names what is left.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from secure_sccvfl.discovery.decisions import DiscoveryConfig
-from secure_sccvfl.discovery.discovery import weigh
+from secure_sccvfl.data.party import part_of
+from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.roles import Role, Roles
-from secure_sccvfl.discovery.sketches import release_sketches
+from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.evaluation.letter.settings import PaperSettings
 from secure_sccvfl.evaluation.prepared import Prepared
 from secure_sccvfl.privacy.noise import GaussianNoise
-from secure_sccvfl.privacy.releases import SKETCH
+from secure_sccvfl.training import RECIPES
 
 
 def letter_roles(ready: Prepared, settings: PaperSettings) -> Roles:
-    """The roles of the paper's own discovery on the training part, from one release of the whole budget."""
-    noise = GaussianNoise(replace(ready.budget, releases=1), ready.seed, mechanism="paper")
-    train = ready.split.train
-    parties = [party.take(train) for party in ready.parties]
-    protected = tuple(replace(a, codes=a.codes[train]) for a in ready.data.protected)
-    features = sum(len(party.layout.names) for party in parties)
-    sketches = release_sketches(PlainStatistics(noise), parties, protected, SKETCH.charged_as(0), features)
-    owners = [party.layout.names for party in parties]
-    scores = weigh(sketches, DiscoveryConfig("fractions", "gap"), ready.seed, owners).scores
-    found: dict[str, Role] = {}
-    for own in owners:
-        ranked = sorted(own, key=lambda name: (-scores[name], name))
-        descendants = ranked[: round(settings.rho_m * len(ranked))]
-        proxies = descendants[: round(settings.rho_p * len(descendants))]
-        found |= {k: "P" if k in proxies else "M" if k in descendants else "N" for k in ranked}
-    return Roles(found)
+    """The roles of the paper's own discovery on the training part."""
+    recipe = replace(RECIPES.get("paper"), refreshes=0)
+    config = replace(recipe.discovery, rho_m=settings.rho_m, rho_p=settings.rho_p)
+    noise = GaussianNoise(replace(ready.budget, releases=recipe.charged), ready.seed)
+    train, held_out = (
+        part_of(ready.data, rows, ready.parties) for rows in (ready.split.train, ready.split.validation)
+    )
+    owners = ready.data.owners
+    discovery = Discovery(
+        PlainStatistics(noise), train.parties, train.protected, len(owners), config, ready.seed, owners=owners
+    )
+    _, finding = discovery.refresh(0, conditional=discovery.conditional(held_out.parties))
+    return finding.roles
 
 
 def roles_of(ready: Prepared, settings: PaperSettings) -> Roles:

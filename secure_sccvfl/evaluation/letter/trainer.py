@@ -2,8 +2,8 @@
 
 Every epoch is one step of all parts, each with its own learning rate. Consistency is off in the warm-up. Its
 gradient goes to the generators as well: Eq. server_obj is minimised over their parameters too. Early stopping looks
-at log loss, SCG and flips of the validation part under the generators of that epoch. The parts of the best epoch are
-kept.
+at log loss, SCG and flips of the validation part under the generators of that epoch. The parts of the last epoch are
+kept, or with `kept = "best"` those of the best one.
 """
 
 from __future__ import annotations
@@ -66,20 +66,23 @@ class JointTraining:
         generators: Generators | None,
         adversaries: Sequence[Adversary],
         made: EditRows | None,
+        read: torch.Tensor,
         seed: int,
     ) -> None:
-        self.net, self.task, self.settings, self.made = net, task, settings, made
+        """read: from input space to the columns that encoders see."""
+        self.net, self.task, self.settings, self.made, self.read = net, task, settings, made, read
         self.generators = generators if generators is not None and len(generators.models) else None
         self.adversaries = nn.ModuleList(adversaries)
-        self.draws = torch.Generator().manual_seed(seed)
+        # Apart, so that the adversaries of Eq. lgen change nothing else by being there.
+        self.draws, self.guard_draws = (torch.Generator().manual_seed(seed + k) for k in range(2))
         self.traffic = Traffic()
         self._kept: dict[tuple[int, int], torch.Tensor] = {}
 
     def fit(self, train: Records, check: Records) -> TrainedNetwork:
-        """Train, and return the network of the best epoch. `generators` are then those of that epoch."""
-        mean = train.x.mean(dim=0)
-        scale = train.x.std(dim=0, correction=0).clamp_min(0.05)
-        result = TrainedNetwork(self.net, mean, scale, self.task)
+        """Train, and return the network of the kept epoch. `generators` are then those of that epoch."""
+        columns = train.x @ self.read
+        scale = columns.std(dim=0, correction=0).clamp_min(0.05)
+        result = TrainedNetwork(self.net, columns.mean(dim=0), scale, self.task, self.read)
         if self.generators is not None and self.settings.generators == "frozen":
             self._pretrain(result, train)
         optimiser, best, history = self._optimiser(), _Best(), []
@@ -89,8 +92,11 @@ class JointTraining:
             history.append(seen)
             if self._stops(best, objective, epoch):
                 break
-        for part, kept in zip(self._parts(), best.parts, strict=True):
-            part.load_state_dict(kept)
+        if self.settings.kept == "last":
+            best.epoch = len(history) - 1
+        else:
+            for part, kept in zip(self._parts(), best.parts, strict=True):
+                part.load_state_dict(kept)
         self.net.eval()
         result.best_epoch, result.history = best.epoch, tuple(history)
         if self.settings.temperature and self.task != "regression":
@@ -135,7 +141,8 @@ class JointTraining:
         for epoch in range(PRETRAINING):
             optimiser.zero_grad()
             (
-                generators.loss(train, activations, epoch, self.draws) + generators.guard_loss(train, self.draws)
+                generators.loss(train, activations, epoch, self.draws)
+                + generators.guard_loss(train, self.guard_draws)
             ).backward()
             optimiser.step()
         generators.models.requires_grad_(False)
@@ -168,13 +175,12 @@ class JointTraining:
             if edited is not None:
                 passes = 2
                 loss = loss + settings.lambda_cons * self._gap(logits, self.net(result.scaled(edited)))
-        if self.generators is not None:
-            if settings.generating:
-                loss = loss + settings.lambda_gen * self.generators.loss(train, activations, epoch, self.draws)
-            loss = loss + self.generators.guard_loss(train, self.draws)
+        if self.generators is not None and settings.generating:
+            loss = loss + settings.lambda_gen * self.generators.loss(train, activations, epoch, self.draws)
         if len(self.adversaries):
             loss = loss + settings.lambda_adv * self._adversarial(activations, train)
-        loss.backward()
+        whole = loss if self.generators is None else loss + self.generators.guard_loss(train, self.guard_draws)
+        whole.backward()
         optimiser.step()
         self._count(train, passes)
         return loss.item()

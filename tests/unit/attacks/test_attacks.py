@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from secure_sccvfl.attacks.attributes import attribute_inference, strongest
+from secure_sccvfl.attacks.columns import feature_inference
 from secure_sccvfl.attacks.labels import label_inference
 from secure_sccvfl.attacks.perturbation import perturb, subspace_pgd, two_class
-from secure_sccvfl.attacks.view import RADII, Rate, View, WhiteBox
+from secure_sccvfl.attacks.view import RADII, Columns, Rate, View, WhiteBox
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.methods import METHODS
@@ -50,6 +51,31 @@ def test_attribute_inference_agrees_with_another_implementation():
     rows = np.concatenate([np.flatnonzero(s == 1), np.flatnonzero(s == 0)[: (s == 1).sum()]])
     net = MLPClassifier((64,), max_iter=400, random_state=0).fit(x[rows], s[rows])
     assert abs(ours - balanced_accuracy_score(truth, net.predict(test))) < 0.03
+
+
+def columns_view(shows, n=2000):
+    """Another party's column of three categories: the own column tells some of it, the view all or nothing."""
+    rng = np.random.default_rng(0)
+    target = rng.integers(0, 3, 2 * n)
+    own = (target == 0) * 1.0 + rng.normal(size=2 * n)
+    shown = np.eye(3)[target] if shows else rng.normal(size=(2 * n, 3))
+    known, unknown = slice(0, n), slice(n, 2 * n)
+    both = [(values[known], values[unknown]) for values in (own[:, None], shown, target)]
+    return Columns("z", both[0], both[1], {"job": both[2], "copy": both[2]})
+
+
+def test_feature_inference_finds_what_a_view_adds_to_own_columns():
+    own, shown = feature_inference(columns_view(True), 0)
+    assert (own.attack, shown.attack) == ("own", "z") and shown.rate == 1.0
+    assert own.chance < own.low < own.high < shown.low, "own columns tell some of it: that is the control"
+    own, shown = feature_inference(columns_view(False), 0)
+    assert abs(shown.rate - own.rate) < own.high - own.low, "a view of noise adds nothing"
+
+
+def test_a_view_without_a_column_to_guess_is_refused():
+    nothing = (np.zeros((2, 1)), np.zeros((2, 1)))
+    with pytest.raises(ValueError, match="no column to guess"):
+        Columns("z", nothing, nothing, {})
 
 
 def linear(weight, bias=0.0):

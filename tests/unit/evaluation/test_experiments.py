@@ -84,6 +84,7 @@ def test_every_experiment_runs(fast, tmp_path, experiment):
     assert {"acc", "seconds"} <= names
     if experiment == "attacks":
         assert {"aia_z", "pgd_sr_0.02", "aia_logits_boosting"} <= names
+        assert {"features_own", "features_z", "features_logits", "features_chance"} <= names
         assert (tmp_path / "attacks.png").exists()
 
 

@@ -19,17 +19,13 @@ def test_a_recipe_is_followed_as_it_is(method):
     assert RunOptions.of({"method": method, **mode}).train_config() == RECIPES.get(method)
 
 
-def shown(value) -> str:
-    return (
-        {True: "on", False: "off"}[value]
-        if isinstance(value, bool)
-        else f"{value:g}"
-        if value != str(value)
-        else value
-    )
+def shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return value if isinstance(value, str) else f"{value:g}"
 
 
-@pytest.mark.parametrize("option", [*DISCOVERY_OPTIONS, "generator", "guard", "guard_grows"])
+@pytest.mark.parametrize("option", [*DISCOVERY_OPTIONS, "generator", "guard", "guard_grows", "late_refreshes"])
 def test_the_help_shows_what_recipes_set(option):
     """Help is written by hand, because recipes are slow to import; here both are compared."""
     values = {name: shown(recipe_options(name)[option]) for name in RECIPES}
@@ -85,7 +81,9 @@ def test_a_named_lambda_is_added_to_the_grid():
         ({"hysteresis": -1.0}, "bad hysteresis -1.0"),
         ({"sketch": "photo"}, "no sketch 'photo'; there is counts, clipped"),
         ({"clip": 0.0}, "clip must be above 0"),
-        ({"gain": "no"}, "gain must be true or false|gain "),
+        ({"late_refreshes": -1}, "refreshes and late_refreshes at least 0"),
+        ({"late_refreshes": 1, "generator": "moments", "source": "moments"}, "moments are released once"),
+        ({"gain": "no"}, "gain must be true or false, not 'no'"),
         ({"score": "conditional"}, "it needs rule fractions, and gain or conditional"),
         ({"flip_target": 2.0}, "flip_target must be above 0 and at most 1"),
     ],

@@ -15,7 +15,7 @@ from secure_sccvfl.privacy.releases import CATALOGUE, NOISY_GRADIENT, SCORES, SK
 from secure_sccvfl.report.sections import learned
 
 ROOT = Path(__file__).resolve().parents[3]
-EVERYTHING = {"rule": "fdr", "conditional": True, "generator": "moments", "source": "moments"}
+EVERYTHING = {"rule": "fdr", "conditional": True, "gain": True, "generator": "moments", "source": "moments"}
 
 
 def test_the_table_in_security_md_is_the_catalogue() -> None:

@@ -1,0 +1,69 @@
+"""What a run is given, what it tells its surroundings, and its state, from which everything else follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.data.party import Part
+from secure_sccvfl.discovery.decisions import Finding
+from secure_sccvfl.discovery.evidence import Conditional
+from secure_sccvfl.discovery.sketches import Moments, Sketch
+from secure_sccvfl.training.engine import Measures
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One value of lambda, and its measures on validation if these were opened."""
+
+    lam: float
+    validation: Measures | None
+    steps: int
+
+
+@dataclass(frozen=True)
+class State:
+    """The state of a run. Everything else follows from it, the data and the seed.
+
+    Without a head, its training has not begun. head: in second-order training those of all lambdas. heads: those
+    trained so far; in the end those of the trials, if one of them is chosen by what was opened. choice: the head
+    chosen in secret. own: what a gradient mode keeps besides, at this party.
+    refreshes: how many releases of the sketch are behind it, late ones included.
+    """
+
+    head: Any
+    sketches: tuple[Sketch, ...] = ()
+    refreshes: int = 0
+    finding: Finding | None = None
+    conditional: tuple[Conditional, ...] | None = None
+    moments: tuple[Moments, ...] | None = None
+    trials: tuple[Trial, ...] = ()
+    taken: int = 0
+    heads: tuple[Any, ...] = ()
+    choice: Any = None
+    own: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What a run tells its surroundings: its progress, its decisions, and states worth keeping."""
+
+    progress: Callable[[str, int, int], None] = lambda phase, number, total: None
+    audit: Callable[[str, Mapping[str, Any]], None] = lambda event, numbers: None
+    keep: Callable[[State], None] = lambda state: None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be learned, from the records of which this process holds a part."""
+
+    task: Task
+    outputs: int
+    train: Part
+    validation: Part
+    owners: Mapping[str, str] = field(default_factory=dict)
+    """The party of every feature, for roles within parties; public."""

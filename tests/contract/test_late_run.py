@@ -1,0 +1,100 @@
+"""A whole run in secret with a risk gain, roles within parties and a late refresh, against the plaintext engine."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from secure_sccvfl.data.party import make_parties
+from secure_sccvfl.data.party_data import pooled
+from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.trainer import Trainer, train
+from tests.contract.test_secure_run import PARTIES, head_of, run_jobs
+from tests.support.harness import Recorded
+from tests.unit.accounting.test_prices import replay
+
+OPTIONS = {
+    **{"refreshes": 0, "late_refreshes": 1, "lambdas": [3.0], "generator": "quantile"},
+    **{"rule": "fractions", "rho_m": 0.5, "rho_p": 0.3, "per_party": True, "gain": True},
+}
+CHARGES = ["risk gains", "sketch-0", "sketch-1"]
+
+
+class Released(Recorded):
+    """What the secure run released, with the scale of each release."""
+
+    def deviation(self, sensitivity):
+        return self.scale * sensitivity.added
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory):
+    folder, tables, scales = tmp_path_factory.mktemp("late"), {}, set()
+    plain = SecureStatistics.group_sums
+
+    def watched(self, columns, groups, counts, name, sensitivity, widths=None):
+        found = plain(self, columns, groups, counts, name, sensitivity, widths)
+        tables.setdefault(name, {}).update({k: np.hstack([part[k] for part in found]) for k in columns})
+        scales.add(round(self.deviation(sensitivity) / sensitivity, 12))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SecureStatistics, "group_sums", watched)
+        results = run_jobs(TrainJob, folder, OPTIONS)
+    (scale,) = scales
+    return folder, results, Released(tables, scale)
+
+
+def test_the_model_is_that_of_the_plaintext_engine_on_the_same_releases(secure):
+    folder, results, released = secure
+    data = pooled("german", PARTIES)
+    split = make_split(data, "iid", 0)
+    config = RunOptions.of(OPTIONS).train_config()
+    model = train(PlainEngine(), PlainStatistics(released), data, split, config, 0)
+    for told in results:
+        assert told["scores"] == pytest.approx(dict(model.finding.scores), abs=1e-9)
+        assert told["roles"] == model.roles.of
+        sure = dict(model.finding.confidence)  # of 400 joint redraws, in which rounded numbers may tie
+        assert told["confidence"] == pytest.approx(sure, abs=0.02)
+    rows = np.concatenate([split.train, split.test])
+    parties = make_parties(data)
+    expected = model.logits([p.take(rows) for p in parties]) * model.temperature
+    found = head_of(folder, data)(np.hstack([p.inputs[rows] for p in parties])) * results[0]["temperature"]
+    assert np.abs(found - expected).max() <= 0.02
+
+
+def test_every_release_is_paid_and_every_version_of_the_mask_is_in_the_log(secure):
+    folder, results, _ = secure
+    for rank in range(PARTIES):
+        place = folder / f"party-{rank}"
+        lines = [json.loads(line) for line in (place / "ledger.jsonl").read_text().splitlines()]
+        assert [line["event"]["name"] for line in lines if "event" in line] == CHARGES
+        renyi, _ = replay((place / "ledger.jsonl").read_text())
+        assert 7.99 < renyi <= 8.0 and results[rank]["privacy"]["epsilon_rdp"] == pytest.approx(renyi)
+        audit = [json.loads(line) for line in (place / "audit.jsonl").read_text().splitlines()]
+        masks = [entry["mask"] for entry in audit if entry["event"] in ("roles", "interventional check")]
+        assert len(masks) == 4 and masks[-1] == results[rank]["mask"]
+    assert results[0]["steps"] == 14 + 14
+
+
+def test_a_run_that_stopped_before_its_late_refresh_goes_on_and_pays_once(secure, tmp_path, monkeypatch):
+    def broken(self, number):
+        raise RuntimeError("a fault after the stretch before the late refresh")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "refresh_late", broken)
+        with pytest.raises(ExceptionGroup):
+            run_jobs(TrainJob, tmp_path, OPTIONS)
+    for log in tmp_path.glob("party-*/releases.jsonl"):
+        log.unlink()  # sessions in threads write a new one
+    results = run_jobs(TrainJob, tmp_path, {**OPTIONS, "resume": True})
+    assert [r["steps"] for r in results] == [r["steps"] for r in secure[1]]
+    lines = [json.loads(line) for line in (tmp_path / "party-0" / "ledger.jsonl").read_text().splitlines()]
+    assert [line["event"]["name"] for line in lines if "event" in line] == CHARGES

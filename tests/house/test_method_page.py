@@ -1,0 +1,147 @@
+"""docs/method.md has a line for every element of the paper's list, and what that line says can be found."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.house.test_documents import ROOT, TESTS
+
+PAGE, LIST = ROOT / "docs" / "method.md", ROOT / "docs" / "paper-elements.toml"
+STATUSES = ("same", "different", "beside")
+CELLS = 5
+FIELDS = {"id", "place", "says", "status", "modules", "line"}
+KINDS = ("equation", "table", "figure", "proposition", "part")
+OPEN = "TODO-FIGURE"
+_RESULTS = re.compile(r"`(results/[\w./-]+)`")
+_TEST = re.compile(r"`(?:tests/[\w/]+/)?(test_\w+)(?:\.py)?`")
+Element = dict[str, Any]
+
+
+def lines_of(page: str) -> dict[str, list[str]]:
+    """The cells of every line of a table, by the key in its first cell."""
+    found: dict[str, list[str]] = {}
+    for line in page.splitlines():
+        key = re.match(r"\| `([^`]+)`", line)
+        if key:
+            assert key[1] not in found, f"two lines for {key[1]}"
+            found[key[1]] = [cell.strip() for cell in line.strip("|").split("|")]
+    return found
+
+
+def evidence(cell: str) -> list[str]:
+    """What a cell rests on that exists: files of results, tests, files of tests."""
+    every = set().union(*TESTS.values())
+    files = {Path(name).stem for name in TESTS}
+    found = [path for path in _RESULTS.findall(cell) if (ROOT / path).exists()]
+    return found + [name for name in _TEST.findall(cell) if name in every or name in files]
+
+
+def faults(element: Element, lines: dict[str, list[str]]) -> list[str]:
+    """What is wrong with the line of an element."""
+    cells = lines.get(element["line"])
+    if cells is None:
+        return ["no line"]
+    if len(cells) != CELLS:
+        return [f"{len(cells)} cells"]
+    wrong = []
+    if not cells[2].startswith(f"**{element['status']}**"):
+        wrong.append("another status")
+    for module in element["modules"]:
+        if not (ROOT / module).is_file():
+            wrong.append(f"{module} does not exist")
+        if f"`{module}`" not in cells[3]:
+            wrong.append(f"{module} is not on the line")
+    if set(re.findall(r"`([^`]+)`", cells[3])) - set(element["modules"]):
+        wrong.append("a module that the list does not have")
+    if element["status"] != "same":
+        if len(cells[4].split()) < 6:
+            wrong.append("no reason")
+        if not evidence(cells[4]):
+            wrong.append("no figure, and no test that exists")
+        wrong += [f"{path} does not exist" for path in _RESULTS.findall(cells[4]) if not (ROOT / path).exists()]
+    return wrong
+
+
+def uncovered(listed: dict[str, Any]) -> list[str]:
+    """Labels of the paper without an element."""
+    known = {element["id"] for element in listed["elements"]}
+    return [e["label"] for e in listed["labels"] if e.get("of", e["label"]) not in known]
+
+
+LISTED: dict[str, Any] = tomllib.loads(LIST.read_text(encoding="utf-8"))
+TEXT = PAGE.read_text(encoding="utf-8")
+LINES = lines_of(TEXT)
+
+
+@pytest.mark.parametrize("element", LISTED["elements"], ids=lambda element: str(element["id"]))
+def test_every_element_has_its_line(element: Element) -> None:
+    assert faults(element, LINES) == []
+
+
+def test_every_label_of_the_paper_is_covered() -> None:
+    assert uncovered(LISTED) == []
+    counts = Counter(entry["kind"] for entry in LISTED["labels"])
+    assert set(counts) == set(KINDS)
+    assert counts == {"equation": 37, "table": 20, "figure": 8, "proposition": 1, "part": 8}, "as in the source"
+
+
+def test_the_list_is_sound() -> None:
+    ids = [element["id"] for element in LISTED["elements"]]
+    assert len(ids) == len(set(ids)) >= 92
+    for element in LISTED["elements"]:
+        assert set(element) == FIELDS and element["status"] in STATUSES
+        assert element["modules"] and element["says"].strip() and element["place"].strip()
+
+
+def test_the_page_has_no_line_that_the_list_does_not_have() -> None:
+    assert set(LINES) == {element["line"] for element in LISTED["elements"]}
+
+
+def test_the_page_counts_as_the_list_does() -> None:
+    counts = Counter(element["status"] for element in LISTED["elements"])
+    told = re.sub(r"\s+", " ", TEXT)
+    assert f"Of {len(LISTED['elements'])} elements {counts['same']} are **same**" in told
+    assert f"{counts['different']} **different**. {counts['beside']} are **beside**" in told
+
+
+def test_no_figure_is_open() -> None:
+    """A line whose figure is not measured yet must not land."""
+    assert [key for key, cells in LINES.items() if any(OPEN in cell for cell in cells)] == []
+    assert OPEN not in TEXT
+
+
+GOOD: Element = {
+    "id": "x", "place": "Eq. 0", "says": "so", "status": "different", "modules": ["launch/cli.py"], "line": "x",
+}  # fmt: skip
+WHY = "It costs .01 of accuracy (`results/main-german/results.md`)."
+LINE = f"| `x` Eq. 0 | so | **different**: not so | `launch/cli.py` | {WHY} |"
+
+
+@pytest.mark.parametrize(
+    ("line", "changes"),
+    [
+        ("", {}),
+        (LINE.replace("**different**", "**same**"), {}),
+        (LINE, {"modules": ["launch/gone.py"]}),
+        (LINE, {"modules": ["launch/cli.py", "launch/certs.py"]}),
+        (LINE, {"modules": []}),
+        (LINE.replace(WHY, ""), {}),
+        (LINE.replace(WHY, "It is better so, and nobody has measured it yet."), {}),
+        (LINE.replace("main-german/results.md", "gone.md"), {}),
+        (LINE.replace("`results/main-german/results.md`", "`test_nobody_wrote_this`"), {}),
+        (LINE.replace(WHY, f"{WHY} | more"), {}),
+    ],
+)
+def test_a_fault_is_noticed(line: str, changes: dict[str, Any]) -> None:
+    assert faults(GOOD, lines_of(LINE)) == [] and faults({**GOOD, **changes}, lines_of(line))
+
+
+def test_a_label_without_an_element_is_noticed() -> None:
+    labels = [{"label": "eq:y"}, {"label": "x"}, {"label": "part", "of": "x"}]
+    assert uncovered({"labels": labels, "elements": [GOOD]}) == ["eq:y"]

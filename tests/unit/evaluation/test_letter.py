@@ -1,0 +1,244 @@
+"""Joint training of the letter: what is active when, who learns from what, and what every switch changes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from secure_sccvfl.data.catalogue import load
+from secure_sccvfl.data.dataset import Label
+from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.data.synthetic import make_synthetic
+from secure_sccvfl.evaluation import network_baselines
+from secure_sccvfl.evaluation.letter.generators import Generators, Records, read_columns, records_of
+from secure_sccvfl.evaluation.letter.roles import edited_names, letter_roles
+from secure_sccvfl.evaluation.letter.settings import settings_of
+from secure_sccvfl.evaluation.letter.trainer import JointTraining
+from secure_sccvfl.evaluation.network_baselines import COMPONENTS, SWITCHES, baseline, letter_with
+from secure_sccvfl.evaluation.networks import SplitNetwork
+from secure_sccvfl.evaluation.prepared import Fitted, prepare
+
+GERMAN = load("german")
+READY = prepare(GERMAN, make_split(GERMAN, "iid", 0), 0)
+BASE = settings_of("german")
+ROLES = letter_roles(READY, BASE)
+SHORT = {"epochs": 5, "warmup": 2}
+
+
+def short(**changes: object) -> Fitted:
+    return letter_with(**{**SHORT, **changes})(READY)
+
+
+@pytest.fixture(scope="module")
+def plain() -> Fitted:
+    return short()
+
+
+def training(**changes: object) -> tuple[JointTraining, Records, Records]:
+    """A training run of the letter that was not started."""
+    settings = replace(BASE, **changes)
+    torch.manual_seed(0)
+    widths, read = read_columns(READY, settings)
+    net = SplitNetwork(widths, 2, settings.hidden, settings.dropout)
+    generators = Generators(READY, ROLES, settings)
+    adversaries = network_baselines._adversaries(READY, settings)
+    parts = (records_of(READY, rows, settings) for rows in (READY.split.train, READY.split.validation))
+    return JointTraining(net, "binary", settings, generators, adversaries, None, read, 0), *parts
+
+
+def weights(run: JointTraining) -> list[torch.Tensor]:
+    assert run.generators is not None
+    return [v.detach().clone() for v in run.generators.models.parameters()]
+
+
+def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize(("warmup", "cons", "moves"), [(0, 1.2, True), (9, 1.2, False), (0, 0.0, False)])
+def test_generators_learn_from_consistency_as_soon_as_it_is_on(warmup: int, cons: float, moves: bool) -> None:
+    run, train, check = training(epochs=2, warmup=warmup, lambda_cons=cons, lambda_gen=0.0, temperature=False)
+    before = weights(run)
+    run.fit(train, check)
+    assert same(before, weights(run)) != moves
+
+
+def test_generators_learn_from_their_own_loss_in_the_warm_up_and_not_when_frozen() -> None:
+    run, train, check = training(epochs=2, warmup=9)
+    before = weights(run)
+    run.fit(train, check)
+    assert not same(before, weights(run))
+    run, train, check = training(epochs=2, warmup=0, generators="frozen")
+    run.fit(train, check)
+    frozen = weights(run)
+    run, train, check = training(epochs=4, warmup=0, generators="frozen", lambda_cons=100.0)
+    run.fit(train, check)
+    assert same(frozen, weights(run)), "only the training beforehand moved them"
+
+
+def test_parts_have_the_rates_of_the_table() -> None:
+    run, _, _ = training()
+    found = [(g["lr"], g["weight_decay"]) for g in run._optimiser().param_groups]
+    assert found == [(0.015, 5e-4), (0.010, 0.0), (0.005, 0.0)]
+    assert len(run.adversaries) == len(READY.parties)
+    run, _, _ = training(optimiser="adam", adversary="fused")
+    assert run._optimiser().param_groups[0]["weight_decay"] == 0.0 and len(run.adversaries) == 1
+
+
+def test_the_adversaries_turn_the_encoders_gradient() -> None:
+    """The gradient of L_adv in the encoders is the opposite of what would help the adversaries."""
+    run, train, _ = training(dropout=0.0)
+    x = train.x - train.x.mean(dim=0)
+    encoders = list(run.net.encoders.parameters())
+    turned = torch.autograd.grad(run._adversarial(run.net.parts(x), train), encoders)
+    straight = torch.stack(
+        [a.loss(h, z) for a, h, z in zip(run.adversaries, run.net.parts(x), train.z_s, strict=True)]
+    ).sum()
+    for a, b in zip(turned, torch.autograd.grad(straight, encoders), strict=True):
+        assert torch.allclose(a, -b, atol=1e-7)
+
+
+def test_consistency_is_off_in_the_warm_up() -> None:
+    with_it, without = (short(epochs=4, warmup=2, lambda_cons=c).predict.history for c in (1.2, 0.0))
+    assert with_it[:2] == without[:2]
+    assert with_it[2].train_loss > without[2].train_loss and with_it[3] != without[3]
+
+
+def test_history_and_notes(plain: Fitted) -> None:
+    history = plain.predict.history
+    assert [e.epoch for e in history] == list(range(5))
+    assert plain.notes["epochs_run"] == plain.notes["optimisation_steps"] == len(history) == 5
+    assert all(0 <= e.validation_accuracy <= 1 and e.scg > 0 and 0 <= e.fr <= 1 for e in history)
+    rows, hidden = len(READY.split.train), BASE.hidden
+    once = 3 * rows * 4
+    crossed = sum(2 * (1 + (e >= 2)) * once * hidden + once * BASE.context for e in range(5))
+    assert plain.notes["feature_mb"] == pytest.approx(crossed / 1e6)
+    longer = short(epochs=7)
+    assert longer.notes["model_mb"] == plain.notes["model_mb"] > 0
+    assert longer.notes["feature_mb"] > plain.notes["feature_mb"]
+
+
+def test_patience_counts_from_the_first_epoch_or_after_the_warm_up() -> None:
+    start, later = (short(epochs=40, warmup=20, patience=4, patience_from=p) for p in ("start", "warmup"))
+    assert start.notes["epochs_run"] == start.notes["best_epoch"] + 5
+    assert start.notes["epochs_run"] < 20 < later.notes["best_epoch"] + 5
+
+
+CALLS = {"L_cons": "_gap", "L_adv": "_adversarial"}
+USED = {
+    "adv_nomask": {"L_adv"},
+    "uniform_cf": {"L_cons", "L_gen"},
+    "policy_blind": {"L_cons", "L_gen"},
+    "server_consistency": {"L_cons"},
+    "erm_network": set(),
+    "paper": {"L_cons", "L_gen", "L_adv"},
+}
+
+
+@pytest.mark.parametrize("name", USED)
+def test_each_method_uses_the_losses_of_the_table(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    used: set[str] = set()
+
+    def watch(owner: type, attribute: str, loss: str) -> None:
+        run = getattr(owner, attribute)
+
+        def seen(*given: object, **named: object) -> object:
+            used.add(loss)
+            return run(*given, **named)
+
+        monkeypatch.setattr(owner, attribute, seen)
+
+    for loss, attribute in CALLS.items():
+        watch(JointTraining, attribute, loss)
+    watch(Generators, "loss", "L_gen")
+    brief = replace(BASE, epochs=3, baseline_epochs=3, warmup=1)
+    monkeypatch.setattr(network_baselines, "settings_of", lambda dataset: brief)
+    fitted = baseline(name)(READY) if name in COMPONENTS else letter_with()(READY)
+    assert used == USED[name]
+    assert fitted.notes["epochs_run"] == 3
+    assert (fitted.own is None) == (name in ("adv_nomask", "erm_network"))
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_every_switch_changes_the_run_or_is_known_not_to(name: str, plain: Fitted) -> None:
+    changes = dict(SWITCHES[name])
+    changed = short(**changes)
+    trained = changed.predict.history != plain.predict.history
+    if name in ("adamw", "patience_after_warmup"):  # AdamW is German's; five epochs exhaust no patience
+        assert not trained
+    elif name == "no_leak":  # it has a value, and no gradient where proxies pass through
+        assert trained and np.array_equal(changed.predict(READY.inputs), plain.predict(READY.inputs))
+        assert np.array_equal(changed.own(READY.split.test), plain.own(READY.split.test))
+    elif name == "no_temperature":
+        assert not trained and changed.predict.temperature == 1.0 != plain.predict.temperature
+    else:
+        assert trained
+
+
+def test_the_leak_term_matters_where_proxies_are_edited() -> None:
+    with_it = short(proxies="edit").predict.history
+    without = short(proxies="edit", terms=SWITCHES["no_leak"]["terms"]).predict.history
+    assert [e.scg for e in with_it] != [e.scg for e in without]
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"proxies": "edit"}, {"mask": "all"}, {"edits": "shuffle"}], ids=["M", "MP", "all", "shuffle"]
+)
+def test_own_edits_touch_what_they_may_and_copy_the_rest_bit_by_bit(changes: dict[str, str]) -> None:
+    edited, rows = short(**changes).own(READY.split.test), READY.split.test
+    columns = READY.columns(edited_names(ROLES, replace(BASE, **changes)))
+    rest = np.setdiff1d(np.arange(edited.shape[1]), columns)
+    assert (edited[:, rest] == READY.inputs[rows][:, rest]).all()
+    assert (edited[:, columns] != READY.inputs[rows][:, columns]).any()
+    assert edited.min() >= 0 and edited.max() <= 1
+    assert (len(rest) == 0) == (changes.get("mask") == "all")
+
+
+def test_roles_of_the_letter_are_fractions_of_every_party() -> None:
+    for party in READY.parties:
+        roles = [ROLES.of[name] for name in party.layout.names]
+        found = round(0.6 * len(roles))
+        assert len(roles) - roles.count("N") == found and roles.count("P") == round(0.5 * found)
+    fewer = letter_roles(READY, replace(BASE, rho_m=0.15))
+    assert set(fewer.descendants) < set(ROLES.descendants)
+
+
+def test_targets_are_other_groups_and_change_with_the_epoch_where_there_are_more_than_two() -> None:
+    codes = np.arange(300) % 5
+    records = Records(codes, torch.zeros(300, 1), torch.zeros(300), (codes, codes), 5, 0)
+    for draw in range(3):
+        assert not (records.targets(draw)[0] * records.z_s[0]).any()
+    assert not torch.equal(records.targets(0)[0], records.targets(1)[0])
+    assert torch.equal(records.targets(1)[0], records.targets(1)[1]), "one target at all parties"
+    assert torch.equal(records.targets(1)[0], records.targets(9)[0])
+
+
+def test_posterior_groups_are_guesses_of_each_party() -> None:
+    records = records_of(READY, READY.split.train, replace(BASE, embedding="posterior"))
+    truth = GERMAN.protected[0].codes[READY.split.train]
+    for guess in records.groups:
+        assert 0.5 < (guess == truth).mean() < 1
+    assert (records.groups[0] != records.groups[1]).any()
+
+
+def test_two_units_inside_are_one_logit_outside(plain: Fitted) -> None:
+    net, inputs = plain.predict, READY.inputs[READY.split.test]
+    units = net.net(net.scaled(torch.tensor(inputs))).detach().numpy() / net.temperature
+    assert units.shape[1] == 2 and np.allclose(net(inputs)[:, 0], units[:, 1] - units[:, 0], atol=1e-5)
+    assert np.allclose(plain.white_box(torch.tensor(inputs)).detach().numpy(), net(inputs), atol=1e-5)
+
+
+@pytest.mark.parametrize("task", ["multiclass", "regression"])
+def test_other_tasks_train_too(task: str) -> None:
+    data = make_synthetic(300)
+    number = data.parties[0].values[:, 0]
+    label = Label("bank", (number * 2.99).astype(int), ("a", "b", "c")) if task == "multiclass" else None
+    data = replace(data, task=task, label=Label("bank", number) if label is None else label)
+    ready = prepare(data, make_split(data, "iid", 0), 0)
+    fitted = letter_with(epochs=4, warmup=1, lambda_cons=0.1)(ready)
+    history = fitted.predict.history
+    assert fitted.predict(ready.inputs).shape == (300, 3 if task == "multiclass" else 1)
+    assert all(np.isfinite(e.train_loss) and np.isfinite(e.scg) for e in history)
+    assert np.isnan(history[0].validation_accuracy) == np.isnan(history[0].fr) == (task == "regression")
+    assert fitted.predict.temperature == 1.0 or task == "multiclass"

@@ -1,0 +1,138 @@
+"""Releases of the sketch during joint training: roles may change, and what is trained then follows them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from secure_sccvfl.data.catalogue import load
+from secure_sccvfl.data.party import part_of
+from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.roles import Roles, shipped_card
+from secure_sccvfl.model.generators import GeneratorConfig
+from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
+from secure_sccvfl.training.aware import AwareTrainer
+from secure_sccvfl.training.config import TrainConfig
+from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.trainer import Hooks, Problem, State, Trainer
+
+DATA = load("german")
+SPLIT = make_split(DATA, "iid", 0)
+PARTS = [part_of(DATA, rows) for rows in (SPLIT.train, SPLIT.validation)]
+TEST = part_of(DATA, SPLIT.test)
+LATE = TrainConfig(
+    refreshes=1,
+    late_refreshes=2,
+    lambdas=(1.0, 3.0, 8.0),
+    generator=GeneratorConfig("quantile", draws=2),
+)
+
+
+class Blind(NoNoise):
+    """Exact tables from a certain release on; before, tables in which s and every column are independent."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+
+    def release(self, sums, name, sensitivity, mechanism="gaussian"):
+        exact = super().release(sums, name, sensitivity, mechanism)
+        if int(name.rpartition("-")[2]) >= self.first:
+            return exact
+        return {k: np.outer(v.sum(axis=1), v.sum(axis=0)) / v.sum() for k, v in exact.items()}
+
+
+def run(noise, config=LATE, state: State | None = None, roles: Roles | None = None, driver=Trainer, card=None):
+    """The model, the states that were kept, and the log."""
+    kept, log = [], []
+    hooks = Hooks(audit=lambda event, numbers: log.append((event, dict(numbers))), keep=kept.append)
+    problem = Problem(DATA.task, DATA.outputs, *PARTS, owners=DATA.owners)
+    made = driver(PlainEngine(), PlainStatistics(noise), problem, config, 0, card, hooks)
+    return made.run(roles, state), kept, log
+
+
+def logits(model) -> np.ndarray:
+    return model.logits(TEST.parties)
+
+
+def gaussian(config=LATE, releases: int | None = None) -> GaussianNoise:
+    return GaussianNoise(SpendingPlan(releases=releases or config.charged), 0)
+
+
+def test_late_releases_are_planned_charged_and_averaged():
+    noise = gaussian()
+    model, _, log = run(noise)
+    assert LATE.charged == 4 and [c.name for c in noise.charges] == [f"sketch-{k}" for k in range(4)]
+    assert model.sketches[0].releases == 4
+    assert noise.charges[-1].epsilon_after <= noise.plan.epsilon
+    masks = [numbers["mask"] for event, numbers in log if event == "roles"]
+    assert len(masks) == 4, "every version of the mask is in the log"
+    assert set(model.finding.confidence) == set(DATA.owners)
+
+
+def test_roles_that_change_late_are_those_of_the_model_and_of_every_point_of_the_frontier():
+    """Nothing follows s in the tables of the warm-up and of the first late release; the last one shows the truth."""
+    late, _, log = run(Blind(3))
+    seen = [set(numbers["roles"].values()) for event, numbers in log if event == "roles"]
+    assert seen[:3] == [{"N"}] * 3 and "M" in seen[3]
+    known, _, _ = run(Blind(0), replace(LATE, late_refreshes=0))
+    assert late.roles == known.roles and late.roles.edited
+    assert [t.lam for t in late.trials] == [t.lam for t in known.trials] == list(LATE.lambdas)
+    plain, _, _ = run(Blind(9), replace(LATE, late_refreshes=0))
+    for here, there in zip(late.trials, known.trials, strict=True):
+        assert here.validation.relative_gap == pytest.approx(there.validation.relative_gap, rel=0.1)
+    assert np.abs(logits(late) - logits(known)).max() < 0.1 < np.abs(logits(late) - logits(plain)).max()
+
+
+def test_a_late_release_without_budget_leaves_the_masks_and_the_tables():
+    noise = gaussian(releases=2)
+    model, kept, log = run(noise)
+    assert len(noise.charges) == 2 and model.sketches[0].releases == 2
+    assert [numbers["refresh"] for event, numbers in log if event == "refresh refused"] == [2, 3]
+    other, _, _ = run(gaussian(releases=2), replace(LATE, late_refreshes=0))
+    assert model.roles == other.roles
+    assert np.abs(logits(model) - logits(other)).max() < 0.1
+    assert kept[-1].refreshes == 4, "a resumed run does not ask again"
+
+
+def test_a_run_goes_on_from_every_state_to_the_same_model():
+    model, kept, _ = run(gaussian())
+    moments = {(state.refreshes, len(state.trials), state.taken) for state in kept}
+    assert {(2, 0, 14), (3, 0, 0), (3, 0, 14), (4, 0, 0)} <= moments, "before and after each late release"
+    for state in kept:
+        again, _, _ = run(gaussian(), state=state)
+        assert again.roles == model.roles and np.allclose(logits(again), logits(model), atol=1e-9)
+
+
+def test_roles_that_are_given_stay():
+    fixed = Roles({name: "M" if name == "housing" else "N" for name in DATA.owners})
+    model, _, _ = run(Blind(2), roles=fixed)
+    assert model.roles == fixed
+
+
+def test_a_proxy_that_is_found_late_is_dropped_then():
+    card = replace(shipped_card("german"), proxies="drop")
+    some = replace(card, decisions={k: d for k, d in card.decisions.items() if d.role == "N"})
+    config = replace(LATE, discovery=replace(LATE.discovery, rho_p=0.5))
+    model, _, _ = run(Blind(2), config, card=some)
+    assert model.roles.dropped
+    party = next(p for p in TEST.parties if model.roles.dropped[0] in p.layout.names)
+    assert set(model.encoders[party.rank].dropped) == set(model.roles.dropped)
+
+
+def test_a_model_that_uses_s_is_encoded_anew():
+    """Offsets follow from the tables of the last release, and so do the columns of roles that are not decided."""
+    card = shipped_card("german")
+    late, _, _ = run(Blind(2), driver=AwareTrainer, card=card)
+    known, _, _ = run(Blind(0), replace(LATE, late_refreshes=0), driver=AwareTrainer, card=card)
+    codes = TEST.protected[0].codes
+    assert np.abs(late.logits(TEST.parties, codes) - known.logits(TEST.parties, codes)).max() < 0.1
+
+
+def test_a_late_refresh_comes_after_discovery():
+    problem = Problem(DATA.task, DATA.outputs, *PARTS, owners=DATA.owners)
+    made = Trainer(PlainEngine(), PlainStatistics(gaussian()), problem, LATE, 0)
+    with pytest.raises(RuntimeError, match="after discovery"):
+        made.refresh_late(0)
