@@ -75,7 +75,7 @@ class TrainConfig:
         if min(self.warmup, self.steps, self.grid_steps, self.keep_every) < 1:
             raise ValueError("warmup, steps, grid_steps and keep_every must be at least 1")
         if min(self.refreshes, self.late_refreshes) < 0:
-            raise ValueError("refreshes and late_refreshes must be at least 0")
+            raise ValueError("need refreshes and late_refreshes at least 0")
         if self.late_refreshes and self.generator.source == "moments":
             raise ValueError("moments are released once, for the roles of the warm-up: late_refreshes must be 0")
         if self.evaluation not in get_args(EvaluationKind):
