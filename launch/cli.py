@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "selftest": ("run_mpc", ["selftest"], "check every kind of secret operation on this machine"),
     "report": ("report", [], "make report.html of a run again"),
     "audit": ("audit", [], "verify that a run can be trusted; show its log"),
-    "policy": ("policy", [], "show, compare and review policy cards; appeals"),
+    "policy": ("policy", [], "show, check, approve, review and compare policy cards; appeals"),
     "attack": ("security_eval", [], "attacks on what a run really gave to each one"),
     "privacy": ("privacy_report", [], "what was released about the records, and what it cost"),
     "reproduce": ("reproduce", [], "the method's tables over seeds, on the plaintext engine"),

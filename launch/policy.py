@@ -1,15 +1,22 @@
-"""Policy cards: which role each column has, who answers for it, and what was objected and decided.
+"""Policy cards: which role each column has, who answers for it, who approved it, what was objected and decided.
 
     python launch/policy.py show runs/2026-01-01
     python launch/policy.py show german                                  the card that is shipped for a data set
+    python launch/policy.py check german                                 what is missing, and what is due
+    python launch/policy.py approve runs/2026-01-01 --as bank            an owner's yes to the card as it is
+    python launch/policy.py key --key board.pem                          a new key to sign approvals with (--key)
     python launch/policy.py appeal runs/2026-01-01 --feature housing --who "an applicant" --text "no choice" --wants N
-    python launch/policy.py review runs/2026-01-01 --appeal 1 --who "policy board" --text "agreed" --role N
-    python launch/policy.py review runs/2026-01-01 --who "policy board" --text "nothing to change" --due 2027-06-30
+    python launch/policy.py review runs/2026-01-01 --appeal 1 --who "policy board" --text "agreed" --role N \
+--evidence "stakeholder: hearing of applicants"
+    python launch/policy.py review runs/2026-01-01 --who "policy board" --text "as before" --dataset german
+    python launch/policy.py status runs/2026-01-01 --dataset german --party 0
     python launch/policy.py diff old/policy_card.json runs/2026-01-01
 
-CARD is a file (JSON; TOML to read only), the folder of a run, or a shipped name. A review sets the
-next date. A changed role makes a new version: train with `--card RUN/policy_card.json` to follow
-it. Every change to the card of a run goes to the run's hash-chained log.
+CARD is a file (JSON; TOML to read only), the folder of a run, or a shipped name. docs/policy.md tells
+the life of a card. `verify` says whether its approvals hold. A review with --dataset runs discovery
+again on these records, in secret, which is charged, and records what changed. It sets the next date,
+a quarter later. A change makes a new version: train with `--card RUN/policy_card.json` to follow it.
+Every change to the card of a run goes to the run's hash-chained log.
 """
 
 from __future__ import annotations
@@ -23,65 +30,204 @@ from typing import TYPE_CHECKING
 
 from launch.arguments import Parser
 from protocols.config import ConfigError
-from secure_sccvfl.run.console import OK, guarded, say
+from secure_sccvfl.run.console import CHECK_FAILED, OK, guarded, say
 
 if TYPE_CHECKING:
-    from secure_sccvfl.discovery.roles import PolicyCard
+    from secure_sccvfl.policy.card import PolicyCard
+
+COMMANDS = ("show", "check", "approve", "verify", "key", "appeal", "review", "status", "diff")
+NOTES = ("meaning", "measurement", "manipulability", "confounders", "relation")
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__)
-    parser.add_argument("what", choices=("show", "appeal", "review", "diff"))
-    parser.add_argument("card", help="a card: a file, the folder of a run, or a shipped name")
+    parser.add_argument("what", choices=COMMANDS)
+    parser.add_argument("card", nargs="?", help="a card: a file, the folder of a run, or a shipped name")
     parser.add_argument("newer", nargs="?", help="diff: the other card")
-    parser.add_argument("--feature", help="appeal: the column whose role is objected to")
+    parser.add_argument("--as", dest="owner", metavar="NAME", help="approve: the owner who approves")
+    parser.add_argument("--key", type=Path, help="approve, key: file of the owner's private key (Ed25519, PEM)")
     parser.add_argument("--who", help="appeal, review: who says so")
     parser.add_argument("--text", help="appeal, review: why")
     parser.add_argument("--wants", choices=("N", "M", "P"), help="appeal: the role that is asked for")
+    parser.add_argument("--feature", default="", help="appeal, review: the column that it is about")
     parser.add_argument("--appeal", default="", help="review: the number of the appeal that it answers")
-    parser.add_argument("--role", choices=("N", "M", "P"), help="review: the new role; without it, roles stay")
-    parser.add_argument("--due", default="", help="review: date of the next one (default in a year)")
+    parser.add_argument(
+        "--because",
+        choices=("regular", "shift", "schema", "policy"),
+        help="review: its cause, if it answers no appeal (default regular)",
+    )
+    parser.add_argument("--role", choices=("N", "M", "P"), help="review: the new role; without it, the role stays")
+    parser.add_argument("--evidence", action="append", default=[], help='review: "KIND: text"; may be repeated')
+    for note in NOTES:
+        parser.add_argument(f"--{note}", help=f"review: the column's {note} in the feature dictionary")
+    parser.add_argument("--due", default="", help="review: date of the next one (default in a quarter, 91 days)")
+    parser.add_argument("--dataset", help="review: run discovery again on these data; status: compare with these")
+    parser.add_argument("--discovery", type=Path, help="review: the folder of a discovery session made for it")
+    parser.add_argument("--party", type=int, help="status: this party's own columns are checked for a shift")
     options = parser.parse_args(arguments)
     return guarded("policy", lambda: run(options), debug=options.debug)
 
 
 def run(options: argparse.Namespace) -> int:
+    from secure_sccvfl.policy.concerns import concerns
     from secure_sccvfl.report.policy_card import card_markdown, find_card
 
+    if options.what == "key":
+        return _key(options)
+    if options.card is None:
+        raise ConfigError(f"{options.what} needs a card: a file, the folder of a run, or a shipped name")
     card = find_card(options.card)
-    if options.what == "diff":
-        return _diff(options, card)
+    if options.what in ("diff", "verify", "check", "status"):
+        return {"diff": _diff, "verify": _verify, "check": _check, "status": _status}[options.what](options, card)
     if options.what != "show":
         card = _changed(options, card)
     if options.json:
         print(json.dumps(card.to_json()))
         return OK
     print(card_markdown(card))
-    if card.overdue(datetime.date.today()):
-        say(f"policy: the review was due on {card.review_due}", error=True)
-    for appeal in card.open_appeals:
-        say(f"policy: appeal {appeal['number']} about {appeal['feature']} is open", error=True)
+    for line in concerns(card, datetime.date.today()):
+        say(f"policy: {line}", error=True)
     return OK
 
 
 def _changed(options: argparse.Namespace, card: PolicyCard) -> PolicyCard:
-    """The card after an appeal or a review, written back to its place."""
+    """The card after an approval, an appeal or a review, written back to its place."""
+    from secure_sccvfl.policy.approvals import approved, read_key
     from secure_sccvfl.report.policy_card import keep_card
 
     place = Path(options.card)
     if not place.exists() or place.suffix == ".toml":
         raise ConfigError("only JSON cards are written: `policy show CARD --json > card.json` makes one of any card")
-    if not options.who or not options.text:
-        raise ConfigError(f"{options.what} needs --who and --text")
     today = datetime.date.today().isoformat()
-    if options.what == "appeal":
+    files: list[Path] = []
+    if options.what == "approve":
+        if not options.owner:
+            raise ConfigError("approve needs --as, the owner who approves")
+        card = approved(card, options.owner, today, None if options.key is None else read_key(options.key))
+    elif not options.who or not options.text:
+        raise ConfigError(f"{options.what} needs --who and --text")
+    elif options.what == "appeal":
         if not options.feature:
             raise ConfigError("appeal needs --feature, the column whose role is objected to")
         card = card.appealed(options.feature, today, options.who, options.text, options.wants)
     else:
-        card = card.reviewed(today, options.who, options.text, options.appeal, options.role, options.due)
-    keep_card(place, card, options.what)
+        card, files = _reviewed(options, card, place, today)
+    keep_card(place, card, options.what, files)
     return card
+
+
+def _reviewed(
+    options: argparse.Namespace, card: PolicyCard, place: Path, today: str
+) -> tuple[PolicyCard, list[Path]]:
+    """The card after a review, and the files of a discovery that was run for it."""
+    from secure_sccvfl.local.later_discovery import discover_again, discovered
+    from secure_sccvfl.policy.entries import Evidence
+    from secure_sccvfl.policy.reviews import Review, reviewed
+
+    if options.appeal and options.because:
+        raise ConfigError("a review that answers an appeal has that as its cause: leave --because out")
+    if options.dataset and options.discovery:
+        raise ConfigError("--dataset runs discovery here, --discovery reads one that was run: give one of them")
+    review = Review(
+        today,
+        options.who,
+        options.text,
+        "appeal" if options.appeal else options.because or "regular",
+        options.appeal,
+        options.feature,
+        options.role,
+        tuple(map(Evidence.told, options.evidence)),
+        {note: getattr(options, note) for note in NOTES if getattr(options, note) is not None},
+        options.due,
+    )
+    made = reviewed(card, review)  # a wrong request is refused before discovery is run and charged
+    if options.discovery is not None:
+        return reviewed(card, review.with_found(discovered(options.discovery))), []
+    if options.dataset is None:
+        return made, []
+    if not place.is_dir():
+        raise ConfigError("--dataset runs discovery with the settings of a run: name the folder of one")
+    found, files = discover_again(place, options.dataset, made.events[-1]["number"])
+    return reviewed(card, review.with_found(found)), files
+
+
+def _key(options: argparse.Namespace) -> int:
+    from secure_sccvfl.policy.approvals import make_key
+
+    if options.key is None:
+        raise ConfigError("key needs --key, the new file that the private key is written to")
+    public = make_key(options.key)
+    if options.json:
+        print(json.dumps({"public": public}))
+        return OK
+    say(f"{options.key} holds a private key: keep it, and show it to nobody")
+    say(f'on the card, for its owner: key = "{public}"')
+    return OK
+
+
+def _check(options: argparse.Namespace, card: PolicyCard) -> int:
+    """What is not in order; a card that a run would refuse, or a broken approval, fails the check."""
+    from secure_sccvfl.policy.approvals import verdicts
+    from secure_sccvfl.policy.concerns import concerns
+
+    found = concerns(card, datetime.date.today())
+    failed = bool(card.without_evidence) or any(v.problem for v in verdicts(card))
+    if options.json:
+        print(json.dumps({"fails": failed, "concerns": found}))
+    else:
+        say(f"card for {card.dataset}, version {card.version}: {'FAILS' if failed else 'can be followed'}")
+        for line in found:
+            say(f"  {line}")
+    return CHECK_FAILED if failed else OK
+
+
+def _verify(options: argparse.Namespace, card: PolicyCard) -> int:
+    from secure_sccvfl.policy.approvals import verdicts
+
+    found = verdicts(card)
+    broken, held = any(v.problem for v in found), any(v.holds for v in found)
+    if options.json:
+        told = [{"who": v.approval.who, "holds": v.holds, "problem": v.problem, "words": v.words} for v in found]
+        print(json.dumps({"digest": card.digest(), "approved": held and not broken, "approvals": told}))
+    else:
+        for v in found:
+            say(f"{'holds' if v.holds else 'BROKEN' if v.problem else 'earlier'}: {v.words}")
+        state = "approvals are BROKEN" if broken else "approved" if held else "not approved"
+        say(f"version {card.version} ({card.digest()[:12]}): {state}")
+    return OK if held and not broken else CHECK_FAILED
+
+
+def _status(options: argparse.Namespace, card: PolicyCard) -> int:
+    """Is a review due? What is compared with other data needs the folder of a run."""
+    from secure_sccvfl.data.features import DataError
+    from secure_sccvfl.local.triggers import changed_schema, due_by_card, own_shift, shift_record
+    from secure_sccvfl.policy.shift import LEVEL
+
+    due, told, run_folder = due_by_card(card, datetime.date.today()), [], Path(options.card)
+    shift = None
+    if options.dataset is not None:
+        if not run_folder.is_dir():
+            raise ConfigError("--dataset is compared with the data of a run: name the folder of one")
+        due += changed_schema(run_folder, card, options.dataset)
+        if options.party is not None:
+            try:
+                name, found = own_shift(run_folder, options.dataset, options.party)
+                shift = shift_record(name, found)
+                moved = [f"{s.column} moved by {s.distance:.3f} (by chance {s.by_chance:.3f})" for s in found]
+                due += [f"shift: {line}" for line, s in zip(moved, found, strict=True) if s.alarm]
+                told.append(f"largest move of {name}: {moved[0]}; any false alarm has chance {LEVEL:g} at most")
+            except DataError as error:
+                told.append(f"no check for a shift: {error}")
+    elif options.party is not None:
+        raise ConfigError("--party needs --dataset, the new records")
+    if options.json:
+        print(json.dumps({"review_due": card.review_due, "due": due, "shift": shift}))
+        return OK
+    say(f"card for {card.dataset}, version {card.version}, next review {card.review_due or 'not set'}")
+    for line in (*due, *told):
+        say(f"  {line}")
+    say("a review is due" if due else "no review is due")
+    return OK
 
 
 def _diff(options: argparse.Namespace, card: PolicyCard) -> int:

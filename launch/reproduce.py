@@ -29,9 +29,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from launch.arguments import Parser
 from protocols.config import ConfigError
 from secure_sccvfl.data.catalogue import dataset_help, load
-from secure_sccvfl.discovery.roles import named_card
 from secure_sccvfl.evaluation.experiments import EXPERIMENTS
 from secure_sccvfl.local.seeds import ENGINES, command_line, reproduce
+from secure_sccvfl.policy.card import named_card
 from secure_sccvfl.run.console import OK, guarded, say
 
 OTHERS = ("paper", "discovery", "roles", "secure", "runtime-secret")

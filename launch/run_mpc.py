@@ -26,26 +26,27 @@ from pathlib import Path
 from typing import Any
 
 from launch.arguments import Parser
-from launch.screens import Progress, show_report, show_result
+from launch.screens import Progress, show_concerns, show_report, show_result
 from secure_sccvfl.data.catalogue import dataset_help
-from secure_sccvfl.discovery.aware_entry import LEGAL_NOTE
 from secure_sccvfl.model.generators import GENERATORS
 from secure_sccvfl.modes import MODES
+from secure_sccvfl.policy.aware_entry import LEGAL_NOTE
 from secure_sccvfl.run.console import OK, guarded, say
 from secure_sccvfl.run.process import check_transcript
 from secure_sccvfl.training import RECIPES
 
 _BUDGET = ("epsilon", "delta", "refreshes", "noise", "ledger")
 _TRAINING = ("dataset", "split", "seed", "mode", "card", *_BUDGET, "late_refreshes")
-_EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group")
+_EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group", "leak", "slices")
 _ROLES = (
     *("rule", "score", "rho_m", "rho_p", "fdr", "hysteresis", "per_party"),
     *("conditional", "gain", "sketch", "clip", "decay"),
 )
 _DISCOVERY = (*_BUDGET, *_ROLES)
 _MODEL = ("encoder", "generator", "consistency", "warmup", "steps", "dp_steps", "dp_sampling")
+_WEIGHTS = ("weight_identity", "weight_support", "weight_leak")
 _CONSISTENCY = ("lambdas", "gap_target", "flip_target", "take_lambda", "guard", "guard_grows")
-_METHOD = ("method", *_ROLES, *_MODEL, *_CONSISTENCY)
+_METHOD = ("method", *_ROLES, *_MODEL, *_CONSISTENCY, *_WEIGHTS)
 FIRST_RUN = {"dataset": "acs12-gender", "card": "shipped"}
 """What is trained if no data set is named."""
 
@@ -80,7 +81,7 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
         "--ledger", help="folder of the budget's ledgers, kept from run to run (default: the run's own)"
     )
     data.add_argument(
-        "--card", help='policy card that fixes roles: a file, "shipped", or a shipped name; see docs/own-data.md'
+        "--card", help='policy card that fixes roles: a file, "shipped", or a shipped name; see docs/policy.md'
     )
     data.add_argument(
         "--evaluation",
@@ -91,6 +92,15 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     data.add_argument("--evaluation-epsilon", type=float, help="cap of the budget of test records (default 4)")
     data.add_argument("--evaluation-delta", type=float, help="default 1e-5")
     data.add_argument("--min-group", type=int, help="fewest records that a rate of a group may rest on (default 20)")
+    data.add_argument(
+        "--leak",
+        action=argparse.BooleanOptionalAction,
+        help="measure in secret how well s is recovered from the encodings of validation records (exact evaluation "
+        "only, where it is the default; about 100 rounds for each protected attribute)",
+    )
+    data.add_argument(
+        "--slices", metavar="COLUMN", help="rates of groups crossed with this column (pooled data, exact evaluation)"
+    )
     data.add_argument("--pooled", action="store_true", help="your own data may be pooled here: adds common judges")
 
 
@@ -182,6 +192,9 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="the guard's weight is a share of lambda (default off; v1 on)",
     )
+    for name, what in zip(_WEIGHTS, ("identity", "support", "leakage of s"), strict=True):
+        flag = f"--{name.replace('_', '-')}"
+        method.add_argument(flag, type=float, help=f"mode split: weight of {what} in the parties' own training")
     method.add_argument(
         "--warmup", type=int, help="first-order steps before consistency: several classes, l1 (default 60)"
     )
@@ -250,6 +263,7 @@ def run(options: argparse.Namespace) -> int:
     with Progress(quiet=options.json) as progress:
         if job == "train":
             whole = WholeRun(folder, config, options.certs, progress.event, options.debug, options.transcript)
+            show_concerns(settings)
             ending = whole.train()
             result = whole.finish(not options.no_harness, options.seeds) if ending.code == OK else None
         else:

@@ -10,11 +10,15 @@ session file says how many seconds they wait for each other (60).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import socket
 import sys
 from pathlib import Path
 
 from launch.arguments import Parser
+from launch.screens import show_concerns
+from protocols.config import ConfigError, SessionConfig
+from protocols.errors import InputError
 from secure_sccvfl.run.console import documented
 from secure_sccvfl.run.process import PartyProcess
 
@@ -47,6 +51,10 @@ def main(arguments: list[str] | None = None) -> int:
         transcript=options.transcript,
         debug=options.debug,
     )
+    with contextlib.suppress(InputError, ConfigError):  # the process itself says what is wrong
+        session = SessionConfig.load(options.config)
+        if session.job == "train":
+            show_concerns(session.options)
     listener = socket.socket(fileno=options.listen_fd) if options.listen_fd is not None else None
     return documented(process.run(listener))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from accounting.plain_text import plain
-from secure_sccvfl.run.console import screen
+from secure_sccvfl.run.console import say, screen
 
 
 class Progress:
@@ -40,6 +42,16 @@ class Progress:
         elif "step" in event:
             step, number, total = plain(event["step"]), event["number"], event["total"]
             self._bar.update(self._task, description=step, completed=number, total=total)
+
+
+def show_concerns(settings: Mapping[str, Any]) -> None:
+    """Before training: what is not in order with the policy card that a run is given, a line each."""
+    from secure_sccvfl.policy.card import named_card
+    from secure_sccvfl.policy.concerns import concerns
+
+    card = named_card(str(settings.get("card", "")), str(settings.get("dataset", "")))
+    for line in concerns(card, datetime.date.today()) if card is not None else ():
+        say(f"policy card: {line}", error=True)
 
 
 def show_report(report: dict[str, Any], folder: Path) -> None:

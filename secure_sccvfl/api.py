@@ -23,12 +23,12 @@ from secure_sccvfl.data.splits import SplitKind, make_split
 from secure_sccvfl.discovery.decisions import Finding
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.roles import PolicyCard
 from secure_sccvfl.discovery.sketches import Sketch
 from secure_sccvfl.evaluation.prepared import prepare
 from secure_sccvfl.frames import Entry, Holder, read_frames, to_frames, write_files
 from secure_sccvfl.modes import gradient_mode
 from secure_sccvfl.modes.options import DISCOVERY_OPTIONS, RunOptions
+from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.privacy.noise import GaussianNoise
 from secure_sccvfl.trained import Discovered, TrainedModel, one_thread
 from secure_sccvfl.training.aware import AwareTrainer

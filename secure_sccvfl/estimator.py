@@ -19,9 +19,9 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Part, Party
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.frames import infer_feature
 from secure_sccvfl.model.encoders import Encoder, fit_encoder
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.trained import one_thread, probabilities
 from secure_sccvfl.training.config import TrainConfig

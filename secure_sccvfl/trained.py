@@ -19,7 +19,6 @@ from threadpoolctl import threadpool_limits
 
 from secure_sccvfl.data.dataset import Task, codes_of
 from secure_sccvfl.data.features import DataError
-from secure_sccvfl.discovery.aware_entry import LEGAL_NOTE, USES_S
 from secure_sccvfl.evaluation.aware_baselines import predictor_of
 from secure_sccvfl.evaluation.baselines import majority
 from secure_sccvfl.evaluation.fitted_judges import FittedJudges
@@ -30,6 +29,7 @@ from secure_sccvfl.evaluation.prepared import Prepared, own_rows
 from secure_sccvfl.frames import read_records
 from secure_sccvfl.metrics.group_rates import DENOMINATORS, MIN_GROUP
 from secure_sccvfl.metrics.intervals import Z95, wilson
+from secure_sccvfl.policy.aware_entry import LEGAL_NOTE, USES_S
 from secure_sccvfl.training.plain import decisions, log_loss
 
 ROLE_WORDS = {"M": "edited with s", "P": "proxies, guarded", "N": "held fixed"}

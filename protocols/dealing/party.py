@@ -20,7 +20,7 @@ nobody can make up (chance 2^-128). Only then does a party send its share of wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -67,10 +67,15 @@ class Party:
         self.local = Stream(fresh_key(), "local")
         self._heard = Heard({rank: Stream(keys[rank], "heard") for rank in self.others})
 
-    def zero_share(self, shape: tuple[int, ...], how: How = "add") -> Words:
-        """A share of zero: uniform, and all shares together cancel."""
+    def zero_share(self, shape: tuple[int, ...], how: How = "add", among: Collection[int] | None = None) -> Words:
+        """A share of zero: uniform, and all shares together cancel. `among`: the parties that have one, else all.
+
+        A party that is not among them gets zeros.
+        """
         share = np.zeros(shape, np.int64)
         for rank, stream in self._zeros.items():
+            if among is not None and not {rank, self.rank} <= set(among):
+                continue
             words = stream.draw().words(shape)
             if how == "xor":
                 share ^= words
@@ -163,8 +168,13 @@ class Party:
             return array
         return self.broadcast(step, None, {owner: [spec]})[owner][0]
 
-    def collect_all(self, admitted: Sequence[tuple[Admission, Words]], how: How = "add") -> list[Words | None]:
-        """Sums of the shares of admitted releases, each at its own receivers alone; None elsewhere. Two rounds."""
+    def collect_all(
+        self, admitted: Sequence[tuple[Admission, Words]], how: How = "add", among: Collection[int] | None = None
+    ) -> list[Words | None]:
+        """Sums of the shares of admitted releases, each at its own receivers alone; None elsewhere. Two rounds.
+
+        `among`: the parties whose shares are summed, else all; the others send none.
+        """
         names = ", ".join(admission.release.name for admission, _ in admitted)
         step = f"release {names} {admitted[-1][0].head[:16]}"
         self.confirm(f"before {step}")
@@ -172,13 +182,15 @@ class Party:
         def shares_for(rank: int) -> list[Words]:
             return [share for admission, share in admitted if rank in admission.release.receivers]
 
-        send = {peer: arrays for peer in self.others if (arrays := shares_for(peer))}
+        adds = among is None or self.rank in among
+        send = {peer: arrays for peer in self.others if adds and (arrays := shares_for(peer))}
         totals = [share.copy() for share in shares_for(self.rank)]
         specs = [Spec.of(total) for total in totals]
+        theirs = {peer: specs for peer in self.others if specs and (among is None or peer in among)}
         if all(len(admission.release.receivers) == self.parties for admission, _ in admitted):
-            came = self.broadcast(step, shares_for(self.rank), {peer: specs for peer in self.others})
+            came = self.broadcast(step, shares_for(self.rank) if adds else None, theirs)
         else:
-            came = self.transport.exchange(step, send, {peer: specs for peer in self.others} if specs else {})
+            came = self.transport.exchange(step, send, theirs)
         for arrays in came.values():
             for total, array in zip(totals, arrays, strict=True):
                 (np.add if how == "add" else np.bitwise_xor)(total, array, out=total)

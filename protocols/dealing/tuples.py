@@ -275,15 +275,6 @@ def band_matmul(bands: tuple[Band, ...], columns: int, shape_b: Shape, transpose
     return Recipe({"b": Field(shape_b)}, {"c": Field(shape)}, compute)
 
 
-def mask_gram(counter: int, columns: int) -> Recipe:
-    """c = A^T @ A for a kept mask."""
-    return Recipe(
-        {},
-        {"c": Field((columns, columns))},
-        lambda free, shares, masks: {"c": ring.matmul(masks[counter].T, masks[counter])},
-    )
-
-
 def band_grams(bands: tuple[Band, ...], columns: int, together: int) -> Recipe:
     """c = the upper triangle of A^T @ A over every `together` bands of a tall matrix under kept masks."""
     starts = range(0, len(bands), together)
@@ -485,31 +476,9 @@ def split_step(
 _KINDS: dict[str, Callable[..., Recipe]] = {
     make.__name__: make
     for make in (
-        bilinear,
-        scaled_bilinear,
-        square,
-        binary,
-        bit_and,
-        bit,
-        wraps,
-        truncation,
-        comparison,
-        trig,
-        mask,
-        masked_matmul,
-        band_matmul,
-        mask_gram,
-        band_grams,
-        doubling,
-        stack_matmul,
-        selection,
-        cross,
-        noise,
-        confirmation,
-        weighted_sums,
-        sampled,
-        bundle,
-        split_step,
+        *(bilinear, scaled_bilinear, square, binary, bit_and, bit, wraps, truncation),
+        *(comparison, trig, mask, masked_matmul, band_matmul, band_grams, doubling, stack_matmul),
+        *(selection, cross, noise, confirmation, weighted_sums, sampled, bundle, split_step),
     )
 }
 

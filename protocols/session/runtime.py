@@ -21,7 +21,7 @@ import json
 import sys
 import types
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from pathlib import Path
@@ -192,21 +192,28 @@ class Session:
             raise ProtocolError("parties other than the owner must give the shape")
         return self.wrap(self.party.zero_share(tuple(shape)), bits)
 
-    def open(self, value: Any, release: Release, receipt: Receipt | None = None) -> torch.Tensor | None:
+    def open(
+        self, value: Any, release: Release, receipt: Receipt | None = None, *, among: Collection[int] | None = None
+    ) -> torch.Tensor | None:
         """The plain value at the receivers of a declared release, None elsewhere. Two rounds.
 
         The release is on disk before a share is sent. Shares are made fresh first, so that they tell nothing beyond
         their sum. Before that the parties check that they heard the same and asked the dealer for the same
-        (`Party.confirm`). A release that an event pays for needs the receipt of that charge.
+        (`Party.confirm`). A release that an event pays for needs the receipt of that charge. `among`: the parties
+        whose shares add up to the value; the others send none.
         """
-        return self.open_each([(value, release)], receipt)[0]
+        return self.open_each([(value, release)], receipt, among=among)[0]
 
     def open_each(
-        self, pairs: Sequence[tuple[Any, Release]], receipt: Receipt | None = None
+        self,
+        pairs: Sequence[tuple[Any, Release]],
+        receipt: Receipt | None = None,
+        *,
+        among: Collection[int] | None = None,
     ) -> list[torch.Tensor | None]:
         """Several values, each at the receivers of its own release alone, in the same two rounds.
 
-        `receipt` belongs to the charge that pays for all of them.
+        `receipt` belongs to the charge that pays for all of them. `among`: as for `open`.
         """
         tensors = [value._tensor if isinstance(value, MPCTensor) else value for value, _ in pairs]
         if any(not isinstance(tensor, (_Arithmetic, _Binary)) for tensor in tensors):
@@ -217,13 +224,13 @@ class Session:
         how: How = "add" if isinstance(tensors[0], _Arithmetic) else "xor"
         words = [words_of(tensor) for tensor in tensors]
         admissions = self._desk.admit_all([(r, w.shape) for (_, r), w in zip(pairs, words, strict=True)], receipt)
-        fresh = [self.party.zero_share((w.size,), how) for w in words]
+        fresh = [self.party.zero_share((w.size,), how, among) for w in words]
         with self._transport.meter.scope("open"):
             shares = [
                 w.reshape(-1) + zero if how == "add" else w.reshape(-1) ^ zero
                 for w, zero in zip(words, fresh, strict=True)
             ]
-            totals = self.party.collect_all(list(zip(admissions, shares, strict=True)), how)
+            totals = self.party.collect_all(list(zip(admissions, shares, strict=True)), how, among)
         for (_, release), total, w in zip(pairs, totals, words, strict=True):
             if self._transcript is not None and total is not None:
                 self._transcript.release(release.name, total.reshape(w.shape))

@@ -1,33 +1,97 @@
-"""Secure aggregation: it opens only the sum over parties of what each holds, to declared receivers.
+"""Secure aggregation: u_c = g_c + r_c with masks r_c that sum to zero, so that only the sum over parties is opened.
 
-Before: every party has a vector of the same public length. After: the receivers of the release know the sum; nobody
-else learns anything. A party's share of the sum is its own vector plus a share of zero (one key per pair of
-parties). So any m-1 parties see uniform words besides the sum. One round: the opening itself.
+Before: every party c that takes part holds a vector g_c of one public length, each entry within a public bound. A
+party may sit out: it says so in the first round. After: the receivers of the release know the sum over those who took
+part. Everybody knows who did. Nobody learns anything else.
 
-What a sum tells: a receiver that is a party can subtract its own summand. So with two parties the sum tells each
-the other's vector. With m parties any m-1 of them together learn the last one's. Noise is the only remedy against
-that. Aggregate only what may be known to that extent.
+| round | sent | bytes to each peer |
+|---|---|---|
+| 1, roster | does this party take part? | 1 |
+| 2 | what precedes every release: all heard the same roster, all asked the dealer for the same | 32 |
+| 3 | u_c = g_c + r_c and a word that counts, by those on the roster, to the receivers | 8 x (length + 1) |
+
+Masks. Every pair of those on the roster expands the same words from its own key: one adds them, the other subtracts
+them. Words are used once. A party that sits out has no part in any mask and sends no word in round 3, so the masks of
+the others cancel without it. The last word is 1 at each of them. The receivers compare its sum with the roster: masks
+that did not cancel are noticed, but for one time in 2^64.
+
+Why it is secure. Any coalition that lacks two of those who took part sees their vectors under words that only these
+two know: uniform but for the sum. Fewer than `minimum` participants are refused before anything is masked. Two
+parties that heard different rosters stop in round 2, before any u_c is sent. A party that vanishes after the roster
+stops all, and nothing is opened: the others' masks would not cancel, and nobody makes up for them.
+
+What a sum tells. A participant that is a receiver can subtract its own vector. With two participants, the least that
+is allowed, each of these knows the other's, and only others are kept from it. With n of them any n-1 together know
+the last one's. Noise is the only remedy against that. Aggregate only what may be known to that extent.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from protocols import ring
-from protocols.errors import RangeError
+from protocols.errors import ProtocolError, RangeError
+from protocols.net.transport import Spec
 from protocols.records.releases import Release
 from protocols.ring import FRACTION_BITS
 from protocols.session.runtime import Session
 
+FEWEST = 2
 
-def sum_over_parties(
-    session: Session, values: npt.ArrayLike, bound: float, release: Release
-) -> npt.NDArray[np.float64] | None:
-    """The sum at the receivers, None elsewhere. Every |value| must be at most the public `bound`."""
-    vector = np.asarray(values, np.float64)
+
+class TooFew(ProtocolError):
+    """Fewer parties take part in a sum than must, so it was not opened."""
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """The sum at the receivers of its release, None elsewhere; and the ranks of those whose vectors are in it."""
+
+    total: npt.NDArray[np.float64] | None
+    participants: tuple[int, ...]
+
+
+def aggregate(
+    session: Session,
+    values: npt.ArrayLike,
+    bound: float,
+    release: Release,
+    *,
+    present: bool = True,
+    minimum: int = FEWEST,
+) -> Aggregate:
+    """The sum over all parties that are `present`. Every |value| must be at most the public `bound`.
+
+    A party that sits out gives any vector of the public length; its values are not used. The release is declared one
+    word longer than the vector. With fewer than `minimum` participants every party raises TooFew, and none opens.
+    """
+    if not FEWEST <= minimum <= session.parties:
+        raise ProtocolError(f"a sum takes {FEWEST} to {session.parties} participants at least, not {minimum}")
     if not 0 < bound * session.parties <= ring.INPUT_LIMIT:
         raise RangeError(f"the bound of a summand must be between 0 and 2^30 over the parties, not {bound:g}")
-    words = ring.encode(vector, limit=bound)
-    opened = session.open(session.wrap(words + session.party.zero_share(words.shape), FRACTION_BITS), release)
-    return None if opened is None else opened.numpy()
+    vector = np.asarray(values, np.float64)
+    words = np.zeros(vector.size + 1, np.int64)
+    if present:
+        words[:-1], words[-1] = ring.encode(vector.reshape(-1), limit=bound), 1 << FRACTION_BITS
+    roster = _roster(session, release, present)
+    if len(roster) < minimum:
+        raise TooFew(f"{len(roster)} of {session.parties} parties take part in {release.name!r}: {minimum} must")
+    opened = session.open(session.wrap(words, FRACTION_BITS), release, among=roster)
+    if opened is None:
+        return Aggregate(None, roster)
+    *total, count = opened.tolist()
+    if count != len(roster):
+        raise ProtocolError(
+            f"the masks of {release.name!r} did not cancel: a party used another roster or other words"
+        )
+    return Aggregate(np.array(total), roster)
+
+
+def _roster(session: Session, release: Release, present: bool) -> tuple[int, ...]:
+    """The ranks of those who take part, as each party says of itself."""
+    party, own = session.party, np.array([present], np.uint8)
+    came = party.broadcast(f"roster of {release.name}", [own], {peer: [Spec.of(own)] for peer in party.others})
+    return tuple(rank for rank in range(party.parties) if (own if rank == party.rank else came[rank][0])[0] == 1)

@@ -51,6 +51,8 @@ LOGIT_BOUND = 22.0
 BAND_ROWS = 1 << 11
 _ROUND_WORDS = 1 << 21
 """How many words of a matrix go under masks in one round."""
+_GRAM_BANDS = (1 << 16) // BAND_ROWS
+"""So many bands of magnitude 2^6 add up to less than 2^60."""
 COLUMN_LIMIT = 2.0**6
 """Largest magnitude of an encoding."""
 
@@ -298,17 +300,37 @@ def _select(
     return share
 
 
+def gram_sums(party: Party, tall: BandedMatrix) -> Words:
+    """Shares of X^T X, as upper triangles of its sum over every 2^16 rows; 2 FRACTION_BITS. No round.
+
+    X = opened + mask. Who knows columns of the mask multiplies them, and the dealer gives shares of mask^T mask.
+    """
+    total: Words = party.take("band_grams", tall.layout(), tall.columns, _GRAM_BANDS)["c"]
+    for at, band in enumerate(tall.bands):
+        opened = np.concatenate([block.opened for block in band], axis=1)
+        cross = ring.matmul(opened.T, np.concatenate([_known_mask(block) for block in band], axis=1))
+        cross = cross + cross.T
+        if party.rank == 0:
+            cross += ring.matmul(opened.T, opened)
+        total[at // _GRAM_BANDS] += ring.packed(cross)
+    return total
+
+
+def _known_mask(block: Masked) -> Words:
+    """What this party knows of a block's mask: all of its own, nothing of another's, its share of a shared one."""
+    if block.owner is None:
+        if block.mask is None:
+            raise ProtocolError("a shared masked matrix has lost its mask")
+        return block.mask
+    return np.zeros(block.shape, np.int64) if block.own is None else block.own - block.opened
+
+
 def gram(party: Party, rows: Words) -> Words:
     """Shares of X^T X of a shared matrix, not truncated; one round per band of rows."""
     total = np.zeros((rows.shape[1], rows.shape[1]), np.int64)
     for start in range(0, len(rows), BAND_ROWS):
-        block = mask_shared(party, rows[start : start + BAND_ROWS])
-        if block.mask is None:
-            raise ProtocolError("a shared masked matrix has lost its mask")
-        total += party.take("mask_gram", block.counter, rows.shape[1])["c"]
-        cross = ring.matmul(block.opened.T, block.mask)
-        total += cross + cross.T
-        if party.rank == 0:
-            total += ring.matmul(block.opened.T, block.opened)
-        party.tuples.forget(block.counter)
+        band = mask_square(party, rows[start : start + BAND_ROWS])
+        total += ring.unpacked(gram_sums(party, band)[0], rows.shape[1])
+        for counter in band.numbers():
+            party.tuples.forget(counter)
     return total

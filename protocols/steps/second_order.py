@@ -57,7 +57,7 @@ from protocols.operations.arithmetic import (
     unmask_quotient,
 )
 from protocols.ring import FRACTION_BITS, Words
-from protocols.steps.head import BAND_ROWS, HEAD_BITS, RESIDUAL_BITS, BandedMatrix, multiplication
+from protocols.steps.head import HEAD_BITS, RESIDUAL_BITS, BandedMatrix, gram_sums, multiplication
 
 VECTOR_BITS = 20
 RIDGE_BITS = 38
@@ -67,8 +67,6 @@ _OUTER_BITS = 26
 _ERROR_BITS = 30
 _WEIGHT_BITS = 20
 _GRADIENT_BITS = 26
-_GRAM_BANDS = (1 << 16) // BAND_ROWS
-"""So many bands of magnitude 2^6 add up to less than 2^60."""
 INVERSE_LIMIT = 2.0**14
 LARGEST_MAGNITUDE = 1 << 10
 
@@ -126,28 +124,6 @@ class Scales:
     relative: Words
     guards: Words
     ridge: Words
-
-
-def gram_sums(party: Party, tall: BandedMatrix) -> Words:
-    """Shares of X^T X, as upper triangles of its sum over every 2^16 rows; 2 FRACTION_BITS. No round."""
-    total: Words = party.take("band_grams", tall.layout(), tall.columns, _GRAM_BANDS)["c"]
-    for at, band in enumerate(tall.bands):
-        opened = np.concatenate([block.opened for block in band], axis=1)
-        cross = ring.matmul(opened.T, np.concatenate([_known_mask(block) for block in band], axis=1))
-        cross = cross + cross.T
-        if party.rank == 0:
-            cross += ring.matmul(opened.T, opened)
-        total[at // _GRAM_BANDS] += ring.packed(cross)
-    return total
-
-
-def _known_mask(block: Masked) -> Words:
-    """What this party knows of a block's mask: all of its own, nothing of another's, its share of a shared one."""
-    if block.owner is None:
-        if block.mask is None:
-            raise ProtocolError("a shared masked matrix has lost its mask")
-        return block.mask
-    return np.zeros(block.shape, np.int64) if block.own is None else block.own - block.opened
 
 
 def inverse_curvatures(party: Party, tall: BandedMatrix, gram: Words, scales: Scales, plan: Plan) -> Masked:

@@ -37,8 +37,8 @@ from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.report.results import result_of
 from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.training.config import TrainConfig, warmup_steps
+from secure_sccvfl.training.descents.grid import Bounds, Grid
 from secure_sccvfl.training.engine import CURVATURE, Engine, Step
-from secure_sccvfl.training.grid import Bounds, Grid
 from secure_sccvfl.training.handles import SharedPenalty
 from secure_sccvfl.training.plain import Penalty, PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
@@ -76,7 +76,7 @@ class _Posing(Trainer):
         self.held_out = check
         super().fit(descend, check)
 
-    def _descend_together(self, penalty: Any, grid: Grid, bounds: Bounds) -> tuple[Any, ...]:
+    def descend_together(self, penalty: Any, grid: Grid, bounds: Bounds) -> tuple[Any, ...]:
         energy, guards = self.known
         labels, encodings = (self.batch.label, self.check.label), (self.encodings, self.check_encodings)
         raise _Met(Posed(encodings, labels, (penalty, self.held_out), guards, self.flat, energy, bounds))

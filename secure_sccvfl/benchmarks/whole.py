@@ -57,8 +57,8 @@ def plain(dataset: str, parties: int, folder: Path) -> dict[str, Any]:
     from secure_sccvfl.data.party_data import pooled
     from secure_sccvfl.data.splits import make_split
     from secure_sccvfl.discovery.plain_statistics import PlainStatistics, ReleasedTables
-    from secure_sccvfl.discovery.roles import Roles
     from secure_sccvfl.modes.options import RunOptions
+    from secure_sccvfl.policy.roles import Roles
     from secure_sccvfl.run.model_files import load_model
     from secure_sccvfl.training.plain import PlainEngine
     from secure_sccvfl.training.trainer import train

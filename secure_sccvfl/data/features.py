@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +20,10 @@ from protocols.errors import InputError
 Kind = Literal["number", "category", "code"]
 MISSING = "(missing)"
 DEFAULT_BINS = 5
+NOTES = ("measurement", "manipulability", "confounders", "relation")
+"""What people should know of a column before they decide its role."""
+MANIPULABLE = ("none", "some", "free")
+"""How far a person can change the value: not at all, with time or means, at will."""
 
 
 class DataError(InputError):
@@ -45,7 +49,9 @@ def check_entries(where: str, table: object, wanted: Mapping[str, Any], optional
 class Feature:
     """One column. `code` is a number that stands for a category and is cut at public edges.
 
-    `labels` are words for the categories, in their order, for people who read a report.
+    `labels` are words for the categories, in their order, for people who read a report. The notes at the end are for
+    those who decide roles: how it is measured, how far a person can change it, what confounds it, and how it is known
+    to relate to s. They change no model, so no digest of a description covers them (`repr=False`).
     """
 
     name: str
@@ -58,10 +64,18 @@ class Feature:
     meaning: str = ""
     unit: str = ""
     labels: tuple[str, ...] = ()
+    measurement: str = field(default="", repr=False)
+    manipulability: str = field(default="", repr=False)
+    confounders: str = field(default="", repr=False)
+    relation: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         if not self.name:
             raise DataError("a feature has no name")
+        if self.manipulability not in ("", *MANIPULABLE):
+            raise DataError(
+                f"{self.name}: manipulability must be {', '.join(MANIPULABLE)}, not {self.manipulability!r}"
+            )
         if self.kind not in ("number", "category", "code"):
             raise DataError(f"{self.name}: unknown kind {self.kind!r}; use number, category or code")
         if self.kind == "category":
@@ -133,6 +147,7 @@ class Feature:
         """Read one entry of a feature dictionary; unknown keys are refused."""
         where = f"feature {row.get('name')!r}" if isinstance(row, dict) else "a feature"
         kinds = {"low": float, "high": float, "categories": list, "missing": bool, "meaning": str, "unit": str}
+        kinds |= dict.fromkeys(NOTES, str)
         check_entries(where, row, {"name": str, "kind": str}, {**kinds, "labels": list})
         extra = set(row) - {"name", "kind", "edges", "labels", *kinds}
         if extra:

@@ -1,4 +1,4 @@
-"""Which columns depend on s: noisy statistics of s (a seam with two sides), scores, roles, and policy cards.
+"""Which columns depend on s: noisy statistics of s (a seam with two sides), scores, and proposed roles.
 
 Called by training, by the job `discovery`, and by reports that explain roles.
 """

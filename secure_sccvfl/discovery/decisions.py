@@ -13,8 +13,9 @@ import numpy as np
 
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.evidence import Conditional, Evidence, Redrawn, combined
-from secure_sccvfl.discovery.roles import PolicyCard, Role, Roles
 from secure_sccvfl.discovery.scores import ScoreKind
+from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.policy.roles import Role, Roles
 from secure_sccvfl.privacy.kinds import REDRAWS
 
 Rule = Literal["fractions", "fdr"]

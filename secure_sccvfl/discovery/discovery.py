@@ -19,10 +19,11 @@ from secure_sccvfl.discovery.decisions import DiscoveryConfig, Finding, confiden
 from secure_sccvfl.discovery.evidence import Conditional, Evidence, OwnTables, Redrawn, p_value, packed, unpacked
 from secure_sccvfl.discovery.gains import Halves, release_halves
 from secure_sccvfl.discovery.inputs import check_support
-from secure_sccvfl.discovery.roles import PolicyCard, Roles
 from secure_sccvfl.discovery.scores import denoised
 from secure_sccvfl.discovery.sketches import Moments, Sketch, release_moments, release_sketches, residual_scores
 from secure_sccvfl.discovery.statistics import Statistics
+from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.kinds import REDRAWS, Kind
 from secure_sccvfl.privacy.releases import (
     GAINS,

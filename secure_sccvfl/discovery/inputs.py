@@ -13,7 +13,8 @@ from protocols.steps.clipping import Clipping
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Party
-from secure_sccvfl.discovery.roles import PolicyCard, PolicyError
+from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.policy.roles import PolicyError
 
 
 def as_sensitivity(sensitivity: float | Sensitivity) -> Sensitivity:

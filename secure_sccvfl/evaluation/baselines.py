@@ -13,10 +13,10 @@ from secure_sccvfl.attacks.view import TorchLogits
 from secure_sccvfl.data.layout import unit_cuts
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.evaluation.metrics import Predictor
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared
 from secure_sccvfl.model.encoders import Encoder, PlainEncoder
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training import RECIPES
 from secure_sccvfl.training.config import TrainConfig

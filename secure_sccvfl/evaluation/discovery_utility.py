@@ -21,9 +21,9 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, Finding
 from secure_sccvfl.discovery.discovery import Discovery, weigh
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.roles import ROLES
 from secure_sccvfl.discovery.sketches import Sketch, release_sketches
 from secure_sccvfl.evaluation.summary import short_name
+from secure_sccvfl.policy.roles import ROLES
 from secure_sccvfl.privacy.noise import GaussianNoise, Noise, NoNoise, SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 

@@ -29,7 +29,6 @@ from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.layout import unit_cuts
 from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.data.splits import SplitKind, make_split
-from secure_sccvfl.discovery.roles import named_card
 from secure_sccvfl.evaluation import network_baselines
 from secure_sccvfl.evaluation.baselines import erm, with_config
 from secure_sccvfl.evaluation.fitted_judges import FittedJudges, fit_judges
@@ -41,6 +40,7 @@ from secure_sccvfl.evaluation.network_baselines import SWEEPS, SWITCHES, letter_
 from secure_sccvfl.evaluation.networks import TrainedNetwork, returned_gradients
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, cycle_error, own_rows, prepare
 from secure_sccvfl.evaluation.summary import short_name
+from secure_sccvfl.policy.card import named_card
 from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 

@@ -11,7 +11,6 @@ import numpy as np
 from secure_sccvfl.data.dataset import Dataset, Task
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.splits import Split
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.evaluation.judges import FIRST, JUDGES, EditedRecords, judge, shuffled
 from secure_sccvfl.evaluation.judges.gates import failed_gates
 from secure_sccvfl.evaluation.metrics import (
@@ -25,6 +24,7 @@ from secure_sccvfl.evaluation.metrics import (
     stability,
     unrest,
 )
+from secure_sccvfl.policy.roles import Roles
 
 Rows = tuple[np.ndarray, np.ndarray]
 """Records in input space, and their labels or groups."""

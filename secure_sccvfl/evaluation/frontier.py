@@ -22,7 +22,6 @@ from secure_sccvfl.attacks.view import RADII, WhiteBox
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import SplitKind, make_split
-from secure_sccvfl.discovery.roles import PolicyCard
 from secure_sccvfl.evaluation.baselines import drop_m, drop_m_guard, erm, fitted_model, majority
 from secure_sccvfl.evaluation.fitted_judges import fit_judges, with_verdict
 from secure_sccvfl.evaluation.judges import HANDED_OUT
@@ -30,6 +29,7 @@ from secure_sccvfl.evaluation.metrics import Scored, flat
 from secure_sccvfl.evaluation.network_baselines import letter_with
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, prepare
 from secure_sccvfl.evaluation.summary import RATES, half_width, interval
+from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 

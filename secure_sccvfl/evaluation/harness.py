@@ -7,7 +7,7 @@ every table, in plaintext, with the roles that the secure run found, and puts th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +15,23 @@ import numpy as np
 
 from protocols.records.private import private
 from secure_sccvfl.data.dataset import Dataset
-from secure_sccvfl.data.party import make_parties
+from secure_sccvfl.data.party import make_parties, part_of
+from secure_sccvfl.data.party_data import benchmark_schema
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.evaluation.aware_baselines import aware
 from secure_sccvfl.evaluation.baselines import drop_m, erm, logistic, majority, scc
 from secure_sccvfl.evaluation.fitted_judges import FittedJudges, fit_judges, held_out_rows, with_verdict
 from secure_sccvfl.evaluation.judges import HANDED_OUT, JudgeError
-from secure_sccvfl.evaluation.metrics import flat
+from secure_sccvfl.evaluation.metrics import Predictor, flat, logits_of
 from secure_sccvfl.evaluation.prepared import Prepared
 from secure_sccvfl.metrics.copies import NULL
+from secure_sccvfl.metrics.group_rates import MIN_GROUP
+from secure_sccvfl.metrics.slices import Crossed, plain_counts, slice_table
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
-from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.plain import PlainEngine, decisions
 from secure_sccvfl.training.trainer import train
 
 BASELINES = {"majority": majority, "logistic": logistic, "drop_m": drop_m, "erm": erm, "plaintext_scc": scc}
@@ -36,10 +39,11 @@ BASELINES = {"majority": majority, "logistic": logistic, "drop_m": drop_m, "erm"
 
 @dataclass(frozen=True)
 class Comparison:
-    """By baseline its metrics; by judge the figures of its edits and the gates that it fails."""
+    """By baseline its metrics, and its rates by slice; by judge the figures of its edits and the gates it fails."""
 
     baselines: dict[str, dict[str, float]]
     judges: dict[str, dict[str, Any]]
+    slice_baselines: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def judges_of(data: Dataset, split: Split, roles: Roles, seed: int) -> FittedJudges:
@@ -79,10 +83,13 @@ def compare(
     budget: SpendingPlan,
     seed: int,
     mode: str = "sealed",
+    *,
+    slices: str = "",
+    min_group: int = MIN_GROUP,
 ) -> Comparison:
     """Each baseline on the same test part, judges and roles; and whether plain training passes the null control.
 
-    `mode`: of the run that they stand beside.
+    `mode`: of the run that they stand beside. `slices`: the column that groups are crossed with, if any.
     """
     parties = make_parties(data)
     statistics = PlainStatistics(GaussianNoise(budget, seed))
@@ -90,6 +97,7 @@ def compare(
     ready = Prepared(data, split, parties, seed, budget, config, model, ())
     found: dict[str, dict[str, float]] = {}
     gates: dict[str, dict[str, Any]] = {}
+    sliced: dict[str, dict[str, Any]] = {}
     same = {"plaintext_scc": aware} if mode == "aware" else {}
     for name, method in {**BASELINES, **same}.items():
         if name == "drop_m" and not roles.named("M"):
@@ -100,4 +108,18 @@ def compare(
             known = (ready.inputs[split.train], data.protected[0].codes[split.train])
             seen = judges.quality(known, ready.columns(roles.named("M")), predict)
             gates = {judge: with_verdict(figures) for judge, figures in seen.items()}
-    return Comparison(found, gates)
+            by = Crossed.of(benchmark_schema(data), slices) if data.task == "binary" else None
+            sliced = {} if by is None else {name: _sliced(ready, predict, by, min_group)}
+    return Comparison(found, gates, sliced)
+
+
+def _sliced(ready: Prepared, predict: Predictor, by: Crossed, min_group: int) -> dict[str, Any]:
+    """Rates of a predictor by slice of the test part."""
+    test, data = ready.split.test, ready.data
+    held = by.member(part_of(data, test, ready.parties[by.holder : by.holder + 1]), by.holder)
+    label, codes = data.label.values[test], data.protected[0].codes[test]
+    shown = decisions(logits_of(predict, ready.inputs[test], codes), data.task)
+    if held is None:
+        raise ValueError(f"the harness holds no column {by.name!r}")
+    groups = data.protected[0].groups
+    return slice_table(plain_counts(shown, label, codes, len(groups), held, min_group), groups, by)

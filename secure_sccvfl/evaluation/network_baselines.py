@@ -16,16 +16,16 @@ import numpy as np
 import torch
 
 from secure_sccvfl.data.randomness import stream, torch_seed
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.evaluation.letter.generators import Generators, read_columns, records_of
 from secure_sccvfl.evaluation.letter.roles import edited_names, roles_of
-from secure_sccvfl.evaluation.letter.settings import SETTING_NAMES, Edits, PaperSettings, settings_of
 from secure_sccvfl.evaluation.letter.trainer import EditRows, JointTraining
 from secure_sccvfl.evaluation.networks import SplitNetwork, TrainedNetwork, units_of
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, edited_rows
 from secure_sccvfl.model.adversary import Adversary
 from secure_sccvfl.model.generators import GeneratorConfig
 from secure_sccvfl.model.masked_cvae import GeneratorTerms
+from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.training.paper_settings import SETTING_NAMES, Edits, PaperSettings, settings_of
 
 Changes = Mapping[str, Any]
 NO_LEAK = GeneratorTerms(eta=0.0)

@@ -12,10 +12,11 @@ from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import Party, make_parties
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.roles import PolicyCard, Roles
 from secure_sccvfl.evaluation.metrics import Predictor
 from secure_sccvfl.model.edits import public_targets
 from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator
+from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.noise import GaussianNoise, SimulatedCharge, SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine

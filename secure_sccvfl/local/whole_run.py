@@ -131,10 +131,10 @@ class WholeRun:
 
         from secure_sccvfl.data.party_data import pooled
         from secure_sccvfl.data.splits import make_split
-        from secure_sccvfl.discovery.roles import Roles
         from secure_sccvfl.evaluation import harness
         from secure_sccvfl.evaluation.examples import draw
         from secure_sccvfl.evaluation.judges import FIRST
+        from secure_sccvfl.policy.roles import Roles
 
         torch.set_num_threads(1)  # small networks: more threads are slower
         self.event({"step": "judges and baselines (plaintext harness)", "number": 0, "total": 1})
@@ -146,7 +146,9 @@ class WholeRun:
         drawn = draw(data, split.test, judges.edits[FIRST], roles.named("M"), options.seed) if judges.edits else []
         budget = options.simulated_budget(self.parties)
         config, seed = replace(options.train_config(), evaluation="exact"), options.seed
-        return asdict(harness.compare(data, split, roles, judges, config, budget, seed, options.mode)), drawn
+        given = (data, split, roles, judges, config, budget, seed, options.mode)
+        found = harness.compare(*given, slices=options.slices, min_group=options.min_group)
+        return {key: figures for key, figures in asdict(found).items() if figures or key != "slice_baselines"}, drawn
 
     def _label_inference(self) -> list[dict[str, Any]]:
         """What the opened gradients reveal, party by party; empty in sealed mode."""

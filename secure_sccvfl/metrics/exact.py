@@ -146,8 +146,12 @@ class SecureEvaluation:
 
     def group_counts(self, shown: Words, truth: Words, groups: AtHolder, count: int) -> Words:
         """Shares of the sums by group: records, positive decisions, positive labels, both (4 x groups)."""
-        party, rows = self.session.party, len(shown)
-        member = share_groups(self.session, groups, self.group_holder, (rows, count))
+        member = share_groups(self.session, groups, self.group_holder, (len(shown), count))
+        return self.counts_of(member, shown, truth)
+
+    def counts_of(self, member: Words, shown: Words, truth: Words) -> Words:
+        """The same sums over any shared membership (rows x sets), whole numbers."""
+        party = self.session.party
         both = arithmetic.bilinear(party, "mul", shown, truth)
         cells = np.hstack([shown, truth, both])
         products = arithmetic.bilinear(party, "mul", member[:, :, None], cells[:, None, :]).sum(axis=0)

@@ -19,12 +19,12 @@ import numpy as np
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Blocks, Party
 from secure_sccvfl.discovery.discovery import Sketch
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.model.edits import EncodedEdits
 from secure_sccvfl.model.encoders import Encoder, PlainEncoder
 from secure_sccvfl.model.generators import Generator
 from secure_sccvfl.model.minimal_generator import shrunken
 from secure_sccvfl.model.table_generator import mean_encoding
+from secure_sccvfl.policy.roles import Roles
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import numpy as np
 
 from secure_sccvfl.data.party import Blocks, Party
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.model.encoders import Encoder
 from secure_sccvfl.model.generators import Generator
+from secure_sccvfl.policy.roles import Roles
 
 
 def public_targets(rows: int, groups: int, seed: int, draw: int) -> np.ndarray:

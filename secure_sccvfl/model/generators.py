@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from secure_sccvfl.data.layout import Layout
     from secure_sccvfl.discovery.discovery import Moments
-    from secure_sccvfl.discovery.roles import Roles
+    from secure_sccvfl.policy.roles import Roles
 
 Source = Literal["tables", "moments"]
 
@@ -30,7 +30,8 @@ class GeneratorConfig:
     `thinning` is the share of the table's counts that a redrawn table keeps. Tables are redrawn with the known
     release noise, then with the sampling noise of a sample that much smaller. The wider they are redrawn, the more
     plausible edits the consistency loss covers. 0 uses the tables as released. `source`: where the `moments`
-    generator reads numbers from, the tables (free) or a further release of group moments.
+    generator reads numbers from, the tables (free) or a further release of group moments. `latent`: size of the code
+    of the `masked` generator.
     """
 
     kind: str = "minimal"
@@ -38,10 +39,11 @@ class GeneratorConfig:
     thinning: float = 0.5
     scale: float = 1.0
     source: Source = "tables"
+    latent: int = 8
 
     def __post_init__(self) -> None:
         GENERATORS.get(self.kind).check(self)
-        if self.draws < 1 or not 0 <= self.thinning <= 1 or not 0 < self.scale <= 1:
+        if min(self.draws, self.latent) < 1 or not 0 <= self.thinning <= 1 or not 0 < self.scale <= 1:
             raise ValueError(f"bad draws {self.draws}, thinning {self.thinning} or scale {self.scale}")
 
 
@@ -57,7 +59,7 @@ class Generator(Protocol):
 class Material:
     """What a party makes a generator from: its own training rows, and what was opened to it.
 
-    `deviation`: of the noise in the tables. `edited`: the features that may change.
+    `deviation`: of the noise in the tables. `edited`: the features that may change. `guarded`: proxies that may not.
     """
 
     layout: Layout
@@ -66,6 +68,7 @@ class Material:
     edited: frozenset[str]
     inputs: np.ndarray
     moments: Moments | None = None
+    guarded: frozenset[str] = frozenset()
 
 
 def tables_only(config: GeneratorConfig) -> None:
@@ -89,6 +92,7 @@ GENERATORS: Registry[GeneratorKind] = Registry(
         "moments": "secure_sccvfl.model.moments_generator:KIND",
         "cvae": "secure_sccvfl.model.cvae_generator:KIND",
         "minimal": "secure_sccvfl.model.minimal_generator:KIND",
+        "masked": "secure_sccvfl.model.masked_generator:KIND",
     },
 )
 
@@ -104,7 +108,7 @@ def make_generator(
     moments: Moments | None = None,
 ) -> Generator:
     """Party step, local: a generator over this party's edited features. `inputs` are its own training rows."""
-    edited = frozenset(layout.names) & frozenset(roles.edited)
+    edited, guarded = (frozenset(layout.names) & frozenset(names) for names in (roles.edited, roles.guarded))
     return GENERATORS.get(config.kind).make(
-        Material(layout, tables, deviation, edited, inputs, moments), config, seed
+        Material(layout, tables, deviation, edited, inputs, moments, guarded), config, seed
     )

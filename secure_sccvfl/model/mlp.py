@@ -116,12 +116,13 @@ class LocalTraining:
         self._made = self.encoder.net(self.encoder.scaled(inputs))
         return self._made.detach().double().numpy()
 
-    def learn(self, gradient: np.ndarray) -> None:
-        """Backpropagate the gradient in these activations and take a step."""
+    def learn(self, gradient: np.ndarray, extra: torch.Tensor | None = None) -> None:
+        """Backpropagate the gradient in these activations and take a step. `extra`: a loss of the party's own."""
         if self._made is None:
             raise RuntimeError("no activations to learn from")
         self._optimiser.zero_grad()
-        self._made.backward(torch.tensor(gradient, dtype=torch.float32))
+        loss = (self._made * torch.tensor(gradient, dtype=torch.float32)).sum()
+        (loss if extra is None else loss + extra).backward()
         self._optimiser.step()
         self._made = None
 

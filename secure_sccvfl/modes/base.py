@@ -14,11 +14,11 @@ from protocols.config import ConfigError
 from protocols.records.private import private
 from protocols.records.releases import Release, ReleasePlan
 from secure_sccvfl.data.party_data import Schema
-from secure_sccvfl.discovery.roles import PolicyCard
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.model.encoders import Encoder
 from secure_sccvfl.modes import gradient_mode
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.releases import plan_of

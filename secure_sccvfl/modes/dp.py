@@ -16,6 +16,10 @@ that no party knows makes a step cheaper: it is charged as a Poisson-sampled Gau
 sample and its own noise. Against a dealer who reads what was opened, the price without either holds. A public
 choice of rows would gain nothing. The default is full batch.
 
+The weights alpha', beta' and eta' of the paper's validity terms are refused in this mode. Generators of `dp` have no
+parameters. A term against leakage would be a local gradient over the party's records, without noise: it would carry
+each of them into the residual of every other one, and the sensitivity above would not hold.
+
 Afterwards the hidden units are further columns of the party's encoder. The secret head is trained as in `sealed`,
 which opens no gradient.
 

@@ -26,16 +26,23 @@ from secure_sccvfl.data.party_data import (
 )
 from secure_sccvfl.data.splits import SplitKind
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, Rule, SketchKind
-from secure_sccvfl.discovery.roles import PolicyCard, named_card
 from secure_sccvfl.discovery.scores import ScoreKind
+from secure_sccvfl.metrics.slices import Crossed
 from secure_sccvfl.model.encoders import EncoderKind
 from secure_sccvfl.model.generators import GeneratorConfig, Source
 from secure_sccvfl.modes import MODES, gradient_mode
+from secure_sccvfl.policy.card import PolicyCard, named_card
 from secure_sccvfl.privacy.ledgers import ledger_folder
 from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training import RECIPES
 from secure_sccvfl.training.config import EvaluationKind, TrainConfig
 from secure_sccvfl.training.engine import ConsistencyKind
+from secure_sccvfl.training.paper_settings import settings_of
+
+WEIGHTS = ("weight_identity", "weight_support", "weight_leak")
+NO_WEIGHTS = (
+    "in sealed and aware no parameter depends on it, and in dp its gradient would carry records into others' sums"
+)
 
 DISCOVERY_OPTIONS = (
     *("rule", "score", "rho_m", "rho_p", "fdr", "hysteresis", "per_party"),
@@ -53,10 +60,14 @@ class RunOptions:
     `evaluation`: how validation and test records are evaluated. "noisy": what is opened about them has noise and is
     charged to their own budget. "exact" is not private, and the default for public benchmark data alone.
     `evaluations`: how many noisy evaluations of the same records the cap `evaluation_epsilon` is planned for.
-    `min_group`: no rate of a group is opened that rests on fewer records.
+    `min_group`: no rate of a group is opened that rests on fewer records. `slices`: the column that groups are
+    crossed with for rates of intersections; the second protected attribute if there is one.
+    `leak`: measure how well s is recovered from encodings of validation records; only with exact evaluation.
     `method`: a recipe of `training.recipes`; options that are not given follow from it. `take_lambda`: the
     lambda of the model. A `gap_target` or `flip_target` above 0 lets validation records decide instead. `rule` to
     `decay` are settings of `DiscoveryConfig`.
+    `weight_identity`, `weight_support`, `weight_leak`: alpha', beta' and eta' of the paper's objective, in mode
+    `split` (`modes.split_local`). Support and identity weigh terms of generators that train, those of method `paper`.
     """
 
     dataset: str = "german"
@@ -75,6 +86,8 @@ class RunOptions:
     evaluation_delta: float = 1e-5
     evaluations: int = 4
     min_group: int = 20
+    leak: bool = True
+    slices: str = ""
     rule: Rule = DiscoveryConfig.rule
     score: ScoreKind = DiscoveryConfig.score
     rho_m: float = DiscoveryConfig.rho_m
@@ -97,6 +110,9 @@ class RunOptions:
     flip_target: float = 0.0
     guard: float = TrainConfig().guard
     guard_grows: bool = TrainConfig().guard_grows
+    weight_identity: float = 0.0
+    weight_support: float = 0.0
+    weight_leak: float = 0.0
     warmup: int = TrainConfig().warmup
     steps: int = TrainConfig().steps
     dp_steps: int = 10
@@ -125,6 +141,7 @@ class RunOptions:
         except DataError as error:
             raise ConfigError(str(error)) from None
         given.setdefault("evaluation", "exact" if given["pooled"] else "noisy")
+        given.setdefault("leak", given["evaluation"] == "exact")
         rules = [name for name in ("take_lambda", "gap_target", "flip_target") if given.get(name)]
         if len(rules) > 1:
             raise ConfigError(f"{rules[0]} and {rules[1]} are two rules for lambda: give one")
@@ -133,7 +150,11 @@ class RunOptions:
         if "take_lambda" in given and "lambdas" not in given and not wrong_kind(given["take_lambda"], float):
             grid = {*TrainConfig().lambdas, max(float(given["take_lambda"]), 0.0)}
             given["lambdas"] = tuple(sorted(grid))
-        given = {**recipe_options(given.get("method", cls.method)), **_mode_options(given.get("mode")), **given}
+        weighed = [name for name in WEIGHTS if given.get(name)]
+        if weighed and given.get("mode", cls.mode) != "split":
+            raise ConfigError(f"{weighed[0]} weighs what parties train in mode split; {NO_WEIGHTS}")
+        recipe = recipe_options(given.get("method", cls.method), given.get("dataset", cls.dataset))
+        given = {**recipe, **_mode_options(given.get("mode")), **given}
         if "lambdas" in given:
             given["lambdas"] = tuple(float(v) for v in given["lambdas"])
         made = cls(**given)
@@ -148,6 +169,10 @@ class RunOptions:
             raise ConfigError(str(error)) from None
         if made.method == "paper" and made.mode != "split":
             raise ConfigError(f"method paper trains by split learning: it needs mode split, not {made.mode}")
+        if any(not 0 <= getattr(made, name) < float("inf") for name in WEIGHTS):
+            raise ConfigError(
+                f"weights of validity terms must not be negative: {[getattr(made, n) for n in WEIGHTS]}"
+            )
         if made.dp_steps < 1:
             raise ConfigError(f"dp_steps must be at least 1, got {made.dp_steps}")
         if min(made.min_group, made.evaluations) < 1:
@@ -156,7 +181,8 @@ class RunOptions:
 
     def train_config(self) -> TrainConfig:
         recipe = RECIPES.get(self.method)
-        generator = replace(recipe.generator, kind=self.generator, source=self.source)
+        latent = settings_of(self.dataset).latent if self.method == "paper" else recipe.generator.latent
+        generator = replace(recipe.generator, kind=self.generator, source=self.source, latent=latent)
         discovery = replace(recipe.discovery, **{name: getattr(self, name) for name in DISCOVERY_OPTIONS})
         return replace(
             recipe,
@@ -173,6 +199,8 @@ class RunOptions:
             warmup=self.warmup,
             steps=self.steps,
             evaluation=self.evaluation,
+            leak=self.leak,
+            min_group=self.min_group,
             discovery=discovery,
             generator=generator,
         )
@@ -213,6 +241,11 @@ class RunOptions:
         schema = self.schema(parties)
         if self.flip_target and schema.task == "regression":
             raise ConfigError("a flip_target is about decisions; the label of these data is a number: use gap_target")
+        if self.slices and not (self.pooled and self.evaluation == "exact" and schema.task == "binary"):
+            raise ConfigError(
+                "slices are exact counts: they need two classes, exact evaluation and data that may be pooled"
+            )
+        Crossed.of(schema, self.slices)
         gradient_mode(self.mode).check(self, schema)
         self.policy(schema)
 
@@ -238,12 +271,23 @@ def _mode_options(mode: Any) -> dict[str, Any]:
     return {"lambdas": MODES.get(mode).lambdas} if mode in MODES and MODES.get(mode).lambdas else {}
 
 
-def recipe_options(method: str) -> dict[str, Any]:
+def recipe_options(method: str, dataset: str) -> dict[str, Any]:
     """What a method sets of the options that a user may also give."""
     if method not in RECIPES:
         raise ConfigError(f"no method {method!r}; there is {', '.join(RECIPES)}")
-    recipe = RECIPES.get(method)
+    recipe, own = RECIPES.get(method), {}
+    if method == "paper":
+        column = settings_of(dataset)
+        own = {
+            "take_lambda": column.lambda_cons,
+            "warmup": column.warmup,
+            "steps": column.patience,
+            "weight_identity": column.lambda_gen * column.terms.alpha,
+            "weight_support": column.lambda_gen * column.terms.beta,
+            "weight_leak": column.lambda_adv,
+        }
     return {
+        **own,
         **{name: getattr(recipe.discovery, name) for name in DISCOVERY_OPTIONS},
         "generator": recipe.generator.kind,
         "consistency": recipe.consistency,

@@ -2,15 +2,16 @@
 
 Every party trains its own encoder with torch. In every step the gradient in its own activations is opened to it
 alone (protocols/steps/split.py says what that tells: the labels of its training records, and a little about s).
-Steps follow a public schedule: warm-up without consistency, then with it. Every few steps it is opened whether
-logits left the range of the sigmoid; nothing stops early. The result is an encoder per party and a shared head. The
-secure engine evaluates them like those of a sealed run.
+What else it trains alone, and why that tells it nothing of s, is in modes/split_local.py. Steps follow a public
+schedule: warm-up without consistency, then with it. Every few steps it is opened whether logits left the range of
+the sigmoid; nothing stops early. The result is an encoder per party and a shared head. The secure engine evaluates
+them like those of a sealed run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from protocols.session.runtime import words_of
 from protocols.steps import head as secret_head
 from protocols.steps.head import HEAD_BITS, LOGIT_BOUND, Weights
 from protocols.steps.split import (
+    MOST_ROWS,
     PRODUCT_BITS,
     RESIDUAL_BITS,
     SPLIT_HEAD_BITS,
@@ -39,21 +41,28 @@ from protocols.steps.split import (
 )
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
+from secure_sccvfl.data.party import Blocks, Part
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.randomness import stream, torch_seed
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.model.edits import public_targets
 from secure_sccvfl.model.generators import Generator
-from secure_sccvfl.model.mlp import LocalTraining, MlpEncoder, make_mlp
+from secure_sccvfl.model.mlp import MlpEncoder, make_mlp
 from secure_sccvfl.modes.base import Trained, Workplace, check_sampling, common_releases, facts_of
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.modes.split_local import OwnTraining, ValidityWeights
 from secure_sccvfl.modes.split_state import Seen, SplitState
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.releases import EDITING_PARTIES, GRADIENT, RANGE_CHECK, plan_of
 from secure_sccvfl.training.handles import SharedHead
+from secure_sccvfl.training.leak import leaks, whitened
+from secure_sccvfl.training.model import Model, with_leaks
+from secure_sccvfl.training.paper_settings import DECAY, settings_of
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.sharing import share_label
-from secure_sccvfl.training.trainer import Hooks, Model, Problem, State, Trainer, calibrated
+from secure_sccvfl.training.trainer import Hooks, Problem, State, Trainer, calibrated
+
+PAPER_HEAD_RATE = 0.005
 
 Generators = Mapping[str, Mapping[int, Generator]]
 """By name of the protected attribute and rank, as discovery returns them."""
@@ -61,7 +70,7 @@ Generators = Mapping[str, Mapping[int, Generator]]
 
 @dataclass(frozen=True)
 class SplitConfig:
-    """Settings of `split`; `batch` None is the full batch."""
+    """Settings of `split`; `batch` None is the full batch, or the largest that a step can take."""
 
     hidden: int = 64
     encoder_rate: float = 0.002
@@ -74,6 +83,7 @@ class SplitConfig:
     steps: int = 60
     keep_every: int = 10
     draws: int = 4
+    weights: ValidityWeights = field(default_factory=ValidityWeights)
 
     def __post_init__(self) -> None:
         if min(self.hidden, self.warmup, self.steps, self.keep_every, self.draws) < 1:
@@ -118,28 +128,38 @@ class SplitTrainer:
         hooks: Hooks | None = None,
         state: State | None = None,
     ) -> None:
-        """`state`: the state of the run; a checkpoint adds to it what is kept here (`SplitState`)."""
+        """`state`: the state of the run, with what was released; a checkpoint adds what is kept (`SplitState`)."""
         self.session = engine.session
         self.engine = SecureEngine(engine.session, engine.label_holder, engine.group_holders)
         self.engine.widths = (config.hidden,) * self.session.parties
         self.train, self.task, self.outputs = problem.train, problem.task, problem.outputs
-        self.generators, self.config, self.seed = generators, config, seed
+        self.config, self.seed = config, seed
         self.hooks = Hooks() if hooks is None else hooks
         self.state = State(None) if state is None else state
         (self.party,) = self.train.parties
         self.rank = self.party.rank
         dropped = self.party.layout.columns(roles.dropped)
         encoder = make_mlp(self.party.inputs, config.hidden, torch_seed(seed, "split", self.rank), dropped)
-        self.local = LocalTraining(encoder, config.encoder_rate, config.decay)
+        self.local = OwnTraining(encoder, (config.encoder_rate, config.decay), self.party, config.weights, seed)
         self.encoders = {self.rank: encoder}
         shape = (self.train.rows, self.outputs)
         self.label: Words = share_label(self.session, self.train.label, engine.label_holder, shape, RESIDUAL_BITS)
+        self.take_up(roles, generators)
+        self._patterns: dict[SplitLayout, list[Request]] = {}
+        self._last: tuple[Words, Words] | None = None
+
+    def take_up(self, roles: Roles, generators: Generators) -> None:
+        """Everything that follows from roles and from what was released: who edits, edits, what parties train.
+
+        For the begin of training, and for releases during it that change roles. Says who has mediators.
+        """
+        self.generators: Generators = generators
+        own = {attribute.name: generators[attribute.name][self.rank] for attribute in self.train.protected}
+        self.local.take_up(self.state.sketches, own)
         edits = not set(roles.edited).isdisjoint(self.party.layout.names)
         told = self.engine.publish(EDITING_PARTIES.name, {str(self.rank): float(edits)})
         self.editing = tuple(rank for rank in range(self.session.parties) if told[str(rank)])
         self._edited: dict[int, list[np.ndarray]] = {}
-        self._patterns: dict[SplitLayout, list[Request]] = {}
-        self._last: tuple[Words, Words] | None = None
 
     def run(self) -> SplitModel:
         """The whole schedule, or the rest of it from a kept state."""
@@ -176,15 +196,16 @@ class SplitTrainer:
     # one step
 
     def _steps(self, weights: Weights, first: int, count: int, lam: float) -> tuple[Weights, list[Seen]]:
-        rows = self.train.rows if self.config.batch is None else min(self.config.batch, self.train.rows)
+        rows = min(MOST_ROWS if self.config.batch is None else self.config.batch, self.train.rows)
         editing = self.editing if lam > 0 else ()
         layout = SplitLayout(rows, self.engine.widths, editing, self._attributes(), self.outputs)
         pace = SplitPace(self.config.head_rate, self.config.momentum, self.config.decay, lam)
         batches, seen = self._batches(rows, first, lam), []
+        begun = first + (self.config.warmup if lam > 0 else 0)
         with self.session.measure("split step"):
             for number in self.session.repeat(count, self._patterns.setdefault(layout, [])):
                 picked = next(batches)
-                weights, gradient = self._step(weights, layout, picked, pace, first + number)
+                weights, gradient = self._step(weights, layout, picked, pace, begun + number)
                 if number < self.train.rows // rows:
                     seen.append(Seen(picked, gradient))
         return weights, seen
@@ -213,7 +234,7 @@ class SplitTrainer:
         if opened is None:
             raise RuntimeError("the gradient did not reach its owner")
         gradient = gradient_of(opened.numpy(), layout, self.rank, probe)
-        self.local.learn(gradient / len(rows))
+        self.local.step(gradient / len(rows), rows, number)
         return stepped.weights, gradient
 
     def _own(self, layout: SplitLayout, rows: np.ndarray, number: int) -> Own:
@@ -222,25 +243,30 @@ class SplitTrainer:
         deltas, groups = None, {}
         if layout.directions:
             if self.rank in layout.editing:
-                edited = self._edits_of(number % self.config.draws)
-                moved = [self.local.encoder(inputs[rows]) - activations for inputs in edited]
+                edited = self._edits_of(number % self.config.draws, rows)
+                moved = [self.local.encoder(inputs) - activations for inputs in edited]
                 deltas = encode_activations(np.stack(moved, axis=1))
             for place, attribute in enumerate(self.train.protected):
                 if self.engine.group_holders[place] == self.rank and attribute.codes is not None:
                     groups[place] = one_hot(attribute.codes[rows], len(attribute.groups), np.int64)
         return Own(encode_activations(activations), deltas, groups)
 
-    def _edits_of(self, draw: int) -> list[np.ndarray]:
-        """Edited inputs of all training rows for every hypothesised group, made once per draw."""
+    def _edits_of(self, draw: int, rows: np.ndarray) -> list[np.ndarray]:
+        """Edited inputs of these rows for every hypothesised group; made once per draw, unless generators train."""
+        if self.local.generates:
+            return self._edits(draw, rows)
         if draw not in self._edited:
-            made = []
-            for attribute in self.train.protected:
-                groups = len(attribute.groups)
-                targets = public_targets(self.train.rows, groups, self.seed, draw)
-                generator = self.generators[attribute.name][self.rank]
-                made += [generator(self.party.inputs, g, targets[:, g], draw) for g in range(groups)]
-            self._edited[draw] = made
-        return self._edited[draw]
+            self._edited[draw] = self._edits(draw, np.arange(self.train.rows))
+        return [inputs[rows] for inputs in self._edited[draw]]
+
+    def _edits(self, draw: int, rows: np.ndarray) -> list[np.ndarray]:
+        made = []
+        for attribute in self.train.protected:
+            groups = len(attribute.groups)
+            targets = public_targets(self.train.rows, groups, self.seed, draw)[rows]
+            generator = self.generators[attribute.name][self.rank]
+            made += [generator(self.party.inputs[rows], g, targets[:, g], draw) for g in range(groups)]
+        return made
 
     def _attributes(self) -> tuple[tuple[int, int], ...]:
         groups = [len(attribute.groups) for attribute in self.train.protected]
@@ -313,8 +339,27 @@ def residual_of(engine: SecureEngine, logits: Words, label: Words, task: Task) -
 
 
 def split_config(options: RunOptions) -> SplitConfig:
-    """The same number of steps as for one lambda of a sealed run; one weight of consistency, named or its own."""
-    return SplitConfig(steps=options.steps, lam=options.take_lambda)
+    """The same number of steps as for one lambda of a sealed run; one weight of consistency, named or its own.
+
+    Method `paper` has the sizes and warm-up of its table, and its rates of generators and adversaries. Steps after
+    it are the patience of early stopping, the fewest that the paper can take: nothing stops early here. Encoders
+    have a third of the table's rate: with all of it activations reach the bound of the ring, and logits leave the
+    range of the sigmoid on German. The head has a rate of ours, since it is trained with momentum.
+    """
+    weights = ValidityWeights(options.weight_identity, options.weight_support, options.weight_leak)
+    plain = SplitConfig(steps=options.steps, lam=options.take_lambda, weights=weights)
+    if options.method != "paper":
+        return plain
+    column = settings_of(options.dataset)
+    return replace(
+        plain,
+        hidden=column.hidden,
+        encoder_rate=column.rate / 3,
+        head_rate=PAPER_HEAD_RATE,
+        decay=DECAY if column.optimiser == "adamw" else 0.0,
+        warmup=options.warmup,
+        weights=replace(weights, generator_rate=column.generator_rate, adversary_rate=column.adversary_rate),
+    )
 
 
 class Split:
@@ -360,7 +405,9 @@ class Split:
                 place.hooks,
                 trainer.state,
             ).run()
+            trainer.validate(finding.roles, generators)
             head, temperature = _calibrated(made, trainer, options)
+            leak = _leaking(made, trainer)
         model = Model(
             made.engine,
             dict(made.encoders),
@@ -373,19 +420,34 @@ class Split:
             generators,
             (),
             trainer.state.moments or (),
+            validity=with_leaks(trainer.validity, leak),
         )
         return Trained(model, made.engine, made.steps, made.seen)
 
 
 def _calibrated(made: SplitModel, trainer: Trainer, options: RunOptions) -> tuple[Any, float]:
     """The head divided by the temperature that fits validation records best."""
-    parties = trainer.validation.parties
+    activations = _activations(made, trainer.validation)
     check = made.engine.bind(
-        {p.rank: made.encoders[p.rank](p.inputs) for p in parties},
+        activations,
         trainer.validation.label,
-        {p.rank: np.zeros(made.encoders[p.rank].columns) for p in parties},
+        {rank: np.zeros(block.shape[1]) for rank, block in activations.items()},
         trainer.outputs,
     )
     if options.evaluation == "exact":
         made.engine.check_range([made.head], check)
     return calibrated(made.engine, made.head, check, trainer.task, options.evaluation)
+
+
+def _activations(made: SplitModel, part: Part) -> Blocks:
+    return {p.rank: made.encoders[p.rank](p.inputs) for p in part.parties}
+
+
+def _leaking(made: SplitModel, trainer: Trainer) -> dict[str, dict[str, Any]]:
+    """V_leak of the activations that enter fusion, if it is asked for."""
+    config, parts = trainer.config, (trainer.train, trainer.validation)
+    if not config.leak:
+        return {}
+    rows = whitened(_activations(made, parts[0]), _activations(made, parts[1]))
+    flat = {rank: np.ones(block.shape[1]) for rank, block in rows[0].items()}
+    return leaks(made.engine, parts, rows, flat, config.min_group, trainer.hooks.audit)

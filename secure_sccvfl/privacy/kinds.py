@@ -50,6 +50,7 @@ class Facts:
     source: str = ""
     evaluation: str = ""
     lambdas: tuple[float, ...] = ()
+    leak: bool = False
 
     def with_settings(self, *settings: object) -> Facts:
         """The same with what a plan follows from in these settings, by the names of their fields."""
@@ -63,7 +64,7 @@ class Facts:
         known = {
             "*": ANY,
             "1": 1,
-            "3": 3,
+            "2": 2,
             "4": 4,
             "lambdas": len(self.lambdas),
             "parties": len(self.bins),

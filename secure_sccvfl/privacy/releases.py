@@ -230,23 +230,26 @@ VALIDITY = Kind(
     "validity",
     "all",
     "edits",
-    ("3",),
+    ("4",),
     "uncharged",
     "how far edits move columns, on average",
-    "sums over parties: how far edits move fixed features, leave the public range, move mediators",
-    "three sums over parties: how far edits move fixed features (0), leave the public range, and move mediators, on "
-    "average over the training records; with two parties each can subtract its own part; not charged",
-    times=lambda facts: len(facts.groups) * _rounds(facts),
+    "sums over the parties that edit: how far edits move fixed features, leave the public range, move mediators; and "
+    "how many parties these are",
+    "three sums over the parties that edit, and how many these are: how far edits move fixed features (0), leave the "
+    "public range, and move mediators, on average over the training records; with two of them each can subtract its "
+    "own part; with one nothing is opened; not charged",
+    times=lambda facts: len(facts.groups),
 )
 GUARD_LENGTH = Kind(
     "guard-length",
     "all",
     "edits",
-    ("parties",),
+    ("2",),
     "follows",
     "strength of the guard on proxies",
-    "announced: sizes of the guard directions; follows from noisy tables that were charged",
-    "size of each party's guard direction: follows from its noisy counts",
+    "sum over parties of the sizes of their guard directions; follows from noisy tables that were charged",
+    "sum over parties of the sizes of their guard directions, and how many parties these are: it follows from the "
+    "noisy counts",
     follows=("sketch",),
     times=lambda facts: len(facts.groups) * _rounds(facts),
 )
@@ -288,6 +291,21 @@ TEMPERATURE_CHOICE = Kind(
     "validation loss rise from each to the next",
     times=lambda facts: int(facts.evaluation == "exact"),
 )
+LEAK = Kind(
+    "leak",
+    "all",
+    "validation",
+    ("4",),
+    "exact",
+    "how well the group can be guessed from what is shared",
+    "not private: share of validation records whose group a linear adversary recovers from the representations, as a "
+    "mean over groups and over records; share of the largest group; how many groups were counted",
+    "only with `evaluation = exact` (not private), once for each protected attribute: how often an adversary that "
+    "was fitted in secret recovers s of validation records from the encodings of all parties, as a mean over groups "
+    "and over records; the share of the largest group; how many groups were large enough (`leak = false` leaves it "
+    "out)",
+    times=lambda facts: len(facts.groups) if facts.leak and facts.evaluation == "exact" else 0,
+)
 EVALUATION = Kind(
     "evaluation",
     "all",
@@ -312,6 +330,17 @@ EXACT_EVALUATION = Kind(
     "exact figures of the test part, not private: ",
     "with `evaluation = exact` instead (not private): exact rates, means and gaps of the test records; flips and net "
     "flips under each judge, flips under its null control; which of these rest on too few records; not charged",
+)
+SLICES = Kind(
+    "slices",
+    "all",
+    "exact evaluation",
+    ("slice counts",),
+    "exact",
+    "test results of intersections of groups",
+    "exact counts of the test part by group and another column, not private: ",
+    "with `evaluation = exact` and data that may be pooled, if `slices` names a column: for each group crossed with "
+    "each value of it, how many test records each rate rests on and how many count; 0 below `min_group`; not charged",
 )
 PREDICTIONS = Kind(
     "predictions",
@@ -383,8 +412,10 @@ CATALOGUE = (
     RANGE_CHECK,
     VALIDATION_SUMMARY,
     TEMPERATURE_CHOICE,
+    LEAK,
     EVALUATION,
     EXACT_EVALUATION,
+    SLICES,
     PREDICTIONS,
     GRADIENT,
     EDITING_PARTIES,

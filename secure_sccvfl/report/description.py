@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from secure_sccvfl.data.catalogue import loader_of
+from secure_sccvfl.data.features import NOTES
 from secure_sccvfl.modes.options import RunOptions
 
 
@@ -40,6 +41,7 @@ def describe(options: RunOptions, parties: int) -> dict[str, Any]:
                 "meaning": f.meaning,
                 "unit": f.unit,
                 "labels": dict(zip(f.categories, f.labels or f.categories, strict=True)),
+                **{note: getattr(f, note) for note in NOTES if getattr(f, note)},
             }
             for own in schema.features
             for f in own

@@ -15,10 +15,10 @@ import numpy as np
 
 from protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.data.features import Feature
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.discovery.scores import probabilities
 from secure_sccvfl.model.table_generator import FLOOR
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.run.model_files import model_digest
 
 

@@ -8,6 +8,7 @@ security.json. It shows single records only where they are public.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -21,11 +22,13 @@ from accounting.plots import cost_plot, running_plot
 from protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.evaluation.judges import FIRST, JUDGES
 from secure_sccvfl.modes import MODES
+from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.report import sections
 from secure_sccvfl.report.attacks import attack_panels, attack_story, check_words, missed
 from secure_sccvfl.report.compared import figures, judged
 from secure_sccvfl.report.compared.frontier import frontier, gain
-from secure_sccvfl.report.policy_card import CARD
+from secure_sccvfl.report.compared.slices import slices
+from secure_sccvfl.report.policy_card import CARD, governance
 from secure_sccvfl.run.audit_log import read_audit
 
 PAGE = "report.html"
@@ -43,6 +46,7 @@ def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any
     report = _json(text, run / "report.json")
     budget = _json(_text(run / "privacy_budget.json"), run / "privacy_budget.json")
     card, security = _optional(run / CARD), _optional(run / "security.json")
+    policy = None if card is None else governance(PolicyCard.of(card), datetime.date.today())
     audit = [entry for log in sorted((run / "party-0").glob("audit*.jsonl")) for entry in read_audit(log)]
     environment = Environment(
         loader=PackageLoader("secure_sccvfl.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
@@ -51,7 +55,7 @@ def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any
     return environment.get_template("report.html").render(
         r=report,
         b=budget,
-        card=card,
+        card=policy,
         css=Markup(_template("report.css")),
         script=Markup(_template("report.js")),
         digest=hashlib.sha256(text.encode()).hexdigest(),
@@ -63,6 +67,7 @@ def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any
         gates=judged.gate_table(report),
         table=figures.metric_table(report),
         groups=figures.told_of_groups(report),
+        slices=slices(report),
         how_told=figures.told_with_noise(report),
         roles=sections.role_chart(report, audit, card),
         role_words=sections.role_words(report["proxies"]),
@@ -73,6 +78,7 @@ def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any
         refused=[entry for entry in audit if entry["event"] == "refresh refused"],
         learned=sections.learned(report),
         trials=sections.training_panels(report),
+        validity=sections.validity_words(report),
         costs=sections.cost_rows(report),
         totals=[(word, show(report["cost"]["total"][key])) for key, (word, show) in sections.COSTS.items()],
         learned_by=sections.learned_by(report),
@@ -80,7 +86,7 @@ def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any
         attacks=attack_panels(security),
         attack_story=attack_story(security),
         checks=[(check_words(c["check"]), c) for c in (security or {}).get("checks", [])],
-        missed=missed(security),
+        missed=[*missed(security), *(policy["urgent"] if policy is not None else [])],
         one_machine=_one_machine(run / "session.toml"),
         budget_plots=[Markup(plot(budget)) for plot in (running_plot, cost_plot)],
     )

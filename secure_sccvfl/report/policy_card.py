@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from accounting.plain_text import markdown
 from protocols.config import ConfigError
-from secure_sccvfl.discovery.roles import REVIEW_DAYS, Decision, PolicyCard, read_card, shipped_card
+from secure_sccvfl.data.features import NOTES
+from secure_sccvfl.policy.approvals import verdicts
+from secure_sccvfl.policy.card import REVIEW_DAYS, PolicyCard, read_card, shipped_card
+from secure_sccvfl.policy.concerns import concerns, urgent
+from secure_sccvfl.policy.entries import DISCOVERY, ENTRY, Decision, Evidence, Owner
 from secure_sccvfl.report.charts import percent
 from secure_sccvfl.report.run_log import record
 
@@ -30,7 +35,8 @@ PROXIES = {
 def card_of_run(report: Mapping[str, Any], given: PolicyCard | None, today: datetime.date) -> PolicyCard:
     """The run's decisions. Roles of a given card keep its reasons; discovery proposed the others.
 
-    Each says what discovery proposed, and with what confidence, also where the card decided.
+    Each says what discovery proposed, and with what confidence, also where the card decided. Nobody has approved what
+    a run adds, so it starts without approvals and names those of the given card in `follows`.
     """
     scores, roles, proposed, sure = (report[key] for key in ("scores", "roles", "proposed", "confidence"))
     place = {name: number + 1 for number, name in enumerate(sorted(scores, key=lambda k: -scores[k]))}
@@ -39,26 +45,41 @@ def card_of_run(report: Mapping[str, Any], given: PolicyCard | None, today: date
     noisy = f"{privacy['releases']} noisy releases, epsilon {privacy['epsilon_rdp']:.2f} at {privacy['delta']:g}"
     decisions = {}
     for name, role in roles.items():
-        evidence = f"score {scores[name]:.3f}, place {place[name]} of {len(scores)}; {noisy}"
-        evidence = f"discovery proposes {proposed[name]} with confidence {percent(sure[name])}; {evidence}"
+        text = f"score {scores[name]:.3f}, place {place[name]} of {len(scores)}; {noisy}"
+        text = f"discovery proposes {proposed[name]} with confidence {percent(sure[name])}; {text}"
+        evidence = [Evidence(text, DISCOVERY)]
         if given is not None and name in given.decisions:
-            fixed = given.decisions[name]
-            reason, evidence = fixed.reason, "; ".join(filter(None, ("by card", fixed.evidence, evidence)))
+            reason, evidence = given.decisions[name].reason, [*given.decisions[name].by_people, *evidence]
         elif name in idle:
             reason = "held fixed: a trial edit of the protected attribute left it alone"
+            evidence.insert(0, Evidence("no trial edit of the protected attribute moved it", "empirical"))
         else:
             reason = f"{WORDS[role]} (proposed by discovery)"
-        decisions[name] = Decision(role, reason, evidence, proposed[name], sure[name])
-    return PolicyCard(
-        report["dataset"],
-        given.version if given is not None else "1",
-        given.owners if given is not None else tuple(report["party_names"]),
-        decisions,
-        given.events if given is not None else (),
-        (today + datetime.timedelta(days=REVIEW_DAYS)).isoformat(),
-        report["run"],
-        given.aware if given is not None else None,
-        report["proxies"],
+        decisions[name] = Decision(role, reason, tuple(evidence), proposed[name], sure[name], scores[name])
+    described = report.get("data", {}).get("features", {})
+    dictionary = {name: {k: words[k] for k in ENTRY if words.get(k)} for name, words in described.items()}
+    due = (today + datetime.timedelta(days=REVIEW_DAYS)).isoformat()
+    made = PolicyCard(
+        report["dataset"], "1", tuple(map(Owner, report["party_names"])), decisions, review_due=due, run=report["run"]
+    )
+    made = replace(made, proxies=report["proxies"], dictionary=dictionary, date=today.isoformat())
+    if given is None:
+        return made
+    return replace(
+        made,
+        version=given.version,
+        owners=given.owners,
+        events=given.events,
+        review_due=given.review_due or due,
+        aware=given.aware,
+        date=given.date or made.date,
+        dictionary={**dictionary, **{k: {**dictionary.get(k, {}), **v} for k, v in given.dictionary.items()}},
+        follows={
+            "version": given.version,
+            "digest": given.digest(),
+            "approved": given.approved_on,
+            "events": str(len(given.events)),
+        },
     )
 
 
@@ -68,28 +89,92 @@ def mask_of(card: PolicyCard) -> str:
 
 def card_markdown(card: PolicyCard) -> str:
     """The card for people."""
-    owners = ", ".join(map(markdown, card.owners))
+    owners = ", ".join(markdown(o.words) for o in card.owners)
+    dated = f" of {markdown(card.date)}" if card.date else ""
     lines = [
-        f"# Policy card: {markdown(card.dataset)}, version {markdown(card.version)}",
+        f"# Policy card: {markdown(card.dataset)}, version {markdown(card.version)}{dated}",
         "",
         f"Owners: {owners}. Review due: {card.review_due or 'not set'}. Mask {mask_of(card)[:12]}.",
         "",
         f"Proxies: {PROXIES[card.proxies]}.",
         "",
         *([] if card.aware is None else [markdown(card.aware.words()), ""]),
-        "| feature | role | reason | evidence |",
-        "|---|---|---|---|",
+        "| feature | role | proposed | reason | evidence |",
+        "|---|---|---|---|---|",
     ]
     for name, d in sorted(card.decisions.items(), key=lambda item: ("PMN".index(item[1].role), item[0])):
-        lines.append(f"| {markdown(name)} | {d.role} | {markdown(d.reason)} | {markdown(d.evidence)} |")
-    lines += ["", "## Appeals and reviews", ""]
-    for event in card.events:
-        about = " ".join(f"{k} {event[k]}" for k in ("feature", "wants", "answers", "change") if k in event)
-        what = f"{event['date']} {event['kind']} {event.get('number', '')}"
-        lines.append(f"- {markdown(what)} by {markdown(event['who'])} ({markdown(about)}): {markdown(event['text'])}")
-    if not card.events:
-        lines.append("None.")
+        seen = f"{d.proposed} (overridden)" if d.is_override else d.proposed
+        told = (name, d.role, seen, d.reason, d.words_of_evidence)
+        lines.append(f"| {' | '.join(map(markdown, told))} |")
+    if card.dictionary:
+        lines += [
+            "",
+            "## Feature dictionary",
+            "",
+            f"| feature | {' | '.join(ENTRY)} |",
+            "|---" * (len(ENTRY) + 1) + "|",
+        ]
+        for name, entry in sorted(card.dictionary.items()):
+            lines.append(f"| {' | '.join(markdown(text) for text in (name, *(entry.get(k, '') for k in ENTRY)))} |")
+    lines += ["", "## Approvals", "", *([f"- {markdown(v.words)}" for v in verdicts(card)] or ["None."])]
+    if card.follows.get("version"):
+        before = card.follows.get("approved") or "nobody"
+        given = f"The run was given version {markdown(card.follows['version'])}, approved: {markdown(before)}."
+        lines += ["", given]
+    lines += [
+        "",
+        "## Appeals and reviews",
+        "",
+        *([f"- {markdown(event_words(e))}" for e in card.events] or ["None."]),
+    ]
     return "\n".join(lines) + "\n"
+
+
+ABOUT = {
+    "because": "because",
+    "feature": "feature",
+    "wants": "wants",
+    "answers": "answers",
+    "change": "role",
+    "evidence": "evidence",
+    "entry": "dictionary entry",
+    "version": "version",
+    "discovery": "discovery",
+}
+"""What an event of a card may tell beside its text, and the word for it."""
+
+
+def event_words(event: Mapping[str, Any]) -> str:
+    """An appeal or a review in one line."""
+    about = [f"{word} {event[key]}" for key, word in ABOUT.items() if key in event]
+    for name, delta in event.get("deltas", {}).items():
+        (old, new), scores = delta["proposed"], ["none" if v is None else f"{v:.3f}" for v in delta["score"]]
+        about.append(f"{name}: proposed {old or 'none'} -> {new or 'none'}, score {' -> '.join(scores)}")
+    if "deltas" in event and not event["deltas"]:
+        about.append("no proposed role changed")
+    what = f"{event['date']} {event['kind']} {event.get('number', '')} by {event['who']}"
+    return f"{what} ({'; '.join(about)}): {event['text']}"
+
+
+def governance(card: PolicyCard, today: datetime.date) -> dict[str, Any]:
+    """The card for the page: who answers, who approved, what is not in order, what was objected and reviewed."""
+    return {
+        "version": card.version,
+        "date": card.date,
+        "review_due": card.review_due,
+        "owners": [o.words for o in card.owners],
+        "concerns": concerns(card, today),
+        "urgent": [f"Policy card: {line}." for line in urgent(card, today)],
+        "approvals": [v.words for v in verdicts(card)],
+        "follows": card.follows,
+        "events": [event_words(event) for event in card.events],
+        "notes": NOTES,
+        "dictionary": [
+            (name.replace("_", " "), [entry.get(note, "") for note in NOTES])
+            for name, entry in sorted(card.dictionary.items())
+            if any(note in entry for note in NOTES)
+        ],
+    }
 
 
 def write_card(folder: Path, card: PolicyCard) -> tuple[Path, ...]:
@@ -110,10 +195,18 @@ def find_card(name: str) -> PolicyCard:
     return read_card(path) if path.suffix in (".json", ".toml") else shipped_card(name)
 
 
-def keep_card(place: Path, card: PolicyCard, event: str) -> None:
-    """Write a changed card back to its place; the log of a run gets a line about the event."""
+def keep_card(place: Path, card: PolicyCard, event: str, files: Iterable[Path] = ()) -> None:
+    """Write a changed card back to its place. In a run's folder the page is made anew and the log gets a line.
+
+    files: what else the event made in that folder.
+    """
     if not place.is_dir():
         place.write_text(json.dumps(card.to_json(), indent=1) + "\n", encoding="utf-8")
         return
-    facts = {"card": card.events[-1]["number"], "version": card.version, "mask": mask_of(card)}
-    record(place, event, facts, write_card(place, card))
+    facts = {"events": len(card.events), "approvals": len(card.approvals), "version": card.version}
+    changed = [*write_card(place, card), *files]
+    if (place / "report.html").exists():
+        from secure_sccvfl.report.page import write_page  # which reads what was just written
+
+        changed.append(write_page(place))
+    record(place, event, {**facts, "mask": mask_of(card), "card": card.digest()}, changed)

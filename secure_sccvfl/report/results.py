@@ -11,15 +11,15 @@ from accounting.account import read_account
 from accounting.accountant import LossDistributionAccountant
 from accounting.ledger import FileSets, read_ledger
 from protocols.records.chain import read_chain, unused_name
-from secure_sccvfl.discovery.aware_entry import AwareEntry
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.metrics.intervals import wilson
 from secure_sccvfl.modes import MODES
+from secure_sccvfl.policy.aware_entry import AwareEntry
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.report.charts import percent
 from secure_sccvfl.report.compared.judged import judge_warnings
 
 VERSION = 1
-HARNESS = ("baselines", "judges", "frontier")
+HARNESS = ("baselines", "judges", "frontier", "slice_baselines")
 """What a harness that sees pooled data adds to a report. Without one, baselines are empty and the rest is absent."""
 
 
@@ -81,7 +81,8 @@ def build(
     """The report of a finished run; paths of this machine are not in it. harness: by the names in `HARNESS`."""
     releases = release_table(folder)
     if evaluated is not None:
-        releases += [r for r in release_table(*attempts(folder, "evaluation")) if r["name"] == "evaluation"]
+        told = release_table(*attempts(folder, "evaluation"))
+        releases += [r for r in told if r["name"] in ("evaluation", "slices")]
     if examples is not None:
         releases += [r for r in release_table(*attempts(folder, "examples")) if r["name"] == "predictions"]
     cost = {**trained["cost"], **(evaluated["cost"] if evaluated is not None else {})}
@@ -104,6 +105,7 @@ def build(
         "rows": trained["rows"],
         **{key: evaluated[key] if evaluated is not None else {} for key in ("evaluation", "metrics", "noise")},
         "groups": evaluated["groups"] if evaluated is not None else [],
+        **({"slices": evaluated["slices"]} if evaluated is not None and "slices" in evaluated else {}),
         "baselines": {},
         **harness,
         "roles": trained["roles"],
@@ -118,6 +120,7 @@ def build(
         "lambda": trained["lambda"],
         "temperature": trained["temperature"],
         "trials": trained["trials"],
+        "validity": trained.get("validity", {}),
         "privacy": {
             **trained["privacy"],
             "epsilon_pld": tight_epsilon(folder, trained["privacy"]["delta"]),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from secure_sccvfl.modes import MODES
+from secure_sccvfl.policy.entries import Evidence
 from secure_sccvfl.privacy.releases import kind_of
 from secure_sccvfl.report.charts import Line, before_after, curves, percent, sparkline
 from secure_sccvfl.report.compared.figures import METRIC_WORDS, MODELS, between
@@ -166,7 +167,9 @@ def role_chart(
                         "width": 100 * max(scores[name], 0.0) / top,
                         "spark": sparkline([old[name] for old in history if name in old], highest),
                         "reason": decisions.get(name, {}).get("reason", ""),
-                        "evidence": decisions.get(name, {}).get("evidence", ""),
+                        "evidence": "; ".join(
+                            e.words for e in Evidence.all_of(decisions.get(name, {}).get("evidence", ""))
+                        ),
                     }
                     for name in own
                 ],
@@ -303,6 +306,33 @@ def training_panels(report: Report) -> list[dict[str, str]]:
         }
         for key, title, hint in wanted
     ]
+
+
+def validity_words(report: Report) -> list[str]:
+    """What edits do besides, and how well the group can be guessed from what is shared: a line per attribute."""
+    lines = []
+    for name, told in report.get("validity", {}).items():
+        line = f"Edits by {name}: fewer than two parties edit, so their terms were not opened."
+        if "identity" in told:
+            line = (
+                f"Edits by {name}, on average over training records and summed over parties: columns that must stay "
+                f"move by {told['identity']:.3f}, edited ones by {told['size']:.3f} of their range, of which "
+                f"{told['support']:.3f} is outside it."
+            )
+        leak = told["leak"]
+        if leak is not None:
+            guessed = "no group has enough records for a balanced figure"
+            if leak["balanced"] is not None:
+                guessed = (
+                    f"{percent(leak['balanced'])}, groups counted alike; guessing gives {percent(leak['chance'])}"
+                )
+            line += (
+                f" From the encodings of all parties together, which nobody sees, a linear adversary would recover "
+                f"{name} of validation records: {guessed}. Of all records it names {percent(leak['recovered'])} "
+                f"right; naming the largest group gives {percent(leak['largest'])}."
+            )
+        lines.append(line)
+    return lines
 
 
 COSTS: Mapping[str, tuple[str, Callable[[float], str]]] = {

@@ -28,7 +28,8 @@ from accounting.report import Notes, build_report
 from protocols.config import ConfigError, code_digest
 from protocols.errors import LedgerError
 from protocols.records.chain import read_chain
-from secure_sccvfl.discovery.roles import PolicyError, Roles, read_card
+from secure_sccvfl.policy.card import read_card
+from secure_sccvfl.policy.roles import PolicyError, Roles
 from secure_sccvfl.privacy.ledgers import EVALUATIONS
 from secure_sccvfl.report.policy_card import CARD
 from secure_sccvfl.report.results import HARNESS, attempts, build, find_warnings, result_of
@@ -203,9 +204,10 @@ def check_policy(files: RunFiles) -> Problems:
     """The card's roles, with reviews undone, are those of the run."""
     card = read_card(files.run / CARD)
     roles = dict(card.roles.of)
-    for event in reversed(card.events):
+    before = int(card.follows.get("events", 0))  # of the card that the run was given: made before it
+    for event in reversed(card.events[before:]):
         if "change" in event:
-            roles[event["feature"]] = event["change"].split(" -> ")[0]  # type: ignore[assignment]
+            roles[event["feature"]] = event["change"].split(" -> ")[0]
     if card.run == files.report["run"] and Roles(roles, card.proxies).digest() != files.report["mask"]:
         yield f"{CARD}: the roles are not those of the run"
     if card.run != files.report["run"]:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -23,13 +23,14 @@ from protocols.ring import Words
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.data.splits import SplitKind
-from secure_sccvfl.discovery.aware_entry import AwareEntry
-from secure_sccvfl.discovery.roles import Proxies, Role, Roles
 from secure_sccvfl.discovery.sketches import Moments, Sketch
 from secure_sccvfl.model.aware import AwareEncoders, make_aware
 from secure_sccvfl.model.encoders import Encoder, FeatureEncoder, PlainEncoder
 from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator
+from secure_sccvfl.model.masked_generator import MaskedGenerator, restored
 from secure_sccvfl.model.mlp import MlpEncoder
+from secure_sccvfl.policy.aware_entry import AwareEntry
+from secure_sccvfl.policy.roles import Proxies, Role, Roles
 from secure_sccvfl.training.config import EvaluationKind
 
 
@@ -57,7 +58,9 @@ class HeldOut:
 class PartyModel:
     """What one party keeps of a model. `weight` and `bias` are shares of the unscaled head.
 
-    aware: the declared use of s, of a model that uses it.
+    aware: the declared use of s, of a model that uses it. networks: this party's trained generators as arrays, by
+    protected attribute; empty where generators follow from what was released. policy: version and date of approval
+    of the card that it was trained under; empty without a card.
     """
 
     run: str
@@ -78,6 +81,8 @@ class PartyModel:
     moments: tuple[Moments, ...] = ()
     aware: AwareEntry | None = None
     proxies: Proxies = "guard"
+    networks: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
+    policy: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<PartyModel of run {self.run[:12]}, party {self.rank} of {self.parties}>"
@@ -86,7 +91,8 @@ class PartyModel:
         """Stands for what must be the same in every party's part: if one part was changed, the others notice."""
         used = None if self.aware is None else self.aware.as_record()
         held_out = asdict(self.held_out)
-        facts = (self.run, self.parties, self.schema, self.task, self.seed, held_out, used, self.proxies)
+        policy = dict(self.policy)
+        facts = (self.run, self.parties, self.schema, self.task, self.seed, held_out, used, self.proxies, policy)
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
 
     def aware_encoders(self, layout: Layout) -> AwareEncoders:
@@ -98,8 +104,12 @@ class PartyModel:
         return self.encoder.columns if self.aware is None else self.aware_encoders(layout)[self.rank].columns
 
     def generators(self, party: Party) -> dict[str, Generator]:
-        """The local generator of each protected attribute, made anew from what was released."""
+        """The local generator of each protected attribute, as trained, or made anew from what was released."""
         roles, moments = Roles(dict(self.roles), self.proxies), {m.attribute: m for m in self.moments}
+        if self.networks:
+            own = party.layout
+            edited, guarded = ([n for n in own.names if n in names] for names in (roles.edited, roles.guarded))
+            return {k: restored(own, edited, guarded, self.generator, kept) for k, kept in self.networks.items()}
         return {
             s.attribute: make_generator(
                 party.layout,
@@ -115,12 +125,22 @@ class PartyModel:
         }
 
 
+def trained_networks(
+    generators: Mapping[str, Mapping[int, Generator]], rank: int
+) -> dict[str, dict[str, np.ndarray]]:
+    """A party's generators that were trained, as arrays; by protected attribute."""
+    own = {attribute: by_rank[rank] for attribute, by_rank in generators.items()}
+    return {name: made.arrays() for name, made in own.items() if isinstance(made, MaskedGenerator)}
+
+
 def save_model(model: PartyModel, folder: Path) -> str:
     """Write both files; returns the digest."""
     arrays: dict[str, Any] = {"weight": model.weight, "bias": model.bias}
     arrays |= _packed(model.encoder)
     for sketch in model.sketches:
         arrays |= {f"table {sketch.attribute} {name}": table for name, table in sketch.tables.items()}
+    for attribute, network in model.networks.items():
+        arrays |= {f"network {attribute} {name}": value for name, value in network.items()}
     for moments in model.moments:
         arrays |= {f"moments {moments.attribute} {name}": sums for name, sums in moments.sums.items()}
     facts: dict[str, Any] = {
@@ -144,8 +164,12 @@ def save_model(model: PartyModel, folder: Path) -> str:
             {"attribute": m.attribute, "deviation": m.deviation, "sums": list(m.sums)} for m in model.moments
         ],
     }
+    if model.networks:
+        facts["networks"] = {attribute: list(network) for attribute, network in model.networks.items()}
     if model.aware is not None:
         facts["aware"] = model.aware.as_record()
+    if model.policy:
+        facts["policy"] = dict(model.policy)
     facts["digest"] = _digest(facts, arrays)
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "model.npz", "wb", opener=private) as file:
@@ -204,6 +228,8 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         moments,
         AwareEntry.of(facts["aware"]) if "aware" in facts else None,
         proxies,
+        {a: {name: arrays[f"network {a} {name}"] for name in own} for a, own in facts.get("networks", {}).items()},
+        facts.get("policy", {}),
     )
 
 

@@ -39,15 +39,17 @@ from secure_sccvfl.data.files import read_table
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Blocks, Party
 from secure_sccvfl.data.party_data import Schema
-from secure_sccvfl.discovery.aware_entry import USES_S, AwareEntry
 from secure_sccvfl.metrics.copies import NULL, Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures, exact_release
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums, figures_of, share_of_copies
+from secure_sccvfl.metrics.slices import Crossed, secret_counts, slice_table
 from secure_sccvfl.model.aware import AwareEdits, hypotheses
 from secure_sccvfl.model.edits import EncodedEdits, public_targets
 from secure_sccvfl.model.generators import Generator
 from secure_sccvfl.modes.aware import declared, in_time
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.policy.aware_entry import USES_S, AwareEntry
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
 from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.ledgers import EVALUATIONS, keep_copy, open_budget, spent_figures
@@ -88,10 +90,11 @@ class _WithModel:
         return model
 
     @staticmethod
-    def compare(session: Session, model: PartyModel, aware: AwareEntry | None = None) -> None:
+    def compare(session: Session, model: PartyModel, aware: AwareEntry | None = None, policy: str = "") -> None:
         """Check that the parts are of one run and say the same about its records.
 
-        aware: the declared use of s under which records are decided; it must be the same at all.
+        aware: the declared use of s under which records are decided; it must be the same at all. policy: the card
+        that records of decisions name.
         """
         told = session.swap_bytes("model", model.public())
         if len(set(told)) > 1:
@@ -100,6 +103,8 @@ class _WithModel:
             own = hashlib.sha256(repr(aware).encode()).digest()
             if len(set(session.swap_bytes("use of s", own))) > 1:
                 raise ProtocolError("the parties declare different uses of s: give all the same policy card")
+        if policy and len(set(session.swap_bytes("card", hashlib.sha256(policy.encode()).digest()))) > 1:
+            raise ProtocolError("the parties decide under different policy cards: give all the same one")
 
     @staticmethod
     def engine(session: Session, model: PartyModel, schema: Schema) -> tuple[SecureEngine, SharedHead]:
@@ -159,6 +164,12 @@ class EvaluateJob(_WithModel):
         if self.test.rows < self.options.min_group:
             raise DataError(f"{self.test.rows} test records are fewer than min_group = {self.options.min_group}")
         self.judged = self._judged()
+        self.crossed = self._crossed()
+
+    def _crossed(self) -> Crossed | None:
+        """The column that groups are crossed with, where counts of slices may be opened."""
+        told = self.options.pooled and not self.noisy and self.data.schema.task == "binary"
+        return Crossed.of(self.data.schema, self.options.slices) if told else None
 
     def _judged(self) -> dict[str, tuple[Party, AtHolder, Copies]]:
         """Own columns of the edited records of each judge, from the files beside the model; targets at the holder.
@@ -201,7 +212,8 @@ class EvaluateJob(_WithModel):
         schema = self.data.schema
         exact = exact_release(self.parties, schema.task, self.judges, schema.group_counts[0])
         opened = self.sums.release(self.parties) if self.noisy else exact
-        return ReleasePlan([*self.common_releases(), opened])
+        sliced = [] if self.crossed is None else [self.crossed.release(self.parties, schema.group_counts[0])]
+        return ReleasePlan([*self.common_releases(), opened, *sliced])
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         with refusals_in_one_line():
@@ -218,6 +230,7 @@ class EvaluateJob(_WithModel):
             parts = record_key(session, place).parts(data.ids, data.split)
             self._same_records(session, {name: part.digest for name, part in parts.items()})
             about = f"{model.run} {self.options.evaluation} {' '.join(self.judges)}"
+            about += "" if self.crossed is None else f" slices {self.crossed.name}"
             figures = recorded(session, folder, about)
             if figures is None:
                 figures = self._opened(session, place, parts["test"], progress)
@@ -257,7 +270,12 @@ class EvaluateJob(_WithModel):
         told: dict[str, Any] = {"evaluation": {"kind": options.evaluation, "min_group": options.min_group}}
         if not self.noisy:
             opened = secret.metrics(plain, label, first.codes, len(first.groups), copies)
-            return {**told, **exact_figures(opened, self.judges, len(first.groups)), "noise": {}}
+            figures = exact_figures(opened, self.judges, len(first.groups))
+            if self.crossed is not None:
+                held = self.crossed.member(self.test, session.rank)
+                counts = secret_counts(secret, plain, label, first.codes, len(first.groups), held, self.crossed)
+                figures["slices"] = slice_table(counts, first.groups, self.crossed)
+            return {**told, **figures, "noise": {}}
         cap, delta = options.evaluation_epsilon, options.evaluation_delta
         budget, _ = open_budget(place, cap, delta, self.test.rows, EVALUATIONS)
         multiplier = noise_multiplier(cap, delta, options.evaluations)
@@ -308,7 +326,9 @@ class PredictJob(_WithModel):
         self.schema = self.options.schema(self.parties)
         layout = Layout.of(self.schema.features[rank])
         self.model = self.load(layout, self.schema)
+        self.card = self.options.policy(self.schema)
         self.aware = self._declared()
+        self.named = self._named()
         self.ids, self.party, self.groups = self._read(layout)
         self.receiver = self.schema.label_holder if self.options.receiver < 0 else self.options.receiver
         if not 0 <= self.receiver < self.parties:
@@ -321,15 +341,27 @@ class PredictJob(_WithModel):
             return None
         if self.options.scores and not self.model.held_out.pooled:
             raise ConfigError("this model uses s: its scores would tell s of a record, so it opens decisions alone")
-        if not self.options.card:
+        if self.card is None:
             in_time(known)
             return known
-        given = declared(self.options.policy(self.schema))
+        given = declared(self.card)
         if replace(given, review_due=known.review_due) != known:
             raise ConfigError(
                 "the card declares another use of s than the model was trained for: only its review date may be later"
             )
         return given
+
+    def _named(self) -> dict[str, str]:
+        """What the record of every decision names: the card's version, the mask, and the date of approval.
+
+        They are those of the training, or of a card with the same roles that was approved since.
+        """
+        mask, known = Roles(dict(self.model.roles), self.model.proxies).digest(), self.model.policy
+        if self.card is not None:
+            if self.card.roles.digest() != mask:
+                raise ConfigError("the card has other roles than the model: give the card of its run")
+            known = {"version": self.card.version, "approved": self.card.approved_on}
+        return {"card": known.get("version") or "none", "mask": mask, "approved": known.get("approved") or "no"}
 
     def _read(self, layout: Layout) -> tuple[np.ndarray, Party, AtHolder]:
         """Own columns of the file with new records; other columns are dropped. s is read at its holder alone."""
@@ -367,7 +399,7 @@ class PredictJob(_WithModel):
         with meter.phase("prediction"):
             progress("alignment", 0, 2)
             check_alignment(session, self.ids, self.schema.parties)
-            self.compare(session, self.model, self.aware)
+            self.compare(session, self.model, self.aware, str(sorted(self.named.items())))
             engine, head = self.engine(session, self.model, self.schema)
             progress("scoring", 1, 2)
             shared = engine.shared_logits(head, self.rows(engine, self.model, self.party, self.groups))
@@ -385,6 +417,7 @@ class PredictJob(_WithModel):
             "run": self.model.run,
             "records": len(self.ids),
             "receiver": receiver,
+            "policy": self.named,
             "note": "" if self.aware is None else self.aware.words(),
             "cost": meter.costs,
         }
@@ -392,10 +425,11 @@ class PredictJob(_WithModel):
     def _write(self, path: Path, opened: np.ndarray) -> None:
         """id, decision (as the description names the classes) and, if asked for, the score of each class.
 
-        Each line of a model that uses s says so.
+        Each line names the card's version, the mask and the date of approval. A model that uses s says so in each.
         """
         schema = self.schema
-        title, note = ([], []) if self.aware is None else (["note"], [USES_S])
+        said = self.named | ({} if self.aware is None else {"note": USES_S})
+        title, note = list(said), list(said.values())
         with open(path, "w", newline="", opener=private) as file:
             writer = csv.writer(file)
             if schema.task == "regression":

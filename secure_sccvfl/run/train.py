@@ -20,12 +20,12 @@ from protocols.session.runtime import Session
 from protocols.steps.alignment import check_alignment
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.discovery.inputs import check_support
-from secure_sccvfl.discovery.roles import PolicyCard
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.modes import gradient_mode
 from secure_sccvfl.modes.aware import declared
 from secure_sccvfl.modes.base import Workplace, keep_gradients, mode_plan, noise_multiplier_of
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
 from secure_sccvfl.privacy.ledgers import keep_copy, open_budget, spent_figures
 from secure_sccvfl.privacy.record_tags import record_key
@@ -33,14 +33,14 @@ from secure_sccvfl.run.audit_log import AuditLog
 from secure_sccvfl.run.checkpoints import Checkpoints
 from secure_sccvfl.run.costs import PhaseMeter
 from secure_sccvfl.run.jobs import Progress
-from secure_sccvfl.run.model_files import HeldOut, PartyModel, save_model
+from secure_sccvfl.run.model_files import HeldOut, PartyModel, save_model, trained_networks
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Hooks, Model, Problem, State
 
 
 def compare_public(session: Session, schema: Schema, card: PolicyCard | None) -> None:
     """Compare description and card: each host has its own files, and the session's digest does not cover them."""
-    own = hashlib.sha256(repr((schema.digest(), None if card is None else card.rules())).encode()).digest()
+    own = hashlib.sha256(repr((schema.digest(), None if card is None else card.digest())).encode()).digest()
     if len(set(session.swap_bytes("description and card", own))) > 1:
         raise ProtocolError("the parties' descriptions of the data or policy cards differ: give all the same files")
 
@@ -95,6 +95,7 @@ class TrainJob:
             "lambda": model.lam,
             "temperature": model.temperature,
             "trials": [asdict(t) for t in model.trials],
+            "validity": model.validity,
             "steps": trained.steps,
             "privacy": privacy,
             "model": mine,
@@ -190,5 +191,7 @@ class TrainJob:
             bias=bias,
             moments=model.moments,
             aware=self.aware,
+            networks=trained_networks(model.generators, session.rank),
+            policy={} if self.card is None else {"version": self.card.version, "approved": self.card.approved_on},
         )
         return save_model(own, session.folder / "model") if session.folder is not None else ""

@@ -28,11 +28,11 @@ from secure_sccvfl.attacks.catalogue import ATTACKS
 from secure_sccvfl.attacks.labels import from_example_gradients
 from secure_sccvfl.attacks.view import Rate, WhiteBox
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.networks import TrainedNetwork, example_gradients
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared
 from secure_sccvfl.modes import MODES
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.noise import GaussianNoise
 from secure_sccvfl.security.finished_run import FinishedRun, Target
 from secure_sccvfl.security.inference import Inference, balanced, dependence, gain_interval, infer

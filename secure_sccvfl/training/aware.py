@@ -48,28 +48,32 @@ class AwareTrainer(Trainer):
         self.aware = {
             p.rank: make_aware(p.layout, self.encoders[p.rank], sketch, finding.roles) for p in self.train.parties
         }
-        self.batch, self.check = self._selected(self.train), self._selected(self.validation)
+        self.rows = [self._rows(part) for part in (self.train, self.validation)]
+        self.batch, self.check = self._bound(self.rows[0], self.train), self._bound(self.rows[1], self.validation)
         nothing: Blocks = {}  # edits of mode aware encode the records themselves
         self.encodings = self.check_encodings = nothing
         self.flat = self._flat()
         if self.state.head is None:
             zero = engine.head(self.batch, self.outputs, self.task)
-            self._go_on(head=super().warming()(zero, self.config.warm_steps(self.task)))
+            self.go_on(head=super().warming()(zero, self.config.warm_steps(self.task)))
             self.hooks.keep(self.state)
 
     def refresh_late(self, number: int) -> Finding | None:
         """The same; encodings follow from tables, so a head on the old ones is of no use: the next is warmed up."""
         found = super().refresh_late(number)
         if found is not None:
-            self._go_on(head=None)
+            self.go_on(head=None)
         return found
 
     def steps_before_grid(self) -> int:
         return super().steps_before_grid() + self.config.late_refreshes * self.config.warm_steps(self.task)
 
-    def _selected(self, part: Part) -> Any:
-        """A batch of the encodings that s selects."""
-        rows = self.engine.select(hypotheses(self.aware, part.parties), part.protected[0].codes)
+    def _rows(self, part: Part) -> Any:
+        """The encodings that s selects."""
+        return self.engine.select(hypotheses(self.aware, part.parties), part.protected[0].codes)
+
+    def _bound(self, rows: Any, part: Part) -> Any:
+        """A batch of these encodings."""
         ridge = {p.rank: np.full(self.columns(p.rank), self.config.ridge) for p in part.parties}
         return self.engine.bind(rows, part.label, ridge, self.outputs)
 
@@ -84,6 +88,11 @@ class AwareTrainer(Trainer):
 
     def steepness(self) -> Blocks:
         return self.flat
+
+    def representations(self) -> tuple[Any, Any, Blocks]:
+        """The selected rows, which no owner knows, so that none can whiten its part."""
+        wide = 2 / CURVATURE[self.task]
+        return self.rows[0], self.rows[1], {rank: wide * bound for rank, bound in self.flat.items()}
 
     def edits_of(
         self, part: Part, encodings: Blocks, groups: int, generators: Mapping[int, Generator], draws: int

@@ -13,8 +13,8 @@ from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.model.encoders import EncoderKind
 from secure_sccvfl.model.generators import GeneratorConfig
 from secure_sccvfl.privacy.releases import charged_statistics
+from secure_sccvfl.training.descents.grid import LARGEST_WEIGHT
 from secure_sccvfl.training.engine import ConsistencyKind, Target
-from secure_sccvfl.training.grid import LARGEST_WEIGHT
 
 TEMPERATURES = tuple(float(t) for t in np.geomspace(0.5, 3.0, 25))
 EvaluationKind = Literal["noisy", "exact"]
@@ -37,7 +37,9 @@ class TrainConfig:
 
     `refreshes`: further releases of the sketch during warm-up. `late_refreshes`: the same during joint training;
     before each of them a head takes the steps of the first lambda.
-    `guard` is the weight of the guard on proxies. With `guard_grows` it is a share of lambda instead.
+    `guard` is the weight of the guard on proxies. With `guard_grows` it is a share of lambda instead. `leak`: measure
+    how well s is recovered from encodings of validation records (`training.leak`; needs exact evaluation), over
+    groups of at least `min_group` records.
     """
 
     encoder: EncoderKind = "plain"
@@ -58,6 +60,8 @@ class TrainConfig:
     momentum: float = 0.9
     keep_every: int = 10
     evaluation: EvaluationKind = "exact"
+    leak: bool = False
+    min_group: int = 20
     discovery: DiscoveryConfig = field(default_factory=DiscoveryConfig)
     generator: GeneratorConfig = field(default_factory=GeneratorConfig)
 
@@ -78,6 +82,8 @@ class TrainConfig:
             raise ValueError("need refreshes and late_refreshes at least 0")
         if self.late_refreshes and self.generator.source == "moments":
             raise ValueError("moments are released once, for the roles of the warm-up: late_refreshes must be 0")
+        if self.leak and self.evaluation != "exact":
+            raise ValueError("leak is measured exactly: it needs evaluation exact, or leak = false")
         if self.evaluation not in get_args(EvaluationKind):
             raise ValueError(f"evaluation must be noisy or exact, got {self.evaluation!r}")
 

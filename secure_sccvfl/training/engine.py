@@ -18,7 +18,7 @@ import numpy as np
 
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks
-from secure_sccvfl.training.grid import Bounds, Grid
+from secure_sccvfl.training.descents.grid import Bounds, Grid
 
 ConsistencyKind = Literal["squared", "l1"]
 # Bound on the second derivative of the loss in a logit.
@@ -98,8 +98,11 @@ class Engine(Protocol):
         """
         ...
 
-    def total(self, name: str, values: Sequence[float]) -> tuple[float, ...]:
-        """Sums over parties of what each passes; opens only the sums."""
+    def total(self, name: str, values: Sequence[float], present: bool = True) -> tuple[float, ...] | None:
+        """Sums over the parties that are present of what each passes; opens only the sums.
+
+        None if too few are present: the sum would be one party's own values.
+        """
         ...
 
     def select(self, choices: Iterable[Blocks], groups: AtHolder, attribute: int = 0) -> Any:
@@ -185,6 +188,17 @@ class Engine(Protocol):
 
     def with_best_temperature(self, head: Any, batch: Any, temperatures: Sequence[float]) -> Any:
         """The head divided by the temperature that `best_temperature` would choose; opens nothing."""
+        ...
+
+    def guessing(self, attribute: int) -> Engine:
+        """An engine of the same columns whose label is this protected attribute, at the holder of s."""
+        ...
+
+    def recovered(self, head: Any, encodings: Any, groups: AtHolder, count: int, floor: int) -> tuple[float, ...]:
+        """How many groups a head that was fitted to s guesses right; opens the four figures of `Leak.of`.
+
+        For an engine that `guessing` returned. `count`: of groups. `floor`: fewest records of one that counts alone.
+        """
         ...
 
     def logits(self, head: Any, encodings: Any) -> np.ndarray:

@@ -12,8 +12,9 @@ from scipy.special import expit, log_softmax, softmax
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
+from secure_sccvfl.training.descents.grid import Bounds, Grid, inverses, relative_scales, scales
 from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step, Target
-from secure_sccvfl.training.grid import Bounds, Grid, inverses, relative_scales, scales
+from secure_sccvfl.training.leak import group_weights
 
 
 def _side_by_side(blocks: Blocks) -> np.ndarray:
@@ -108,7 +109,7 @@ def _residual(logits: np.ndarray, label: np.ndarray, task: Task) -> np.ndarray:
         return expit(logits) - label[:, None]
     if task == "multiclass":
         return softmax(logits, axis=1) - one_hot(label, logits.shape[1])
-    return logits - label[:, None]
+    return logits - label.reshape(len(label), -1)
 
 
 class PlainEngine:
@@ -120,7 +121,7 @@ class PlainEngine:
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
         return dict(values)
 
-    def total(self, name: str, values: Sequence[float]) -> tuple[float, ...]:
+    def total(self, name: str, values: Sequence[float], present: bool = True) -> tuple[float, ...] | None:
         return tuple(values)
 
     def select(self, choices: Iterable[Blocks], groups: AtHolder, attribute: int = 0) -> Blocks:
@@ -265,6 +266,16 @@ class PlainEngine:
     def with_best_temperature(self, head: Head, batch: Batch, temperatures: Sequence[float]) -> Head:
         temperature = temperatures[self.best_temperature(head, batch, temperatures)]
         return replace(head, weight=head.weight / temperature, bias=head.bias / temperature)
+
+    def guessing(self, attribute: int) -> PlainEngine:
+        return PlainEngine()
+
+    def recovered(self, head: Head, encodings: Blocks, groups: AtHolder, count: int, floor: int) -> tuple[float, ...]:
+        if groups is None:
+            raise ValueError("the plaintext engine needs s")
+        right = decisions(self.logits(head, encodings), "binary" if count == 2 else "multiclass") == groups
+        weights, largest, counted = group_weights(groups, count, floor)
+        return float((right * weights[groups]).sum()), float(right.mean()), largest, float(counted)
 
     def logits(self, head: Head, encodings: Blocks) -> np.ndarray:
         return head(_side_by_side(encodings))

@@ -4,9 +4,11 @@
   as possible, lambda is a fixed price of a squared shift, and the guard on proxies has a weight of its own.
 - `v1`: the first recipe. The 60 % of columns with the highest scores are descendants, half of them proxies. Edits
   follow thinned tables, the gap must be small, and the guard grows with lambda.
-- `paper`: the choices of the paper that these settings can express. Tables are scaled to a length before noise is
+- `paper`: the paper's method as far as nobody may see another's data. Tables are scaled to a length before noise is
   added. Columns are ranked by risk gain and residual dependence alone, within each party: 60 % of them follow from
-  s, half of these are proxies. The generator is an autoencoder. It trains by split learning (mode `split`).
+  s, half of these are proxies. Masked generators and adversaries train at the parties (mode `split`,
+  secure_sccvfl/modes/split_local.py). Here are the settings of the paper's first data set; a run takes those of its
+  own (`paper_settings`).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.model.generators import GeneratorConfig
 from secure_sccvfl.training.config import TrainConfig
+from secure_sccvfl.training.paper_settings import GERMAN
 
 _BY_FRACTIONS = DiscoveryConfig("fractions", "gap", rho_p=0.5)
 SCC = TrainConfig()
@@ -27,9 +30,12 @@ V1 = TrainConfig(
     generator=GeneratorConfig("quantile", draws=8),
 )
 PAPER = TrainConfig(
+    take_lambda=GERMAN.lambda_cons,
+    warmup=GERMAN.warmup,
+    steps=GERMAN.patience,
     late_refreshes=1,
     discovery=DiscoveryConfig(
         "fractions", "conditional", rho_p=0.5, per_party=True, conditional=True, gain=True, sketch="clipped"
     ),
-    generator=GeneratorConfig("cvae"),
+    generator=GeneratorConfig("masked", scale=GERMAN.edit_scale, latent=GERMAN.latent),
 )

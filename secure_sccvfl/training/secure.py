@@ -13,27 +13,34 @@ chosen in secret (protocols/operations/choice.py).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from math import floor
 
 import numpy as np
 
 from protocols import ring
-from protocols.dealing.tuples import Request
 from protocols.errors import ProtocolError
 from protocols.operations import arithmetic, choice, comparison
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session.runtime import Session, words_of
-from protocols.steps import head, second_order
-from protocols.steps.aggregation import sum_over_parties
+from protocols.steps import head
+from protocols.steps.aggregation import TooFew, aggregate
 from protocols.steps.head import HEAD_BITS, LOGIT_BITS, LOGIT_BOUND, RESIDUAL_BITS, BandedMatrix, Pace, Weights
-from protocols.steps.second_order import Moving
+from protocols.steps.second_order import MATRIX_BITS
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
-from secure_sccvfl.privacy.releases import COLUMNS, PREDICTIONS, RANGE_CHECK, TEMPERATURE_CHOICE, VALIDATION_SUMMARY
+from secure_sccvfl.privacy.kinds import Kind
+from secure_sccvfl.privacy.releases import (
+    COLUMNS,
+    LEAK,
+    PREDICTIONS,
+    RANGE_CHECK,
+    TEMPERATURE_CHOICE,
+    VALIDATION_SUMMARY,
+)
+from secure_sccvfl.training.descents.grid import Bounds, Grid
+from secure_sccvfl.training.descents.shared import advanced, columns_of, prepared
 from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step, Target
-from secure_sccvfl.training.grid import Bounds, Grid, scales
 from secure_sccvfl.training.handles import (
     SharedBatch,
     SharedDescent,
@@ -43,16 +50,12 @@ from secure_sccvfl.training.handles import (
     SharedPenalty,
     SharedRows,
 )
-from secure_sccvfl.training.shared_grid import parts_of, plan_of, shared_scales, with_ones
-from secure_sccvfl.training.shared_measures import flips, loss_sums, variance
+from secure_sccvfl.training.shared_measures import by_head, flips, loss_sums, recovered, variance
 from secure_sccvfl.training.sharing import share_label
 
 _SCALE_BITS = 20
 _ROOT_BITS = 18
-_GRAM_BITS = 28
 _TOTAL_BOUND = 2.0**20
-_TEMPERED_ROWS = 1 << 14
-"""How many logits are tried at several temperatures at a time."""
 
 
 class SecureEngine:
@@ -68,8 +71,12 @@ class SecureEngine:
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
         return self.session.announce(values, self.session.declared(name))
 
-    def total(self, name: str, values: Sequence[float]) -> tuple[float, ...]:
-        summed = sum_over_parties(self.session, values, _TOTAL_BOUND, self.session.declared(name))
+    def total(self, name: str, values: Sequence[float], present: bool = True) -> tuple[float, ...] | None:
+        """Three rounds; refused, and so None, if fewer than two parties are present."""
+        try:
+            summed = aggregate(self.session, values, _TOTAL_BOUND, self.session.declared(name), present=present).total
+        except TooFew:
+            return None
         if summed is None:
             raise ProtocolError(f"the sums {name!r} must go to every party")
         return tuple(summed.tolist())
@@ -142,7 +149,7 @@ class SecureEngine:
         total = sum(len(chosen) for chosen in draws)
         with self.session.measure("gram of edits"):
             raw = np.sum([head.gram(self.session.party, chosen) for chosen in draws], axis=0)
-            mean = arithmetic.divide(self.session.party, raw, total << (2 * FRACTION_BITS - _GRAM_BITS))
+            mean = arithmetic.divide(self.session.party, raw, total << (2 * FRACTION_BITS - MATRIX_BITS))
         return SharedEdits(draws, mean)
 
     def join(self, edits: Sequence[SharedEdits], guards: Sequence[Blocks]) -> SharedPenalty:
@@ -197,21 +204,11 @@ class SecureEngine:
         both = head.product(party, descent.both, weights.weight)
         logits = head.logits_of(both[: batch.rows], weights.bias)
         pull = both[batch.rows :]
-        residual = self._residual(logits, batch.label, task)
+        residual = residual_of(self.session, logits, batch.label, task)
         gradients = head.transposed_products(party, descent.rows, residual)
         if descent.edits is not None:
             pull = pull + self._smooth_sign_pull(weights, descent, descent.edits)
         return head.descend(party, weights, gradients, pull, residual, pace), logits
-
-    def _residual(self, logits: Words, label: Words, task: Task) -> Words:
-        party = self.session.party
-        if task == "binary":
-            return head.residual_of_sigmoid(party, logits, label)
-        if task == "regression":
-            return arithmetic.truncate(party, logits, LOGIT_BITS - RESIDUAL_BITS) - label
-        usual = arithmetic.truncate(party, logits, LOGIT_BITS - FRACTION_BITS)
-        chances = words_of(self.session.wrap(usual, FRACTION_BITS).softmax(dim=1))
-        return np.left_shift(chances, RESIDUAL_BITS - FRACTION_BITS) - label
 
     def _smooth_sign_pull(self, weights: Weights, descent: SharedDescent, edits: BandedMatrix) -> Words:
         """The l1 consistency gradient in scaled columns, 2 HEAD_BITS: D^T tanh(D w / width) / rows."""
@@ -246,7 +243,7 @@ class SecureEngine:
         """Shares of lambda times the Gram matrix of the edits in scaled columns, HEAD_BITS."""
         root = self._side_by_side(scale * np.sqrt(step.lam), _ROOT_BITS)
         half = arithmetic.scaled_bilinear(self.session.party, "mul", penalty.gram, root[:, None], 1 << _ROOT_BITS)
-        unit = 1 << (_GRAM_BITS + _ROOT_BITS - HEAD_BITS)
+        unit = 1 << (MATRIX_BITS + _ROOT_BITS - HEAD_BITS)
         return arithmetic.scaled_bilinear(self.session.party, "mul", half, root[None, :], unit)
 
     def _scaled(self, start: SharedHead, descent: SharedDescent | SharedGrid) -> Weights:
@@ -262,64 +259,27 @@ class SecureEngine:
         self, batch: SharedBatch, penalty: SharedPenalty | None, grid: Grid, bounds: Bounds
     ) -> SharedGrid:
         """About 11 rounds and two for each doubling (protocols/steps/second_order.py)."""
-        party, rank = self.session.party, self.session.rank
         self._forget(*self._kept_masks)
         self._kept_masks = ()
-        columns = sum(self.widths)
-        plan = plan_of(grid, columns + 1)
-        guards = () if penalty is None else penalty.guards
-        shares = shared_scales(party, self.widths, grid, bounds, batch.ridge, guards)
-        scale = scales(*(blocks[rank] for blocks in bounds))
-        with self.session.measure("mask encodings"):
-            rows = with_ones(party, batch, scale, shares.scale, self.widths)
-        with self.session.measure("inverse curvature"):
-            gram = np.zeros((columns, columns), np.int64) if penalty is None else penalty.gram
-            stack = second_order.inverse_curvatures(party, rows, gram, shares, plan)
-        parts = tuple((part, list[Request]()) for part in parts_of(batch.rows, len(grid)))
-        self._prepared, self._kept_masks = self._prepared + 1, (rows, BandedMatrix(((stack,),), columns + 1))
-        return SharedGrid(self._prepared, batch, plan, scale, rows, stack, parts)
+        self._prepared += 1
+        made = prepared(self.session, self.widths, batch, penalty, grid, bounds, self._prepared)
+        self._kept_masks = (made.rows, BandedMatrix(((made.stack,),), made.rows.columns))
+        return made
 
     def _grid_steps(self, start: SharedHead, descent: SharedGrid, count: int) -> SharedHead:
         """Six rounds for a step of every part of the grid."""
-        party, before = self.session.party, self._scaled(start, descent)
-        heads = np.concatenate([before.weight, before.bias[None]])
-        velocity = np.concatenate([before.velocity, before.bias_velocity[None]])
-        made, seen = [], []
+
+        def residual(logits: Words) -> Words:
+            return residual_of(self.session, logits, descent.batch.label, start.task)
+
         with self.session.measure("training step"):
-            for part, pattern in descent.parts:
-                here = slice(part.start, part.stop)
-                at = Moving(heads[:, here], velocity[:, here], part.start)
-                logits = None
-                for _ in self.session.repeat(count, pattern):
-                    logits, pulls = second_order.look(party, descent.rows, descent.stack, at.heads, at.start)
-                    residual = self._residual(logits, descent.batch.label, start.task)
-                    gradients = head.transposed_products(party, descent.rows, residual)
-                    at = second_order.move(
-                        party, at, gradients, pulls, descent.stack, descent.batch.rows, descent.plan
-                    )
-                made.append(at)
-                seen.append(logits)
-        after = np.concatenate([at.heads for at in made], axis=1)
-        moved = np.concatenate([at.velocity for at in made], axis=1)
-        return SharedHead(
-            Weights(after[:-1], after[-1], moved[:-1], moved[-1]),
-            descent.scale,
-            start.task,
-            descent.number,
-            np.concatenate([words for words in seen if words is not None], axis=1) if count else start.last_logits,
-        )
+            weights, logits = advanced(self.session, self._scaled(start, descent), descent, count, residual)
+        seen = start.last_logits if logits is None else logits
+        return SharedHead(weights, descent.scale, start.task, descent.number, seen)
 
     def apart(self, trained: SharedHead) -> tuple[SharedHead, ...]:
         """Two rounds: the weights are unscaled together."""
-        plain, last = self._plain_weight(trained), trained.last_logits
-
-        def column(at: int) -> SharedHead:
-            here = slice(at, at + 1)
-            weights = Weights(*(getattr(trained.weights, f.name)[..., here] for f in fields(Weights)))
-            seen = None if last is None else last[:, here]
-            return SharedHead(weights, trained.scale, trained.task, trained.descent, seen, plain[:, here])
-
-        return tuple(column(at) for at in range(len(trained.weights.bias)))
+        return columns_of(trained, self._plain_weight(trained))
 
     # what is opened
 
@@ -339,8 +299,8 @@ class SecureEngine:
         party = self.session.party
         with self.session.measure("validation"):
             outside = choice.some(party, comparison.negative(party, headroom))
-            opened = self.session.open(self.session.wrap(outside, 0), self.session.declared(RANGE_CHECK.name))
-        if opened is None or int(opened[0]) != 0:
+            opened = self._told(outside, 0, RANGE_CHECK)
+        if int(opened[0]) != 0:
             raise ProtocolError(
                 f"logits left the range of the sigmoid (magnitude {LOGIT_BOUND:g}): lower the rate or raise the ridge"
             )
@@ -352,17 +312,17 @@ class SecureEngine:
         party, count = self.session.party, len(heads)
         with self.session.measure("validation"):
             logits = self._logits(heads, batch).reshape(batch.rows, count, -1)
-            gap = np.zeros(count, np.int64) if penalty is None else self._gap_squared(heads, penalty)
-            loss, spread = self._loss(logits, batch, heads[0].task), variance(party, logits)
+            gap = (
+                np.zeros(count, np.int64)
+                if penalty is None
+                else gap_squared(party, penalty, self._weights(heads), len(heads))
+            )
+            losses = loss_sums(self.session, by_head(logits), batch.label, heads[0].task, LOGIT_BOUND)
+            loss, spread = arithmetic.divide(party, losses, batch.rows), variance(party, logits)
             flipped, among = (np.zeros(count, np.int64), 1) if not flips else self._flips(heads, logits, penalty)
             rate = arithmetic.divide(party, np.left_shift(flipped, WIDE_BITS), among)
-            seen = np.stack([loss, spread, gap, rate], axis=1)
-            opened = self.session.open(
-                self.session.wrap(seen, WIDE_BITS), self.session.declared(VALIDATION_SUMMARY.name)
-            )
-        if opened is None:
-            raise ProtocolError("the validation summary must go to every party")
-        rows = np.maximum(np.asarray(opened, np.float64), 0.0).tolist()
+            seen = self._told(np.stack([loss, spread, gap, rate], axis=1), WIDE_BITS, VALIDATION_SUMMARY)
+        rows = np.maximum(seen, 0.0).tolist()
         return tuple(Measures(mean, sq**0.5, gap**0.5, share if flips else None) for mean, sq, gap, share in rows)
 
     def choose(
@@ -374,16 +334,19 @@ class SecureEngine:
             logits = self._logits(heads, batch).reshape(batch.rows, len(heads), -1)
             met = self._meets(heads, logits, penalty, target)
             whole = [np.concatenate([weight, bias[None]]) for weight, bias in map(self.unscaled, heads)]
-            found, kept = met[:1], whole[0]
-            for at in range(1, len(heads)):
-                found, kept = choice.first_kept(party, found, kept, whole[at], met[at : at + 1])
+            kept = choice.first_of(party, whole, met)
         return self._plain_head(kept[:-1], kept[-1], task)
 
     def _meets(self, heads: Sequence[SharedHead], logits: Words, penalty: SharedPenalty, target: Target) -> Words:
         """Shares of the bits that say whether each head meets the target."""
         party = self.session.party
         if target.measure == "gap":
-            return choice.meets(party, self._gap_squared(heads, penalty), variance(party, logits), target.most)
+            return choice.meets(
+                party,
+                gap_squared(party, penalty, self._weights(heads), len(heads)),
+                variance(party, logits),
+                target.most,
+            )
         flipped, among = self._flips(heads, logits, penalty)
         first = 1 if party.rank == 0 else 0
         return first - comparison.negative(party, first * floor(target.most * among) - flipped)
@@ -391,10 +354,7 @@ class SecureEngine:
     def best_temperature(self, trained: SharedHead, batch: SharedBatch, temperatures: Sequence[float]) -> int:
         with self.session.measure("temperature"):
             rising = self._rising(trained, batch, temperatures)
-            opened = self.session.open(self.session.wrap(rising, 0), self.session.declared(TEMPERATURE_CHOICE.name))
-        if opened is None:
-            raise ProtocolError("the choice of temperature must go to every party")
-        found = np.flatnonzero(np.asarray(opened))
+            found = np.flatnonzero(self._told(rising, 0, TEMPERATURE_CHOICE))
         return int(found[0]) if len(found) else len(temperatures) - 1
 
     def with_best_temperature(
@@ -418,14 +378,24 @@ class SecureEngine:
         logits = self._logits([trained], batch)
         if clamped:
             logits = words_of(self.session.clamp(self.session.wrap(logits, FRACTION_BITS), LOGIT_BOUND))
-        inverse = np.array([round(2**FRACTION_BITS / t) for t in temperatures], np.int64)
-        each = max(1, _TEMPERED_ROWS // batch.rows)
-        parts = []
-        for start in range(0, len(temperatures), each):
-            tempered = arithmetic.truncate(party, inverse[start : start + each, None, None] * logits, FRACTION_BITS)
-            parts.append(loss_sums(self.session, tempered, batch.label, trained.task, 2 * LOGIT_BOUND))
-        losses = np.concatenate(parts)
+        losses = losses_at(self.session, logits, batch.label, trained.task, temperatures, 2 * LOGIT_BOUND)
         return comparison.negative(party, losses[:-1] - losses[1:])
+
+    def guessing(self, attribute: int) -> SecureEngine:
+        made = SecureEngine(self.session, self.group_holders[attribute], self.group_holders)
+        made.widths = self.widths
+        return made
+
+    def recovered(
+        self, trained: SharedHead, encodings: Blocks | SharedRows, groups: AtHolder, count: int, floor: int
+    ) -> tuple[float, ...]:
+        """The holder of s is the holder of this engine's label. It gives up the masks of the adversary's descent."""
+        self._forget(*self._kept_masks)
+        self._kept_masks = ()
+        logits = self.shared_logits(trained, encodings)
+        with self.session.measure("leak"):
+            figures = recovered(self.session, logits, groups, self.label_holder, count, floor)
+            return tuple(self._told(figures, WIDE_BITS, LEAK).tolist())
 
     def logits(self, trained: SharedHead, encodings: Blocks | SharedRows) -> np.ndarray:
         """Logits at the receivers of predictions; elsewhere an empty array."""
@@ -467,6 +437,13 @@ class SecureEngine:
 
     # parts
 
+    def _told(self, words: Words, bits: int, kind: Kind) -> np.ndarray:
+        """Open what every party gets."""
+        opened = self.session.open(self.session.wrap(words, bits), self.session.declared(kind.name))
+        if opened is None:
+            raise ProtocolError(f"release {kind.name!r} must go to every party")
+        return np.asarray(opened)
+
     def _logits(self, heads: Sequence[SharedHead], batch: SharedBatch) -> Words:
         """Shares of the logits, FRACTION_BITS, of all heads side by side; the batch is masked once, unscaled."""
         if batch.masked is None:
@@ -502,23 +479,6 @@ class SecureEngine:
             scale = self._side_by_side(trained.scale, _SCALE_BITS)
             trained.plain_weight = self._times(trained.weights.weight, scale, _SCALE_BITS)
         return trained.plain_weight
-
-    def _loss(self, logits: Words, batch: SharedBatch, task: Task) -> Words:
-        """Mean loss of each head, WIDE_BITS."""
-        sets = np.ascontiguousarray(logits.transpose(1, 0, 2))
-        return arithmetic.divide(
-            self.session.party, loss_sums(self.session, sets, batch.label, task, LOGIT_BOUND), batch.rows
-        )
-
-    def _gap_squared(self, heads: Sequence[SharedHead], penalty: SharedPenalty) -> Words:
-        """Mean squared shift of the logits of each head under the edits, WIDE_BITS: w^T G w."""
-        party = self.session.party
-        if penalty.masked_gram is None:
-            penalty.masked_gram = head.mask_square(party, penalty.gram)
-        weight = self._weights(heads)
-        pulled = arithmetic.truncate(party, head.product(party, penalty.masked_gram, weight), _GRAM_BITS)
-        whole = arithmetic.scaled_bilinear(party, "mul", pulled, weight, 1 << (2 * HEAD_BITS - WIDE_BITS))
-        return whole.reshape(len(weight), len(heads), -1).sum(axis=(0, 2))
 
     def _flips(self, heads: Sequence[SharedHead], logits: Words, penalty: SharedPenalty | None) -> tuple[Words, int]:
         draws = () if penalty is None else penalty.draws

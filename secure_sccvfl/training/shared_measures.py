@@ -10,9 +10,34 @@ from protocols.dealing.party import Party
 from protocols.operations import arithmetic, series
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session.runtime import Session, words_of
-from protocols.steps.head import RESIDUAL_BITS
+from protocols.steps.head import (
+    HEAD_BITS,
+    LOGIT_BITS,
+    RESIDUAL_BITS,
+    mask_square,
+    product,
+    residual_of_sigmoid,
+)
+from protocols.steps.second_order import MATRIX_BITS
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.training.sharing import decisions
+from secure_sccvfl.data.party import AtHolder
+from secure_sccvfl.training.handles import SharedPenalty
+from secure_sccvfl.training.leak import group_weights
+from secure_sccvfl.training.sharing import decisions, share_groups, share_held
+
+_TEMPERED_ROWS = 1 << 14
+"""How many logits are tried at several temperatures at a time."""
+
+
+def total(words: Words) -> Words:
+    """The sum as an array of one: numpy scalars warn where the ring wraps."""
+    found: Words = words.reshape(-1).sum(keepdims=True)
+    return found
+
+
+def by_head(logits: Words) -> Words:
+    """Logits of rows x heads x outputs as a set for each head, for `loss_sums`."""
+    return np.ascontiguousarray(logits.transpose(1, 0, 2))
 
 
 def variance(party: Party, logits: Words) -> Words:
@@ -20,6 +45,27 @@ def variance(party: Party, logits: Words) -> Words:
     rows = len(logits)
     middle = arithmetic.divide(party, logits.sum(axis=0), rows)
     return arithmetic.divide(party, arithmetic.square(party, logits - middle).sum(axis=(0, 2)), rows)
+
+
+def residual_of(session: Session, logits: Words, label: Words, task: Task) -> Words:
+    """The slope of the loss in each logit, RESIDUAL_BITS as the label; logits have LOGIT_BITS."""
+    party = session.party
+    if task == "binary":
+        return residual_of_sigmoid(party, logits, label)
+    if task == "regression":
+        return arithmetic.truncate(party, logits, LOGIT_BITS - RESIDUAL_BITS) - label
+    usual = arithmetic.truncate(party, logits, LOGIT_BITS - FRACTION_BITS)
+    chances = words_of(session.wrap(usual, FRACTION_BITS).softmax(dim=1))
+    return np.left_shift(chances, RESIDUAL_BITS - FRACTION_BITS) - label
+
+
+def gap_squared(party: Party, penalty: SharedPenalty, weight: Words, heads: int) -> Words:
+    """Mean squared shift of the logits of each head under the edits, WIDE_BITS: w^T G w."""
+    if penalty.masked_gram is None:
+        penalty.masked_gram = mask_square(party, penalty.gram)
+    pulled = arithmetic.truncate(party, product(party, penalty.masked_gram, weight), MATRIX_BITS)
+    whole = arithmetic.scaled_bilinear(party, "mul", pulled, weight, 1 << (2 * HEAD_BITS - WIDE_BITS))
+    return whole.reshape(len(weight), heads, -1).sum(axis=(0, 2))
 
 
 def loss_sums(session: Session, logits: Words, label: Words, task: Task, bound: float) -> Words:
@@ -38,6 +84,20 @@ def loss_sums(session: Session, logits: Words, label: Words, task: Task, bound: 
     return (even - arithmetic.scaled_bilinear(party, "mul", factor, odd, unit)).sum(axis=(1, 2))
 
 
+def losses_at(
+    session: Session, logits: Words, label: Words, task: Task, temperatures: Sequence[float], bound: float
+) -> Words:
+    """Summed loss, WIDE_BITS, of the logits (rows x outputs) over each temperature."""
+    inverse = np.array([round(2**FRACTION_BITS / t) for t in temperatures], np.int64)
+    each = max(1, _TEMPERED_ROWS // len(logits))
+    parts = []
+    for start in range(0, len(temperatures), each):
+        scaled = inverse[start : start + each, None, None] * logits
+        tempered = arithmetic.truncate(session.party, scaled, FRACTION_BITS)
+        parts.append(loss_sums(session, tempered, label, task, bound))
+    return np.concatenate(parts)
+
+
 def flips(session: Session, logits: Words, shifts: Sequence[Words]) -> tuple[Words, int]:
     """Of each head, how many shifted copies have another decision than their record; and how many copies there are.
 
@@ -54,3 +114,23 @@ def flips(session: Session, logits: Words, shifts: Sequence[Words]) -> tuple[Wor
     if outputs == 1:
         return (after + before - 2 * same).sum(axis=(0, 2)), len(copies)
     return (len(copies) if session.rank == 0 else 0) - same.sum(axis=(0, 2)), len(copies)
+
+
+def recovered(session: Session, logits: Words, groups: AtHolder, holder: int, count: int, floor: int) -> Words:
+    """The figures of `Leak.of`, WIDE_BITS, of logits that guess the group. The holder weighs groups by size."""
+    party, rows = session.party, len(logits)
+    shown = decisions(session, logits)
+    if count == 2:
+        other = (1 if session.rank == 0 else 0) - shown
+        shown = np.concatenate([other, shown], axis=1)
+    truth = share_groups(session, groups, holder, (rows, count))
+    right = arithmetic.bilinear(party, "mul", shown, truth).sum(axis=0)
+    weights, known = None, None
+    if session.rank == holder and groups is not None:
+        weights, largest, counted = group_weights(groups, count, floor)
+        known = np.array([largest, float(counted)])
+    balanced = total(
+        arithmetic.bilinear(party, "mul", right, share_held(session, weights, holder, (count,), WIDE_BITS))
+    )
+    whole = arithmetic.divide(party, np.left_shift(total(right), WIDE_BITS), rows)
+    return np.concatenate([balanced, whole, share_held(session, known, holder, (2,), WIDE_BITS)])

@@ -26,8 +26,11 @@ def share_held(session: Session, values: AtHolder, holder: int, shape: tuple[int
 
 
 def share_label(session: Session, label: AtHolder, holder: int, shape: tuple[int, int], bits: int) -> Words:
-    """Shares of the label (rows x outputs): a number or a bit in one column, or the one-hot of a class in several."""
-    columns = label if label is None or shape[1] == 1 else one_hot(label, shape[1])
+    """Shares of the label (rows x outputs): a number or a bit in one column, or the one-hot of a class in several.
+
+    Several numbers a record are shared as they are.
+    """
+    columns = label if label is None or shape[1] == 1 or np.ndim(label) == 2 else one_hot(label, shape[1])
     return share_held(session, columns, holder, shape, bits)
 
 

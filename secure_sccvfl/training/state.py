@@ -13,16 +13,7 @@ from secure_sccvfl.data.party import Part
 from secure_sccvfl.discovery.decisions import Finding
 from secure_sccvfl.discovery.evidence import Conditional
 from secure_sccvfl.discovery.sketches import Moments, Sketch
-from secure_sccvfl.training.engine import Measures
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One value of lambda, and its measures on validation if these were opened."""
-
-    lam: float
-    validation: Measures | None
-    steps: int
+from secure_sccvfl.training.model import Trial
 
 
 @dataclass(frozen=True)

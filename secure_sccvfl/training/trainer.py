@@ -21,72 +21,32 @@ from typing import Any
 import numpy as np
 
 from secure_sccvfl.data.dataset import Dataset, Task
-from secure_sccvfl.data.party import AtHolder, Blocks, Part, Party, make_parties, part_of
+from secure_sccvfl.data.party import Blocks, Part, Party, make_parties, part_of
 from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.decisions import Finding, interventional_check
 from secure_sccvfl.discovery.discovery import Discovery
-from secure_sccvfl.discovery.roles import PolicyCard, Roles
-from secure_sccvfl.discovery.sketches import Moments, Sketch
 from secure_sccvfl.discovery.statistics import Statistics
-from secure_sccvfl.model.aware import AwareEncoders, hypotheses
 from secure_sccvfl.model.edits import EncodedEdits, Validity, movement, validity
 from secure_sccvfl.model.encoders import Encoder, fit_encoder, without
 from secure_sccvfl.model.generators import Generator, make_generator
 from secure_sccvfl.model.table_generator import shift_direction
+from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.releases import (
     FEATURES,
-    GUARD_LENGTH,
     MOVED_EDITED,
     MOVED_FIXED,
     VALIDITY,
 )
 from secure_sccvfl.training.config import TEMPERATURES, EvaluationKind, TrainConfig
-from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Engine, Measures, Step
-from secure_sccvfl.training.grid import Bounds, Grid
-from secure_sccvfl.training.state import Hooks, Problem, State, Trial
+from secure_sccvfl.training.descents.steps import Descend, Descents
+from secure_sccvfl.training.engine import CURVATURE, Engine, Measures
+from secure_sccvfl.training.leak import leaks, whitened
+from secure_sccvfl.training.model import Model, Trial, with_leaks
+from secure_sccvfl.training.state import Hooks, Problem, State
 
 EDITED_ROWS = 20_000
 Phase = Callable[[str], AbstractContextManager[None]]
-Descend = Callable[[Sequence[float]], tuple[Any, ...]]
-"""Training with consistency: from lambdas to their heads."""
-
-
-@dataclass(frozen=True)
-class Model:
-    """A trained consortium model: local parts per party, the head's handle, and how it was made.
-
-    lam is None if it was chosen in secret; the temperature is then part of the head. aware: the encoders of a model
-    that uses s, which then has to be given to it.
-    """
-
-    engine: Engine
-    encoders: Mapping[int, Encoder]
-    head: Any
-    task: Task
-    temperature: float
-    lam: float | None
-    finding: Finding
-    sketches: tuple[Sketch, ...]
-    generators: Mapping[str, Mapping[int, Generator]]
-    trials: tuple[Trial, ...]
-    moments: tuple[Moments, ...] = ()
-    frontier: tuple[tuple[float, Any], ...] = ()
-    """Every lambda with its head, not calibrated; empty if the choice among them is secret."""
-    aware: AwareEncoders | None = None
-
-    @property
-    def roles(self) -> Roles:
-        return self.finding.roles
-
-    def encode(self, parties: Sequence[Party]) -> Blocks:
-        return {p.rank: self.encoders[p.rank](p.inputs) for p in parties}
-
-    def logits(self, parties: Sequence[Party], groups: AtHolder = None) -> np.ndarray:
-        """Calibrated logits of these records. `groups`: their s at its holder, for a model that uses it."""
-        rows: Any = self.encode(parties)
-        if self.aware is not None:
-            rows = self.engine.select(hypotheses(self.aware, parties), groups)
-        return self.engine.logits(self.head, rows) / self.temperature
 
 
 @dataclass(frozen=True)
@@ -99,7 +59,7 @@ class _Edited:
     check: Any
 
 
-class Trainer:
+class Trainer(Descents):
     """One run on one engine. Its methods are the phases, in order; `state` is its current state."""
 
     def __init__(
@@ -120,6 +80,7 @@ class Trainer:
             raise ValueError("a flip_target is about decisions, and the label is a number")
         self.train, self.validation = train, _ = problem.train, problem.validation
         self.hooks = Hooks() if hooks is None else hooks
+        self.validity: dict[str, dict[str, Any]] = {}
         self.encoders: Mapping[int, Encoder] = (
             {p.rank: fit_encoder(p.layout, p.inputs, config.encoder, seed) for p in train.parties}
             if encoders is None
@@ -168,14 +129,11 @@ class Trainer:
         """Continue from a kept state."""
         self.state = state if state.head is not None else replace(state, head=self.state.head)
 
-    def _go_on(self, **changes: Any) -> None:
-        self.state = replace(self.state, **changes)
-
     def discover(self) -> None:
         """Sketch, then refreshes spread over the warm-up of the head; tables are averaged, roles damped."""
         config = self.config
         if self.state.conditional is None:
-            self._go_on(conditional=self.discovery.conditional(self.validation.parties))
+            self.go_on(conditional=self.discovery.conditional(self.validation.parties))
         rounds = config.refreshes + 1
         warm = self.warming()
         for refresh in range(self.state.refreshes, rounds):
@@ -183,12 +141,12 @@ class Trainer:
             state = self.state
             beyond = state.conditional or ()
             sketches, finding = self.discovery.refresh(refresh, state.sketches, state.finding, beyond)
-            self._go_on(sketches=sketches, finding=finding)
-            self._go_on(head=warm(self.state.head, config.warmup // rounds), refreshes=refresh + 1)
+            self.go_on(sketches=sketches, finding=finding)
+            self.go_on(head=warm(self.state.head, config.warmup // rounds), refreshes=refresh + 1)
             self.hooks.keep(self.state)
         last = self.state
         if last.finding is not None and not last.finding.confidence:
-            self._go_on(finding=self.discovery.judged(last.sketches, last.finding, last.conditional or ()))
+            self.go_on(finding=self.discovery.judged(last.sketches, last.finding, last.conditional or ()))
             self.hooks.keep(self.state)
 
     def refresh_late(self, number: int) -> Finding | None:
@@ -207,7 +165,7 @@ class Trainer:
         granted = sketches is not state.sketches
         if granted:
             finding = self.discovery.judged(sketches, finding, beyond)
-        self._go_on(sketches=sketches, finding=finding, refreshes=release + 1, taken=0)
+        self.go_on(sketches=sketches, finding=finding, refreshes=release + 1, taken=0)
         return finding if granted else None
 
     def leave_out(self, names: Sequence[str]) -> None:
@@ -218,24 +176,6 @@ class Trainer:
         self.dropped = tuple(names)
         self.encoders = {p.rank: without(self.encoders[p.rank], names, p.inputs) for p in self.train.parties}
         self._read()
-
-    def warming(self) -> Callable[[Any, int], Any]:
-        """Steps without consistency: from a head and their number to the next head.
-
-        Second-order training needs none: it starts from a zero head.
-        """
-        if self.config.second_order(self.task):
-            return lambda head, count: head
-        descent: Any = None
-
-        def steps(head: Any, count: int) -> Any:
-            nonlocal descent
-            if descent is None:  # only after the first release: a run that the budget refuses does not need it
-                step = Step(self.config.rate, self.config.momentum)
-                descent = self.engine.prepare(self.batch, None, step, self.flat)
-            return self.engine.steps(head, descent, count)
-
-        return steps
 
     def generate(
         self, finding: Finding, decided: Collection[str] | None = None
@@ -267,7 +207,7 @@ class Trainer:
 
         self.hooks.progress("generators", 0, 1)
         if self.config.generator.source == "moments" and self.state.moments is None:
-            self._go_on(moments=self.discovery.moments(finding.roles))
+            self.go_on(moments=self.discovery.moments(finding.roles))
             self.hooks.keep(self.state)
         moments = {m.attribute: m for m in self.state.moments or ()}
         generators = build(finding.roles)
@@ -286,14 +226,32 @@ class Trainer:
         self.hooks.audit("interventional check", checked.as_record())
         if not checked.roles.edited:
             self.hooks.audit("no mediator", {"so": "nothing is edited, and training is plain training"})
-        final = build(checked.roles)
+        return checked, build(checked.roles)
+
+    def validate(self, roles: Roles, generators: Mapping[str, Mapping[int, Generator]]) -> None:
+        """Open V_id, V_supp and the size of edits, summed over the parties that edit."""
+        edits = any(not set(roles.edited).isdisjoint(p.layout.names) for p in self.train.parties)
         for attribute in self.train.protected:
-            own = validity(self.train.parties, final[attribute.name], checked.roles, len(attribute.groups))
-            summed = Validity(*self.engine.total(VALIDITY.name, astuple(own)))
-            self.hooks.audit(
-                "validity of edits, summed over parties", {"attribute": attribute.name, **asdict(summed)}
-            )
-        return checked, final
+            own = validity(self.train.parties, generators[attribute.name], roles, len(attribute.groups))
+            summed = self.engine.total(VALIDITY.name, astuple(own), edits)
+            told: dict[str, Any] = {"so": "fewer than two parties edit, and one party's own terms are not opened"}
+            if summed is not None:
+                told = asdict(Validity(*summed))
+            self.hooks.audit("validity of edits, summed over parties", {"attribute": attribute.name, **told})
+            self.validity[attribute.name] = told
+
+    def leaking(self) -> dict[str, dict[str, Any]]:
+        """V_leak of every protected attribute, if it is asked for."""
+        if not self.config.leak:
+            return {}
+        *rows, curvature = self.representations()
+        parts = (self.train, self.validation)
+        return leaks(self.engine, parts, (rows[0], rows[1]), curvature, self.config.min_group, self.hooks.audit)
+
+    def representations(self) -> tuple[Any, Any, Blocks]:
+        """What enters fusion, for the adversary: rows of training and validation, and a curvature bound of it."""
+        train, check = whitened(self.encodings, self.check_encodings)
+        return train, check, {rank: np.ones(block.shape[1]) for rank, block in train.items()}
 
     def learned(self, finding: Finding) -> None:
         """Called once roles and tables are final, before edits are encoded. Encodings without s need neither."""
@@ -339,39 +297,6 @@ class Trainer:
             guards.append(blocks)
         return guards
 
-    def joint(self, penalty: Any, energy: Blocks, guards: Sequence[Blocks]) -> Descend:
-        """Training with consistency: from lambdas to their heads. First-order steps take one lambda at a time."""
-        config = self.config
-        reach = {k: np.zeros(len(v)) for k, v in self.flat.items()}
-        for guard in guards:
-            lengths = {str(rank): float(np.abs(block).sum()) for rank, block in guard.items()}
-            length = sum(self.engine.publish(GUARD_LENGTH.name, lengths).values())
-            reach = {k: v + np.abs(guard[k]) * length for k, v in reach.items()}
-        steep = 1.0 if config.consistency == "squared" else 1.0 / SIGN_WIDTH
-
-        def weight(lam: float) -> float:
-            return config.guard * (lam if config.guard_grows else 1.0)
-
-        def together(lambdas: Sequence[float]) -> tuple[Any, ...]:
-            grid = Grid(tuple(lambdas), tuple(weight(lam) for lam in lambdas), CURVATURE[self.task])
-            # An edit of a record is one of those made for the groups, so its square is at most the sum of theirs.
-            groups = max(len(attribute.groups) for attribute in self.train.protected)
-            most = {rank: groups * block for rank, block in energy.items()}
-            return self._descend_together(penalty, grid, Bounds(self.steepness(), most, reach))
-
-        def alone(lambdas: Sequence[float]) -> tuple[Any, ...]:
-            (lam,) = lambdas
-            bound = {k: self.flat[k] + lam * steep * energy[k] + weight(lam) * reach[k] for k in self.flat}
-            step = Step(config.rate, config.momentum, lam, config.consistency, weight(lam))
-            return (self._descend(penalty, step, bound),)
-
-        return together if config.second_order(self.task) else alone
-
-    def steepness(self) -> Blocks:
-        """Each owner's bound on the curvature of loss and ridge in its columns, which need not have a mean of 0."""
-        steep = CURVATURE[self.task]
-        return {rank: steep * (block**2).mean(axis=0) + self.config.ridge for rank, block in self.encodings.items()}
-
     def fit(self, descend: Descend, check: Any) -> None:
         """Train the whole grid of lambda, then check, measure or choose among all heads at once.
 
@@ -380,7 +305,7 @@ class Trainer:
         config, lambdas = self.config, self.config.trained
         if len(self.state.trials) == len(lambdas):  # a resumed run may have done all of it
             return
-        heads = self._heads_of(descend, lambdas)
+        heads = self.heads_of(descend, lambdas)
         # The bit is opened, so in secret evaluation it may be about training records only.
         self.engine.check_range(heads, self.check if config.evaluation == "exact" else self.batch)
         seen: Sequence[Measures | None] = [None] * len(heads)
@@ -395,45 +320,8 @@ class Trainer:
         trials = tuple(Trial(lam, found, steps) for lam, found in zip(lambdas, seen, strict=True))
         for trial in trials:
             self.hooks.audit("lambda tried", asdict(trial))
-        self._go_on(trials=trials, taken=0, heads=heads, choice=choice)
+        self.go_on(trials=trials, taken=0, heads=heads, choice=choice)
         self.hooks.keep(self.state)
-
-    def _heads_of(self, descend: Descend, lambdas: Sequence[float]) -> tuple[Any, ...]:
-        """All at once, or each from the last head."""
-        if self.config.second_order(self.task):
-            return descend(lambdas)
-        for lam in lambdas[len(self.state.heads) :]:
-            self._go_on(heads=(*self.state.heads, *descend([lam])), taken=0)
-            self.hooks.keep(self.state)
-        return self.state.heads
-
-    def _descend_together(self, penalty: Any, grid: Grid, bounds: Bounds) -> tuple[Any, ...]:
-        """Second-order steps of all heads from zero; their number depends on the settings only, never on the data."""
-        config, engine = self.config, self.engine
-        if not self.state.taken:
-            self._go_on(head=engine.head(self.batch, len(grid), self.task))
-        if self.state.taken < config.grid_steps:  # a resumed run may have taken them all
-            descent = engine.prepare_grid(self.batch, penalty, grid, bounds)
-        while self.state.taken < config.grid_steps:
-            self.hooks.progress("training", self.state.taken, config.grid_steps)
-            count = min(config.keep_every, config.grid_steps - self.state.taken)
-            self._go_on(head=engine.steps(self.state.head, descent, count), taken=self.state.taken + count)
-            self.hooks.keep(self.state)
-        return engine.apart(self.state.head)
-
-    def _descend(self, penalty: Any, step: Step, bound: Blocks) -> Any:
-        """First-order steps at one lambda from the last head; as many as the settings say, whatever the data are."""
-        config = self.config
-        if self.state.taken == config.steps:  # a resumed run may have taken them all
-            return self.state.head
-        descent = self.engine.prepare(self.batch, penalty, step, bound)
-        while self.state.taken < config.steps:
-            self.hooks.progress(f"training at lambda {step.lam:g}", self.state.taken, config.steps)
-            count = min(config.keep_every, config.steps - self.state.taken)
-            head = self.engine.steps(self.state.head, descent, count)
-            self._go_on(head=head, taken=self.state.taken + count)
-            self.hooks.keep(self.state)
-        return self.state.head
 
     def steps_before_grid(self) -> int:
         """Steps of the warm-up, and of the stretch before each late refresh."""
@@ -487,10 +375,13 @@ class Trainer:
             if later is not None:
                 made = self._edited(later, roles, phase)
         finding, generators = made.finding, made.generators
+        with phase("counterfactuals"):
+            self.validate(finding.roles, generators)
         with phase("training"):
             self.fit(made.descend, made.check)
             head, lam = self.chosen()
             head, temperature = calibrated(self.engine, head, self.check, self.task, self.config.evaluation)
+            leak = self.leaking()
         return Model(
             self.engine,
             self.encoders,
@@ -504,6 +395,7 @@ class Trainer:
             self.state.trials,
             self.state.moments or (),
             self.frontier(),
+            validity=with_leaks(self.validity, leak),
         )
 
     def _edited(self, found: Finding, roles: Roles | None, phase: Phase) -> _Edited:

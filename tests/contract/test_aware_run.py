@@ -14,9 +14,7 @@ from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.aware_entry import USES_S
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.evaluation.aware_baselines import aware_predictor
 from secure_sccvfl.evaluation.harness import hand_out, judges_of
@@ -24,6 +22,8 @@ from secure_sccvfl.evaluation.metrics import AwarePredictor, evaluate, flat
 from secure_sccvfl.frames import to_frames
 from secure_sccvfl.modes.base import mode_plan
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.policy.aware_entry import USES_S
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.run.model_files import load_model
 from secure_sccvfl.run.score import EvaluateJob, PredictJob
 from secure_sccvfl.run.train import TrainJob
@@ -157,11 +157,11 @@ def test_a_model_whose_review_is_overdue_decides_only_under_a_reviewed_card(secu
     """The entry of the model is what counts, unless a card with a later date is given."""
     records = write_records(tmp_path / "new.csv", plain[0].take(np.arange(20)))
     made = {"model": str(secure[0]), "records": records}
-    monkeypatch.setattr("secure_sccvfl.discovery.aware_entry.AwareEntry.overdue", lambda self, today: True)
+    monkeypatch.setattr("secure_sccvfl.policy.aware_entry.AwareEntry.overdue", lambda self, today: True)
     with pytest.raises(ConfigError, match="was to be reviewed by 2999-01-31"):
         run_jobs(PredictJob, tmp_path / "out", made)
     monkeypatch.setattr(
-        "secure_sccvfl.discovery.aware_entry.AwareEntry.overdue", lambda self, today: self.review_due < "2999-06-01"
+        "secure_sccvfl.policy.aware_entry.AwareEntry.overdue", lambda self, today: self.review_due < "2999-06-01"
     )
     renewed = tmp_path / "renewed.toml"
     renewed.write_text(write_card(renewed).read_text().replace("2999-01-31", "2999-12-31"))
@@ -193,7 +193,7 @@ def test_a_run_goes_on_after_a_fault_and_pays_once(secure, tmp_path, monkeypatch
         raise RuntimeError("a fault before training")
 
     with monkeypatch.context() as patch:
-        patch.setattr(AwareTrainer, "_descend_together", broken)
+        patch.setattr(AwareTrainer, "descend_together", broken)
         with pytest.raises(ExceptionGroup):
             run_jobs(TrainJob, tmp_path, secure[1])
     for log in tmp_path.glob("party-*/releases.jsonl"):

@@ -13,8 +13,8 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
+from secure_sccvfl.training.descents.grid import Bounds, Grid, inverses
 from secure_sccvfl.training.engine import CURVATURE, Target
-from secure_sccvfl.training.grid import Bounds, Grid, inverses
 from secure_sccvfl.training.handles import SharedPenalty
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import Trainer, train
@@ -231,7 +231,7 @@ def test_many_rows_step_in_parts_of_the_grid(monkeypatch):
     problem = Problem(WIDTHS)
     script = training(grid_of(problem), guard_length(problem), 3)
     ((expected, _),) = in_plaintext(problem, script)
-    monkeypatch.setattr("secure_sccvfl.training.shared_grid._TOGETHER", 2 * ROWS)
+    monkeypatch.setattr("secure_sccvfl.training.descents.shared._TOGETHER", 2 * ROWS)
     for found, rounds in in_secret(problem, script):
         assert rounds["training step"] == 3 * 3 * 6
         assert np.abs(found - expected).max() < FOLLOWS
@@ -356,7 +356,7 @@ class _Catching(Trainer):
         self.guarded = guards
         return super().joint(penalty, energy, guards)
 
-    def _descend_together(self, penalty, grid, bounds):
+    def descend_together(self, penalty, grid, bounds):
         raise _Caught(self.encodings, self.batch, penalty, bounds, self.guarded)
 
 

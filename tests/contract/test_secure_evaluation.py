@@ -16,6 +16,7 @@ from secure_sccvfl.evaluation.metrics import group_gaps, net_flips, stability, u
 from secure_sccvfl.metrics.copies import Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures, exact_release
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums
+from secure_sccvfl.metrics.slices import Crossed, plain_counts, secret_counts, slice_table
 from secure_sccvfl.privacy.charging import Charger
 from tests.support.harness import run_session
 
@@ -85,6 +86,49 @@ def test_without_a_floor_the_gap_would_tell_it():
     found, (logits, _, codes) = exact((150, 1), 1)
     alone, others = (logits[codes == 1] > 0).mean(), (logits[codes == 0] > 0).mean()
     assert found["metrics"]["dp_gap"] == pytest.approx(abs(alone - others), abs=0.01)
+
+
+BY = Crossed("kind", 0, ("a", "b", "c"))
+
+
+def sliced(sizes, min_group):
+    """Counts of groups crossed with a column of the label's holder, in secret and in plaintext."""
+    logits, label, codes, _ = people(sizes)
+    kind = np.eye(3)[np.random.default_rng(5).choice(3, len(codes), p=(0.6, 0.35, 0.05))]
+
+    def job(session):
+        secret = SecureEvaluation(session, "binary", LABEL, GROUPS, min_group)
+        own = (label if session.rank == LABEL else None, codes if session.rank == GROUPS else None)
+        crossed = kind if session.rank == BY.holder else None
+        return secret_counts(secret, shares(session, logits), *own, len(sizes), crossed, BY)
+
+    found = run_session(job, 3, ReleasePlan([BY.release(3, len(sizes))]))
+    assert all(np.array_equal(found[0], other) for other in found)
+    plain = plain_counts((logits[:, 0] > 0).astype(int), label, codes, len(sizes), kind, min_group)
+    return found[0], plain, (logits, label, codes, kind)
+
+
+def test_slices_in_secret_are_those_in_plaintext_and_small_ones_are_not_told():
+    found, plain, (logits, label, codes, kind) = sliced((120, 90), 20)
+    assert np.array_equal(found, plain)
+    table = slice_table(found, ("x", "y"), BY)["slices"]
+    assert [s["of"] for s in table] == [[g, k] for g in "xy" for k in "abc"]
+    for entry in table:
+        rows = (codes == "xy".index(entry["of"][0])) & (kind[:, "abc".index(entry["of"][1])] > 0)
+        of = {"positive_rate": rows, "tpr": rows & (label == 1), "fpr": rows & (label == 0)}
+        for rate, among in of.items():
+            assert (rate in entry["too_few"]) == (among.sum() < 20), (entry["of"], rate)
+            if rate in entry["rates"]:
+                told = entry["rates"][rate]
+                assert told["value"] == pytest.approx((logits[among, 0] > 0).mean()) and told["rows"] == among.sum()
+                assert told["low"] <= told["value"] <= told["high"]
+    assert any(s["rates"] == {} for s in table) and any(s["too_few"] == [] for s in table)
+
+
+def test_without_a_floor_small_slices_would_be_told():
+    """The test above can fail."""
+    found, plain, _ = sliced((120, 90), 1)
+    assert np.array_equal(found, plain) and 0 < found[0, 0].min() < 20
 
 
 def moved(task, sizes, min_group, judges=("all", "null_all")):

@@ -18,7 +18,7 @@ ALLOWED = {
 LAYERS = {
     "protocols": ("", "net", "records", "dealing", "operations", "session", "steps"),
     "secure_sccvfl": (
-        *("data", "privacy", "discovery", "model", "training", "metrics", "modes", "run"),
+        *("data", "privacy", "policy", "discovery", "model", "training", "metrics", "modes", "run"),
         *("attacks", "evaluation", "report", "security", "local", "benchmarks", ""),
     ),
 }

@@ -32,7 +32,7 @@ from launch import cli, policy
 from protocols.config import SessionConfig
 from secure_sccvfl.data.catalogue import EMBEDDED
 from secure_sccvfl.data.party_data import own_schema
-from secure_sccvfl.discovery.roles import read_card
+from secure_sccvfl.policy.card import read_card
 from secure_sccvfl.report.run_log import HEAD, LOG, read_log
 from secure_sccvfl.run.console import CHECK_FAILED, OK
 from secure_sccvfl.run.process import THREAD_VARIABLES

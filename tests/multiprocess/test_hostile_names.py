@@ -56,7 +56,7 @@ def test_a_run_with_hostile_names_ends_well_and_its_files_hold_words(tmp_path: P
         harmless(path.read_text())
         read(path.read_text())
     rows = read((tmp_path / "run" / "policy_card.md").read_text())[1]
-    assert {HTML, MARKUP, PIPE} < {row[0] for row in rows[1:]} and {len(row) for row in rows} == {4}
+    assert {HTML, MARKUP, PIPE} < {row[0] for row in rows[1:]} and {len(row) for row in rows} == {5, 6}
     for log in (tmp_path / "run" / "logs").iterdir():
         harmless(log.read_text())
     for command in (["policy", "show"], ["audit", "verify"], ["audit", "log"]):

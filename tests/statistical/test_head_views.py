@@ -21,8 +21,8 @@ from protocols.net.transport import Transport
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from protocols.steps import weighted_sums
+from secure_sccvfl.training.descents.grid import Bounds, Grid
 from secure_sccvfl.training.engine import Step, Target
-from secure_sccvfl.training.grid import Bounds, Grid
 from secure_sccvfl.training.secure import SecureEngine
 from tests.contract import engines as sealed
 from tests.contract import test_split as split

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from secure_sccvfl.discovery.roles import named_card
 from secure_sccvfl.evaluation import experiments, frontier
 from secure_sccvfl.evaluation.experiments import SeedRun, run_seed
 from secure_sccvfl.evaluation.frontier import FrontierSeed, joined, run_frontier_seed
 from secure_sccvfl.evaluation.judges import HANDED_OUT
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.summary import summarise
+from secure_sccvfl.policy.card import named_card
 from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 

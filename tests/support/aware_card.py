@@ -21,6 +21,9 @@ def write_card(path: Path, entry: str = ENTRY) -> Path:
     """A card for German that decides every column, with mediators at every party, and this entry."""
     decided = {name: role for role in ROLES for name in ROLES[role]}
     roles = {feature.name: decided.get(feature.name, "N") for feature in load("german").features}
-    lines = [f'{name} = {{ role = "{role}", reason = "fixed for a test" }}' for name, role in roles.items()]
+    lines = [
+        f'{name} = {{ role = "{role}", reason = "fixed for a test", evidence = "a test" }}'
+        for name, role in roles.items()
+    ]
     path.write_text(HEAD + "\n".join(lines) + entry)
     return path

@@ -17,14 +17,14 @@ from torch import nn
 from torch.nn import functional as F
 
 from secure_sccvfl.data.randomness import stream, torch_seed
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.evaluation.letter.roles import edited_names
-from secure_sccvfl.evaluation.letter.settings import PaperSettings
 from secure_sccvfl.evaluation.prepared import Prepared
 from secure_sccvfl.model.adversary import Adversary
 from secure_sccvfl.model.cvae_generator import pseudo_groups
 from secure_sccvfl.model.edits import public_targets
 from secure_sccvfl.model.masked_cvae import MaskedCvae
+from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.training.paper_settings import PaperSettings
 
 TARGET_DRAWS = 8
 """With more than two groups, targets are drawn anew for each epoch, from this many draws."""

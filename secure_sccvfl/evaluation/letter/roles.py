@@ -12,11 +12,11 @@ from dataclasses import replace
 from secure_sccvfl.data.party import part_of
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.roles import Roles
-from secure_sccvfl.evaluation.letter.settings import PaperSettings
 from secure_sccvfl.evaluation.prepared import Prepared
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.noise import GaussianNoise
 from secure_sccvfl.training import RECIPES
+from secure_sccvfl.training.paper_settings import PaperSettings
 
 
 def letter_roles(ready: Prepared, settings: PaperSettings) -> Roles:

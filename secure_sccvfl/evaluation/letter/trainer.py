@@ -17,10 +17,10 @@ from torch import nn
 
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.evaluation.letter.generators import Generators, Records
-from secure_sccvfl.evaluation.letter.settings import DECAY, FLIP_WEIGHT, SCG_WEIGHT, PaperSettings
 from secure_sccvfl.evaluation.networks import Epoch, SplitNetwork, TrainedNetwork, decided, task_loss
 from secure_sccvfl.model.adversary import Adversary, reverse
 from secure_sccvfl.training.config import TEMPERATURES
+from secure_sccvfl.training.paper_settings import DECAY, FLIP_WEIGHT, SCG_WEIGHT, PaperSettings
 
 EditRows = Callable[[np.ndarray, int], np.ndarray]
 """Edited copies of these rows of the data set, for one epoch."""

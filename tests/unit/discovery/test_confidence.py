@@ -17,8 +17,9 @@ from secure_sccvfl.discovery.decisions import DiscoveryConfig, Finding, confiden
 from secure_sccvfl.discovery.discovery import Discovery, redraw, weigh
 from secure_sccvfl.discovery.evidence import Conditional, Evidence, Redrawn
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.roles import Decision, PolicyCard
 from secure_sccvfl.discovery.sketches import Sketch
+from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.policy.entries import Decision
 from secure_sccvfl.privacy.kinds import REDRAWS
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from tests.support.reference import reference

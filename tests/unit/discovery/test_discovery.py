@@ -23,9 +23,11 @@ from secure_sccvfl.discovery.decisions import (
 from secure_sccvfl.discovery.discovery import weigh
 from secure_sccvfl.discovery.evidence import Conditional
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.roles import Decision, PolicyCard, Roles
 from secure_sccvfl.discovery.scores import normalised_hsic, table_score, total_variation
 from secure_sccvfl.discovery.sketches import Sketch, release_sketches, residual_scores
+from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.policy.entries import Decision
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
 
 

@@ -24,7 +24,6 @@ from secure_sccvfl.discovery.discovery import redraw, weigh
 from secure_sccvfl.discovery.evidence import Conditional
 from secure_sccvfl.discovery.inputs import check_groups
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.discovery.scores import denoised, table_scores
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.sketches import Moments, Sketch
@@ -33,6 +32,7 @@ from secure_sccvfl.model.cvae import Cvae, CvaeConfig
 from secure_sccvfl.model.cvae_generator import pseudo_groups
 from secure_sccvfl.model.generators import GeneratorConfig, make_generator
 from secure_sccvfl.model.table_generator import shift_direction
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine

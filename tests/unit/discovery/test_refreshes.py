@@ -15,10 +15,10 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.discovery.scores import denoised, table_score
 from secure_sccvfl.discovery.sketches import Moments, Sketch, release_moments
 from secure_sccvfl.model.generators import GeneratorConfig, make_generator
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.run.model_files import HeldOut, PartyModel, load_model, save_model
 from secure_sccvfl.training.config import TrainConfig

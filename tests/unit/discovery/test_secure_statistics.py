@@ -14,9 +14,7 @@ import secure_sccvfl
 from accounting.budget import Budget, BudgetError
 from protocols.errors import PeerError, ProtocolError, RangeError, UndeclaredRelease
 from protocols.operations import noise
-from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.steps import statistics as protocol
-from protocols.steps.aggregation import sum_over_parties
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.discovery.hsic import Grid, dependence
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
@@ -273,40 +271,6 @@ def test_only_a_holder_gives_groups():
             )
 
     run_session(job)
-
-
-# sums over parties
-
-TOTAL = Release("total", (0, 2), (ANY,), "only the sum over parties")
-
-
-@pytest.mark.parametrize("parties", [3, 5])
-def test_only_the_sum_is_opened_and_only_to_its_receivers(parties):
-    rng = np.random.default_rng(0)
-    parts = rng.uniform(-5, 5, (parties, 4))
-
-    def job(session):
-        return sum_over_parties(session, parts[session.rank], 5.0, TOTAL), len(session.released)
-
-    found = run_session(job, parties, ReleasePlan([TOTAL]))
-    for rank, (total, count) in enumerate(found):
-        assert count == 1
-        if rank in TOTAL.receivers:
-            assert np.allclose(total, parts.sum(axis=0), atol=parties * 2**-17)
-        else:
-            assert total is None
-
-
-@pytest.mark.parametrize("bad", [[6.0], [np.nan], [np.inf]])
-def test_a_summand_outside_its_bound_never_leaves_its_party(bad):
-    def job(session):
-        with pytest.raises(RangeError):
-            sum_over_parties(session, bad, 5.0, TOTAL)
-        with pytest.raises(RangeError, match="bound of a summand"):
-            sum_over_parties(session, [0.0], 2.0**30, TOTAL)
-        return len(session.released)
-
-    assert run_session(job, 3, ReleasePlan([TOTAL])) == [0, 0, 0]
 
 
 def test_announced_scores_arrive_exactly_and_only_as_declared():

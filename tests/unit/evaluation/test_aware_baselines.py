@@ -10,7 +10,6 @@ from scipy.special import expit
 
 import secure_sccvfl as scc
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.roles import Decision, PolicyCard
 from secure_sccvfl.evaluation.aware_baselines import aware_of
 from secure_sccvfl.evaluation.baselines import erm
 from secure_sccvfl.evaluation.judges import EditedRecords
@@ -18,6 +17,8 @@ from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.metrics import AwarePredictor, evaluate, flat, logits_of, net_flips, s_held, stability
 from secure_sccvfl.evaluation.prepared import own_rows, prepare
 from secure_sccvfl.model.generators import GeneratorConfig
+from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.policy.entries import Decision
 from secure_sccvfl.training.config import TrainConfig
 
 CONFIG = TrainConfig(generator=GeneratorConfig(kind="minimal", draws=4), lambdas=(4.0,), refreshes=0)

@@ -6,8 +6,8 @@ import pytest
 
 from launch.reproduce import main
 from secure_sccvfl.discovery.decisions import Finding
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.evaluation.discovery_utility import compared
+from secure_sccvfl.policy.roles import Roles
 
 
 def finding(roles, confidence):

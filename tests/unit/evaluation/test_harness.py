@@ -5,12 +5,12 @@ import pytest
 
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.evaluation.examples import draw
 from secure_sccvfl.evaluation.fitted_judges import with_verdict
 from secure_sccvfl.evaluation.harness import compare, hand_out, judges_of
 from secure_sccvfl.evaluation.judges import FIRST, HANDED_OUT
 from secure_sccvfl.metrics.copies import NULL
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 

@@ -13,11 +13,11 @@ from secure_sccvfl.data.synthetic import make_synthetic
 from secure_sccvfl.evaluation import network_baselines
 from secure_sccvfl.evaluation.letter.generators import Generators, Records, read_columns, records_of
 from secure_sccvfl.evaluation.letter.roles import edited_names, letter_roles
-from secure_sccvfl.evaluation.letter.settings import settings_of
 from secure_sccvfl.evaluation.letter.trainer import JointTraining
 from secure_sccvfl.evaluation.network_baselines import COMPONENTS, SWITCHES, baseline, letter_with
 from secure_sccvfl.evaluation.networks import SplitNetwork
 from secure_sccvfl.evaluation.prepared import Fitted, prepare
+from secure_sccvfl.training.paper_settings import settings_of
 
 GERMAN = load("german")
 READY = prepare(GERMAN, make_split(GERMAN, "iid", 0), 0)

@@ -4,7 +4,6 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from secure_sccvfl.evaluation.letter.settings import FLIP_WEIGHT, SCG_WEIGHT, PaperSettings, settings_of
 from secure_sccvfl.evaluation.methods import ABLATIONS, METHODS
 from secure_sccvfl.evaluation.network_baselines import (
     COMPONENTS,
@@ -15,6 +14,7 @@ from secure_sccvfl.evaluation.network_baselines import (
     letter_with,
 )
 from secure_sccvfl.model.masked_cvae import GeneratorTerms
+from secure_sccvfl.training.paper_settings import FLIP_WEIGHT, SCG_WEIGHT, PaperSettings, settings_of
 
 TABLE = {
     "german": (64, 0.05, 8, "adamw", 0.015, 0.010, 0.005, 300, 300, 40, 35),

@@ -6,10 +6,10 @@ import pytest
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.judges import EditedRecords, judge
-from secure_sccvfl.evaluation.letter.settings import settings_of
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.metrics import stability
 from secure_sccvfl.evaluation.prepared import prepare
+from secure_sccvfl.training.paper_settings import settings_of
 
 SEEDS = range(4)
 

@@ -6,12 +6,13 @@ import pytest
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.roles import Decision, PolicyCard
 from secure_sccvfl.evaluation.baselines import erm
 from secure_sccvfl.evaluation.fitted_judges import fit_judges
 from secure_sccvfl.evaluation.judges import JUDGES, EditedRecords, Judge, shuffled
 from secure_sccvfl.evaluation.judges.gates import failed_gates
 from secure_sccvfl.evaluation.prepared import prepare
+from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.policy.entries import Decision
 from secure_sccvfl.report.tables import markdown
 
 SEEDS = range(400, 404)

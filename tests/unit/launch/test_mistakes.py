@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from launch.cli import main
-from secure_sccvfl.discovery.roles import shipped_card
+from secure_sccvfl.policy.card import shipped_card
 
 DESCRIPTION = """
 name = "loans"
@@ -78,6 +78,8 @@ def mistaken(capsys: pytest.CaptureFixture[str], line: str) -> str:
         ("run --card moon", "no card is shipped for 'moon'; name the file of one"),
         ("run --card acs12 --dataset german", "the policy card names 'age', which is no column of german"),
         ("run --score x", "invalid choice: 'x'"),
+        ("run --dataset loans.toml --slices job", "slices are exact counts: they need two classes"),
+        ("run --dataset german --slices shoe", "slices: no column 'shoe'; there is checking_status,"),
         ("run --mode aware", "must declare it in an entry [aware]"),
         ("run --mode aware --card shipped", "must declare it in an entry [aware]"),
         ("run --resume full", "full is not the folder of a run: it has no session.toml"),
@@ -94,6 +96,13 @@ def mistaken(capsys: pytest.CaptureFixture[str], line: str) -> str:
         ("privacy full", "neither a ledger nor a folder with party-K/ledger.jsonl"),
         ("policy show full", "full has no policy_card.json: name a file"),
         ("policy show moon", "no card is shipped for 'moon'"),
+        ("policy show", "show needs a card: a file, the folder of a run, or a shipped name"),
+        ("policy key", "key needs --key, the new file"),
+        ("policy key --key loans.toml", "loans.toml is there already; keys are not written over"),
+        ("policy approve german", "only JSON cards are written"),
+        ("policy status german --party 0", "--party needs --dataset, the new records"),
+        ("policy status german --dataset loans.toml", "name the folder of one"),
+        ("policy diff german", "diff needs two cards"),
         ("run --out loans.toml", "cannot use loans.toml: Not a directory"),
         ("run --resume full --epsilon 4", "--epsilon does not go with --resume"),
         ("reproduce main --dataset heart --seeds 1 --out loans.toml", "cannot use loans.toml"),
@@ -229,7 +238,7 @@ def test_a_certificate_that_is_none_and_a_set_that_is_there(capsys: pytest.Captu
 
 def test_cards_that_cannot_be_followed(capsys: pytest.CaptureFixture[str]) -> None:
     card = shipped_card("german").to_json()
-    card["decisions"]["shoe_size"] = {"role": "M", "reason": "because"}
+    card["decisions"]["shoe_size"] = {"role": "M", "reason": "because", "evidence": "some"}
     Path("card.json").write_text(json.dumps(card))
     assert "the policy card names 'shoe_size', which is no column of german" in mistaken(
         capsys, "run --dataset german --card card.json"
@@ -238,6 +247,11 @@ def test_cards_that_cannot_be_followed(capsys: pytest.CaptureFixture[str]) -> No
     Path("card.json").write_text(json.dumps(card))
     assert "card.json: every role on a policy card needs a written reason" in mistaken(
         capsys, "policy show card.json"
+    )
+    card["decisions"]["shoe_size"] = {"role": "M", "reason": "because"}
+    Path("card.json").write_text(json.dumps(card))
+    assert "no evidence for 'shoe_size' on the policy card for german: role M needs some" in mistaken(
+        capsys, "run --dataset german --card card.json"
     )
     Path("odd.json").write_text(json.dumps({**shipped_card("german").to_json(), "proxies": "hide"}))
     assert "odd.json: proxies = 'hide' on a policy card; use guard, edit, drop" in mistaken(
@@ -253,6 +267,18 @@ def test_cards_that_cannot_be_followed(capsys: pytest.CaptureFixture[str]) -> No
     Path("plain.json").write_text(json.dumps(shipped_card("german").to_json()))
     line = mistaken(capsys, "policy appeal plain.json --feature age --who me --text no")
     assert "no feature 'age'; it has" in line
+    for more, told in (
+        ("approve plain.json", "approve needs --as, the owner who approves"),
+        ("approve plain.json --as me", "'me' is no owner of the card; it has"),
+        ("approve plain.json --as compliance --key gone.pem", "cannot read the key gone.pem"),
+        ("review plain.json --who me", "review needs --who and --text"),
+        ("review plain.json --who me --text x --feature housing --role N", "a changed role needs evidence"),
+        ("review plain.json --who me --text x --feature job --evidence rumour:x", 'evidence is "KIND: text"'),
+        ("review plain.json --who me --text x --appeal 1 --because policy", "leave --because out"),
+        ("review plain.json --who me --text x --dataset german", "name the folder of one"),
+        ("review plain.json --who me --text x --discovery full", "full is not the folder of a finished discovery"),
+    ):
+        assert told in mistaken(capsys, f"policy {more}")
 
 
 def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,9 +5,9 @@ import pytest
 
 from secure_sccvfl.data.party import Party
 from secure_sccvfl.discovery.discovery import Sketch
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.model.aware import AwareEdits, AwareEncoder, hypotheses, make_aware
 from secure_sccvfl.model.encoders import fit_encoder
+from secure_sccvfl.policy.roles import Roles
 from tests.unit.model.test_minimal_generator import LAYOUT, ROLES, generator, records, tables_of
 
 WIDTH = 8

@@ -11,7 +11,6 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.discovery import release_sketches
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.model.cvae import Cvae, CvaeConfig
 from secure_sccvfl.model.cvae_generator import pseudo_groups
 from secure_sccvfl.model.edits import public_targets
@@ -19,6 +18,7 @@ from secure_sccvfl.model.encoders import fit_encoder
 from secure_sccvfl.model.generators import GeneratorConfig, make_generator
 from secure_sccvfl.model.quantile_generator import maximal_coupling
 from secure_sccvfl.model.table_generator import shift_direction
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.noise import NoNoise
 
 DATA = load("acs12")

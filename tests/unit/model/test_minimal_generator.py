@@ -5,9 +5,9 @@ import pytest
 
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
-from secure_sccvfl.discovery.roles import Roles
 from secure_sccvfl.discovery.shrinkage import shrunken
 from secure_sccvfl.model.generators import GeneratorConfig, make_generator
+from secure_sccvfl.policy.roles import Roles
 
 LAYOUT = Layout.of(
     (

@@ -10,13 +10,20 @@ from secure_sccvfl.training.config import TrainConfig
 
 
 def test_a_run_without_options_follows_the_first_recipe():
-    assert RunOptions.of({}).train_config() == RECIPES.get("scc") == TrainConfig()
+    assert RunOptions.of({"leak": False}).train_config() == RECIPES.get("scc") == TrainConfig()
+
+
+def test_the_leak_is_measured_where_evaluation_is_exact_and_refused_elsewhere():
+    assert RunOptions.of({}).train_config().leak and RunOptions.of({}).leak
+    assert not RunOptions.of({"evaluation": "noisy"}).train_config().leak
+    with pytest.raises(ConfigError, match="leak is measured exactly"):
+        RunOptions.of({"evaluation": "noisy", "leak": True})
 
 
 @pytest.mark.parametrize("method", RECIPES.names)
 def test_a_recipe_is_followed_as_it_is(method):
     mode = {"mode": "split"} if method == "paper" else {}
-    assert RunOptions.of({"method": method, **mode}).train_config() == RECIPES.get(method)
+    assert RunOptions.of({"method": method, "leak": False, **mode}).train_config() == RECIPES.get(method)
 
 
 def shown(value: object) -> str:
@@ -28,7 +35,7 @@ def shown(value: object) -> str:
 @pytest.mark.parametrize("option", [*DISCOVERY_OPTIONS, "generator", "guard", "guard_grows", "late_refreshes"])
 def test_the_help_shows_what_recipes_set(option):
     """Help is written by hand, because recipes are slow to import; here both are compared."""
-    values = {name: shown(recipe_options(name)[option]) for name in RECIPES}
+    values = {name: shown(recipe_options(name, "german")[option]) for name in RECIPES}
     first, *others = values
     differ = "".join(f"; {name} {values[name]}" for name in others if values[name] != values[first])
     flag = f"--{option.replace('_', '-')}"
@@ -75,6 +82,9 @@ def test_a_named_lambda_is_added_to_the_grid():
         ({"take_lambda": 2.0, "gap_target": 0.05}, "take_lambda and gap_target are two rules"),
         ({"method": "moon"}, "no method 'moon'; there is scc, v1, paper"),
         ({"method": "paper"}, "method paper trains by split learning"),
+        ({"weight_leak": 0.1}, "weight_leak weighs what parties train in mode split"),
+        ({"weight_support": 0.1, "mode": "dp"}, "carry records into others' sums"),
+        ({"weight_support": -0.1, "mode": "split"}, "must not be negative"),
         ({"take_lambda": -1.0}, "take_lambda must be at least 0"),
         ({"rho_m": 1.5}, "rho_m must lie between 0 and 1, got 1.5"),
         ({"fdr": -0.1}, "fdr must lie between 0 and 1"),

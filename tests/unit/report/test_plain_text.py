@@ -25,7 +25,8 @@ from accounting.records import RecordSet
 from accounting.report import Notes, build_report, to_markdown
 from launch.screens import show_report
 from protocols.config import ConfigError
-from secure_sccvfl.discovery.roles import Decision, PolicyCard
+from secure_sccvfl.policy.card import Approval, PolicyCard
+from secure_sccvfl.policy.entries import Decision
 from secure_sccvfl.report.policy_card import card_markdown
 from secure_sccvfl.report.tables import markdown as result_tables
 from secure_sccvfl.run import console
@@ -105,10 +106,15 @@ def budget() -> dict[str, Any]:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_every_markdown_file_holds_names_as_words(name: str, budget: dict[str, Any]) -> None:
     event = {"kind": "appeal", "number": name, "date": "2026-01-01", "who": name, "text": name, "feature": name}
-    card = PolicyCard(name, name, (name, name), {name: Decision("P", name, name)}, (event,))
+    review = {**event, "kind": "review", "deltas": {name: {"proposed": ["M", None], "score": [0.1, None]}}}
+    owners = ({"name": name, "contact": name}, name)
+    told = {"dictionary": {name: dict.fromkeys(("meaning", "measurement", "confounders", "relation"), name)}}
+    told |= {"approvals": (Approval(name, "", name, name, name),), "follows": {"version": name, "approved": name}}
+    card = PolicyCard(name, name, owners, {name: Decision("P", name, name, name)}, (event, review), **told)
     words, rows = read(card_markdown(card))
     shown = plain(name).strip()
-    assert rows[1] == [shown, "P", shown, shown]
+    assert rows[1][:2] == [shown, "P"] and rows[1][3:] == [shown, shown] and "overridden" in rows[1][2]
+    assert rows[3] == [shown, shown, shown, "", shown, shown]
     assert f"by {plain(name)} (feature {plain(name)}" in words.replace("\n", "")
     words, rows = read(to_markdown(json.loads(json.dumps(budget).replace('"NAME"', json.dumps(name)))))
     assert rows[1][0] == f"{plain(name)} (paper's mechanism)".strip()

@@ -74,8 +74,11 @@ def test_predictions(tmp_path, task):
         ids=np.array(["1", "2"]),
         options=SimpleNamespace(scores=False),
         aware=None,
+        named={"card": "3", "mask": "ab", "approved": "2026-01-31"},
     )
     PredictJob._write(job, tmp_path / "predictions.csv", np.ones((2, 1)))
+    lines = (tmp_path / "predictions.csv").read_text().splitlines()
+    assert lines[0].endswith(",card,mask,approved") and all(x.endswith(",3,ab,2026-01-31") for x in lines[1:])
     assert stat.S_IMODE((tmp_path / "predictions.csv").stat().st_mode) == 0o600
 
 

@@ -14,12 +14,13 @@ from secure_sccvfl.data.party import make_parties, part_of
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import Finding, interventional_check
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.roles import PolicyError, Roles, shipped_card
 from secure_sccvfl.evaluation.baselines import sealed_white_box
 from secure_sccvfl.model.encoders import fit_encoder, without
 from secure_sccvfl.model.generators import GeneratorConfig
 from secure_sccvfl.model.mlp import MlpEncoder, make_mlp
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.policy.card import shipped_card
+from secure_sccvfl.policy.roles import PolicyError, Roles
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.run.model_files import HeldOut, PartyModel, load_model, save_model
 from secure_sccvfl.training.config import TrainConfig
@@ -185,7 +186,7 @@ def test_the_treatment_of_proxies_is_part_of_what_parties_compare_and_of_a_mask(
     for how in ("guard", "drop"):
         path.write_text(
             f'dataset = "german"\nversion = "1"\nowners = ["x"]\nproxies = "{how}"\n'
-            '[decisions]\nhousing = { role = "P", reason = "r" }\n'
+            '[decisions]\nhousing = { role = "P", reason = "r", evidence = "e" }\n'
         )
         rules[how] = RunOptions(card=str(path)).settings("d", "r")["card"]
     assert rules["guard"] != rules["drop"] and len(rules["guard"]) == hashlib.sha256().digest_size * 2

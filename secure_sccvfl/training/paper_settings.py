@@ -78,8 +78,8 @@ class PaperSettings:
     Table data-summary counts them ("numerical features after preprocessing"), or the one-hot columns of all other
     methods here. kept: the model of the last epoch, or of the best one. The paper stops early and does not say that
     an earlier epoch is restored; only the last one has log losses like the paper's (.57, and .61 to .71 for its
-    baselines), so that is our reading. norm: "paper" is l1 for classes and squared for numbers. draw_code: generators draw their
-    latent code in training; without it they are deterministic.
+    baselines), so that is our reading. norm: "paper" is l1 for classes and squared for numbers. draw_code: generators
+    draw their latent code in training; without it they are deterministic.
     """
 
     hidden: int = 64

@@ -7,11 +7,12 @@ from types import SimpleNamespace
 import pytest
 
 from protocols.config import ConfigError
-from secure_sccvfl.discovery.aware_entry import LEGAL_NOTE, USES_S, AwareEntry
-from secure_sccvfl.discovery.roles import PolicyCard, PolicyError, read_card, shipped_card
 from secure_sccvfl.modes import gradient_mode
 from secure_sccvfl.modes.aware import declared
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.policy.aware_entry import LEGAL_NOTE, USES_S, AwareEntry
+from secure_sccvfl.policy.card import PolicyCard, read_card, shipped_card
+from secure_sccvfl.policy.roles import PolicyError
 from secure_sccvfl.report.policy_card import card_markdown
 from secure_sccvfl.run.score import PredictJob
 from tests.support.aware_card import ENTRY, write_card
@@ -102,7 +103,7 @@ def test_a_card_that_leaves_a_column_to_discovery_is_refused(tmp_path):
 def test_scores_of_a_model_that_uses_s_are_opened_on_public_data_alone(pooled):
     lasting = replace(FULL, review_due="2999-01-31")
     model = SimpleNamespace(aware=lasting, held_out=SimpleNamespace(pooled=pooled))
-    job = SimpleNamespace(model=model, options=SimpleNamespace(scores=True, card=""))
+    job = SimpleNamespace(model=model, card=None, options=SimpleNamespace(scores=True))
     if pooled:
         assert PredictJob._declared(job) == lasting
         return

@@ -1,0 +1,136 @@
+"""Rates of intersections: groups of the protected attribute crossed with another column, in secret and in plaintext.
+
+Before: shares of decisions and labels of the test records; s and the other column are at their holders. After: every
+party knows, for each slice, how many records each rate rests on and how many of them count, or zeros where that is
+fewer than `min_group`; and no decision, label, group or cell of a record. Rounds: one product for membership, one for
+the counts, one comparison for the floors, one product.
+
+Exact counts of slices are not private: with the whole known, one slice that is held back follows from the others. So
+they are for data that may be pooled, with exact evaluation, where floors only keep rates that tell nothing off the
+page. Noisy evaluation opens none: more sums would take noise that all figures pay for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from protocols.config import ConfigError
+from protocols.operations import arithmetic, comparison
+from protocols.records.releases import Release
+from protocols.ring import Words
+from secure_sccvfl.data.features import MISSING, Feature
+from secure_sccvfl.data.layout import one_hot
+from secure_sccvfl.data.party import AtHolder, Part
+from secure_sccvfl.data.party_data import Schema
+from secure_sccvfl.metrics.exact import SecureEvaluation
+from secure_sccvfl.metrics.group_rates import RATES
+from secure_sccvfl.metrics.intervals import wilson
+from secure_sccvfl.privacy.kinds import Facts
+from secure_sccvfl.privacy.releases import SLICES
+from secure_sccvfl.training.sharing import share_groups, share_held
+
+
+@dataclass(frozen=True)
+class Crossed:
+    """The column that groups are crossed with: its name, who holds it, and the names of its values."""
+
+    name: str
+    holder: int
+    values: tuple[str, ...]
+
+    @classmethod
+    def of(cls, schema: Schema, name: str) -> Crossed | None:
+        """The column of this name, or the second protected attribute if none is named; None without either."""
+        if not name and len(schema.protected) > 1:
+            name = schema.protected[1].name
+        if not name:
+            return None
+        for attribute in schema.protected[1:]:
+            if attribute.name == name:
+                return cls(name, attribute.holder, attribute.groups)
+        for rank, own in enumerate(schema.features):
+            for feature in own:
+                if feature.name == name:
+                    return cls(name, rank, _values(feature))
+        known = ", ".join(f.name for own in schema.features for f in own)
+        raise ConfigError(f"slices: no column {name!r}; there is {known}")
+
+    def member(self, part: Part, rank: int) -> AtHolder:
+        """The one-hot of the column at its holder."""
+        if rank != self.holder:
+            return None
+        for attribute in part.protected:
+            if attribute.name == self.name and attribute.codes is not None:
+                return one_hot(attribute.codes, len(self.values))
+        return part.parties[0].bins()[self.name]
+
+    def release(self, parties: int, groups: int) -> Release:
+        facts = Facts(
+            {r: {} for r in range(parties)}, sizes={"slice counts": 2 * len(RATES) * groups * len(self.values)}
+        )
+        (made,) = SLICES.releases(facts, detail=self.name)
+        return made
+
+
+def _values(feature: Feature) -> tuple[str, ...]:
+    if feature.kind == "category":
+        known = list(feature.labels or feature.categories)
+    else:
+        known = [f"{a:g} to {b:g}" for a, b in zip(feature.cuts, feature.cuts[1:], strict=False)]
+    return (*known, *([MISSING] if feature.missing else []))
+
+
+def secret_counts(
+    secret: SecureEvaluation,
+    logits: Words,
+    label: AtHolder,
+    groups: AtHolder,
+    count: int,
+    crossed: AtHolder,
+    by: Crossed,
+) -> np.ndarray:
+    """Run by all parties: denominators and numerators of each rate (rates x 2 x slices), 0 below the floor."""
+    session, rows = secret.session, len(logits)
+    party, width = session.party, len(by.values)
+    shown, truth = secret.decisions(logits), secret.truth(label, rows, 1)
+    first = share_groups(session, groups, secret.group_holder, (rows, count))
+    second = share_held(session, crossed, by.holder, (rows, width), 0)
+    member = arithmetic.bilinear(party, "mul", first[:, :, None], second[:, None, :]).reshape(rows, count * width)
+    size, positive, true, hit = secret.counts_of(member, shown, truth)
+    counts = np.stack([[size, positive], [true, hit], [size - true, positive - hit]])
+    one = 1 if party.rank == 0 else 0
+    known = one - comparison.negative(party, counts[:, 0] - one * max(secret.min_group, 1))
+    told = arithmetic.bilinear(party, "mul", counts, np.broadcast_to(known[:, None], counts.shape).copy())
+    opened = session.open(session.wrap(told.reshape(-1), 0), session.declared(SLICES.name))
+    if opened is None:
+        raise ValueError("counts of slices must go to every party")
+    return np.rint(np.asarray(opened)).astype(int).reshape(counts.shape)
+
+
+def plain_counts(
+    shown: np.ndarray, label: np.ndarray, codes: np.ndarray, count: int, crossed: np.ndarray, min_group: int
+) -> np.ndarray:
+    """The same in plaintext. shown: decisions, 0 or 1. count: of groups. crossed: one-hot of the other column."""
+    groups = one_hot(codes, count)
+    member = (groups[:, :, None] * crossed[:, None, :]).reshape(len(codes), -1)
+    cells = [(np.ones(len(codes)), shown), (label, shown * label), (1 - label, shown * (1 - label))]
+    counts = np.array([[member.T @ below, member.T @ above] for below, above in cells])
+    return np.rint(counts * (counts[:, :1] >= max(min_group, 1))).astype(int)
+
+
+def slice_table(counts: np.ndarray, groups: Sequence[str], by: Crossed) -> dict[str, Any]:
+    """Each slice with its rates and their 95 % intervals (Wilson); `too_few`: rates on too few records."""
+    slices = []
+    for number, (group, value) in enumerate((g, v) for g in groups for v in by.values):
+        below, above = counts[:, 0, number], counts[:, 1, number]
+        rates = {}
+        for rate, rows, hits in zip(RATES, below.tolist(), above.tolist(), strict=True):
+            if rows:
+                low, high = wilson(hits / rows, rows)
+                rates[rate] = {"value": hits / rows, "low": low, "high": high, "rows": rows}
+        slices.append({"of": [group, value], "rates": rates, "too_few": [r for r in RATES if r not in rates]})
+    return {"column": by.name, "slices": slices}

@@ -1,0 +1,283 @@
+"""The policy card of a data set: it fixes or overrides roles, with a reason and evidence for each.
+
+People decide the roles; discovery only proposes. A card has a version and its date, owners, a reason and the evidence
+for each role, the feature dictionary, approvals (`approvals`), a review date, and the log of appeals and reviews
+(`reviews`). Cards written by hand are TOML or JSON and belong under version control. The card of a run is in its
+folder, and every change of it goes to the run's hash-chained log (`secure_sccvfl.report.run_log`).
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from secure_sccvfl.policy.aware_entry import AwareEntry
+from secure_sccvfl.policy.entries import Decision, Entry, Owner, entry_of
+from secure_sccvfl.policy.roles import ROLES, PolicyError, Proxies, Role, Roles, check_proxies
+
+EventKind = Literal["appeal", "review", "decision"]
+Event = Mapping[str, Any]
+REVIEW_DAYS = 91
+"""A card is reviewed every quarter unless people set another date."""
+
+
+@dataclass(frozen=True)
+class Approval:
+    """One owner's yes to one content of a card: who, when, of which version and digest; signed or not."""
+
+    who: str
+    kind: str
+    date: str
+    version: str
+    digest: str
+    key: str = ""
+    signature: str = ""
+
+    @classmethod
+    def of(cls, raw: Any) -> Approval:
+        try:
+            return raw if isinstance(raw, cls) else cls(**{k: str(v) for k, v in raw.items()})
+        except (TypeError, AttributeError):
+            raise PolicyError(f"an approval has who, kind, date, version and digest; got {raw!r}") from None
+
+    def to_json(self) -> dict[str, str]:
+        return {k: v for k, v in asdict(self).items() if v or k == "kind"}
+
+
+@dataclass(frozen=True)
+class PolicyCard:
+    """Version, owners, decisions, the log of appeals and reviews, the next review date, and its run.
+
+    `proxies`: what becomes of the columns with role P. `aware`: the entry that declares a use of s at decisions, if
+    there is one. `dictionary`: what people should know of each column. `date`: of this version. `follows`: of a run's
+    card, the version, digest and date of approval of the card that the run was given.
+    """
+
+    dataset: str
+    version: str
+    owners: tuple[Owner, ...]
+    decisions: Mapping[str, Decision] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
+    review_due: str = ""
+    run: str = ""
+    aware: AwareEntry | None = None
+    proxies: Proxies = "guard"
+    dictionary: Mapping[str, Entry] = field(default_factory=dict)
+    approvals: tuple[Approval, ...] = ()
+    date: str = ""
+    follows: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "owners", tuple(map(Owner.of, self.owners)))
+        object.__setattr__(self, "dictionary", {k: entry_of(k, v) for k, v in self.dictionary.items()})
+        if not self.version or not self.owners:
+            raise PolicyError(f"card for {self.dataset!r}: version and owners are needed")
+        check_proxies(self.proxies)
+        for date in filter(None, (self.review_due, self.date)):
+            as_date(date)
+
+    @property
+    def roles(self) -> Roles:
+        """The roles that the card decides."""
+        return Roles({k: d.role for k, d in self.decisions.items()}, self.proxies)
+
+    def rules(self) -> str:
+        """Everything that a run follows, as its checkpoints carry it."""
+        decided = sorted(self.roles.of.items())
+        return repr((decided, self.proxies, self.aware))
+
+    def digest(self) -> str:
+        """Stands for all that people decide on a card: what is approved, and what the parties of a run compare.
+
+        Not in it: what discovery found, the log of events, the next review date, and the approvals themselves.
+        """
+        content = {
+            **{key: getattr(self, key) for key in ("dataset", "version", "date", "proxies")},
+            "owners": [o.to_json() for o in self.owners],
+            "decisions": {
+                k: [d.role, d.reason, [e.to_json() for e in d.by_people]] for k, d in self.decisions.items()
+            },
+            "dictionary": {k: dict(v) for k, v in self.dictionary.items()},
+            "aware": None if self.aware is None else self.aware.as_record(),
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def check(self, features: Collection[str], dataset: str) -> None:
+        """Raise, before anything is opened, if the card does not fit these columns, or leaves nothing to edit."""
+        if unknown := sorted(set(self.decisions) - set(features)):
+            raise PolicyError(f"the policy card names {unknown[0]!r}, which is no column of {dataset}")
+        if set(self.decisions) == set(features) and not self.roles.edited:
+            raise PolicyError(
+                f"the policy card for {dataset} decides every column and makes none a mediator, so there is "
+                "nothing to keep consistent: give some column role M, or leave it to discovery"
+            )
+
+    @property
+    def without_evidence(self) -> tuple[str, ...]:
+        """Columns whose role rests on no evidence."""
+        return tuple(sorted(k for k, d in self.decisions.items() if d.lacks_evidence))
+
+    def check_evidence(self) -> None:
+        """Raise if a role has no evidence.
+
+        Whether a decision overrides discovery is known only after discovery, which costs privacy. So a card that a
+        run is given needs evidence for every decision, and is refused before anything is opened.
+        """
+        for name in self.without_evidence:
+            d = self.decisions[name]
+            why = f"discovery proposed {d.proposed}, so {d.role}" if d.is_override else f"role {d.role}"
+            raise PolicyError(
+                f"no evidence for {name!r} on the policy card for {self.dataset}: {why} needs some, such as "
+                'evidence = { kind = "guideline", text = "..." }'
+            )
+
+    def apply(self, proposed: Roles) -> Roles:
+        """The card's decisions over what discovery proposed."""
+        self.check(proposed.of, self.dataset)
+        return Roles({**proposed.of, **self.roles.of}, self.proxies)
+
+    def logged(self, kind: EventKind, date: str, who: str, text: str, **more: Any) -> PolicyCard:
+        """The card with one more event; only `reviews.reviewed` changes roles, with a reason and a new version."""
+        if kind not in ("appeal", "review", "decision") or not text.strip() or not who.strip():
+            raise PolicyError(f"an event is an appeal, a review or a decision by someone, with a text, got {kind!r}")
+        as_date(date)
+        event = {"kind": kind, "number": str(len(self.events) + 1), "date": date, "who": who, "text": text, **more}
+        return replace(self, events=(*self.events, event))
+
+    def appealed(self, feature: str, date: str, who: str, text: str, wants: Role | None = None) -> PolicyCard:
+        """The card with an objection to a role."""
+        self.has(feature)
+        if wants is not None and wants not in ROLES:
+            raise PolicyError(f"unknown role {wants!r}; use N, M or P")
+        return self.logged("appeal", date, who, text, feature=feature, **({"wants": wants} if wants else {}))
+
+    @property
+    def open_appeals(self) -> tuple[Event, ...]:
+        """Appeals that no review has answered."""
+        answered = {e.get("answers") for e in self.events if e["kind"] == "review"}
+        return tuple(e for e in self.events if e["kind"] == "appeal" and e.get("number") not in answered)
+
+    def overdue(self, today: datetime.date) -> bool:
+        return bool(self.review_due) and as_date(self.review_due) < today
+
+    @property
+    def approved_on(self) -> str:
+        """The date of the last approval of this very content; empty without one."""
+        now = self.digest()
+        return max((a.date for a in self.approvals if a.digest == now), default="")
+
+    def has(self, feature: str) -> None:
+        """Raise unless the card decides this column."""
+        if feature not in self.decisions:
+            raise PolicyError(f"the card has no feature {feature!r}; it has {', '.join(sorted(self.decisions))}")
+
+    def diff(self, newer: PolicyCard) -> dict[str, tuple[str | None, str | None]]:
+        """Features whose role differs between two versions: (old, new)."""
+        old = {k: d.role for k, d in self.decisions.items()}
+        new = {k: d.role for k, d in newer.decisions.items()}
+        return {k: (old.get(k), new.get(k)) for k in sorted(old.keys() | new.keys()) if old.get(k) != new.get(k)}
+
+    def to_json(self) -> dict[str, Any]:
+        optional: dict[str, Any] = {
+            "date": self.date,
+            "aware": None if self.aware is None else self.aware.as_record(),
+            "dictionary": {k: dict(v) for k, v in self.dictionary.items()},
+            "approvals": [a.to_json() for a in self.approvals],
+            "follows": dict(self.follows),
+        }
+        return {
+            "dataset": self.dataset,
+            "version": self.version,
+            "owners": [o.to_json() for o in self.owners],
+            "proxies": self.proxies,
+            "decisions": {k: d.to_json() for k, d in self.decisions.items()},
+            "events": [dict(e) for e in self.events],
+            "review_due": self.review_due,
+            "run": self.run,
+            **{key: value for key, value in optional.items() if value},
+        }
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> PolicyCard:
+        for key in ("dataset", "version", "owners", "decisions"):
+            if key not in raw:
+                raise PolicyError(f"the card has no {key!r}")
+        try:
+            decisions = {k: Decision.of(d) for k, d in raw["decisions"].items()}
+            more = {key: dict(raw.get(key, {})) for key in ("dictionary", "follows")}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, PolicyError):
+                raise
+            raise PolicyError('each decision of a card is { role = "N", reason = "why", evidence = "..." }') from None
+        if not isinstance(raw["owners"], (list, tuple)):
+            raise PolicyError(f"owners of a card are a list, got {raw['owners']!r}")
+        try:
+            aware = AwareEntry.of(raw["aware"]) if "aware" in raw else None
+        except ValueError as error:
+            raise PolicyError(str(error)) from None
+        return cls(
+            raw["dataset"],
+            str(raw["version"]),
+            tuple(raw["owners"]),
+            decisions,
+            tuple(raw.get("events", ())),
+            str(raw.get("review_due", "")),
+            str(raw.get("run", "")),
+            aware,
+            raw.get("proxies", "guard"),
+            approvals=tuple(map(Approval.of, raw.get("approvals", ()))),
+            date=str(raw.get("date", "")),
+            **more,
+        )
+
+
+def as_date(text: str) -> datetime.date:
+    try:
+        return datetime.date.fromisoformat(text)
+    except ValueError:
+        raise PolicyError(f"{text!r} is no date; write it as 2026-01-31") from None
+
+
+def read_card(path: Path) -> PolicyCard:
+    """A card from a TOML or JSON file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return PolicyCard.of(tomllib.loads(text) if path.suffix == ".toml" else json.loads(text))
+    except OSError as error:
+        raise PolicyError(f"cannot read the policy card {path}: {error.strerror}") from None
+    except ValueError as error:
+        if isinstance(error, PolicyError):
+            raise PolicyError(f"{path.name}: {error}") from None
+        raise PolicyError(f"{path.name} is neither valid TOML nor JSON: {error}") from None
+
+
+def shipped_card(name: str) -> PolicyCard:
+    """The card that is shipped under this name, or for this data set; census records by path have one for all."""
+    from secure_sccvfl.data.embedded import embedded_file  # slow to import, and few runs need it
+
+    task = re.split("[:@]", name)[0]
+    with embedded_file(f"{task}.policy.toml") as path:
+        if not path.exists():
+            raise PolicyError(f"no card is shipped for {task!r}; name the file of one, or leave --card out")
+        return read_card(path)
+
+
+def named_card(name: str, dataset: str) -> PolicyCard | None:
+    """The card that a user names for a run: a file, "shipped" for that of the data set, or a shipped name.
+
+    None if the name is empty. Each of its decisions must have evidence.
+    """
+    if not name:
+        return None
+    path = Path(name)
+    is_file = path.suffix in (".toml", ".json") or path.exists()
+    card = read_card(path) if is_file else shipped_card(dataset if name == "shipped" else name)
+    card.check_evidence()
+    return card

@@ -1,0 +1,112 @@
+"""V_leak: secret figures are the plaintext ones; they find a leak where one is, and chance where none is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocols.records.releases import ANY, Release, ReleasePlan
+from secure_sccvfl.training.leak import STEPS, Leak, balanced_targets, leak_of, whitened
+from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.secure import SecureEngine
+from tests.support.harness import run_session
+
+PARTIES, HOLDER, FLOOR = 3, 1, 20
+EVERYONE = tuple(range(PARTIES))
+PLAN = [
+    Release("columns", EVERYONE, (ANY,), "test"),
+    Release("leak", EVERYONE, (4,), "test", times=2),
+]
+ROWS = (300, 200)
+
+
+def problem(groups: int, strength: float, seed: int = 0) -> tuple[list[np.ndarray], list[dict[int, np.ndarray]]]:
+    """Groups of unlike sizes, and columns of which those of party 0 follow s; columns of a party are not alone."""
+    rng = np.random.default_rng(seed)
+    share = np.array([0.75, 0.25]) if groups == 2 else np.array([0.6, 0.25, 0.15])
+    codes, rows = [], []
+    for count in ROWS:
+        s = rng.choice(groups, count, p=share)
+        blocks = {rank: rng.normal(size=(count, 4)) @ (np.eye(4) + 0.5) + 3.0 for rank in EVERYONE}
+        blocks[0][:, 1] += strength * np.eye(groups)[s][:, -1]
+        blocks[0][:, 2] += strength * np.eye(groups)[s][:, 0]
+        codes.append(s)
+        rows.append(blocks)
+    return codes, rows
+
+
+def curvature(blocks: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
+    return {rank: np.ones(block.shape[1]) for rank, block in blocks.items()}
+
+
+def in_plaintext(groups: int, strength: float) -> Leak:
+    codes, rows = problem(groups, strength)
+    both = whitened(*rows)
+    return leak_of(PlainEngine(), both, (codes[0], codes[1]), (0, groups), curvature(both[0]), FLOOR)
+
+
+def in_secret(groups: int, strength: float) -> list[tuple[Leak, int]]:
+    codes, rows = problem(groups, strength)
+
+    def job(session: Any) -> Any:
+        engine = SecureEngine(session, 0, [HOLDER])
+        mine = [{session.rank: part[session.rank]} for part in rows]
+        both = whitened(*mine)
+        engine.bind(both[0], codes[0] % 2 if session.rank == 0 else None, curvature(both[0]))  # learns the widths
+        held = (codes[0], codes[1]) if session.rank == HOLDER else (None, None)
+        before = session.total_cost.rounds
+        found = leak_of(engine, both, held, (0, groups), curvature(both[0]), FLOOR)
+        return found, session.total_cost.rounds - before, [entry["release"] for entry in session.released]
+
+    return run_session(job, PARTIES, ReleasePlan(PLAN))
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_the_secret_leak_is_the_plain_one_and_only_its_figures_are_opened(groups: int) -> None:
+    """Fixed point may turn a guess whose fitted values nearly agree: at most one record of each group here."""
+    expected = in_plaintext(groups, 2.0)
+    for found, rounds, released in in_secret(groups, 2.0):
+        assert released == ["columns", "leak"]
+        assert found.groups == expected.groups == groups and found.chance == 1 / groups
+        assert found.largest == pytest.approx(expected.largest, abs=1e-6)
+        assert found.balanced == pytest.approx(expected.balanced, abs=1 / FLOOR / groups)
+        assert found.recovered == pytest.approx(expected.recovered, abs=1 / ROWS[1])
+        if groups == 2:
+            assert rounds < 4 * STEPS + 40
+
+
+def test_a_leak_is_found_and_chance_where_there_is_none() -> None:
+    """Nothing to find: within three standard errors of chance (seeded). Naming the larger group is no recovery."""
+    none, some = in_plaintext(2, 0.0), in_plaintext(2, 3.0)
+    error = 0.5 * np.sqrt(0.25 / 150 + 0.25 / 50)
+    assert abs(none.balanced - 0.5) < 3 * error < 0.13 < some.balanced - 0.5
+    assert none.recovered < none.largest < some.recovered
+
+
+def test_a_group_with_too_few_records_takes_no_part() -> None:
+    codes, rows = problem(3, 2.0)
+    codes[1][codes[1] == 2] = 0
+    codes[1][:5] = 2
+    both = whitened(*rows)
+    made = leak_of(PlainEngine(), both, (codes[0], codes[1]), (0, 3), curvature(both[0]), FLOOR)
+    assert made.groups == 2 and made.chance == 0.5
+    alone = leak_of(PlainEngine(), both, (codes[0], codes[1]), (0, 3), curvature(both[0]), 190)
+    assert alone.balanced is None and alone.chance is None and 0 <= alone.recovered <= 1
+
+
+def test_targets_weigh_every_group_alike_and_stay_in_the_ring() -> None:
+    codes = np.array([0] * 90 + [1] * 10)
+    two = balanced_targets(codes, 2)
+    assert two is not None and two.sum() == pytest.approx(0) and np.abs(two).max() == 1
+    three = balanced_targets(codes, 3)
+    assert three is not None and np.allclose(three.sum(axis=0), [10, 10, 0]), "a group without a record has no weight"
+
+
+def test_whitening_is_local_and_keeps_what_a_linear_adversary_can_use() -> None:
+    rng = np.random.default_rng(0)
+    block = rng.normal(size=(500, 3)) @ rng.normal(size=(3, 5)) + 7.0  # of rank 3
+    white, other = whitened({0: block}, {0: block[:100]})
+    assert np.allclose(np.cov(white[0], rowvar=False, bias=True).diagonal().round(6), [0, 0, 1, 1, 1])
+    assert white[0].shape == block.shape and np.array_equal(white[0][:100], other[0])

@@ -1,0 +1,73 @@
+"""A review of the card of a consortium's own run: what is found about new records, and from whose budget."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from accounting.ledger import read_ledger
+from launch.cli import main
+from secure_sccvfl.report.policy_card import CARD
+from secure_sccvfl.report.verify import verify
+from tests.multiprocess.byhand import SHORT, run_mpc
+from tests.support.own_data import heart_rows, write_own
+
+SAID = ["--who", "the board", "--text", "a quarter later"]
+
+
+def aged(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Other people, all of them twelve years older."""
+    return [{**row, "id": f"n{row['id']}", "age": str(min(int(float(row["age"])) + 12, 80))} for row in rows]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run on own data, and new records elsewhere."""
+    folder = tmp_path_factory.mktemp("own")
+    write_own(folder / "old", heart_rows())
+    write_own(folder / "new", aged(heart_rows()))
+    run_mpc("--dataset", folder / "old" / "own.toml", "--out", "run", *SHORT, cwd=folder)
+    return folder
+
+
+def charges(folder: Path) -> int:
+    return len(read_ledger(folder / "old" / "sccvfl-ledgers" / "party-1" / "ledger.jsonl")[0])
+
+
+def test_a_rerun_is_charged_to_the_same_ledger_and_spent_records_are_refused(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, before = place / "run", charges(place)
+    assert main(["policy", "review", str(run), "--dataset", str(place / "new" / "own.toml"), *SAID]) == 0
+    assert charges(place) == before + 2, "a sketch and one refresh"
+    assert not (place / "new" / "sccvfl-ledgers").exists(), "no second budget"
+    card = json.loads((run / CARD).read_text())
+    assert "303 records of heart of our own" in card["events"][-1]["discovery"]
+    assert not any(verify(run).values())
+    capsys.readouterr()
+    assert main(["policy", "review", str(run), "--dataset", str(place / "new" / "own.toml"), *SAID]) != 0
+    assert "refused by the ledger of party 0; epsilon would be" in capsys.readouterr().err
+    assert not any(verify(run).values()), "what was refused is no part of the run"
+    assert charges(place) == before + 2 and json.loads((run / CARD).read_text()) == card, "nothing was recorded"
+
+
+def test_a_party_finds_a_shift_from_its_own_files_alone(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "new" / "hospital.csv").rename(place / "hidden.csv")
+    command = ["policy", "status", str(place / "run"), "--dataset", str(place / "new" / "own.toml"), "--party"]
+    capsys.readouterr()
+    try:
+        assert main([*command, "1", "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert told["shift"]["party"] == "clinic" and told["shift"]["false_alarm_rate"] == 0.05
+        assert [name for name, c in told["shift"]["columns"].items() if c["alarm"]] == ["age"]
+        assert any(line.startswith("shift: age moved by") for line in told["due"])
+        assert main([*command, "2"]) == 0
+        shown = capsys.readouterr().out
+        assert "largest move of payer" in shown and "no review is due" in shown
+        assert main([*command, "0"]) == 0
+        assert "no file 'hospital.csv'" in capsys.readouterr().out
+    finally:
+        (place / "hidden.csv").rename(place / "new" / "hospital.csv")
+    assert main([*command, "7"]) == 2

@@ -1,0 +1,84 @@
+"""What others see of a vector in a sum is uniform, with all and with one party sitting out; a reused mask shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocols.dealing.party import Party
+from protocols.dealing.randomness import Draw
+from protocols.net.transport import Transport
+from protocols.records.releases import ANY, Release, ReleasePlan
+from protocols.session.runtime import Session
+from protocols.steps.aggregation import aggregate
+from tests.support.chance import alike, uniform
+from tests.support.harness import run_session
+
+LENGTH = 4000
+TOTAL = Release("total", (0, 1, 2), (ANY,), "test", times=2)
+
+
+class Watched:
+    """Keeps what party 0 hears from party 1 in the round of masked vectors."""
+
+    def __init__(self, transport: Transport, heard: list[np.ndarray]) -> None:
+        self._inner, self._heard = transport, heard
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def exchange(self, step: str, send: Any, receive: Any) -> Any:
+        came = self._inner.exchange(step, send, receive)
+        if step.startswith("release total") and self._inner.node == 0:
+            self._heard.append(came[1][0].copy())
+        return came
+
+
+def views(value: float, absent: int | None = None, times: int = 1) -> list[np.ndarray]:
+    """What party 0 hears from party 1, whose vector is `value` throughout; another party adds to the sum."""
+    heard: list[np.ndarray] = []
+
+    def job(session: Session) -> None:
+        for _ in range(times):
+            aggregate(session, np.full(LENGTH, value), 1000.0, TOTAL, present=session.rank != absent)
+
+    run_session(job, 3, ReleasePlan([TOTAL]), wrap=lambda transport: Watched(transport, heard))
+    return heard
+
+
+def tells(absent: int | None) -> bool:
+    """Whether the views of two vectors can be told apart, or from noise."""
+    first, second = (views(value, absent)[0].view(np.uint8) for value in (0.0, 999.0))
+    return not (alike(first, second) and uniform(first) and uniform(second))
+
+
+@pytest.mark.chance(1e-9)  # three checks
+@pytest.mark.parametrize("absent", [None, 2])
+def test_a_masked_vector_tells_nothing(absent: int | None) -> None:
+    """With party 2 absent the sum tells party 0 the vector, as it says; the words that it hears still do not."""
+    assert not tells(absent)
+
+
+def test_missing_masks_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Draw, "words", lambda self, shape, dtype=np.int64: np.zeros(shape, dtype))
+    assert tells(None)
+
+
+def difference_of_two_openings() -> np.ndarray:
+    first, second = views(5.0, times=2)
+    return second - first
+
+
+def test_a_mask_serves_one_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same vector twice: all words differ. With a mask that is used again they are equal, and this sees it."""
+    assert difference_of_two_openings().all()
+    honest = Party.zero_share
+    known: dict[Any, Any] = {}
+
+    def again(self: Party, *arguments: Any) -> Any:
+        return known.setdefault((self.rank, arguments[0]), honest(self, *arguments))
+
+    monkeypatch.setattr(Party, "zero_share", again)
+    assert not difference_of_two_openings().any()
