@@ -76,10 +76,11 @@ class TrainConfig:
             raise ValueError(f"flip_target must be above 0 and at most 1, got {self.flip_target}")
         if self.take_lambda is not None and self.take_lambda < 0:
             raise ValueError(f"take_lambda must be at least 0, got {self.take_lambda}")
-        if min(self.warmup, self.steps, self.grid_steps, self.keep_every) < 1:
-            raise ValueError("warmup, steps, grid_steps and keep_every must be at least 1")
-        if min(self.refreshes, self.late_refreshes) < 0:
-            raise ValueError("need refreshes and late_refreshes at least 0")
+        counts = (self.warmup, self.steps, self.grid_steps, self.keep_every)
+        if min(counts) < 1 or min(self.refreshes, self.late_refreshes) < 0:
+            raise ValueError(
+                "warmup, steps, grid_steps and keep_every must be at least 1, refreshes and late_refreshes at least 0"
+            )
         if self.late_refreshes and self.generator.source == "moments":
             raise ValueError("moments are released once, for the roles of the warm-up: late_refreshes must be 0")
         if self.leak and self.evaluation != "exact":

@@ -29,15 +29,9 @@ from protocols.steps.second_order import MATRIX_BITS
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
+from secure_sccvfl.privacy import releases
 from secure_sccvfl.privacy.kinds import Kind
-from secure_sccvfl.privacy.releases import (
-    COLUMNS,
-    LEAK,
-    PREDICTIONS,
-    RANGE_CHECK,
-    TEMPERATURE_CHOICE,
-    VALIDATION_SUMMARY,
-)
+from secure_sccvfl.training import shared_measures
 from secure_sccvfl.training.descents.grid import Bounds, Grid
 from secure_sccvfl.training.descents.shared import advanced, columns_of, prepared
 from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step, Target
@@ -50,7 +44,6 @@ from secure_sccvfl.training.handles import (
     SharedPenalty,
     SharedRows,
 )
-from secure_sccvfl.training.shared_measures import by_head, flips, loss_sums, recovered, variance
 from secure_sccvfl.training.sharing import share_label
 
 _SCALE_BITS = 20
@@ -110,7 +103,7 @@ class SecureEngine:
         """Announce the number of own columns, once; it must stay the same."""
         rank = self.session.rank
         if not self.widths:
-            widths = self.publish(COLUMNS.name, {str(rank): own})
+            widths = self.publish(releases.COLUMNS.name, {str(rank): own})
             self.widths = tuple(int(widths[str(r)]) for r in range(self.session.parties))
         if own != self.widths[rank]:
             raise ValueError(f"encodings have {own} columns, earlier ones {self.widths[rank]}")
@@ -204,7 +197,7 @@ class SecureEngine:
         both = head.product(party, descent.both, weights.weight)
         logits = head.logits_of(both[: batch.rows], weights.bias)
         pull = both[batch.rows :]
-        residual = residual_of(self.session, logits, batch.label, task)
+        residual = shared_measures.residual_of(self.session, logits, batch.label, task)
         gradients = head.transposed_products(party, descent.rows, residual)
         if descent.edits is not None:
             pull = pull + self._smooth_sign_pull(weights, descent, descent.edits)
@@ -268,12 +261,13 @@ class SecureEngine:
 
     def _grid_steps(self, start: SharedHead, descent: SharedGrid, count: int) -> SharedHead:
         """Six rounds for a step of every part of the grid."""
+        before = self._scaled(start, descent)
 
         def residual(logits: Words) -> Words:
-            return residual_of(self.session, logits, descent.batch.label, start.task)
+            return shared_measures.residual_of(self.session, logits, descent.batch.label, start.task)
 
         with self.session.measure("training step"):
-            weights, logits = advanced(self.session, self._scaled(start, descent), descent, count, residual)
+            weights, logits = advanced(self.session, before, descent, count, residual)
         seen = start.last_logits if logits is None else logits
         return SharedHead(weights, descent.scale, start.task, descent.number, seen)
 
@@ -299,8 +293,8 @@ class SecureEngine:
         party = self.session.party
         with self.session.measure("validation"):
             outside = choice.some(party, comparison.negative(party, headroom))
-            opened = self._told(outside, 0, RANGE_CHECK)
-        if int(opened[0]) != 0:
+            found = self._told(outside, 0, releases.RANGE_CHECK)
+        if int(found[0]) != 0:
             raise ProtocolError(
                 f"logits left the range of the sigmoid (magnitude {LOGIT_BOUND:g}): lower the rate or raise the ridge"
             )
@@ -312,16 +306,12 @@ class SecureEngine:
         party, count = self.session.party, len(heads)
         with self.session.measure("validation"):
             logits = self._logits(heads, batch).reshape(batch.rows, count, -1)
-            gap = (
-                np.zeros(count, np.int64)
-                if penalty is None
-                else gap_squared(party, penalty, self._weights(heads), len(heads))
-            )
-            losses = loss_sums(self.session, by_head(logits), batch.label, heads[0].task, LOGIT_BOUND)
-            loss, spread = arithmetic.divide(party, losses, batch.rows), variance(party, logits)
+            gap = shared_measures.gap_squared(party, penalty, self._weights(heads), count)
+            loss = shared_measures.mean_losses(self.session, logits, batch.label, heads[0].task, LOGIT_BOUND)
+            spread = shared_measures.variance(party, logits)
             flipped, among = (np.zeros(count, np.int64), 1) if not flips else self._flips(heads, logits, penalty)
             rate = arithmetic.divide(party, np.left_shift(flipped, WIDE_BITS), among)
-            seen = self._told(np.stack([loss, spread, gap, rate], axis=1), WIDE_BITS, VALIDATION_SUMMARY)
+            seen = self._told(np.stack([loss, spread, gap, rate], axis=1), WIDE_BITS, releases.VALIDATION_SUMMARY)
         rows = np.maximum(seen, 0.0).tolist()
         return tuple(Measures(mean, sq**0.5, gap**0.5, share if flips else None) for mean, sq, gap, share in rows)
 
@@ -341,12 +331,8 @@ class SecureEngine:
         """Shares of the bits that say whether each head meets the target."""
         party = self.session.party
         if target.measure == "gap":
-            return choice.meets(
-                party,
-                gap_squared(party, penalty, self._weights(heads), len(heads)),
-                variance(party, logits),
-                target.most,
-            )
+            gap = shared_measures.gap_squared(party, penalty, self._weights(heads), len(heads))
+            return choice.meets(party, gap, shared_measures.variance(party, logits), target.most)
         flipped, among = self._flips(heads, logits, penalty)
         first = 1 if party.rank == 0 else 0
         return first - comparison.negative(party, first * floor(target.most * among) - flipped)
@@ -354,7 +340,7 @@ class SecureEngine:
     def best_temperature(self, trained: SharedHead, batch: SharedBatch, temperatures: Sequence[float]) -> int:
         with self.session.measure("temperature"):
             rising = self._rising(trained, batch, temperatures)
-            found = np.flatnonzero(self._told(rising, 0, TEMPERATURE_CHOICE))
+            found = np.flatnonzero(self._told(rising, 0, releases.TEMPERATURE_CHOICE))
         return int(found[0]) if len(found) else len(temperatures) - 1
 
     def with_best_temperature(
@@ -378,7 +364,9 @@ class SecureEngine:
         logits = self._logits([trained], batch)
         if clamped:
             logits = words_of(self.session.clamp(self.session.wrap(logits, FRACTION_BITS), LOGIT_BOUND))
-        losses = losses_at(self.session, logits, batch.label, trained.task, temperatures, 2 * LOGIT_BOUND)
+        losses = shared_measures.losses_at(
+            self.session, logits, batch.label, trained.task, temperatures, 2 * LOGIT_BOUND
+        )
         return comparison.negative(party, losses[:-1] - losses[1:])
 
     def guessing(self, attribute: int) -> SecureEngine:
@@ -394,13 +382,15 @@ class SecureEngine:
         self._kept_masks = ()
         logits = self.shared_logits(trained, encodings)
         with self.session.measure("leak"):
-            figures = recovered(self.session, logits, groups, self.label_holder, count, floor)
-            return tuple(self._told(figures, WIDE_BITS, LEAK).tolist())
+            figures = shared_measures.recovered(self.session, logits, groups, self.label_holder, count, floor)
+            return tuple(self._told(figures, WIDE_BITS, releases.LEAK).tolist())
 
     def logits(self, trained: SharedHead, encodings: Blocks | SharedRows) -> np.ndarray:
         """Logits at the receivers of predictions; elsewhere an empty array."""
         logits = self.shared_logits(trained, encodings)
-        opened = self.session.open(self.session.wrap(logits, FRACTION_BITS), self.session.declared(PREDICTIONS.name))
+        opened = self.session.open(
+            self.session.wrap(logits, FRACTION_BITS), self.session.declared(releases.PREDICTIONS.name)
+        )
         return np.zeros((0, logits.shape[1])) if opened is None else np.asarray(opened)
 
     def unscaled(self, trained: SharedHead) -> tuple[Words, Words]:
@@ -482,7 +472,9 @@ class SecureEngine:
 
     def _flips(self, heads: Sequence[SharedHead], logits: Words, penalty: SharedPenalty | None) -> tuple[Words, int]:
         draws = () if penalty is None else penalty.draws
-        return flips(self.session, logits, [self._shift(heads, chosen).reshape(logits.shape) for chosen in draws])
+        return shared_measures.flips(
+            self.session, logits, [self._shift(heads, chosen).reshape(logits.shape) for chosen in draws]
+        )
 
     def _edited_rows(self, penalty: SharedPenalty) -> BandedMatrix:
         """All selected displacements under one mask."""

@@ -35,11 +35,6 @@ def total(words: Words) -> Words:
     return found
 
 
-def by_head(logits: Words) -> Words:
-    """Logits of rows x heads x outputs as a set for each head, for `loss_sums`."""
-    return np.ascontiguousarray(logits.transpose(1, 0, 2))
-
-
 def variance(party: Party, logits: Words) -> Words:
     """Variance of the logits (rows x heads x outputs) of each head, summed over outputs, WIDE_BITS."""
     rows = len(logits)
@@ -59,8 +54,10 @@ def residual_of(session: Session, logits: Words, label: Words, task: Task) -> Wo
     return np.left_shift(chances, RESIDUAL_BITS - FRACTION_BITS) - label
 
 
-def gap_squared(party: Party, penalty: SharedPenalty, weight: Words, heads: int) -> Words:
-    """Mean squared shift of the logits of each head under the edits, WIDE_BITS: w^T G w."""
+def gap_squared(party: Party, penalty: SharedPenalty | None, weight: Words, heads: int) -> Words:
+    """Mean squared shift of the logits of each head under the edits, WIDE_BITS: w^T G w; 0 without edits."""
+    if penalty is None:
+        return np.zeros(heads, np.int64)
     if penalty.masked_gram is None:
         penalty.masked_gram = mask_square(party, penalty.gram)
     pulled = arithmetic.truncate(party, product(party, penalty.masked_gram, weight), MATRIX_BITS)
@@ -82,6 +79,12 @@ def loss_sums(session: Session, logits: Words, label: Words, task: Task, bound: 
         odd = words_of(session.wrap(logits, FRACTION_BITS).log_softmax(dim=2))
     unit = 1 << (RESIDUAL_BITS + FRACTION_BITS - WIDE_BITS)
     return (even - arithmetic.scaled_bilinear(party, "mul", factor, odd, unit)).sum(axis=(1, 2))
+
+
+def mean_losses(session: Session, logits: Words, label: Words, task: Task, bound: float) -> Words:
+    """Mean loss, WIDE_BITS, of each head; logits are rows x heads x outputs."""
+    sets = np.ascontiguousarray(logits.transpose(1, 0, 2))
+    return arithmetic.divide(session.party, loss_sums(session, sets, label, task, bound), len(logits))
 
 
 def losses_at(
