@@ -25,9 +25,9 @@ ROUND_TRIP_MS = 20
 SECURE_PHASES = ("inputs", "discovery and warm-up", "counterfactuals", "training")
 
 
-def secure(dataset: str, parties: int, folder: Path, delay: float = 0.0) -> dict[str, Any]:
+def secure(dataset: str, parties: int, folder: Path, delay: float = 0.0, leak: bool = True) -> dict[str, Any]:
     """One secure training; what it took, as party 0 saw it. `delay`: seconds one way on every link."""
-    config = session_config(folder, "train", parties, {"dataset": dataset}, deadline=120.0)
+    config = session_config(folder, "train", parties, {"dataset": dataset, "leak": leak}, deadline=120.0)
     start = time.perf_counter()
     with LocalSession(config, folder, delay=delay) as session:
         memory = PeakMemory({child.name: child.process.pid for child in session.children})
