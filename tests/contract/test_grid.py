@@ -289,6 +289,22 @@ def test_measures_and_the_choice_are_those_of_each_head_alone():
 # ranges
 
 
+def test_one_head_out_of_range_stops_every_party():
+    problem = Problem(WIDTHS)
+
+    def script(engine, own):
+        batch, _ = own.inputs(engine)
+        zero = engine.head(batch, 1, "binary")
+        weight, bias = (words.copy() for words in engine.unscaled(zero))
+        if engine.session.rank == 0:
+            bias += 30 << head.HEAD_BITS
+        engine.check_range([zero, engine.restored(weight, bias, "binary", WIDTHS)], batch)
+
+    with pytest.raises(ExceptionGroup) as stopped:
+        in_secret(problem, script)
+    assert sum("range of the sigmoid" in str(error) for error in stopped.value.exceptions) == len(WIDTHS) + 1
+
+
 def test_a_column_whose_inverse_would_leave_its_range_is_refused():
     problem = Problem(WIDTHS)
     problem.ridge = {k: np.full_like(v, 1e-6) for k, v in problem.ridge.items()}
