@@ -8,6 +8,7 @@
     python launch/bench.py rounds --blocks 3 --json results/bench-rounds.json    # second beside first order
     python launch/bench.py run --dataset acs-income:PATH.csv.gz   # one of them
     python launch/bench.py evaluation --dataset german --repeats 100    # noisy test figures beside the exact ones
+    python launch/bench.py align --parties 3 --lists hidden:1000000    # records that only partly overlap
 
 Systems: `ours` (dealer process, mutual TLS), `crypten-tfp` and `crypten-ttp` (stock CrypTen over
 gloo without TLS, with its two tuple providers), `plain` (torch, one thread). They run in turn,
@@ -33,15 +34,25 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__, json=False)
     parser.add_argument(
         "what",
+<<<<<<< HEAD
         choices=("ops", "discovery", "step", "rounds", "run", "evaluation"),
         help="ops: single secret operations; discovery: noisy tables of s; step: one training step; rounds: the grid "
         "of lambda by steps of second and first order; run: all of it; evaluation: how far noisy figures are from "
         "exact ones",
+=======
+        choices=("ops", "discovery", "step", "run", "evaluation", "align"),
+        help="ops: single secret operations; discovery: noisy tables of s; step: one training step; run: all of it; "
+        "evaluation: how far noisy figures are from exact ones; align: which records are common",
+>>>>>>> main
     )
     parser.add_argument("--json", type=Path, help="write the rows here")
     parser.add_argument("--dataset", help="run: this one with three parties instead of all sizes (as of run_mpc.py)")
     parser.add_argument("--repeats", type=int, default=10, help="timed runs of an operation in a block (default 10)")
     parser.add_argument("--blocks", type=int, default=3, help="turns of each system (default 3)")
+    parser.add_argument("--parties", type=int, nargs="+", help="align: numbers of parties (default 2 3 5)")
+    parser.add_argument(
+        "--lists", nargs="+", metavar="MODE:IDS", help="align: hidden:10000, revealed:10000 and so on (default: all)"
+    )
     options = parser.parse_args(arguments)
     return guarded("bench", lambda: run(options), debug=options.debug)
 
@@ -67,6 +78,11 @@ def _arguments(options: argparse.Namespace) -> str:
         return f" --dataset {options.dataset or 'german'} --blocks {options.blocks}"
     if options.what == "evaluation":
         return f" --dataset {options.dataset or 'german'} --repeats {options.repeats}"
+    if options.what == "align":
+        parties, lists = (list(map(str, given or ())) for given in (options.parties, options.lists))
+        return "".join(
+            f" {name} {' '.join(given)}" for name, given in (("--parties", parties), ("--lists", lists)) if given
+        )
     return f" --repeats {options.repeats} --blocks {options.blocks}"
 
 
@@ -100,6 +116,11 @@ def _measured(options: argparse.Namespace, command: str) -> tuple[dict[str, Any]
 
         result = {"rows": whole.measure(_tell, options.dataset)}
         text = whole.markdown(result["rows"], command)
+    elif options.what == "align":
+        from secure_sccvfl.benchmarks import alignment
+
+        result = {"rows": alignment.measure(_tell, options.lists, options.parties)}
+        text = alignment.markdown(result["rows"], command)
     else:
         from secure_sccvfl.benchmarks import evaluation
 

@@ -2,6 +2,7 @@
 
 sccvfl run --parties 3                                train on census data in secret, with a report
 sccvfl report runs/2026-01-01                         make its page again
+sccvfl explain runs/2026-01-01 --record g0374         one person: columns, roles, edit, decisions, why
 sccvfl audit verify runs/2026-01-01                   can it be trusted?
 sccvfl attack runs/2026-01-01                         what could be guessed from what each one saw
 sccvfl predict --model runs/2026-01-01 --records new.csv
@@ -26,6 +27,7 @@ COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "discovery": ("run_mpc", ["discovery"], "noisy statistics and roles only, in secret"),
     "selftest": ("run_mpc", ["selftest"], "check every kind of secret operation on this machine"),
     "report": ("report", [], "make report.html of a run again"),
+    "explain": ("explain", [], "walk one person through a run in six steps"),
     "audit": ("audit", [], "verify that a run can be trusted; show its log"),
     "policy": ("policy", [], "show, check, approve, review and compare policy cards; appeals"),
     "attack": ("security_eval", [], "attacks on what a run really gave to each one"),

@@ -4,6 +4,7 @@
     python launch/reproduce.py main --dataset acs12-gender --card shipped --first-seed 600 --out results/fresh
     python launch/reproduce.py main --dataset my-data.toml --out results/mine
     python launch/reproduce.py discovery --out results
+    python launch/reproduce.py qualitative --dataset german --out out/qualitative
     python launch/reproduce.py secure --dataset german --first-seed 200 --seeds 10 --out results/secure-german
     python launch/reproduce.py runtime-secret --seeds 2 --out results/runtime-secret
     python launch/reproduce.py paper --dataset acs-income:PATH.csv.gz --out results/paper
@@ -30,11 +31,11 @@ from launch.arguments import Parser
 from protocols.config import ConfigError
 from secure_sccvfl.data.catalogue import dataset_help, load
 from secure_sccvfl.evaluation.experiments import EXPERIMENTS
-from secure_sccvfl.local.seeds import ENGINES, command_line, reproduce
+from secure_sccvfl.local.reproduced.seeds import ENGINES, command_line, reproduce
 from secure_sccvfl.policy.card import named_card
 from secure_sccvfl.run.console import OK, guarded, say
 
-OTHERS = ("paper", "discovery", "roles", "secure", "runtime-secret")
+OTHERS = ("paper", "discovery", "roles", "secure", "runtime-secret", "qualitative")
 """Tables that are not about methods, and `paper`: all those of the paper."""
 SEEDS = 10
 
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "experiment",
         choices=(*EXPERIMENTS, *OTHERS),
-        help="which table; paper: all of the paper's; secure: whole runs in secret",
+        help="which table; paper: all of the paper's; secure: whole runs in secret; qualitative: one seed",
     )
     parser.add_argument("--dataset", action="append", help=f"may be given twice; {dataset_help()}")
     parser.add_argument("--split", action="append", choices=("iid", "shift"), help="may be given twice; default iid")
@@ -74,6 +75,8 @@ def run(options: argparse.Namespace) -> int:
         return run_secret_runtime(options)
     if options.experiment == "roles":
         return run_roles(options)
+    if options.experiment == "qualitative":
+        return run_qualitative(options)
     datasets = options.dataset or (["mobility"] if options.experiment == "folktables" else ["german"])
     check_data(datasets, options.card)
     with shown_progress() as tell:
@@ -119,7 +122,7 @@ def shown_progress() -> Iterator[Callable[[str, int, int], None]]:
 
 def run_paper(options: argparse.Namespace) -> int:
     """Every table of the paper, a folder for each."""
-    from secure_sccvfl.local.paper_tables import first_seeds, plan, run_plan
+    from secure_sccvfl.local.reproduced.paper_tables import first_seeds, plan, run_plan
 
     given = options.dataset or []
     if len(given) > 1 or not all(name.startswith(("acs-income:", "acs-income@")) for name in given):
@@ -170,8 +173,26 @@ def run_roles(options: argparse.Namespace) -> int:
     return OK
 
 
+def run_qualitative(options: argparse.Namespace) -> int:
+    """Roles, representations, curves and single people of the first seed, written to OUT."""
+    from secure_sccvfl.evaluation.qualitative.views import of_methods
+    from secure_sccvfl.modes.options import RunOptions
+    from secure_sccvfl.report.description import describe
+    from secure_sccvfl.report.qualitative.dictionary import Dictionary
+    from secure_sccvfl.report.qualitative.results import write_qualitative
+
+    dataset, split = (options.dataset or ["german"])[0], (options.split or ["iid"])[0]
+    data = load(dataset)
+    words = Dictionary(describe(RunOptions(dataset=dataset), len(data.parties)))
+    options.seeds = 1
+    found = of_methods(dataset, split, options.first_seed, options.card)
+    text = write_qualitative(options.out, found, words, command_of(options, [dataset]))
+    print(json.dumps(found) if options.json else text)
+    return OK
+
+
 def run_secure(options: argparse.Namespace) -> int:
-    from secure_sccvfl.local.secure_seeds import run_secure_seeds
+    from secure_sccvfl.local.reproduced.secure_seeds import run_secure_seeds
 
     dataset, split = (options.dataset or ["german"])[0], (options.split or ["iid"])[0]
     seeds = range(options.first_seed, options.first_seed + options.seeds)
@@ -184,7 +205,7 @@ def run_secure(options: argparse.Namespace) -> int:
 
 def run_secret_runtime(options: argparse.Namespace) -> int:
     """Seconds, rounds and bytes of a step in secret, written to OUT/results.json and .md."""
-    from secure_sccvfl.local.secret_runtime import secret_runtime
+    from secure_sccvfl.local.reproduced.secret_runtime import secret_runtime
 
     dataset = (options.dataset or ["german"])[0]
     seeds, command = range(options.first_seed, options.first_seed + options.seeds), command_of(options, [dataset])

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from launch.arguments import Parser
-from launch.screens import Progress, show_concerns, show_report, show_result
 from secure_sccvfl.data.catalogue import dataset_help
+from secure_sccvfl.local.screens import Progress, show_concerns, show_report, show_result
 from secure_sccvfl.model.generators import GENERATORS
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.policy.aware_entry import LEGAL_NOTE
@@ -169,7 +169,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         help="recipe that other options of the method change: scc (default), v1 (the first one), paper (mode split)",
     )
     method.add_argument("--encoder", choices=("plain", "random", "autoencoder"), help="default plain")
-    method.add_argument("--generator", choices=GENERATORS.names, help="default minimal; v1 quantile; paper cvae")
+    method.add_argument("--generator", choices=GENERATORS.names, help="default minimal; v1 quantile; paper masked")
     method.add_argument("--consistency", choices=("squared", "l1"), help="default squared")
     method.add_argument("--lambdas", type=float, nargs="+", help="grid of the consistency weight, rising")
     point = method.add_mutually_exclusive_group()

@@ -16,9 +16,9 @@ import sys
 from pathlib import Path
 
 from launch.arguments import Parser
-from launch.screens import show_concerns
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import InputError
+from secure_sccvfl.local.screens import show_concerns
 from secure_sccvfl.run.console import documented
 from secure_sccvfl.run.process import PartyProcess
 

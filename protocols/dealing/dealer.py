@@ -14,6 +14,8 @@ buffers are full, which bounds its queue. If a party asks for something else bef
 cancelled: once all parties have said so, the dealer answers with a marker and the parties throw away what came
 before it. The counters of cancelled tuples are never used again.
 
+Matching: on an order of all parties the dealer also matches tags of records (protocols/dealing/matching.py).
+
 The dealer learns kinds, shapes, counts and times. It holds no input and sees no message between parties.
 """
 
@@ -28,7 +30,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from protocols.config import DEALER
-from protocols.dealing.randomness import Stream
+from protocols.dealing import matching
+from protocols.dealing.randomness import Draw, Stream, fresh_key
 from protocols.dealing.tuples import Request, recipe, unbundle
 from protocols.errors import PeerError, PeerStopped, ProtocolError
 from protocols.net.transport import Array, Transport
@@ -46,6 +49,7 @@ class Dealer:
     def __init__(self, transport: Transport, keys: dict[int, bytes], idle: float) -> None:
         self._transport = transport
         self._streams = [Stream(keys[rank], _STREAM) for rank in range(transport.parties)]
+        self._own = Stream(fresh_key(), "orders of places")
         self._idle = idle
         self._told: list[bytes | None] = [None] * transport.parties
         self._work: deque[Iterator[tuple[int, Request]]] = deque()
@@ -111,6 +115,10 @@ class Dealer:
                     self._transport.exchange(_CANCELLED, {rank: []}, {})
             elif "forget" in order:
                 self._forgotten.append(int(order["forget"]))
+            elif "match" in order:
+                matching.serve(
+                    self._transport, matching.bounds_of(order["match"], self._transport.parties), self._own.draw()
+                )
             else:
                 requests, times = [Request.from_json(item) for item in order["make"]], int(order["times"])
                 repeated = itertools.chain.from_iterable(itertools.repeat(requests, times))
@@ -249,6 +257,15 @@ class TupleSource:
             together = _bundle_of(requests)
             self._ask([together] if together else requests, times)
             self._ahead.append(_Ahead(tuple(requests), len(requests) * times, together))
+
+    def match(self, tags: matching.Tags, bounds: matching.Bounds | None, draw: Draw) -> tuple[int, matching.Places]:
+        """Let the dealer match tags of all parties: the number of places, and the place of each own tag."""
+        sent = matching.padded(tags, bounds, self._transport.node, draw)
+        if self._ahead:
+            self._cancel()
+        self._tell("match tags", {"match": None if bounds is None else bounds.counts})
+        size, places = matching.ask(self._transport, sent)
+        return size, places[: len(tags)]
 
     def forget(self, counter: int) -> None:
         """Tell the dealer that a kept mask is no longer needed."""

@@ -110,6 +110,15 @@ class Draw(_Unshown):
         packed = self.words(((count + 7) // 8,), np.uint8)
         return np.unpackbits(packed, count=count).reshape(shape)
 
+    def order(self, count: int) -> npt.NDArray[np.int64]:
+        """The numbers below `count` in a random order, all orders alike: sorted by words that differ."""
+        while True:
+            words = self.words((count,), np.uint64)
+            order = np.argsort(words)
+            ranked = words[order]
+            if not (ranked[1:] == ranked[:-1]).any():
+                return order.astype(np.int64)
+
 
 def _hkdf(secret: bytes, *, salt: bytes, info: bytes) -> bytes:
     return HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=salt, info=info).derive(secret)

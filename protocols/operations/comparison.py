@@ -60,10 +60,11 @@ def to_arithmetic(party: Party, bits: Bits) -> Words:
 
 
 def all_ones(party: Party, bits: Bits) -> Bits:
-    """Shares of whether all bits of a row are 1. The row length is a power of two; each halving takes one round."""
+    """Shares of whether all bits of a row are 1. Each halving of the row takes one round."""
     while bits.shape[1] > 1:
         half = bits.shape[1] // 2
-        bits = _bit_and(party, bits[:, :half], bits[:, half:])
+        joined = _bit_and(party, bits[:, :half], bits[:, half : 2 * half])
+        bits = np.concatenate([joined, bits[:, 2 * half :]], axis=1)
     return bits[:, 0]
 
 

@@ -11,7 +11,7 @@ products of their complements are taken in secret, half as many in each round, u
 (protocols/operations/comparison.py). Only the last bit is opened.
 
 Ten rounds, about 70 bytes for each pair to each peer. Two different lists pass for equal with chance 2^-128.
-Finding the common records of unequal lists (private set intersection) is not done here.
+Lists that only partly overlap are a matter of protocols/alignment.
 """
 
 from __future__ import annotations

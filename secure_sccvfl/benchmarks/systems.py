@@ -40,15 +40,15 @@ def in_turn(
     return measured
 
 
-def run_ours(job: str, settings: dict[str, Any]) -> tuple[list[list[Row]], dict[str, int]]:
+def run_ours(job: str, settings: dict[str, Any], parties: int = PARTIES) -> tuple[list[list[Row]], dict[str, int]]:
     """The rows of every party, and the largest memory of each process in kB."""
     with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as place:
         folder = Path(place) / "run"
-        with LocalSession(session_config(folder, job, PARTIES, settings), folder) as session:
+        with LocalSession(session_config(folder, job, parties, settings), folder) as session:
             memory = PeakMemory({child.name: child.process.pid for child in session.children})
             ending = session.wait()
         ending.check()
-        return [result_of(folder, rank)["rows"] for rank in range(PARTIES)], memory.peaks
+        return [result_of(folder, rank)["rows"] for rank in range(parties)], memory.peaks
 
 
 def run_stock(provider: str, repeats: int, what: str) -> list[Row]:

@@ -26,6 +26,8 @@ from secure_sccvfl.evaluation.judges import EditedRecords
 DRAWN = 24
 SHOWN = 4
 BEFORE, AFTER = "before", "after"
+STILL = 1e-9
+"""A smaller change in input space is rounding."""
 Cells = dict[str, str]
 
 
@@ -53,27 +55,33 @@ def decoded(block: Block, inputs: np.ndarray) -> float:
     return float(feature.low + inputs[0] * (feature.high - feature.low))
 
 
-def draw(
-    data: Dataset, test: np.ndarray, judged: EditedRecords, edited: Sequence[str], seed: int
-) -> list[dict[str, Any]]:
-    """Random test records that the judge changed, as cells before and after.
+def versions(layout: Layout, values: np.ndarray, inputs: np.ndarray) -> tuple[Cells, Cells]:
+    """A record as it is, and with the features that an edited copy in input space moves."""
+    old, new = layout.encode(values[None])[0], values.copy()
+    for place, block in enumerate(layout.blocks):
+        if np.abs(inputs[block.columns] - old[block.columns]).max() > STILL:
+            new[place] = decoded(block, inputs[block.columns])
+    features = [block.feature for block in layout.blocks]
+    return cells(features, values), cells(features, new)
 
-    A record has its heaviest edit: of edits that were drawn alike, the first.
-    """
+
+def heaviest(judged: EditedRecords) -> dict[int, int]:
+    """By held-out record its heaviest edit: of edits that were drawn alike, the first."""
+    found: dict[int, int] = {}
+    for copy in np.argsort(-judged.weight, kind="stable"):
+        found.setdefault(int(judged.source[copy]), int(copy))
+    return found
+
+
+def draw(data: Dataset, test: np.ndarray, judged: EditedRecords, seed: int) -> list[dict[str, Any]]:
+    """Random test records that the judge changed, each by its heaviest edit, as cells before and after."""
     layout, first = Layout.of(data.features), data.protected[0]
     held_out = data.take(test)
-    heaviest: dict[int, int] = {}
-    for copy in np.argsort(-judged.weight, kind="stable"):
-        heaviest.setdefault(int(judged.source[copy]), int(copy))
+    copies = heaviest(judged)
     found: list[dict[str, Any]] = []
-    for row in stream(seed, "examples").permutation(sorted(heaviest)):
-        copy = heaviest[int(row)]
-        old = held_out.values[row]
-        new = old.copy()
-        for place, block in enumerate(layout.blocks):
-            if block.feature.name in edited:
-                new[place] = decoded(block, judged.inputs[copy, block.columns])
-        before, after = cells(data.features, old), cells(data.features, new)
+    for row in stream(seed, "examples").permutation(sorted(copies)):
+        copy = copies[int(row)]
+        before, after = versions(layout, held_out.values[row], judged.inputs[copy])
         if before != after and len(found) < DRAWN:
             groups = [first.groups[int(code)] for code in (first.codes[test][row], judged.target[copy])]
             found.append({"id": str(held_out.ids[row]), "groups": groups, BEFORE: before, AFTER: after})
@@ -115,10 +123,12 @@ def _top(logits: Sequence[float]) -> float:
     return float(powers.max() / powers.sum())
 
 
-def choose(drawn: Sequence[Mapping[str, Any]], predictions: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """A few records to show, and why each: flips, the largest change, the one in the middle, the smallest."""
-    scored = []
-    for number, record in enumerate(drawn):
+def scored(
+    records: Sequence[Mapping[str, Any]], predictions: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """What the model said about both versions of each record, in the order of the file, and what differs in them."""
+    found = []
+    for number, record in enumerate(records):
         old, new = (dict(predictions[f"{number:03d}-{when}"]) for when in (BEFORE, AFTER))
         moved = [
             {"feature": name, "from": value, "to": record[AFTER][name]}
@@ -127,11 +137,20 @@ def choose(drawn: Sequence[Mapping[str, Any]], predictions: Mapping[str, Mapping
         ]
         change = abs(new["score"] - old["score"])
         flipped = isinstance(old["decision"], str) and old["decision"] != new["decision"]
-        scored.append(
+        found.append(
             {**{k: record[k] for k in ("id", "groups")}, BEFORE: old, AFTER: new, "moved": moved}
             | {"change": change, "flipped": flipped}
         )
-    by_change = sorted(scored, key=lambda e: -e["change"])
+    return found
+
+
+def choose(people: Sequence[Mapping[str, Any]], drawn: int) -> dict[str, Any]:
+    """A few records to show, and why each: flips, the largest change, the one in the middle, the smallest.
+
+    The first `drawn` were drawn at random. The others were chosen by a rule: they count nowhere, and are kept by id.
+    """
+    at_random = people[:drawn]
+    by_change = sorted(at_random, key=lambda e: -e["change"])
     picked: dict[str, dict[str, Any]] = {}
     named = [
         *((e, "the decision flips") for e in by_change if e["flipped"]),
@@ -143,8 +162,9 @@ def choose(drawn: Sequence[Mapping[str, Any]], predictions: Mapping[str, Mapping
         if len(picked) < SHOWN:
             picked.setdefault(example["id"], {**example, "why": why})
     return {
-        "drawn": len(drawn),
-        "flipped": sum(e["flipped"] for e in scored),
-        "scores": [[e[when]["score"] for when in (BEFORE, AFTER)] for e in scored],
+        "drawn": drawn,
+        "flipped": sum(e["flipped"] for e in at_random),
+        "scores": [[e[when]["score"] for when in (BEFORE, AFTER)] for e in at_random],
         "shown": list(picked.values()),
+        "people": list(people),
     }

@@ -24,7 +24,8 @@ from secure_sccvfl.evaluation.baselines import drop_m, erm, logistic, majority, 
 from secure_sccvfl.evaluation.fitted_judges import FittedJudges, fit_judges, held_out_rows, with_verdict
 from secure_sccvfl.evaluation.judges import HANDED_OUT, JudgeError
 from secure_sccvfl.evaluation.metrics import Predictor, flat, logits_of
-from secure_sccvfl.evaluation.prepared import Prepared
+from secure_sccvfl.evaluation.prepared import Fitted, Prepared
+from secure_sccvfl.evaluation.qualitative.views import of_run
 from secure_sccvfl.metrics.copies import NULL
 from secure_sccvfl.metrics.group_rates import MIN_GROUP
 from secure_sccvfl.metrics.slices import Crossed, plain_counts, slice_table
@@ -39,10 +40,14 @@ BASELINES = {"majority": majority, "logistic": logistic, "drop_m": drop_m, "erm"
 
 @dataclass(frozen=True)
 class Comparison:
-    """By baseline its metrics, and its rates by slice; by judge the figures of its edits and the gates it fails."""
+    """By baseline its metrics, and its rates by slice; by judge the figures of its edits and the gates it fails.
+
+    qualitative: information, representations and single people, as `evaluation.qualitative` gives them.
+    """
 
     baselines: dict[str, dict[str, float]]
     judges: dict[str, dict[str, Any]]
+    qualitative: dict[str, Any]
     slice_baselines: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -74,6 +79,16 @@ def hand_out(data: Dataset, judges: FittedJudges, folder: Path) -> None:
                 np.savez(file, **told)
 
 
+def ready_with(
+    data: Dataset, split: Split, roles: Roles, config: TrainConfig, budget: SpendingPlan, seed: int
+) -> Prepared:
+    """The plaintext twin of a run: the same records, roles, settings and budget, and other noise."""
+    parties = make_parties(data)
+    statistics = PlainStatistics(GaussianNoise(budget, seed))
+    model = train(PlainEngine(), statistics, data, split, config, seed, roles=roles, parties=parties)
+    return Prepared(data, split, parties, seed, budget, config, model, ())
+
+
 def compare(
     data: Dataset,
     split: Split,
@@ -91,10 +106,8 @@ def compare(
 
     `mode`: of the run that they stand beside. `slices`: the column that groups are crossed with, if any.
     """
-    parties = make_parties(data)
-    statistics = PlainStatistics(GaussianNoise(budget, seed))
-    model = train(PlainEngine(), statistics, data, split, config, seed, roles=roles, parties=parties)
-    ready = Prepared(data, split, parties, seed, budget, config, model, ())
+    ready = ready_with(data, split, roles, config, budget, seed)
+    fitted: dict[str, Fitted] = {}
     found: dict[str, dict[str, float]] = {}
     gates: dict[str, dict[str, Any]] = {}
     sliced: dict[str, dict[str, Any]] = {}
@@ -102,7 +115,8 @@ def compare(
     for name, method in {**BASELINES, **same}.items():
         if name == "drop_m" and not roles.named("M"):
             continue
-        predict = method(ready).predict
+        fitted[name] = method(ready)
+        predict = fitted[name].predict
         found[name] = flat(judges.score(predict))
         if name == "erm":
             known = (ready.inputs[split.train], data.protected[0].codes[split.train])
@@ -110,7 +124,7 @@ def compare(
             gates = {judge: with_verdict(figures) for judge, figures in seen.items()}
             by = Crossed.of(benchmark_schema(data), slices) if data.task == "binary" else None
             sliced = {} if by is None else {name: _sliced(ready, predict, by, min_group)}
-    return Comparison(found, gates, sliced)
+    return Comparison(found, gates, of_run(ready, judges, fitted), sliced)
 
 
 def _sliced(ready: Prepared, predict: Predictor, by: Crossed, min_group: int) -> dict[str, Any]:

@@ -71,7 +71,9 @@ class WholeRun:
                 compared, drawn = self._harness(trained)
             self._must_end_well(self.evaluate())
             evaluated = result_of(self.folder / "evaluation", 0)
-            examples = self._examples(drawn, trained["parties"].index(words["label"]["holder"])) if drawn else None
+            receiver = trained["parties"].index(words["label"]["holder"])
+            chosen = compared["qualitative"]["cases"] if drawn else []
+            examples = self._examples(drawn, chosen, receiver) if drawn else None
             if frontier := self._frontier(waiting, trained):
                 compared["frontier"] = frontier
         models = {f"party-{rank}": result_of(self.folder, rank)["model"] for rank in range(self.parties)}
@@ -112,18 +114,22 @@ class WholeRun:
         config = replace(self.config, job=job, options={**options, "model": str(self.folder.resolve()), **more})
         return run_job(config, self.folder / place, self.certs, self.event, self.debug)
 
-    def _examples(self, drawn: list[dict[str, Any]], receiver: int) -> dict[str, Any]:
-        """Decisions of the secure model for a few public records before and after an edit."""
-        from secure_sccvfl.evaluation.examples import choose, read_predictions, write_records
+    def _examples(self, drawn: list[dict[str, Any]], chosen: list[dict[str, Any]], receiver: int) -> dict[str, Any]:
+        """Decisions of the secure model for a few public records before and after an edit.
 
-        place = self.folder / "examples"
+        drawn: at random. chosen: by the rules of the case studies.
+        """
+        from secure_sccvfl.evaluation.examples import choose, read_predictions, scored, write_records
+
+        place, records = self.folder / "examples", [*drawn, *chosen]
         place.mkdir(exist_ok=True)
         group = self.options.schema(self.parties).protected[0].name if self.options.mode == "aware" else ""
-        write_records(place / "records.csv", drawn, group)
+        write_records(place / "records.csv", records, group)
         self._must_end_well(
             self._with_model("predict", "examples", records=str((place / "records.csv").resolve()), scores=True)
         )
-        return choose(drawn, read_predictions(place / f"party-{receiver}" / "predictions.csv"))
+        found = scored(records, read_predictions(place / f"party-{receiver}" / "predictions.csv"))
+        return choose(found, len(drawn))
 
     def _harness(self, trained: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Judges' edited records to the parties; baselines and gates for the report; records to show as examples."""
@@ -143,7 +149,7 @@ class WholeRun:
         split, roles = make_split(data, options.split, options.seed), Roles(trained["roles"], trained["proxies"])
         judges = harness.judges_of(data, split, roles, options.seed)
         harness.hand_out(data, judges, self.folder)
-        drawn = draw(data, split.test, judges.edits[FIRST], roles.named("M"), options.seed) if judges.edits else []
+        drawn = draw(data, split.test, judges.edits[FIRST], options.seed) if judges.edits else []
         budget = options.simulated_budget(self.parties)
         config, seed = replace(options.train_config(), evaluation="exact"), options.seed
         given = (data, split, roles, judges, config, budget, seed, options.mode)

@@ -38,11 +38,16 @@ class Line:
 
 def percent(value: float) -> str:
     """A share in the usual form: more digits where it is small."""
-    return f"{100 * value:.1f} %" if abs(value) < 0.9995 else f"{100 * value:.0f} %"
+    return f"{tidy(100 * value, 1)} %" if abs(value) < 0.9995 else f"{100 * value:.0f} %"
 
 
 def number(value: float) -> str:
-    return f"{value:.3f}"
+    return tidy(value, 3)
+
+
+def tidy(value: float, digits: int) -> str:
+    """With so many digits; a small negative number is 0, not -0."""
+    return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
 def forest(

@@ -29,6 +29,7 @@ from secure_sccvfl.report.compared import figures, judged
 from secure_sccvfl.report.compared.frontier import frontier, gain
 from secure_sccvfl.report.compared.slices import slices
 from secure_sccvfl.report.policy_card import CARD, governance
+from secure_sccvfl.report.qualitative import sections as qualitative
 from secure_sccvfl.run.audit_log import read_audit
 
 PAGE = "report.html"
@@ -71,6 +72,9 @@ def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any
         how_told=figures.told_with_noise(report),
         roles=sections.role_chart(report, audit, card),
         role_words=sections.role_words(report["proxies"]),
+        ranked=qualitative.ranked(report),
+        representations=qualitative.representations(report),
+        people=qualitative.people(report),
         examples=sections.examples(report),
         edited_by=(f"{judged.COMMON[FIRST]}{judged.mark(report, FIRST)}", JUDGES.get(FIRST).about),
         edits=edits,

@@ -19,7 +19,7 @@ from secure_sccvfl.report.charts import percent
 from secure_sccvfl.report.compared.judged import judge_warnings
 
 VERSION = 1
-HARNESS = ("baselines", "judges", "frontier", "slice_baselines")
+HARNESS = ("baselines", "judges", "qualitative", "frontier", "slice_baselines")
 """What a harness that sees pooled data adds to a report. Without one, baselines are empty and the rest is absent."""
 
 

@@ -13,6 +13,7 @@ from secure_sccvfl.privacy.releases import kind_of
 from secure_sccvfl.report.charts import Line, before_after, curves, percent, sparkline
 from secure_sccvfl.report.compared.figures import METRIC_WORDS, MODELS, between
 from secure_sccvfl.report.compared.judged import Report, asked, listed, null_of, trusted
+from secure_sccvfl.report.qualitative.dictionary import Dictionary
 
 ROLES = {
     "P": ("proxy", "all but stands for the group"),
@@ -183,59 +184,24 @@ def examples(report: Report) -> dict[str, Any] | None:
     found = report.get("examples")
     if not found:
         return None
-    data = report["data"]
-    first, label = data["protected"][0], data["label"]
-    groups = dict(zip(first["groups"], first["labels"], strict=True))
-    classes = dict(zip(label["classes"], label["labels"], strict=True))
-
-    def value(name: str, text: str) -> str:
-        words = data["features"][name]
-        return words["labels"].get(text, f"{_short(text)} {words['unit']}".strip()) if text else "not known"
-
-    def outcome(seen: Mapping[str, Any]) -> dict[str, Any]:
-        if data["task"] == "regression":
-            real = label["low"] + seen["score"] * (label["high"] - label["low"])
-            return {"decision": f"{real:.4g}", "score": seen["score"]}
-        return {"decision": classes[seen["decision"]], "score": seen["score"]}
-
-    about = {
-        "binary": f"probability of “{label['labels'][-1]}”" if label["labels"] else "",
-        "multiclass": "probability of the decision",
-        "regression": "place in the label's range",
-    }
+    words = Dictionary(report["data"])
     shown = [
         {
             "id": e["id"],
             "why": e["why"],
             "flipped": e["flipped"],
-            "groups": [groups[g] for g in e["groups"]],
-            "before": outcome(e["before"]),
-            "after": outcome(e["after"]),
-            "moved": [
-                {
-                    "name": data["features"][m["feature"]]["meaning"] or m["feature"],
-                    "from": value(m["feature"], m["from"]),
-                    "to": value(m["feature"], m["to"]),
-                }
-                for m in e["moved"]
-            ],
+            "groups": [words.groups[g] for g in e["groups"]],
+            "before": words.outcome(e["before"]),
+            "after": words.outcome(e["after"]),
+            "moved": [words.move(m) for m in e["moved"]],
         }
         for e in found["shown"]
     ]
-    pairs = [tuple(pair) for pair in found.get("scores", [])] if data["task"] == "binary" else []
-    picture = before_after("Before and after", pairs, about["binary"]) if pairs else ""
-    return {"shown": shown, "about": about[data["task"]], "picture": picture} | {
+    pairs = [tuple(pair) for pair in found.get("scores", [])] if report["data"]["task"] == "binary" else []
+    picture = before_after("Before and after", pairs, words.score) if pairs else ""
+    return {"shown": shown, "about": words.score, "picture": picture} | {
         key: found[key] for key in ("drawn", "flipped")
     }
-
-
-def _short(text: str) -> str:
-    """A number with as many digits as people read; other text as it is."""
-    try:
-        value = float(text)
-    except ValueError:
-        return text
-    return text if value.is_integer() else f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def learned(report: Report) -> list[dict[str, Any]]:

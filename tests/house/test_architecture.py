@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ ALLOWED = {
     "launch": {"launch", "secure_sccvfl", "protocols", "accounting"},
 }
 LAYERS = {
-    "protocols": ("", "net", "records", "dealing", "operations", "session", "steps"),
+    "protocols": ("", "net", "records", "dealing", "operations", "session", "steps", "alignment"),
     "secure_sccvfl": (
         *("data", "privacy", "policy", "discovery", "model", "training", "metrics", "modes", "run"),
         *("attacks", "evaluation", "report", "security", "local", "benchmarks", ""),
@@ -25,6 +26,12 @@ LAYERS = {
 """Rooms from the lowest; "" is the modules of the package itself. A room imports lower ones and itself."""
 MOST_MODULES, MOST_LINES, MOST_FUNCTION_LINES, MOST_PARAMETERS = 14, 500, 80, 8
 SOURCES = [path for package in ALLOWED for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def test_every_package_is_installed():
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    found = {".".join(path.parent.relative_to(ROOT).parts) for path in SOURCES if path.name == "__init__.py"}
+    assert found == set(listed)
 
 
 def imports(path: Path) -> Iterator[tuple[str, str]]:
@@ -140,6 +147,10 @@ def importers(module: str) -> set[str]:
 
 def test_only_the_runtime_imports_crypten() -> None:
     assert importers("crypten") == {"protocols/session/runtime.py"}
+
+
+def test_only_one_module_imports_the_group() -> None:
+    assert importers("rbcl") == {"protocols/alignment/group.py"}
 
 
 def test_only_one_module_samples_noise() -> None:

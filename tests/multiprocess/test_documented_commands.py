@@ -30,7 +30,6 @@ import pytest
 from launch import arguments as command_line
 from launch import cli, policy
 from protocols.config import SessionConfig
-from secure_sccvfl.data.catalogue import EMBEDDED
 from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.policy.card import read_card
 from secure_sccvfl.report.run_log import HEAD, LOG, read_log
@@ -79,6 +78,8 @@ ATTACK = r"sccvfl attack |python3? launch/security_eval\.py "
 VERDICTS = {"security_eval": (OK, CHECK_FAILED)}
 """Exit codes of a program that ran to its end. Attacks on a right run call a leak in up to 5 % of evaluations, so
 that verdict is no fault of the command; tests/statistical/ and tests/adversarial/ hold the promises."""
+SHIPPED = [path.name.removesuffix(".policy.toml") for path in (ROOT / "secure_sccvfl/data").rglob("*.policy.toml")]
+"""Names that stand for a shipped card."""
 NODES = ("run_party", "run_dealer")
 SUPPLIED = {"tags": np.arange(560, dtype=np.uint64)}
 """What the reader of a Python block is expected to have."""
@@ -136,7 +137,7 @@ def meaning(name: str, options: argparse.Namespace) -> str:
     """The same for commands that do the same: `sccvfl report RUN` and `python launch/report.py runs/2026-01-01`."""
     given = {k: str(v) for k, v in vars(options).items() if k not in ("out", "json", "debug")}
     for key in ("run", "model", "resume", "card", "config", "certs", "seal", "rank"):
-        if given.get(key, "None") not in ("None", *EMBEDDED):
+        if given.get(key, "None") not in ("None", *SHIPPED):
             given[key] = Path(given[key]).suffix or "given"
     return f"{name} {sorted(given.items())}"
 
@@ -207,7 +208,7 @@ class Desk:
         told = vars(options)
         for key in ("run", "model", "resume", "card", "newer"):
             value = told.get(key)
-            if value is None or told.get("fresh") or str(value) in (*EMBEDDED, "shipped"):
+            if value is None or told.get("fresh") or str(value) in (*SHIPPED, "shipped"):
                 continue
             path = self.place / value
             if not path.exists():

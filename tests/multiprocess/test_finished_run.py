@@ -43,6 +43,8 @@ SECTIONS = (
     "cost",
     "trust",
 )
+BENCHMARK = ("representations", "people")
+"""Sections that only public data have."""
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
@@ -434,7 +436,7 @@ def test_the_page_is_whole_and_needs_nothing_else(whole_run: Path) -> None:
     page, report = (whole_run / "report.html").read_text(), json.loads((whole_run / "report.json").read_text())
     seen = Sections()
     seen.feed(page)
-    shown = [*SECTIONS, *(["frontier"] if "frontier" in report else [])]
+    shown = [*SECTIONS, *BENCHMARK, *(["frontier"] if "frontier" in report else [])]
     assert sorted(seen.ids) == sorted(shown) and seen.fetched == []
     assert "url(" not in page and "@import" not in page
     rate = 100 * report["metrics"]["acc"]
@@ -455,6 +457,36 @@ def test_the_page_is_whole_and_needs_nothing_else(whole_run: Path) -> None:
     for example in report["examples"]["shown"]:
         assert f"record {example['id']}" in page
     assert str(whole_run) not in page
+
+
+def test_columns_representations_and_people_with_their_controls(whole_run: Path) -> None:
+    """Every figure of the new sections comes from report.json, and none stands without its control."""
+    page, report = (whole_run / "report.html").read_text(), json.loads((whole_run / "report.json").read_text())
+    found = report["qualitative"]
+    for column, known in found["information"].items():
+        assert f"{column.replace('_', ' ')}: score" in page and f"{known['mi']:.4f}" in page
+        assert f"{known['null_high']:.4f}" in page
+    assert page.count("shuffled: up to") == sum(3 if "logits" in m else 2 for m in found["mixing"])
+    assert page.count('class="record"') == sum(len(m["points"]) for m in found["mixing"])
+    decided = {e["id"]: e for e in report["examples"]["people"]}
+    assert len(decided) >= report["examples"]["drawn"] and len(found["cases"]) == 3
+    for case in found["cases"]:
+        assert f"record {case['id']} · {case['rule']}" in page
+        own = f"({100 * decided[case['id']]['after']['score']:.1f}\N{NO-BREAK SPACE}%)"
+        assert own in page, "the run's own decision"
+    assert not re.search(r"-0\.0+\b", page)
+
+
+def test_a_page_without_pooled_data_has_nothing_new(run: Path) -> None:
+    """Reports of earlier versions and of a consortium have no such data; neither has a run without a harness."""
+    report = json.loads((run / "report.json").read_text())
+    report.pop("qualitative")
+    report["examples"].pop("people")
+    (run / "report.json").write_text(json.dumps(report))
+    page = render(run)
+    seen = Sections()
+    seen.feed(page)
+    assert not set(seen.ids) & set(BENCHMARK) and 'href="#people"' not in page and "mutual information" not in page
 
 
 def with_frontier(run: Path, found: dict[str, object] | None) -> str:
@@ -486,7 +518,11 @@ def seen_in_browser(text: str, folder: Path, width: int, theme: str) -> tuple[di
     probe = (
         "var d=this.contentDocument,r=d.documentElement;document.body.dataset.seen=JSON.stringify({"
         "theme:r.dataset.theme,wide:r.scrollWidth,back:getComputedStyle(d.body).backgroundColor,"
-        "cut:[...d.querySelectorAll('#learned .scroll,#cost .scroll')].filter(s=>s.scrollWidth>s.clientWidth).length,"
+        "clipped:[...d.querySelectorAll('svg.chart text')].filter(t=>{var a=t.getBoundingClientRect(),"
+        "b=t.ownerSVGElement.getBoundingClientRect();return a.width&&(a.left<b.left-1||a.right>b.right+1"
+        "||a.bottom>b.bottom+1)}).map(t=>t.textContent),"
+        "cut:[...d.querySelectorAll('#learned .scroll,#cost .scroll,#roles .scroll,.methods')]"
+        ".filter(s=>s.scrollWidth>s.clientWidth).length,"
         "low:[...d.querySelectorAll('section')].filter(s=>s.offsetHeight<40).length})"
     )
     frame = folder / "frame.html"
@@ -520,7 +556,7 @@ def seen_in_browser(text: str, folder: Path, width: int, theme: str) -> tuple[di
 def test_the_page_in_a_browser(whole_run: Path, tmp_path: Path, width: int, theme: str, back: str) -> None:
     """No error in the console, every section laid out, nothing too wide or cut off, the theme as asked for."""
     seen, console = seen_in_browser((whole_run / "report.html").read_text(), tmp_path, width, theme)
-    assert seen == {"theme": theme, "wide": width, "back": f"rgb({back})", "low": 0, "cut": 0}
+    assert seen == {"theme": theme, "wide": width, "back": f"rgb({back})", "low": 0, "cut": 0, "clipped": []}
     assert console == []
 
 
@@ -534,7 +570,9 @@ def test_the_frontier_in_a_browser(run: Path, tmp_path: Path, width: int, theme:
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 def test_the_browser_test_sees_a_broken_page(whole_run: Path, tmp_path: Path) -> None:
-    broken = '<section id="x"></section><div style="width:900px">wide</div><script>gone()</script></body>'
+    broken = '<section id="x"></section><div style="width:900px">wide</div><script>gone()</script>'
+    broken += '<svg class="chart" viewBox="0 0 99 9"><text x="80" y="8">a long label</text></svg></body>'
     page = (whole_run / "report.html").read_text().replace("</body>", broken)
     seen, console = seen_in_browser(page, tmp_path, 375, "light")
     assert seen["wide"] == 900 and seen["low"] == 1 and "gone is not defined" in console[0]
+    assert "a long label" in seen["clipped"]

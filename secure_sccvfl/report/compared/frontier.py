@@ -174,7 +174,7 @@ def _flips(report: Report, judge: str, own: Span | None, plain: float | None, nu
 
 def _signed(share: float) -> str:
     """A difference of shares in points."""
-    return f"{100 * share:+.1f}"
+    return f"{round(100 * share, 1) + 0.0:+.1f}"  # never -0.0
 
 
 def _told(seen: Span) -> str:

@@ -91,7 +91,7 @@ def _frontier_axes(
     middle = (left + right) / 2
     parts.append(
         f'<text x="{middle}" y="{bottom + 32}" text-anchor="middle" class="soft">decisions that flip (left is better)'
-        f'</text><text transform="rotate(-90)" x="{-(top + bottom) / 2}" y="9" text-anchor="middle" class="soft">'
+        f'</text><text transform="rotate(-90)" x="{-(top + bottom) / 2}" y="12" text-anchor="middle" class="soft">'
         "right decisions (up is better)</text>"
     )
     return parts

@@ -65,7 +65,7 @@ def test_without_mediators_there_is_no_judge():
 
 
 def test_examples_change_mediators_alone_and_something_in_each(judges):
-    drawn = draw(DATA, SPLIT.test, judges.edits[FIRST], ROLES.named("M"), 300)
+    drawn = draw(DATA, SPLIT.test, judges.edits[FIRST], 300)
     assert len(drawn) == 24
     for record in drawn:
         moved = {name for name, value in record["before"].items() if value != record["after"][name]}

@@ -9,8 +9,8 @@ from launch import reproduce as program
 from secure_sccvfl.evaluation import experiments
 from secure_sccvfl.evaluation.experiments import EXPERIMENTS
 from secure_sccvfl.evaluation.methods import METHODS
-from secure_sccvfl.local import paper_tables, secret_runtime
-from secure_sccvfl.local.paper_tables import FEW, SEEDS, Part, first_seeds, index, plan, run_plan
+from secure_sccvfl.local.reproduced import paper_tables, secret_runtime
+from secure_sccvfl.local.reproduced.paper_tables import FEW, SEEDS, Part, first_seeds, index, plan, run_plan
 from secure_sccvfl.report.tables import paper_figures
 
 INCOME = "acs-income:some/folder/acsincome_co2018.csv.gz"

@@ -24,7 +24,7 @@ def card(version="1", **decisions):
     return PolicyCard("toy", version, ("board",), {k: Decision(v, "because", ours) for k, v in decisions.items()})
 
 
-@pytest.mark.parametrize("name", [*EMBEDDED, "german-full"])
+@pytest.mark.parametrize("name", [*EMBEDDED, "german-full", "german-worked-example"])
 @pytest.mark.filterwarnings("ignore::secure_sccvfl.data.dataset.DataWarning")
 def test_shipped_cards_fit_their_data_and_use_all_roles(name):
     shipped = shipped_card(name)

@@ -165,7 +165,7 @@ def test_check_fails_a_card_that_a_run_would_refuse(tmp_path: Path, capsys: pyte
 
 
 def test_before_training_the_concerns_are_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    from launch.screens import show_concerns
+    from secure_sccvfl.local.screens import show_concerns
 
     card = replace(shipped_card("german"), review_due="2020-01-31").appealed("housing", DAY, "me", "no choice")
     (tmp_path / "card.json").write_text(json.dumps(card.to_json()))

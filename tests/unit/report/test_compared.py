@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from launch.screens import show_report
+from secure_sccvfl.local.screens import show_report
 from secure_sccvfl.report.compared.figures import METRIC_WORDS, metric_panels, metric_table
 from secure_sccvfl.report.compared.frontier import frontier, gain
 from secure_sccvfl.report.compared.frontier_chart import Mark, frontier_chart

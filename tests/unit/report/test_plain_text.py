@@ -23,8 +23,8 @@ from accounting.events import Event
 from accounting.plain_text import code, markdown, plain
 from accounting.records import RecordSet
 from accounting.report import Notes, build_report, to_markdown
-from launch.screens import show_report
 from protocols.config import ConfigError
+from secure_sccvfl.local.screens import show_report
 from secure_sccvfl.policy.card import Approval, PolicyCard
 from secure_sccvfl.policy.entries import Decision
 from secure_sccvfl.report.policy_card import card_markdown

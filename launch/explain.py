@@ -1,0 +1,57 @@
+"""Walk one person through a run in six steps: who holds what, roles, the edit, both decisions, why, what it means.
+
+    python launch/explain.py runs/2026-01-01 --record g0374
+    python launch/explain.py runs/2026-01-01 --record g0374 --party 1     as that party sees it
+
+On public data everything is shown, by plaintext twins of the model: nobody has the model of a run in
+secret. Of a consortium's records a party sees its own columns and what its own generator does to
+them, with --party; on its own host `--config` names the session file. `--predictions FILE` adds the
+decision that it received.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from launch.arguments import Parser
+from protocols.config import ConfigError
+from secure_sccvfl.run.console import OK, guarded, say
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = Parser(__doc__)
+    parser.add_argument("run", type=Path, help="the folder of a finished run, or one party's own folder")
+    parser.add_argument("--record", required=True, help="the id of the record")
+    parser.add_argument("--party", type=int, help="only what this party (its number, from 0) can see")
+    parser.add_argument("--config", type=Path, help="with --party: the session file, if it is not in the folder")
+    parser.add_argument("--predictions", type=Path, help="with --party: predictions that it received")
+    options = parser.parse_args(arguments)
+    return guarded("explain", lambda: run(options), debug=options.debug)
+
+
+def run(options: argparse.Namespace) -> int:
+    import torch
+
+    from secure_sccvfl.report.qualitative.explain import explain, explain_to_party
+    from secure_sccvfl.report.qualitative.walk import walk
+
+    torch.set_num_threads(1)  # small models: more threads are slower
+    if options.party is not None:
+        told = explain_to_party(options.run, options.record, options.party, options.config, options.predictions)
+    elif options.config is not None or options.predictions is not None:
+        raise ConfigError("--config and --predictions are for one party: name it with --party")
+    else:
+        told = explain(options.run, options.record)
+    if options.json:
+        print(json.dumps(told))
+        return OK
+    for line in walk(told).splitlines():
+        say(line)
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

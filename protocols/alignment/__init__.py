@@ -1,0 +1,1 @@
+"""Which records do the parties share? Two protocols behind one seam: `hidden` (nobody learns it) and `revealed`."""

@@ -1,0 +1,58 @@
+"""Alignment that tells nobody which of its records others hold.
+
+| | before | after |
+|---|---|---|
+| each party | its ids | how many places there are, and the places of its own records |
+| dealer | nothing | tags without meaning, how many each party has, how many are common to which parties |
+
+1. The parties agree on a key for this session, which the dealer does not have (protocols/alignment/tags.py).
+2. Each party sends the dealer the tags of its ids, sorted. The dealer matches them, puts all different tags into a
+   random order, and tells each party the places of its own (protocols/dealing/matching.py).
+3. The parties tell each other the number of places that they were told, a declared release, and stop if they differ.
+
+A party fills places where it has no record with zeros. Whether all parties have a record at a place is computed in
+secret (protocols/alignment/presence.py).
+
+Why it is secure. A party, or any m-1 of them, receives random bytes of the key, one number (the size of the union of
+all lists), and places: a uniformly random choice of places for the different ids that they hold together. So what
+they receive follows from their own ids and the size of the union. That size tells them how many records the others
+hold that they do not. With `bounds` there are as many places as all bounds together, and they learn nothing at all.
+
+The dealer receives values of a pseudorandom function in an order that follows from these values. Without the key
+they are random bytes, equal where ids are equal. It cannot try ids against them, nor compare them with those of
+another session. What remains is how many are equal: the size of each overlap. `bounds` hide the sizes of the lists
+from it, and not those of overlaps. The dealer and one party together can read which ids the others hold: as
+everywhere, the dealer works with nobody.
+
+Three rounds and about 230 bytes to each peer. To the dealer 16 bytes and from it 4 bytes for each record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from protocols.alignment.seam import UNION, Aligned, checked
+from protocols.alignment.tags import SessionTags
+from protocols.dealing.matching import Bounds
+from protocols.errors import PeerError
+from protocols.session.runtime import Session
+
+_PATIENCE = 600.0
+"""Seconds that a party waits for the places: others may hold many more records, and nobody tells how many."""
+
+
+class HiddenAlignment:
+    """`bounds`: the most records of each party, which are public, if the real numbers are to stay hidden."""
+
+    def __init__(self, session: Session, bounds: Bounds | None = None) -> None:
+        self._session, self._bounds = session, bounds
+
+    def align(self, ids: Iterable[str]) -> Aligned:
+        names, session = checked(ids), self._session
+        with session.measure("alignment"), session.deadline(_PATIENCE):
+            tags = SessionTags.agreed(session).of(names)
+            size, places = session.party.tuples.match(tags, self._bounds, session.party.local.draw())
+            told = session.announce({f"party {session.rank}": size}, session.declared(UNION))
+        if len(set(told.values())) > 1:
+            raise PeerError("dealer", UNION, "told the parties different numbers of places")
+        return Aligned(size, places)

@@ -1,0 +1,153 @@
+"""Ids of records, written alike at every party: a declared rule makes the same text of the same id.
+
+A rule is public and the same for all parties, part of the description of the data. Each party applies it to its own
+table and checks the result. What it finds (a record without an id, an id that occurs twice) is told to people at this
+party alone, by the numbers of rows. Nothing of it is sent.
+
+Always: a value's type does not matter (7, 7.0 and "7" in a table of numbers or of text are one id), and text is in
+Unicode's composed form. On request, in this order:
+
+| | |
+|---|---|
+| `trim` (on unless turned off) | spaces at both ends are dropped |
+| `fold_case` | upper and lower case are alike |
+| `number` | a whole number is written one way: "0012", "12.0" and "1.2e1" are 12; anything else is refused |
+| `drop_leading_zeros` | "0012" is "12", also where letters follow |
+
+Several columns are one id. Their texts are joined so that no two lists of texts look alike.
+"""
+
+from __future__ import annotations
+
+import json
+import numbers
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from protocols.errors import InputError
+
+_SHOWN = 3
+"""So many findings stand in a message."""
+_GAPS = ("NAType", "NaTType")
+"""What pandas puts where there is no value."""
+_EXACT = 1 << 53
+"""From here on, a floating-point number stands for several whole ones."""
+_LONGEST_NUMBER = 64
+"""Digits of an id that is a number: "1e999999999" is a mistake."""
+
+
+@dataclass(frozen=True)
+class IdRule:
+    """Which columns make up the id of a record, and which differences in writing do not matter."""
+
+    columns: tuple[str, ...]
+    trim: bool = True
+    fold_case: bool = False
+    number: bool = False
+    drop_leading_zeros: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.columns or not all(isinstance(name, str) and name for name in self.columns):
+            raise InputError(f"an id needs the name of one column or more, not {self.columns}")
+        if len(set(self.columns)) < len(self.columns):
+            raise InputError(f"an id names a column twice: {', '.join(self.columns)}")
+
+    @classmethod
+    def of(cls, entry: str | Mapping[str, Any]) -> IdRule:
+        """From a description: the name of a column, or a table with `columns` and what does not matter."""
+        if isinstance(entry, str):
+            return cls((entry,))
+        known = [field.name for field in fields(cls)]
+        if not isinstance(entry, Mapping) or "columns" not in entry or not set(entry) <= set(known):
+            raise InputError(f"id must be the name of a column, or a table with columns and {', '.join(known[1:])}")
+        if not isinstance(entry["columns"], list | tuple):
+            raise InputError(f"id: columns must be a list of names, not {entry['columns']!r}")
+        if odd := next((name for name in known[1:] if not isinstance(entry.get(name, False), bool)), None):
+            raise InputError(f"id: {odd} must be true or false, not {entry[odd]!r}")
+        return cls(**{**entry, "columns": tuple(entry["columns"])})
+
+    def apply(self, table: Mapping[str, Iterable[object]], owner: str) -> list[str]:
+        """The id of every record of a party's table (columns by name), in order.
+
+        Raises InputError, for this party's own people, if one cannot be used.
+        """
+        if lost := [name for name in self.columns if name not in table]:
+            raise InputError(f"{owner}: no id column {lost[0]!r}; there is {', '.join(map(str, table))}")
+        parts = [self._texts(table[name], f"{owner}, id column {name!r}") for name in self.columns]
+        if len(parts) == 1:
+            ids = parts[0]
+        else:
+            ids = [json.dumps(texts, ensure_ascii=False) for texts in zip(*parts, strict=True)]
+        check_distinct(ids, owner)
+        return ids
+
+    def _texts(self, column: Iterable[object], where: str) -> list[str]:
+        read = [self._text(value) for value in column]
+        for what, odd in (
+            ("no id", ""),
+            ("a number that is not whole, or has lost digits,", None),
+        ):
+            if rows := [row for row, text in enumerate(read, start=1) if text == odd]:
+                raise InputError(f"{where}: {what} in {_rows(rows)}")
+        return [text for text in read if text is not None]
+
+    def _text(self, value: object) -> str | None:
+        """One cell by this rule; "" for a gap, None for what should be a whole number and is none."""
+        plain = _plain(value)
+        if plain is None:
+            return None
+        text = unicodedata.normalize("NFC", plain)
+        if self.trim or self.number or not text.strip():
+            text = text.strip()
+        if self.fold_case:
+            text = unicodedata.normalize("NFC", text.casefold())
+        if self.number and text:
+            return _whole(text)
+        if self.drop_leading_zeros:
+            text = text.lstrip("0") or text[-1:]
+        return text
+
+
+def _plain(value: object) -> str | None:
+    """A cell as text, whatever its type: a table of numbers with gaps holds 7 as 7.0. None if digits may be lost."""
+    if value is None or type(value).__name__ in _GAPS:
+        return ""
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        number = float(value)
+        if number != number:
+            return ""
+        if number.is_integer():
+            return str(int(number)) if abs(number) < _EXACT else None
+    return str(value)
+
+
+def _whole(text: str) -> str | None:
+    """A whole number written one way, or None."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return None
+    if not number.is_finite() or abs(number.adjusted()) > _LONGEST_NUMBER or number != number.to_integral_value():
+        return None
+    return str(int(number))
+
+
+def check_distinct(ids: Sequence[str], owner: str) -> None:
+    """Raise InputError if an id occurs twice; the message names rows, counted from the first record."""
+    if len(set(ids)) == len(ids):
+        return
+    first: dict[str, int] = {}
+    twice = [(before, row) for row, name in enumerate(ids, start=1) if (before := first.setdefault(name, row)) != row]
+    shown = ", ".join(f"{before} and {row}" for before, row in twice[:_SHOWN])
+    more = f" and {len(twice) - _SHOWN} more" if len(twice) > _SHOWN else ""
+    raise InputError(f"{owner}: the same id occurs twice, in rows {shown}{more}: every record needs its own")
+
+
+def _rows(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:_SHOWN])) + (", ..." if len(numbers) > _SHOWN else "")
+    return f"{'row' if len(numbers) == 1 else 'rows'} {shown}"

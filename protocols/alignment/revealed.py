@@ -1,0 +1,194 @@
+"""Alignment that tells all parties which records they all hold, without a dealer: Diffie-Hellman in a ring.
+
+| | before | after |
+|---|---|---|
+| each party | its ids | which of its records all parties hold; how many records each party has |
+| party 0 | | how many records are common to which parties, without knowing which records |
+| dealer | nothing | nothing |
+
+Party i draws a secret scalar k_i. H maps ids to ristretto255.
+
+1. The parties tell each other how many records they have: a declared release.
+2. Each party makes k_i H(x) of its ids, shuffles them and passes them to the next party. That one multiplies by its
+   own scalar, shuffles and passes on, until every list has been at every party: K H(x) with K = k_0 k_1 ... k_(m-1).
+3. The last party of each list sends 128 bits of each element to party 0, which compares the lists.
+4. Party 0 tells how many elements are in all lists, a declared release, and sends one bit for each element of each
+   list the same way back. Each party undoes its shuffle, so that the bits arrive in the order of the owner's records.
+5. The common table has the common records, sorted by id: all parties know the same ones.
+
+Why it is secure, for parties that follow the protocol. H is a random oracle. Under the decisional Diffie-Hellman
+assumption, the elements k H(x) for one unknown k and different x look like independent uniform elements. Any m-1
+parties see the list of the last one, and their own lists after it, under its scalar k: equal where ids are equal,
+otherwise uniform. It shuffled all of them with orders that they do not know. So they learn how many of its records
+are in each part of the Venn diagram of their lists, and which records are common to all. They do not learn which of
+their other records it holds. One party alone, unless it is party 0, sees uniform elements and the bits of the common
+records in an order that means nothing to it: it learns sizes and the common records.
+
+Why shuffling: without it, party 0 would see its own list in its own order at the end, and so which of its records
+each single party holds. An owner shuffles too, since the order of its file (by id, by date) would tell the others
+where the common records are in it.
+
+What sizes tell: a party with one record learns from the result whether all others hold it. So do parties that bring
+a list of their own making. Nothing here stops this; sizes are shown so that it is seen.
+
+An element that is none, or the neutral one, stops the session. Nobody can try ids offline: that takes the scalars of
+all others.
+
+Rounds: 4 for two releases; one per piece of 8192 elements in each of m - 1 passes and on the way to party 0; m on the
+way back. Bytes: 32 (m - 1) + 16 for each record on the way, 1/8 in each step back. A party multiplies m times for
+each record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from protocols.alignment.group import ELEMENT_BYTES, Blinding, Elements, NoElement
+from protocols.alignment.seam import ABSENT, COMMON, SIZES, Aligned, Progress, checked, rows_of
+from protocols.dealing.matching import TAG_BYTES, Tags, numbered
+from protocols.errors import PeerError
+from protocols.net.transport import Array, Spec
+from protocols.session.runtime import Session
+from protocols.steps.alignment import AlignmentError
+
+Bits = npt.NDArray[np.uint8]
+CHUNK = 1 << 13
+_COMPARER = 0
+_SECONDS_A_RECORD = 1e-3
+"""How much longer to wait for each record of the others: ten times what one multiplication takes."""
+
+
+class RevealedAlignment:
+    """`progress` is told how many elements are done; `threads` share the multiplications."""
+
+    def __init__(
+        self, session: Session, progress: Progress = lambda step, done, total: None, threads: int = 1
+    ) -> None:
+        self._session, self._progress, self._threads = session, progress, threads
+        self._party = session.party
+        self._next = (session.rank + 1) % session.parties
+        self._before = (session.rank - 1) % session.parties
+
+    def align(self, ids: Iterable[str]) -> Aligned:
+        names, session = checked(ids), self._session
+        with session.measure("alignment"):
+            told = session.announce({f"party {session.rank}": len(names)}, session.declared(SIZES))
+            sizes = [int(told[f"party {rank}"]) for rank in range(session.parties)]
+            if min(sizes) == 0:
+                raise AlignmentError(f"party {sizes.index(0)} has no record, so no record is common to all")
+            with session.deadline(self._party.transport.deadline + _SECONDS_A_RECORD * sum(sizes)):
+                elements, orders = self._around(names, sizes)
+                bits = self._compared(elements, sizes)
+                mine = self._back(bits, orders, sizes)
+        common = sorted(name for name, bit in zip(names, mine, strict=True) if bit)
+        place = {name: row for row, name in enumerate(common)}
+        return Aligned(len(common), np.array([place.get(name, ABSENT) for name in names], np.int64))
+
+    def _holder(self, owner: int) -> int:
+        """Who holds this owner's list after the last pass."""
+        return (owner - 1) % self._session.parties
+
+    def _around(self, names: Sequence[str], sizes: Sequence[int]) -> tuple[Elements, list[npt.NDArray[np.int64]]]:
+        """Every list to every party: the one that ends here, and the order that was used in each pass."""
+        blinding = Blinding(self._party.local.draw(), self._threads)
+        parties, rank = self._session.parties, self._session.rank
+        total, done = sum(sizes), 0
+        made = []
+        for rows in rows_of(len(names), CHUNK):
+            made.append(blinding.hashed(names[rows]))
+            done += len(made[-1])
+            self._progress("own records", done, total)
+        orders = [self._party.local.draw().order(len(names))]
+        held = np.concatenate(made)[orders[0]]
+        for number in range(1, parties):
+            made = [np.zeros((0, ELEMENT_BYTES), np.uint8)]
+            for came in self._passed(f"pass {number}", held, sizes[(rank - number) % parties]):
+                try:
+                    made.append(blinding.blinded(came))
+                except NoElement:
+                    name = f"party {self._before}"
+                    raise PeerError(name, f"pass {number}", "sent what is no element of the group") from None
+                done += len(came)
+                self._progress(f"records of party {(rank - number) % parties}", done, total)
+            passed = np.concatenate(made)
+            orders.append(self._party.local.draw().order(len(passed)))
+            held = passed[orders[-1]]
+        return held, orders
+
+    def _passed(self, step: str, held: Elements, expected: int) -> Iterable[Elements]:
+        """Send a list to the next party in pieces, and hear the list of the one before."""
+        sent, wanted = rows_of(len(held), CHUNK), rows_of(expected, CHUNK)
+        for number in range(max(len(sent), len(wanted))):
+            send = {self._next: [held[sent[number]]]} if number < len(sent) else {}
+            receive = {}
+            if number < len(wanted):
+                rows = wanted[number]
+                receive = {self._before: [Spec("|u1", (rows.stop - rows.start, ELEMENT_BYTES))]}
+            came = self._party.transport.exchange(step, send, receive)
+            if came:
+                yield came[self._before][0]
+
+    def _compared(self, held: Elements, sizes: Sequence[int]) -> Bits:
+        """One bit for each element of the list that ended here: is it in all lists?"""
+        session, step = self._session, "lists to compare"
+        own = (session.rank + 1) % session.parties
+        short = np.ascontiguousarray(held[:, :TAG_BYTES]).view("<u8")
+        if session.rank == _COMPARER:
+            lists = [self._heard(step, owner, sizes[owner], short) for owner in range(session.parties)]
+            common = in_all(lists)
+            self._open(len(common[0].nonzero()[0]))
+            for owner in range(session.parties):
+                if self._holder(owner) != _COMPARER:
+                    send: dict[int, list[Array]] = {self._holder(owner): [np.packbits(common[owner])]}
+                    self._party.transport.exchange("bits of common records", send, {})
+            return common[own]
+        for rows in rows_of(len(short), CHUNK):
+            self._party.transport.exchange(step, {_COMPARER: [short[rows]]}, {})
+        self._open(None)
+        return self._bits("bits of common records", _COMPARER, len(short))
+
+    def _heard(self, step: str, owner: int, size: int, own: Tags) -> Tags:
+        """A list as party 0 has it: from its holder, or its own."""
+        holder = self._holder(owner)
+        if holder == _COMPARER:
+            return own
+        pieces = []
+        for rows in rows_of(size, CHUNK):
+            spec = Spec("<u8", (rows.stop - rows.start, TAG_BYTES // 8))
+            pieces += self._party.transport.exchange(step, {}, {holder: [spec]})[holder]
+        return np.concatenate(pieces)
+
+    def _open(self, count: int | None) -> None:
+        """Party 0 says how many records are common; all stop if there are none."""
+        told = self._session.announce({} if count is None else {"records": count}, self._session.declared(COMMON))
+        if not told.get("records"):
+            raise AlignmentError("no record is common to all parties: are the ids written alike, by the same rule?")
+
+    def _back(self, bits: Bits, orders: Sequence[npt.NDArray[np.int64]], sizes: Sequence[int]) -> Bits:
+        """The bits of each list to its owner, in the order of its records."""
+        rank, parties = self._session.rank, self._session.parties
+        for number in range(parties - 1, 0, -1):
+            send: dict[int, list[Array]] = {self._before: [np.packbits(_undone(bits, orders[number]))]}
+            bits = self._bits(f"back {number}", self._next, sizes[(rank + 1 - number) % parties], send)
+        return _undone(bits, orders[0])
+
+    def _bits(self, step: str, peer: int, count: int, send: dict[int, list[Array]] | None = None) -> Bits:
+        came = self._party.transport.exchange(step, send or {}, {peer: [Spec("|u1", ((count + 7) // 8,))]})
+        return np.unpackbits(came[peer][0], count=count)
+
+
+def _undone(bits: Bits, order: npt.NDArray[np.int64]) -> Bits:
+    """Bits of a shuffled list, in the order before the shuffle."""
+    undone = np.empty_like(bits)
+    undone[order] = bits
+    return undone
+
+
+def in_all(lists: Sequence[Tags]) -> list[Bits]:
+    """For each list, which of its elements are in all lists. No list has an element twice."""
+    different, numbers = numbered(lists)
+    counts = np.bincount(np.concatenate(numbers), minlength=different)
+    return [(counts[own] == len(lists)).astype(np.uint8) for own in numbers]

@@ -1,0 +1,71 @@
+"""Mutual information of each column with s, in plaintext: how much the roles agree with what is in the data.
+
+Estimated from counts over public bins, in nats. Such an estimate is above zero by chance. Its control is the same
+estimate with s shuffled over the records: the mean, and the value that one shuffle in twenty exceeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from secure_sccvfl.data.layout import one_hot
+from secure_sccvfl.data.party import Party
+from secure_sccvfl.data.randomness import stream
+
+SHUFFLES = 200
+HIGH = 0.95
+
+
+def mutual_information(counts: np.ndarray) -> float:
+    """Of a table of counts (bins x groups), in nats."""
+    joint = counts.astype(float) / counts.sum()
+    alone = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0, keepdims=True)
+    seen = joint > 0
+    return max(0.0, float((joint[seen] * np.log(joint[seen] / alone[seen])).sum()))
+
+
+def information(
+    parties: Sequence[Party], codes: np.ndarray, groups: int, seed: int, shuffles: int = SHUFFLES
+) -> dict[str, dict[str, float]]:
+    """By column: `mi` with s, and `null` and `null_high`, its mean and 95 % quantile under shuffled s."""
+    bins = {name: found for party in parties for name, found in party.bins().items()}
+    everything = np.ascontiguousarray(np.hstack(list(bins.values())).T, dtype=np.float32)  # counts below 2^24
+    cuts = np.cumsum([found.shape[1] for found in bins.values()])[:-1]
+
+    def each(s: np.ndarray) -> list[float]:
+        return [mutual_information(c) for c in np.split(everything @ one_hot(s, groups, np.float32), cuts)]
+
+    rng = stream(seed, "information")
+    null = np.array([each(rng.permutation(codes)) for _ in range(shuffles)])
+    return {
+        name: {"mi": mi, "null": float(column.mean()), "null_high": float(np.quantile(column, HIGH))}
+        for name, mi, column in zip(bins, each(codes), null.T, strict=True)
+    }
+
+
+def agreement(scores: Mapping[str, float], found: Mapping[str, Mapping[str, float]], seed: int) -> dict[str, Any]:
+    """Rank correlation (Spearman) of noisy scores with mutual information; control: columns shuffled."""
+    names = sorted(found)
+    score, mi = (ranks(np.array(values)) for values in ([scores[n] for n in names], [found[n]["mi"] for n in names]))
+    rng = stream(seed, "agreement")
+    null = [_correlation(rng.permutation(score), mi) for _ in range(SHUFFLES)]
+    return {
+        "rank_correlation": _correlation(score, mi),
+        "null_high": float(np.quantile(null, HIGH)),
+        "columns": len(names),
+    }
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """Places in order; equal values share the mean of their places."""
+    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[which]
+
+
+def _correlation(a: np.ndarray, b: np.ndarray) -> float:
+    a, b = a - a.mean(), b - b.mean()
+    size = float(np.sqrt((a**2).sum() * (b**2).sum()))
+    return float((a * b).sum() / size) if size > 0 else 0.0

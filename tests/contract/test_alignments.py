@@ -1,0 +1,381 @@
+"""Both alignments give what plain sets give, over real sessions, and stop with a clear line where they cannot."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocols.alignment import revealed as ring
+from protocols.alignment.group import Blinding, NoElement
+from protocols.alignment.hidden import HiddenAlignment
+from protocols.alignment.presence import all_present
+from protocols.alignment.revealed import RevealedAlignment, in_all
+from protocols.alignment.seam import ABSENT, COMMON, SIZES, UNION, Aligned, releases
+from protocols.alignment.tags import SessionTags
+from protocols.dealing import matching
+from protocols.dealing.matching import Bounds, bounds_of, numbered
+from protocols.dealing.randomness import Stream
+from protocols.errors import InputError, PeerError, PeerStopped, ProtocolError
+from protocols.net.transport import Transport
+from protocols.operations import comparison
+from protocols.records.chain import read_chain
+from protocols.records.releases import ReleasePlan
+from protocols.session.runtime import Session
+from protocols.steps.alignment import AlignmentError
+from tests.support.harness import run_session
+
+MODES: dict[str, Callable[..., Any]] = {"hidden": HiddenAlignment, "revealed": RevealedAlignment}
+Lists = Sequence[Sequence[str]]
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that lists of this file come in several pieces, the last one short."""
+    monkeypatch.setattr(ring, "CHUNK", 64)
+    monkeypatch.setattr(matching, "_CHUNK", 64)
+
+
+def plan(parties: int, mode: str) -> ReleasePlan:
+    return ReleasePlan(releases(parties, revealed=mode == "revealed"))
+
+
+def run(mode: str, lists: Lists, job: Callable[[Session, Aligned], Any] | None = None, **more: Any) -> list[Any]:
+    """Align these lists; what each party gets, or what `job` makes of it."""
+    settings = {name: more.pop(name) for name in ("wrap", "folder", "transport") if name in more}
+
+    def work(session: Session) -> Any:
+        aligned = MODES[mode](session, **more).align(lists[session.rank])
+        return aligned if job is None else job(session, aligned)
+
+    return run_session(work, len(lists), plan(len(lists), mode), **settings)
+
+
+def some_lists(parties: int, seed: int) -> list[list[str]]:
+    """Random lists with records of one, of several and of all parties, in random orders."""
+    rng = random.Random(seed)
+    everyone = [f"person {number}" for number in range(400)]
+    common = rng.sample(everyone, 60)
+    lists = [list({*common, *rng.sample(everyone, rng.randint(5, 200))}) for _ in range(parties)]
+    for own in lists:
+        rng.shuffle(own)
+    return lists
+
+
+@pytest.mark.parametrize("parties", [2, 3, 5])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_hidden_gives_the_union_and_the_product_of_presence(parties: int, seed: int) -> None:
+    lists = some_lists(parties, seed)
+    together = set.union(*map(set, lists))
+
+    def job(session: Session, aligned: Aligned) -> Any:
+        return aligned, all_present(session.party, aligned.present)
+
+    found = run("hidden", lists, job)
+    place: dict[str, int] = {}
+    for own, (aligned, _) in zip(lists, found, strict=True):
+        assert aligned.size == len(together)
+        for name, at in zip(own, aligned.places.tolist(), strict=True):
+            assert place.setdefault(name, at) == at
+    assert sorted(place.values()) == list(range(len(together)))
+    everywhere = sum(share for _, share in found)
+    common = {place[name] for name in set.intersection(*map(set, lists))}
+    assert set(np.flatnonzero(everywhere)) == common and set(everywhere.tolist()) <= {0, 1}
+
+
+@pytest.mark.parametrize("parties", [2, 3, 5])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_revealed_gives_the_intersection_sorted_by_id(parties: int, seed: int) -> None:
+    lists = some_lists(parties, seed)
+    common = sorted(set.intersection(*map(set, lists)))
+    for own, aligned in zip(lists, run("revealed", lists), strict=True):
+        assert aligned.size == len(common) and aligned.present.all()
+        rows = {int(at): name for name, at in zip(own, aligned.places, strict=True) if at != ABSENT}
+        assert [rows[row] for row in range(aligned.size)] == common
+
+
+def test_a_long_list_against_a_short_one() -> None:
+    lists = [[f"{number:05d}" for number in range(3000)], ["02999", "x", "00000"]]
+    for mode, size in (("hidden", 3001), ("revealed", 2)):
+        long, short = run(mode, lists)
+        assert long.size == short.size == size
+        assert long.places[[2999, 0]].tolist() == short.places[[0, 2]].tolist()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_other_transport_gives_the_same(mode: str) -> None:
+    lists = some_lists(2, 8)
+    sizes = {"hidden": len(set(lists[0]) | set(lists[1])), "revealed": len(set(lists[0]) & set(lists[1]))}
+    assert [aligned.size for aligned in run(mode, lists, transport="gloo")] == [sizes[mode]] * 2
+
+
+def test_two_sessions_give_different_places() -> None:
+    """Not by the ids or their order: the order is drawn anew."""
+    lists = some_lists(2, 3)
+    first, again = (run("hidden", lists)[0].places for _ in range(2))
+    assert not np.array_equal(first, again)
+
+
+def test_tuples_that_the_dealer_made_ahead_do_not_get_in_the_way() -> None:
+    lists = some_lists(2, 9)
+
+    def job(session: Session) -> tuple[int, Any]:
+        bits = np.ones((8, 2), np.uint8) * (session.rank == 0)
+        for number in session.repeat(9):
+            share = comparison.all_ones(session.party, bits)
+            if number == 3:
+                break
+        aligned = HiddenAlignment(session).align(lists[session.rank])
+        for _ in session.repeat(3):
+            share = comparison.all_ones(session.party, bits)
+        return aligned.size, share
+
+    found = run_session(job, 2, plan(2, "hidden"))
+    assert {size for size, _ in found} == {len({*lists[0], *lists[1]})}
+    assert (found[0][1] ^ found[1][1]).all(), "products after it are right"
+
+
+def test_bounds_hide_the_numbers_of_records() -> None:
+    lists = some_lists(3, 4)
+    bounds = Bounds((250, 300, 260))
+
+    def job(session: Session, aligned: Aligned) -> Any:
+        return aligned, all_present(session.party, aligned.present)
+
+    found = run("hidden", lists, job, bounds=bounds)
+    assert {aligned.size for aligned, _ in found} == {810}
+    assert [len(aligned.places) for aligned, _ in found] == [len(own) for own in lists]
+    assert sum(share for _, share in found).sum() == len(set.intersection(*map(set, lists)))
+
+
+def test_a_list_above_its_bound_stops_all_and_says_so_here_only() -> None:
+    with pytest.raises(ExceptionGroup) as stopped:
+        run("hidden", [["a", "b", "c"], ["a"]], bounds=Bounds((2, 2)))
+    told = [str(error) for error in stopped.value.exceptions]
+    assert "3 records are more than the bound of 2 for this party" in told
+    assert all("3 records" not in text for text in told[1:])
+
+
+@pytest.mark.parametrize("counts", [(-1, 2), (1.5, 2), (True, "2"), (1 << 40, 2)])
+def test_bounds_are_checked(counts: Any) -> None:
+    with pytest.raises(ProtocolError, match="whole numbers"):
+        Bounds(counts)
+    with pytest.raises(ProtocolError, match="for 3 parties, not 2"):
+        bounds_of([1, 2], 3)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("ids", "told"),
+    [
+        (["secret", "b", "secret"], "the same id occurs twice, in rows 1 and 3"),
+        (["1", 1], "an id is of type int"),
+        ([b"1"], "an id is of type bytes"),
+        (np.array(["1"]), "an id is of type str_"),
+    ],
+    ids=["twice", "numbers", "bytes", "numpy"],
+)
+def test_ids_that_cannot_be_used_stop_all_before_anything_is_sent(
+    mode: str, ids: Any, told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ExceptionGroup) as stopped:
+        run(mode, [["a"], ids], folder=tmp_path)
+    own = [error for error in stopped.value.exceptions if isinstance(error, InputError)]
+    others = [str(error) for error in stopped.value.exceptions if error not in own]
+    assert len(own) == 1 and told in str(own[0])
+    assert others and all("stopped: InputError" in text and "secret" not in text for text in others)
+    assert all(not read_chain(log) for log in tmp_path.glob("*/releases.jsonl"))
+
+
+def test_no_common_record_stops_revealed_and_stays_secret_in_hidden(tmp_path: Path) -> None:
+    lists = [["a", "b"], ["b", "c"], ["c", "a"]]
+    with pytest.raises(ExceptionGroup) as stopped:
+        run("revealed", lists, folder=tmp_path)
+    errors = stopped.value.exceptions
+    assert any(isinstance(error, AlignmentError) for error in errors)
+    assert len(errors) >= 3 and all("no record is common to all parties" in str(error) for error in errors)
+    found = run("hidden", lists, lambda session, aligned: all_present(session.party, aligned.present))
+    assert sum(found).tolist() == [0, 0, 0]
+
+
+def test_a_party_without_records_stops_revealed_and_stays_secret_in_hidden() -> None:
+    lists: Lists = [["a", "b"], [], ["b"]]
+    with pytest.raises(ExceptionGroup) as stopped:
+        run("revealed", lists)
+    assert any("party 1 has no record" in str(error) for error in stopped.value.exceptions)
+    found = run("hidden", lists, lambda session, aligned: (aligned, all_present(session.party, aligned.present)))
+    assert [aligned.size for aligned, _ in found] == [2, 2, 2]
+    assert sum(share for _, share in found).tolist() == [0, 0]
+    nobody = run("hidden", [[], []], lambda session, aligned: all_present(session.party, aligned.present))
+    assert [len(share) for share in nobody] == [0, 0]
+
+
+def changed(step: str, node: int, change: Callable[[np.ndarray], None]) -> Callable[[Transport], Transport]:
+    """A transport that changes the first array of a step as it comes to one party."""
+
+    def wrap(transport: Transport) -> Transport:
+        honest = transport.exchange
+
+        def exchange(name: str, send: Any, receive: Any) -> Any:
+            came = honest(name, send, receive)
+            if name == step and transport.node == node and came:
+                change(next(iter(came.values()))[0])
+            return came
+
+        transport.exchange = exchange  # type: ignore[method-assign]
+        return transport
+
+    return wrap
+
+
+def add(number: int) -> Callable[[np.ndarray], None]:
+    def change(array: np.ndarray) -> None:
+        array += number
+
+    return change
+
+
+def test_a_dealer_that_tells_different_sizes_is_noticed() -> None:
+    with pytest.raises(ExceptionGroup) as stopped:
+        run("hidden", [["a", "b"], ["b"]], wrap=changed("places of records", 1, add(1)))
+    assert any("told the parties different numbers of places" in str(e) for e in stopped.value.exceptions)
+    with pytest.raises(ExceptionGroup) as stopped:
+        run("hidden", [["a", "b"], ["b"]], wrap=changed("places of records", 1, add(-2)))
+    assert any("named a place that is not there" in str(e) for e in stopped.value.exceptions)
+
+
+def test_bytes_that_are_no_element_stop_all() -> None:
+    with pytest.raises(ExceptionGroup) as stopped:
+        run("revealed", [["a", "b"], ["b"]], wrap=changed("pass 1", 1, lambda array: array.fill(255)))
+    assert any("party 0: sent what is no element of the group" in str(e) for e in stopped.value.exceptions)
+    with pytest.raises(NoElement):  # the neutral element would be the same under every scalar
+        Blinding(Stream(bytes(32), "test").draw()).blinded(np.zeros((1, 32), np.uint8))
+
+
+class Gone(Exception):
+    """A party that is no longer there."""
+
+
+@pytest.mark.parametrize(
+    ("mode", "step", "opened"),
+    [
+        ("hidden", "parts of the key of tags", set()),
+        ("hidden", "tags of records", set()),
+        ("hidden", "bit product", {UNION}),
+        ("revealed", "pass 1", {SIZES}),
+        ("revealed", "lists to compare", {SIZES}),
+        ("revealed", "back 1", {SIZES, COMMON}),
+    ],
+)
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_party_that_goes_in_a_phase_stops_all_and_nothing_more_is_opened(
+    mode: str, step: str, opened: set[str], victim: int, tmp_path: Path
+) -> None:
+    def wrap(transport: Transport) -> Transport:
+        honest = transport.exchange
+
+        def exchange(name: str, send: Any, receive: Any) -> Any:
+            if name == step and transport.node == victim:
+                raise Gone
+            return honest(name, send, receive)
+
+        transport.exchange = exchange  # type: ignore[method-assign]
+        return transport
+
+    with pytest.raises(ExceptionGroup) as stopped:
+        run(
+            mode,
+            some_lists(3, 5),
+            lambda session, aligned: all_present(session.party, aligned.present),
+            wrap=wrap,
+            folder=tmp_path,
+        )
+    errors = stopped.value.exceptions
+    assert sum(isinstance(error, Gone) for error in errors) == 1
+    others = [error for error in errors if not isinstance(error, Gone)]
+    assert len(others) >= 2 and all(isinstance(error, PeerError | PeerStopped) for error in others)
+    logged = {entry["release"] for log in tmp_path.glob("*/releases.jsonl") for entry in read_chain(log)}
+    assert logged <= opened
+
+
+def test_costs_are_those_of_the_docstrings() -> None:
+    lists = some_lists(3, 6)
+
+    def job(session: Session, aligned: Aligned) -> Any:
+        before = session.costs["alignment"]
+        with session.measure("presence") as cost:
+            all_present(session.party, aligned.present)
+        return before, cost, aligned.size
+
+    for own, (cost, presence, size) in zip(lists, run("hidden", lists, job), strict=True):
+        assert cost.rounds == 3 and cost.sent < 2 * 240
+        frames = 40 * (3 + len(own) // 64) + 200
+        assert 20 * len(own) <= cost.dealer <= 20 * len(own) + frames
+        assert presence.rounds == 3
+        words = 2 * (5 / 8) * size
+        assert words <= presence.sent <= words + 3 * 2 * 60
+
+    sizes = [len(own) for own in lists]
+    costs = run("revealed", lists, lambda session, aligned: session.costs["alignment"])
+    for rank, cost in enumerate(costs):
+        passed = 32 * (sizes[rank] + sizes[rank - 1])
+        to_compare = 16 * sizes[(rank + 1) % 3] if rank else 0
+        pieces = sum(-(-size // 64) for size in sizes)
+        assert passed + to_compare <= cost.sent <= passed + to_compare + sum(sizes) // 4 + 60 * pieces + 600
+        assert cost.dealer == 0, "no dealer takes part"
+
+
+def test_progress_counts_to_the_end_and_threads_change_nothing() -> None:
+    lists, seen = some_lists(2, 7), []
+    alone = run("revealed", lists)
+    shared = run("revealed", lists, threads=3, progress=lambda *step: seen.append(step))
+    assert [a.places.tolist() for a in alone] == [a.places.tolist() for a in shared]
+    total = sum(map(len, lists))
+    assert [step for step in seen if step[1] == total] and max(done for _, done, _ in seen) == total
+    assert {every for _, _, every in seen} == {total} and len(seen) > 4
+
+
+def test_a_table_is_filled_with_zeros_where_there_is_no_record() -> None:
+    aligned = Aligned(4, np.array([2, ABSENT, 0]))
+    assert aligned.present.tolist() == [True, False, True, False]
+    assert aligned.spread(np.array([[1.5, 1], [7, 7], [3, 4]])).tolist() == [[3, 4], [0, 0], [1.5, 1], [0, 0]]
+    assert "2" not in repr(aligned)
+    for size, places in ((2, [0, 0]), (2, [0, 2]), (2, [-2])):
+        with pytest.raises(ProtocolError, match="one place, or a place"):
+            Aligned(size, np.array(places))
+
+
+def test_numbers_are_those_of_sets() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        lists = [np.unique(rng.integers(0, 3, (rng.integers(0, 12), 2)).astype(np.uint64), axis=0) for _ in range(3)]
+        different, numbers = numbered(lists)
+        rows = [[tuple(row) for row in own.tolist()] for own in lists]
+        union = {row for own in rows for row in own}
+        assert different == len(union)
+        pairs = {pair for own, at in zip(rows, numbers, strict=True) for pair in zip(own, at.tolist(), strict=True)}
+        assert len(pairs) == len(union) == len({number for _, number in pairs})
+        common = set.intersection(*map(set, rows))
+        assert [bits.astype(bool).tolist() for bits in in_all(lists)] == [
+            [row in common for row in own] for own in rows
+        ]
+
+
+def test_a_tag_twice_in_a_list_names_its_party() -> None:
+    tags = np.array([[1, 2], [1, 2]], np.uint64)
+    with pytest.raises(PeerError, match="party 1: sent a tag twice"):
+        matching.matched([tags[:1], tags], None, Stream(bytes(32), "test").draw())
+
+
+def test_keys_and_scalars_do_not_show_themselves() -> None:
+    for secret in (SessionTags(bytes(32)), Blinding(Stream(bytes(32), "test").draw())):
+        assert "hidden" in repr(secret)
+        with pytest.raises(ProtocolError, match="not pickled"):
+            pickle.dumps(secret)
+    with pytest.raises(ProtocolError, match="has 32 bytes"):
+        SessionTags(b"short")

@@ -1,0 +1,257 @@
+"""What a party sees of an alignment is the same whatever records the others hold, as long as sizes are the same.
+
+Hidden, three parties: what comes to party 0 in two worlds. In one both others hold the first half of its records, in
+the other only one of them holds any, the second half. The union has the same size. Its places must be a random
+choice: as often rising as falling along its tags, and no higher or lower for the records that others hold. All that
+is opened of presence must be uniform bits.
+
+Revealed: what party 0 compares, beside the order in which it sent its list, tells nothing about which of its records
+single others hold. The bits that pass through party 1 tell nothing about where common records are in a list. Elements
+are uniform bytes.
+
+Each check has a control in which the protection is taken away, and fires.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from protocols.alignment import presence
+from protocols.alignment.hidden import HiddenAlignment
+from protocols.alignment.revealed import RevealedAlignment, in_all
+from protocols.alignment.seam import UNION, Aligned, releases
+from protocols.alignment.tags import SessionTags
+from protocols.dealing import matching, tuples
+from protocols.dealing.party import Party
+from protocols.dealing.randomness import Draw, Stream
+from protocols.net.transport import Transport
+from protocols.records.releases import ReleasePlan
+from protocols.session.runtime import Session
+from tests.support.chance import LEVEL, alike, uniform
+from tests.support.harness import run_session
+
+OWN = 3000
+Seen = dict[str, list[np.ndarray]]
+
+
+class Spy:
+    """Keeps what comes to one party, by step."""
+
+    def __init__(self, node: int) -> None:
+        self.node, self.kept, self.shapes, self._lock = node, defaultdict(list), [], threading.Lock()
+
+    def wrap(self, transport: Transport) -> Transport:
+        honest = transport.exchange
+
+        def exchange(step: str, send: Any, receive: Any) -> Any:
+            came = honest(step, send, receive)
+            if transport.node == self.node:
+                with self._lock:
+                    for peer, arrays in came.items():
+                        self.kept[step] += [array.copy() for array in arrays]
+                        self.shapes += [(step, peer, array.dtype.str, array.shape) for array in arrays]
+            return came
+
+        transport.exchange = exchange  # type: ignore[method-assign]
+        return transport
+
+
+def normal(deviation: float) -> bool:
+    """Whether a standard normal value may be this far off; False for such: LEVEL."""
+    return bool(2 * stats.norm.sf(abs(deviation)) > LEVEL)
+
+
+def unordered(values: np.ndarray) -> bool:
+    """Whether as many neighbours rise as chance has it: n/2, deviation sqrt(n/12)."""
+    rising = int((np.diff(values) > 0).sum())
+    return normal((rising - (len(values) - 1) / 2) / np.sqrt((len(values) + 1) / 12))
+
+
+def unrelated(values: np.ndarray, marked: np.ndarray) -> bool:
+    """Whether marked values are as high as the others, by their sum of ranks."""
+    ranks = np.argsort(np.argsort(values)) + 1.0
+    some, rest = int(marked.sum()), int((~marked).sum())
+    deviation = np.sqrt(some * rest * (len(values) + 1) / 12)
+    return normal((ranks[marked].sum() - some * (len(values) + 1) / 2) / deviation)
+
+
+# hidden
+
+IDS = [f"{number:06d}" for number in range(OWN)]
+OTHERS = [f"other {number}" for number in range(OWN)]
+WORLDS = (
+    [IDS, IDS[: OWN // 2] + OTHERS, IDS[: OWN // 2]],
+    [IDS, OTHERS[: OWN // 2], OTHERS[OWN // 2 :] + IDS[OWN // 2 :]],
+)
+"""The union has 2 OWN records in both."""
+
+
+def hidden_view(world: int) -> tuple[Spy, Aligned, np.ndarray]:
+    """What comes to party 0 and is opened there, what it gets, and its rows in the order of its tags."""
+    spy, lock = Spy(0), threading.Lock()
+    honest = Party.open_masked
+    order: list[np.ndarray] = []
+
+    def opening(self: Party, step: str, shares: Any, how: Any = "add") -> Any:
+        totals = honest(self, step, shares, how)
+        if self.rank == 0:
+            with lock:
+                spy.kept[step] += [total.copy() for total in totals]
+        return totals
+
+    def tagging(self: SessionTags, ids: Any) -> Any:
+        tags = make(self, ids)
+        if list(ids) == IDS:
+            order.append(matching.sorted_rows(tags))
+        return tags
+
+    make = SessionTags.of
+
+    def job(session: Session) -> Aligned:
+        aligned = HiddenAlignment(session).align(WORLDS[world][session.rank])
+        presence.all_present(session.party, aligned.present)
+        return aligned
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Party, "open_masked", opening)
+        patch.setattr(SessionTags, "of", tagging)
+        found = run_session(job, 3, ReleasePlan(releases(3, revealed=False)), wrap=spy.wrap)
+    return spy, found[0], order[0]
+
+
+def bits(spy: Spy) -> np.ndarray:
+    """All that was opened of presence, without the last byte of each array, which may be cut."""
+    return np.concatenate([a[:-1] for step in ("bit product", "bit to number") for a in spy.kept[step]])
+
+
+def hidden_tells() -> dict[str, bool]:
+    """Which checks find something."""
+    views = [hidden_view(world) for world in (0, 1)]
+    held = np.arange(OWN) < OWN // 2
+    shapes = [[shape for shape in spy.shapes if not shape[0].startswith("tuple")] for spy, _, _ in views]
+    told = [[a.tobytes() for a in spy.kept[UNION] if a.tobytes().startswith(b"{")] for spy, _, _ in views]
+    opened = [bits(spy) for spy, _, _ in views]
+    assert (
+        len(told[0]) == 2 and min(map(len, opened)) > 3000 and {aligned.size for _, aligned, _ in views} == {2 * OWN}
+    )
+    return {
+        "shapes": shapes[0] != shapes[1] or told[0] != told[1],
+        "order": not all(unordered(aligned.places[order]) for _, aligned, order in views),
+        "who is held": not all(unrelated(aligned.places, held) for _, aligned, _ in views),
+        "presence": not (alike(*opened) and uniform(opened[0]) and uniform(opened[1])),
+    }
+
+
+@pytest.mark.chance(1e-11)  # seven checks
+def test_what_a_party_sees_of_hidden_is_the_same_whatever_others_hold() -> None:
+    assert not any(hidden_tells().values())
+
+
+def test_an_order_that_is_not_random_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Places in the order of tags: a party that knows the key would see between which tags others' lie."""
+    monkeypatch.setattr(Draw, "order", lambda self, count: np.arange(count))
+    assert hidden_tells()["order"]
+
+
+def test_an_order_that_depends_on_who_holds_what_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random, but with the records of several parties first."""
+    honest = matching.matched
+
+    def matched(lists: Any, bounds: Any, draw: Draw) -> Any:
+        size, places = honest(lists, bounds, draw)
+        several = np.bincount(np.concatenate(places), minlength=size) > 1
+        first = np.argsort(np.argsort(~several, kind="stable"))
+        return size, [first[own] for own in places]
+
+    monkeypatch.setattr(matching, "matched", matched)
+    told = hidden_tells()
+    assert told["who is held"] and not told["order"]
+
+
+def test_presence_that_is_opened_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = tuples.Field.expand
+
+    def expand(self: tuples.Field, draw: Draw, rank: int) -> np.ndarray:
+        return np.zeros(self.shape, self.dtype) if self.bits else honest(self, draw, rank)
+
+    monkeypatch.setattr(tuples.Field, "expand", expand)
+    assert hidden_tells()["presence"]
+
+
+# revealed
+
+COUNT = 360
+ALL, FIRST, SECOND = (range(0, COUNT // 3), range(COUNT // 3, 2 * COUNT // 3), range(2 * COUNT // 3, COUNT))
+
+
+def revealed_lists() -> list[list[str]]:
+    """Party 0 has sorted ids: those of all parties first, then those of party 1 too, then those of party 2 too."""
+    own = [f"{number:06d}" for number in range(COUNT)]
+    more = [f"{number:06d}" for number in range(COUNT, COUNT + COUNT // 3)]
+    both = own[: COUNT // 3]
+    return [own, both + [own[k] for k in FIRST] + more, both + [own[k] for k in SECOND] + more]
+
+
+def revealed_tells() -> dict[str, bool]:
+    """Which checks find something, at party 0 and party 1."""
+    spies = [Spy(node) for node in (0, 1)]
+
+    def wrap(transport: Transport) -> Transport:
+        return spies[1].wrap(spies[0].wrap(transport))
+
+    compared: list[Any] = []
+    sent: list[np.ndarray] = []
+
+    def around(self: RevealedAlignment, names: Any, sizes: Any) -> Any:
+        held, orders = honest(self, names, sizes)
+        if list(names) == lists[0]:
+            sent.append(orders[0])
+        return held, orders
+
+    def kept(lists: Any) -> Any:
+        compared.append(lists)
+        return in_all(lists)
+
+    lists, honest = revealed_lists(), RevealedAlignment._around
+    job: Callable[[Session], Any] = lambda session: RevealedAlignment(session).align(lists[session.rank])  # noqa: E731
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("protocols.alignment.revealed.in_all", kept)
+        patch.setattr(RevealedAlignment, "_around", around)
+        run_session(job, 3, ReleasePlan(releases(3, revealed=True)), wrap=wrap)
+    own, *others = [[tuple(row) for row in tags.tolist()] for tags in compared[0]]
+    held = [np.array([row in set(other) for row in own]) for other in others]
+    elements = [np.concatenate(spy.kept["pass 1"] + spy.kept["pass 2"]) for spy in spies]
+    back = [np.unpackbits(spies[1].kept[step][0], count=COUNT) for step in ("back 1", "back 2")]
+    assert all(marked.sum() == 2 * COUNT // 3 for marked in held) and all(b.sum() == COUNT // 3 for b in back)
+    return {
+        "whose records": not all(unrelated(sent[0], marked) for marked in held),
+        "where common records are": not all(unrelated(np.arange(COUNT), b.astype(bool)) for b in back),
+        "elements": not all(uniform(part[:, 1:31]) for part in elements),
+    }
+
+
+@pytest.mark.chance(1e-11)  # six checks
+def test_what_a_party_sees_of_revealed_has_no_order_and_no_id() -> None:
+    assert not any(revealed_tells().values())
+
+
+def test_lists_that_are_not_shuffled_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Draw, "order", lambda self, count: np.arange(count))
+    told = revealed_tells()
+    assert told["whose records"] and told["where common records are"] and not told["elements"]
+
+
+def test_all_orders_are_alike() -> None:
+    """Each of 24 orders of four, as often as the others: 24,000 draws of a fixed stream."""
+    stream = Stream(bytes(32), "test")
+    drawn = [tuple(stream.draw().order(4)) for _ in range(24_000)]
+    counts = [drawn.count(order) for order in set(drawn)]
+    assert len(counts) == 24 and stats.chisquare(counts).pvalue > 1e-4
+    assert stream.draw().order(0).shape == (0,) and stream.draw().order(1).tolist() == [0]

@@ -1,0 +1,217 @@
+"""Information, mixing and single people: values worked by hand, controls that are at chance, and rules that hold."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from secure_sccvfl.data.catalogue import load
+from secure_sccvfl.data.layout import Layout
+from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.evaluation.baselines import erm, scc
+from secure_sccvfl.evaluation.examples import versions
+from secure_sccvfl.evaluation.fitted_judges import fit_judges
+from secure_sccvfl.evaluation.harness import ready_with
+from secure_sccvfl.evaluation.judges import FIRST
+from secure_sccvfl.evaluation.prepared import own_rows
+from secure_sccvfl.evaluation.qualitative.explained import DRAWS, explained, most_frequent
+from secure_sccvfl.evaluation.qualitative.information import agreement, information, mutual_information
+from secure_sccvfl.evaluation.qualitative.mixing import Represented, components, mixing, read_s, used_by
+from secure_sccvfl.evaluation.qualitative.people import (
+    GROUP,
+    Subject,
+    cases,
+    chosen,
+    column_sizes,
+    edit_sizes,
+    moves,
+    recourse,
+    sizes,
+)
+from secure_sccvfl.evaluation.qualitative.views import of_run, stage_of
+from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.privacy.noise import SpendingPlan
+from secure_sccvfl.training.config import TrainConfig
+
+DATA = load("german")
+SPLIT = make_split(DATA, "iid", 0)
+NAMED = {"employment_since": "M", "credit_history": "M", "duration": "M", "housing": "P"}
+ROLES = Roles({f.name: NAMED.get(f.name, "N") for f in DATA.features})
+LAYOUT = Layout.of(DATA.features)
+CODES = DATA.protected[0].codes
+
+
+@pytest.fixture(scope="module")
+def ready():
+    return ready_with(DATA, SPLIT, ROLES, TrainConfig(), SpendingPlan(), 0)
+
+
+@pytest.fixture(scope="module")
+def stage(ready):
+    return stage_of(ready, fit_judges(DATA, SPLIT, ROLES, 0, (FIRST,)))
+
+
+@pytest.fixture(scope="module")
+def subjects(ready):
+    return {"erm": Subject(erm(ready).predict), "plaintext_scc": Subject(scc(ready).predict, *own_rows(ready))}
+
+
+def test_mutual_information_by_hand():
+    assert mutual_information(np.array([[5, 0], [0, 5]])) == pytest.approx(math.log(2))
+    assert mutual_information(np.array([[4, 2], [8, 4]])) == pytest.approx(0.0, abs=1e-12)
+    half = 0.4 * math.log(0.4 / 0.25) + 0.1 * math.log(0.1 / 0.25)
+    assert mutual_information(np.array([[4, 1], [1, 4]])) == pytest.approx(2 * half)
+
+
+def test_information_stands_beside_its_null(ready):
+    rows = SPLIT.train
+    parties = [party.take(rows) for party in ready.parties]
+    found = information(parties, CODES[rows], 2, 0)
+    assert set(found) == {f.name for f in DATA.features}
+    assert all(0 <= f["null"] <= f["null_high"] for f in found.values())
+    assert found["personal_status_sex"]["mi"] > 3 * found["personal_status_sex"]["null_high"]
+    # With s shuffled a column is above its 95 % quantile by chance: 8 or more of 19 with probability below 1e-5
+    # for independent columns. The seed is fixed.
+    null = information(parties, np.random.default_rng(1).permutation(CODES[rows]), 2, 0)
+    assert sum(f["mi"] > f["null_high"] for f in null.values()) < 8
+
+
+def test_agreement_of_scores_with_information():
+    known = {f"c{k}": {"mi": k / 10} for k in range(12)}
+    same = agreement({name: found["mi"] ** 2 for name, found in known.items()}, known, 0)
+    assert same["rank_correlation"] == pytest.approx(1.0) and same["null_high"] < 0.9
+    turned = agreement({name: -found["mi"] for name, found in known.items()}, known, 0)
+    assert turned["rank_correlation"] == pytest.approx(-1.0)
+    assert agreement(dict.fromkeys(known, 0.0), known, 0)["rank_correlation"] == 0.0
+
+
+def drawn(shift: float) -> Represented:
+    """Five columns of noise, the first moved by the group."""
+    rng = np.random.default_rng(0)
+    codes = [rng.integers(0, 2, 600) for _ in range(2)]
+    z = [rng.normal(size=(600, 5)) + shift * np.outer(c, np.eye(5)[0]) for c in codes]
+    return Represented(z[0], z[1], codes[0], codes[1])
+
+
+def test_what_can_be_read_is_read_and_nothing_else():
+    seen = read_s(drawn(2.0), 0)
+    assert seen["low"] <= 0.921 <= seen["high"], "a shift of two deviations has AUC 0.921"
+    assert 0.45 < seen["null"] < 0.55 < seen["null_high"] + 0.06
+    nothing = read_s(drawn(0.0), 0)
+    assert nothing["low"] < 0.5 < nothing["high"]  # 95 % interval; the seed is fixed
+    still = Represented(np.ones((9, 2)), np.ones((9, 2)), np.arange(9) % 2, np.arange(9) % 2)
+    assert read_s(still, 0)["auc"] == 0.5
+
+
+def test_components_are_where_the_variance_is():
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(400, 4)) * np.array([1.0, 5.0, 0.1, 3.0])
+    _, shown, shares = components(z, z)
+    assert shares[0] > shares[1] and sum(shares) == pytest.approx(34 / 35.01, abs=0.02)
+    assert abs(np.corrcoef(shown[:, 0], z[:, 1])[0, 1]) > 0.99
+    view = mixing(Represented(z, z, np.arange(400) % 2, np.arange(400) % 2), 0)
+    assert len(view["points"]) == len(view["groups"]) == 400 and view["width"] == 4
+    json.dumps(view)
+
+
+def test_contributions_of_a_sealed_model_add_up(ready, subjects):
+    """The model is additive in the columns, so a mean record and all contributions give the logit."""
+    predict, rows = subjects["plaintext_scc"].predict, SPLIT.test[:20]
+    mean = ready.inputs[SPLIT.train].mean(axis=0)
+    used = used_by(predict, LAYOUT, ready.inputs[rows], CODES[rows], mean)
+    assert used.shape == (20, len(DATA.features))
+    whole = predict(mean[None])[0, 0] + used.sum(axis=1)
+    assert whole == pytest.approx(predict(ready.inputs[rows])[:, 0], abs=1e-9)
+
+
+def test_sizes_of_edits_by_hand():
+    before = LAYOUT.encode(DATA.values[:1])
+    after = before.copy()
+    housing, duration = (LAYOUT.columns([name]) for name in ("housing", "duration"))
+    after[0, housing] = np.roll(before[0, housing], 1)
+    after[0, duration] = before[0, duration] + 0.25
+    found = dict(zip(LAYOUT.names, column_sizes(LAYOUT, before, after)[0], strict=True))
+    assert found["housing"] == 1.0 and found["duration"] == pytest.approx(0.25) and sum(found.values()) == 1.25
+    assert edit_sizes(LAYOUT, ("housing", "duration"), before, after) == pytest.approx([math.hypot(1, 0.25)])
+    assert [m["feature"] for m in moves(LAYOUT, ROLES, before[0], after[0])] == ["housing", "duration"]
+    old, new = versions(LAYOUT, DATA.values[0], after[0])
+    assert {name for name in old if old[name] != new[name]} == {"housing", "duration"}
+    assert float(new["duration"]) == float(old["duration"]) + 17  # a quarter of 4 to 72 months
+
+
+def test_people_are_chosen_by_the_stated_rule(stage, subjects):
+    logits = subjects["erm"].predict(stage.inputs)
+    found = {rule.name: row for rule, row in chosen(stage, logits)}
+    assert set(found) == {"clearly accepted", "ambiguous", "high risk"} and len(set(found.values())) == 3
+    label, moved = stage.held_out.label.values, np.array(sorted(stage.copies))
+    assert [int(label[row]) for row in found.values()] == [0, 0, 1]
+    assert all(stage.codes[row] == GROUP for row in found.values())
+    risky = moved[(label[moved] == 1) & (stage.codes[moved] == GROUP)]
+    changed = [r for r in risky if np.abs(stage.edited[stage.copies[int(r)]] - stage.inputs[r]).max() > 1e-9]
+    assert found["high risk"] == max(changed, key=lambda r: logits[r, 0])
+    # An edit has no say in who is shown.
+    other = chosen(stage, -logits)
+    assert {rule.name: row for rule, row in other}["high risk"] != found["high risk"]
+
+
+def test_cases_move_mediators_alone_and_are_the_same_for_every_method(stage, subjects):
+    for case in cases(stage, subjects, "erm"):
+        assert case["moved"] and {m["role"] for m in case["moved"]} == {"M"} and case["size_others"] == 0.0
+        assert set(case["fixed"]) == set(ROLES.named("N"))
+        assert set(case["methods"]) == {"erm", "plaintext_scc"} and "own" not in case["methods"]["erm"]
+        changed = {name for name, value in case["before"].items() if value != case["after"][name]}
+        assert changed == {m["feature"] for m in case["moved"]}
+        for seen in case["methods"].values():
+            for when in ("before", "after"):
+                assert seen[when]["decision"] == str(int(seen[when]["score"] > 0.5))
+
+
+def test_own_edits_leave_everything_else_alone(stage, subjects):
+    people = recourse(stage, subjects["plaintext_scc"])
+    assert [p["before"]["decision"] for p in people] == ["0", "1"]
+    for person in people:
+        assert person["size"] > 0 == person["size_others"] and set(person["fixed"]) == set(ROLES.named("N"))
+    assert recourse(stage, subjects["erm"]) == [] and sizes(stage, subjects["erm"]) == {}
+    everyone = sizes(stage, subjects["plaintext_scc"])
+    assert everyone["mediators"] > 0 == everyone["others"]
+
+
+def test_a_generator_that_moves_a_fixed_column_is_seen(stage, subjects):
+    """The figures that show it are not always zero."""
+    ours = subjects["plaintext_scc"]
+    bad = ours.own.copy()
+    bad[:, LAYOUT.columns(["purpose"])] = np.roll(bad[:, LAYOUT.columns(["purpose"])], 1, axis=1)
+    moved = Subject(ours.predict, bad, ours.toward)
+    assert sizes(stage, moved)["others"] == pytest.approx(1.0)
+    assert all(p["size_others"] == 1.0 and "purpose" not in p["fixed"] for p in recourse(stage, moved))
+
+
+def test_the_views_of_a_run(ready):
+    judges = fit_judges(DATA, SPLIT, ROLES, 0, (FIRST,))
+    found = of_run(ready, judges, {"erm": erm(ready), "plaintext_scc": scc(ready)})
+    assert json.loads(json.dumps(found)) == found, "a report is JSON"
+    assert [(m["method"], m["space"]) for m in found["mixing"]] == [
+        ("erm", "fused"),
+        ("erm", "used"),
+        ("plaintext_scc", "used"),
+    ]
+    assert len(found["cases"]) == 3 and len(found["recourse"]) == 2
+
+
+def test_one_person_explained(ready):
+    row = int(SPLIT.test[0])
+    told = explained(ready, "sealed", row)
+    assert json.loads(json.dumps(told)) == told and told["part"] == "test" and told["draws"] == DRAWS
+    assert told["groups"][0] == DATA.protected[0].groups[CODES[row]] != told["groups"][1]
+    assert {m["role"] for m in told["moved"]} <= {"M"}
+    assert explained(ready, "sealed", int(SPLIT.train[0]))["part"] == "train"
+
+
+def test_the_most_frequent_edit_that_changes_anything():
+    before = np.zeros(2)
+    edits = np.array([[0, 0], [0, 0], [0, 0], [0, 1.0], [1.0, 0], [1.0, 0]])
+    assert most_frequent(edits, before) == 4
+    assert most_frequent(edits[:3], before) == 0
