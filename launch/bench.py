@@ -34,16 +34,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__, json=False)
     parser.add_argument(
         "what",
-<<<<<<< HEAD
-        choices=("ops", "discovery", "step", "rounds", "run", "evaluation"),
+        choices=("ops", "discovery", "step", "rounds", "run", "evaluation", "align"),
         help="ops: single secret operations; discovery: noisy tables of s; step: one training step; rounds: the grid "
         "of lambda by steps of second and first order; run: all of it; evaluation: how far noisy figures are from "
-        "exact ones",
-=======
-        choices=("ops", "discovery", "step", "run", "evaluation", "align"),
-        help="ops: single secret operations; discovery: noisy tables of s; step: one training step; run: all of it; "
-        "evaluation: how far noisy figures are from exact ones; align: which records are common",
->>>>>>> main
+        "exact ones; align: which records are common",
     )
     parser.add_argument("--json", type=Path, help="write the rows here")
     parser.add_argument("--dataset", help="run: this one with three parties instead of all sizes (as of run_mpc.py)")
