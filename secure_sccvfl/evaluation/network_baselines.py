@@ -96,7 +96,7 @@ def _network(ready: Prepared, settings: PaperSettings, made: EditRows | None, ro
         fitted = training.fit(train, check)
     notes = {
         "epochs_run": fitted.epochs_run,
-        "best_epoch": fitted.best_epoch,
+        "best_epoch": fitted.kept_epoch,
         "warmup": settings.warmup,
         "optimisation_steps": fitted.epochs_run,
         "temperature": fitted.temperature,

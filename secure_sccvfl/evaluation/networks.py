@@ -90,7 +90,7 @@ class TrainedNetwork:
     task: Task
     read: torch.Tensor
     temperature: float = 1.0
-    best_epoch: int = 0
+    kept_epoch: int = 0
     history: tuple[Epoch, ...] = ()
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -29,6 +29,12 @@ class MlpEncoder:
 
     def scaled(self, inputs: np.ndarray) -> torch.Tensor:
         return (torch.tensor(inputs, dtype=torch.float32) - self.mean) / self.scale * self.shown
+
+    def without(self, dropped: Sequence[int] | np.ndarray) -> MlpEncoder:
+        """The same layers, which see every input column but these."""
+        shown = torch.ones_like(self.shown)
+        shown[np.asarray(dropped, int)] = 0.0
+        return replace(self, shown=shown)
 
     @torch.no_grad()
     def __call__(self, inputs: np.ndarray) -> np.ndarray:
@@ -89,18 +95,13 @@ def restore_training(net: nn.Module, optimiser: torch.optim.Optimizer, kept: Map
     optimiser.load_state_dict({**optimiser.state_dict(), "state": moments})
 
 
-def make_mlp(inputs: np.ndarray, hidden: int, seed: int, dropped: Sequence[int] | np.ndarray = ()) -> MlpEncoder:
-    """Party step, local: a fresh encoder, standardised on its own training rows.
-
-    `dropped`: input columns that it must not see.
-    """
+def make_mlp(inputs: np.ndarray, hidden: int, seed: int) -> MlpEncoder:
+    """Party step, local: a fresh encoder, standardised on its own training rows."""
     net = _network(inputs.shape[1], hidden)
     start_layers(net, seed)
     mean = torch.tensor(inputs.mean(axis=0), dtype=torch.float32)
     scale = torch.tensor(np.maximum(inputs.std(axis=0), 0.05), dtype=torch.float32)
-    shown = torch.ones(inputs.shape[1])
-    shown[np.asarray(dropped, int)] = 0.0
-    return MlpEncoder(net, mean, scale, shown, hidden)
+    return MlpEncoder(net, mean, scale, torch.ones(inputs.shape[1]), hidden)
 
 
 class LocalTraining:

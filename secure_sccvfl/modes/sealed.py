@@ -12,7 +12,7 @@ from secure_sccvfl.training.trainer import Trainer
 
 def sealed_releases(schema: Schema, options: RunOptions) -> list[Release]:
     """Everything that a sealed run opens."""
-    return [*common_releases(schema, options), *plan_of(facts_of(schema, options), "range", "validation")]
+    return [*common_releases(schema, options), *plan_of(facts_of(schema, options), "head", "validation")]
 
 
 class Sealed:

@@ -4,18 +4,22 @@ Every party trains its own encoder with torch. In every step the gradient in its
 alone (protocols/steps/split.py says what that tells: the labels of its training records, and a little about s).
 What else it trains alone, and why that tells it nothing of s, is in modes/split_local.py. Steps follow a public
 schedule: warm-up without consistency, then with it. Every few steps it is opened whether logits left the range of
-the sigmoid; nothing stops early. The result is an encoder per party and a shared head. The secure engine evaluates
-them like those of a sealed run.
+the sigmoid; nothing stops early. Late refreshes are spread evenly over the steps with consistency. Each releases one
+more sketch, and what follows from roles and tables is made anew: generators, edits, posteriors, dropped columns.
+Encoders, adversaries and head go on. The result is an encoder per party and a shared head. The secure engine
+evaluates them like those of a sealed run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
+from protocols.config import ConfigError
 from protocols.dealing.tuples import Request
 from protocols.net.transport import Array
 from protocols.operations import series
@@ -44,74 +48,52 @@ from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import Blocks, Part
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.randomness import stream, torch_seed
+from secure_sccvfl.discovery.decisions import Finding
 from secure_sccvfl.model.edits import public_targets
 from secure_sccvfl.model.generators import Generator
 from secure_sccvfl.model.mlp import MlpEncoder, make_mlp
 from secure_sccvfl.modes.base import Trained, Workplace, check_sampling, common_releases, facts_of
 from secure_sccvfl.modes.options import RunOptions
-from secure_sccvfl.modes.split_local import OwnTraining, ValidityWeights
+from secure_sccvfl.modes.split_local import OwnTraining
+from secure_sccvfl.modes.split_settings import SplitConfig, split_config, split_releases
 from secure_sccvfl.modes.split_state import Seen, SplitState
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.privacy.kinds import Facts
-from secure_sccvfl.privacy.releases import EDITING_PARTIES, GRADIENT, RANGE_CHECK, plan_of
+from secure_sccvfl.privacy.releases import EDITING_PARTIES, GRADIENT, plan_of
 from secure_sccvfl.training.handles import SharedHead
 from secure_sccvfl.training.leak import leaks, whitened
 from secure_sccvfl.training.model import Model, with_leaks
-from secure_sccvfl.training.paper_settings import DECAY, settings_of
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.sharing import share_label
-from secure_sccvfl.training.trainer import Hooks, Problem, State, Trainer, calibrated
-
-PAPER_HEAD_RATE = 0.005
+from secure_sccvfl.training.trainer import Hooks, Phase, Problem, State, Trainer, calibrated
 
 Generators = Mapping[str, Mapping[int, Generator]]
 """By name of the protected attribute and rank, as discovery returns them."""
 
 
 @dataclass(frozen=True)
-class SplitConfig:
-    """Settings of `split`; `batch` None is the full batch, or the largest that a step can take."""
-
-    hidden: int = 64
-    encoder_rate: float = 0.002
-    decay: float = 5e-3
-    head_rate: float = 0.05
-    momentum: float = 0.9
-    lam: float = 4.0
-    batch: int | None = None
-    warmup: int = 20
-    steps: int = 60
-    keep_every: int = 10
-    draws: int = 4
-    weights: ValidityWeights = field(default_factory=ValidityWeights)
-
-    def __post_init__(self) -> None:
-        if min(self.hidden, self.warmup, self.steps, self.keep_every, self.draws) < 1:
-            raise ValueError(f"hidden, warmup, steps, keep_every and draws must be at least 1, got {self}")
-        if self.encoder_rate <= 0 or self.head_rate <= 0 or not 0 <= self.momentum < 1 or self.lam < 0:
-            raise ValueError(f"bad rates, momentum or lam in {self}")
-
-
-@dataclass(frozen=True)
 class SplitModel:
-    """Own encoder, shares of the head for this engine, steps taken, and what the first pass showed."""
+    """Own encoder, shares of the head for this engine, steps taken, and what the first pass showed.
+
+    finding, generators: those of the last late refresh that was granted; without one, None and those it began with.
+    """
 
     engine: SecureEngine
     encoders: Mapping[int, MlpEncoder]
     head: SharedHead
     steps: int
     seen: tuple[Seen, ...]
+    finding: Finding | None
+    generators: Generators
 
 
-def split_releases(parties: int, config: SplitConfig) -> list[Release]:
-    """What `split` opens besides what the engine does, known before the session."""
-    facts = Facts({rank: {"encoder": config.hidden} for rank in range(parties)})
-    checks = -(-config.steps // config.keep_every) + 1  # the last check is about validation records
-    return [
-        *GRADIENT.releases(facts, times=config.warmup + config.steps),
-        *EDITING_PARTIES.releases(facts),
-        *RANGE_CHECK.releases(facts, times=checks),
-    ]
+class Late(Protocol):
+    """What releases one more sketch during training: a `Trainer` after its discovery."""
+
+    state: State
+
+    def refresh_late(self, number: int) -> Finding | None: ...
+
+    def generate(self, finding: Finding) -> tuple[Finding, dict[str, dict[int, Generator]]]: ...
 
 
 class SplitTrainer:
@@ -138,10 +120,8 @@ class SplitTrainer:
         self.state = State(None) if state is None else state
         (self.party,) = self.train.parties
         self.rank = self.party.rank
-        dropped = self.party.layout.columns(roles.dropped)
-        encoder = make_mlp(self.party.inputs, config.hidden, torch_seed(seed, "split", self.rank), dropped)
+        encoder = make_mlp(self.party.inputs, config.hidden, torch_seed(seed, "split", self.rank))
         self.local = OwnTraining(encoder, (config.encoder_rate, config.decay), self.party, config.weights, seed)
-        self.encoders = {self.rank: encoder}
         shape = (self.train.rows, self.outputs)
         self.label: Words = share_label(self.session, self.train.label, engine.label_holder, shape, RESIDUAL_BITS)
         self.take_up(roles, generators)
@@ -155,36 +135,72 @@ class SplitTrainer:
         """
         self.generators: Generators = generators
         own = {attribute.name: generators[attribute.name][self.rank] for attribute in self.train.protected}
-        self.local.take_up(self.state.sketches, own)
+        self.local.take_up(self.state.sketches, own, self.party.layout.columns(roles.dropped))
         edits = not set(roles.edited).isdisjoint(self.party.layout.names)
         told = self.engine.publish(EDITING_PARTIES.name, {str(self.rank): float(edits)})
         self.editing = tuple(rank for rank in range(self.session.parties) if told[str(rank)])
         self._edited: dict[int, list[np.ndarray]] = {}
 
-    def run(self) -> SplitModel:
-        """The whole schedule, or the rest of it from a kept state."""
+    def run(self, late: Late | None = None, phase: Phase = lambda name: nullcontext()) -> SplitModel:
+        """The whole schedule, or the rest of it from a kept state. `phase` is entered around each phase.
+
+        `late` is asked for the late refreshes of the settings; without it there are none.
+        """
         config = self.config
-        if self.state.own:
-            at = SplitState.of(self.state.own)
-            self.local.go_on(at.local)
-        else:
-            at = self._warm_up()
-        while at.taken < config.steps:
-            self.hooks.progress("split training", at.taken, config.steps)
-            count = min(config.keep_every, config.steps - at.taken)
-            weights, _ = self._steps(at.weights, at.taken, count, config.lam)
-            at = replace(at, weights=weights, local=self.local.state(), taken=at.taken + count)
-            self._check_range()
-            self.hooks.keep(replace(self.state, own=at.arrays()))
+        due = {end: number for number, end in enumerate(config.refreshed_at)}
+        finding: Finding | None = None
+        with phase("training"):
+            at = self._begin()
+        for end in config.kept_at:
+            if end <= at.taken:
+                continue
+            with phase("training"):
+                self.hooks.progress("split training", at.taken, config.steps)
+                weights, _ = self._steps(at.weights, at.taken, end - at.taken, config.lam)
+                at = replace(at, weights=weights, local=self.local.state(), taken=end)
+                self._check_range()
+            if late is not None and end in due:
+                finding = self._refresh(late, due[end], at, phase) or finding
+            else:
+                self._keep(at)
         steps = config.warmup + at.taken
         self.hooks.audit("split training", {"steps": steps})
-        return SplitModel(self.engine, self.encoders, self._head(at.weights), steps, at.seen)
+        encoders = {self.rank: self.local.encoder}
+        return SplitModel(self.engine, encoders, self._head(at.weights), steps, at.seen, finding, self.generators)
+
+    def _begin(self) -> SplitState:
+        """The kept state, or the one after the warm-up."""
+        if not self.state.own:
+            return self._warm_up()
+        at = SplitState.of(self.state.own)
+        self.local.go_on(at.local)
+        return at
+
+    def _keep(self, at: SplitState) -> None:
+        self.hooks.keep(replace(self.state, own=at.arrays()))
+
+    def _refresh(self, late: Late, number: int, at: SplitState, phase: Phase) -> Finding | None:
+        """One late refresh: its finding, or None if the budget refused it.
+
+        What was released is kept before generators are made from it, so that a fault costs no second release. Kept
+        networks of the old generators would not fit: a run that goes on from there makes the new ones first.
+        """
+        with phase("late refreshes"):
+            found = late.refresh_late(number)
+            self.state = late.state
+            self._keep(at if found is None else replace(at, local=self.local.lasting()))
+        if found is None:
+            return None
+        with phase("counterfactuals"):
+            finding, generators = late.generate(found)
+            self.take_up(finding.roles, generators)
+        return finding
 
     def _warm_up(self) -> SplitState:
         self.hooks.progress("split warm-up", 0, self.config.warmup)
         weights, seen = self._steps(self._initial(), 0, self.config.warmup, 0.0)
         at = SplitState(weights, self.local.state(), tuple(seen))
-        self.hooks.keep(replace(self.state, own=at.arrays()))
+        self._keep(at)
         return at
 
     def _check_range(self) -> None:
@@ -338,41 +354,21 @@ def residual_of(engine: SecureEngine, logits: Words, label: Words, task: Task) -
     return [], softmax
 
 
-def split_config(options: RunOptions) -> SplitConfig:
-    """The same number of steps as for one lambda of a sealed run; one weight of consistency, named or its own.
-
-    Method `paper` has the sizes and warm-up of its table, and its rates of generators and adversaries. Steps after
-    it are the patience of early stopping, the fewest that the paper can take: nothing stops early here. Encoders
-    have a third of the table's rate: with all of it activations reach the bound of the ring, and logits leave the
-    range of the sigmoid on German. The head has a rate of ours, since it is trained with momentum.
-    """
-    weights = ValidityWeights(options.weight_identity, options.weight_support, options.weight_leak)
-    plain = SplitConfig(steps=options.steps, lam=options.take_lambda, weights=weights)
-    if options.method != "paper":
-        return plain
-    column = settings_of(options.dataset)
-    return replace(
-        plain,
-        hidden=column.hidden,
-        encoder_rate=column.rate / 3,
-        head_rate=PAPER_HEAD_RATE,
-        decay=DECAY if column.optimiser == "adamw" else 0.0,
-        warmup=options.warmup,
-        weights=replace(weights, generator_rate=column.generator_rate, adversary_rate=column.adversary_rate),
-    )
-
-
 class Split:
     """The `split` gradient mode: the paper's split learning. Each party's gradients tell it the labels."""
 
     def check(self, options: RunOptions, schema: Schema) -> None:
         check_sampling(options, "split")
+        try:
+            split_config(options)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
 
     def releases(self, options: RunOptions, schema: Schema) -> list[Release]:
         facts = replace(facts_of(schema, options), lambdas=())
         return [
             *common_releases(schema, options),
-            *split_releases(len(schema.parties), split_config(options)),
+            *split_releases(len(schema.parties), split_config(options), schema.task, options.evaluation),
             *plan_of(facts, "validation"),
         ]
 
@@ -395,7 +391,7 @@ class Split:
             finding, generators = trainer.generate(found)
         with place.phase("training"):
             config = split_config(options)
-            made = SplitTrainer(
+            training = SplitTrainer(
                 place.engine,
                 place.problem,
                 finding.roles,
@@ -404,8 +400,11 @@ class Split:
                 options.seed,
                 place.hooks,
                 trainer.state,
-            ).run()
-            trainer.validate(finding.roles, generators)
+            )
+        made = training.run(trainer, place.phase)
+        finding = made.finding or finding
+        with place.phase("training"):
+            trainer.validate(finding.roles, made.generators)
             head, temperature = _calibrated(made, trainer, options)
             leak = _leaking(made, trainer)
         model = Model(
@@ -417,7 +416,7 @@ class Split:
             config.lam,
             finding,
             trainer.state.sketches,
-            generators,
+            made.generators,
             (),
             trainer.state.moments or (),
             validity=with_leaks(trainer.validity, leak),

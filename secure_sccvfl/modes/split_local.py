@@ -40,6 +40,9 @@ from secure_sccvfl.model.generators import Generator
 from secure_sccvfl.model.masked_generator import MaskedGenerator, soft_targets
 from secure_sccvfl.model.mlp import LocalTraining, MlpEncoder, restore_training, training_state
 
+LASTING = ("encoder", "adversary")
+"""Networks that go on when other generators are taken up: names in `OwnTraining.state` begin so."""
+
 
 @dataclass(frozen=True)
 class ValidityWeights:
@@ -73,12 +76,19 @@ class OwnTraining(LocalTraining):
         self._nets: dict[str, tuple[nn.Module, torch.optim.Optimizer]] = {}
         self._learning: list[tuple[int, MaskedGenerator, Adversary | None]] = []
 
-    def take_up(self, sketches: Sequence[Sketch], generators: Mapping[str, Generator]) -> None:
+    def take_up(
+        self,
+        sketches: Sequence[Sketch],
+        generators: Mapping[str, Generator],
+        dropped: Sequence[int] | np.ndarray = (),
+    ) -> None:
         """Train with these from now on. A further release changes both; encoder and adversaries go on.
 
         sketches: what was released to this party, one for each protected attribute; its posteriors come from them.
+        dropped: input columns that the encoder must not see from now on.
         """
         party = self.party
+        self.encoder = self.encoder.without(dropped)
         self.z_s = [
             torch.tensor(group_posterior(party.layout, party.inputs, sketch.tables), dtype=torch.float32)
             for sketch in sketches
@@ -86,7 +96,7 @@ class OwnTraining(LocalTraining):
         self.generators = [made if isinstance(made, MaskedGenerator) else None for made in generators.values()]
         if self.weights.leak > 0 and not self.adversaries:
             self._add_adversaries(self.encoder.columns)
-        self._nets = {name: own for name, own in self._nets.items() if name.startswith("adversary")}
+        self._nets = {name: own for name, own in self._nets.items() if name.startswith(LASTING)}
         self._learning = []
         if max(self.weights.identity, self.weights.support) > 0:
             self._add_generators()
@@ -154,12 +164,17 @@ class OwnTraining(LocalTraining):
             kept |= {f"{name}/{key}": value for key, value in training_state(net, optimiser).items()}
         return kept
 
+    def lasting(self) -> dict[str, np.ndarray]:
+        """The part of `state` that goes on when other generators are taken up."""
+        return {name: value for name, value in self.state().items() if name.startswith(LASTING)}
+
     def go_on(self, kept: Mapping[str, np.ndarray]) -> None:
-        """Continue from what `state` returned."""
+        """Continue from what `state` returned, or from `lasting`: then generators begin as they were taken up."""
 
         def part(name: str) -> dict[str, np.ndarray]:
             return {k.removeprefix(f"{name}/"): v for k, v in kept.items() if k.startswith(f"{name}/")}
 
         super().go_on(part("encoder"))
         for name, (net, optimiser) in self._nets.items():
-            restore_training(net, optimiser, part(name))
+            if own := part(name):
+                restore_training(net, optimiser, own)

@@ -16,7 +16,7 @@ Stage = Literal[
     "discovery",
     "inputs",
     "edits",
-    "range",
+    "head",
     "validation",
     "split",
     "dp",

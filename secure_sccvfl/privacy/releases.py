@@ -243,7 +243,7 @@ VALIDITY = Kind(
 GUARD_LENGTH = Kind(
     "guard-length",
     "all",
-    "edits",
+    "head",
     ("2",),
     "follows",
     "strength of the guard on proxies",
@@ -256,13 +256,14 @@ GUARD_LENGTH = Kind(
 RANGE_CHECK = Kind(
     "range check",
     "all",
-    "range",
+    "head",
     ("1",),
     "uncharged",
     "check: did a score leave the range that the arithmetic can hold?",
     "one bit: some logit is out of range (it must be 0, or the run stops)",
     'one bit for all lambdas, and one for each late refresh, "some logit of a training record is out of range" (if '
-    "evaluation is exact: of a validation record too): 0, or the run stops; not charged",
+    "evaluation is exact: of a validation record too), in `split` every ten steps and before each late refresh: 0, or "
+    "the run stops; not charged",
     times=lambda facts: 1 + facts.late_refreshes,
 )
 VALIDATION_SUMMARY = Kind(
@@ -373,8 +374,9 @@ EDITING_PARTIES = Kind(
     "follows",
     "who has mediators",
     "who has mediators, which follows from the public roles",
-    "`split`: who has mediators, which the roles tell anyway",
+    "`split`: who has mediators, which the roles tell anyway; again after each late refresh",
     follows=("scores",),
+    times=_rounds,
 )
 NOISY_GRADIENT = Kind(
     "noisy gradient P",

@@ -18,7 +18,7 @@ Row = Mapping[str, Any]
 FLIPS = ("fr", "fr_null", "fr_cut", "net", "fr_base", "fr_base_null")
 """What stands beside each other for a judge: a flip rate never without its null control."""
 RUNTIME = ("seconds_per_epoch", "ms_per_step", "optimisation_steps", "epochs_run", "model_mb", "feature_mb")
-"""Figures of a method that learns over epochs."""
+"""Figures of a method that learns over epochs. Beside them `best_epoch`, the epoch of the model that is kept."""
 COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
     "main": (
         *((None, metric) for metric in ("acc", "acc_vs_drop_m", "auc", "auc_vs_drop_m", "bacc", "acc_base")),

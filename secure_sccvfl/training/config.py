@@ -36,7 +36,7 @@ class TrainConfig:
     `warmup` and then `steps` first-order steps at each lambda, of size `rate` and with `momentum`.
 
     `refreshes`: further releases of the sketch during warm-up. `late_refreshes`: the same during joint training;
-    before each of them a head takes the steps of the first lambda.
+    before each of them a head takes the steps of the first lambda. Mode `split` spreads them over its `steps`.
     `guard` is the weight of the guard on proxies. With `guard_grows` it is a share of lambda instead. `leak`: measure
     how well s is recovered from encodings of validation records (`training.leak`; needs exact evaluation), over
     groups of at least `min_group` records.

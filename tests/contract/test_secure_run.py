@@ -1,6 +1,7 @@
 """A whole secure run on German against the plaintext engine with the same seed and the same noise."""
 
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from secure_sccvfl.evaluation.harness import hand_out, judges_of
 from secure_sccvfl.evaluation.judges import HANDED_OUT
 from secure_sccvfl.evaluation.metrics import evaluate, flat
 from secure_sccvfl.model.masked_generator import MaskedGenerator
+from secure_sccvfl.modes.base import mode_plan
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.entries import Decision
@@ -203,9 +205,16 @@ def test_a_model_of_any_mode_keeps_the_released_moments(mode, tmp_path):
         assert [m.attribute for m in kept.moments] == [s.attribute for s in kept.sketches]
 
 
-def test_the_paper_in_mode_split_keeps_its_trained_generators(tmp_path):
+def test_the_paper_in_mode_split_keeps_its_trained_generators_and_opens_what_it_declares(tmp_path):
+    """With its late refresh. Validity is opened if two parties edit or more."""
     quick = {"mode": "split", "method": "paper", "refreshes": 0, "warmup": 3, "steps": 3}
     results = run_jobs(TrainJob, tmp_path, quick)
+    log = (tmp_path / "party-0" / "releases.jsonl").read_text().splitlines()
+    opened = Counter(json.loads(line)["release"] for line in log)
+    options = RunOptions.of(quick)
+    declared = {r.name: r.times for r in mode_plan(options.schema(PARTIES), options).releases.values()}
+    assert {name: times - opened[name] for name, times in declared.items() if times != opened[name]} == {}
+    assert opened["sketch-1 for party 0"] == 1 and opened["editing parties"] == 2
     edited = Roles(results[0]["roles"]).edited
     for rank, party in enumerate(make_parties(pooled("german", PARTIES))):
         kept = load_model(tmp_path / f"party-{rank}" / "model", party.layout)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections import Counter
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,13 +17,16 @@ import torch
 from protocols.records.releases import ReleasePlan
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import Part
+from secure_sccvfl.discovery.decisions import Finding
 from secure_sccvfl.discovery.sketches import Sketch
 from secure_sccvfl.model.cvae_generator import group_posterior
-from secure_sccvfl.model.generators import GeneratorConfig, make_generator
+from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.model.masked_generator import MaskedGenerator, restored
 from secure_sccvfl.model.mlp import make_mlp
-from secure_sccvfl.modes.split import SplitConfig, SplitTrainer, split_releases
+from secure_sccvfl.modes.split import SplitModel, SplitTrainer
 from secure_sccvfl.modes.split_local import OwnTraining, ValidityWeights
+from secure_sccvfl.modes.split_settings import SplitConfig, split_releases
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.run.checkpoints import Checkpoints
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Hooks, Problem, State
@@ -45,19 +50,25 @@ def sketch(rank: int) -> Sketch:
     return Sketch(whole.attribute, {name: whole.tables[name] for name in own}, whole.deviation, whole.releases)
 
 
+def late_roles() -> Roles:
+    """Other roles, as a late refresh may propose: one mediator less, and another is a proxy that is not seen."""
+    first, second, *_ = german().roles.edited
+    return replace(german().roles.with_role("N", (first,)).with_role("P", (second,)), proxies="drop")
+
+
 @cache
-def pretrained(rank: int) -> dict[str, np.ndarray]:
+def pretrained(rank: int, late: bool = False) -> dict[str, np.ndarray]:
     """The generator after the party's training alone, as arrays."""
-    party, known = part(rank).parties[0], sketch(rank)
-    made = make_generator(party.layout, known.tables, known.deviation, german().roles, MASKED, 0, party.inputs)
+    party, known, roles = part(rank).parties[0], sketch(rank), late_roles() if late else german().roles
+    made = make_generator(party.layout, known.tables, known.deviation, roles, MASKED, 0, party.inputs)
     assert isinstance(made, MaskedGenerator)
     return made.arrays()
 
 
-def generator(rank: int) -> MaskedGenerator:
-    layout, roles = part(rank).parties[0].layout, german().roles
+def generator(rank: int, late: bool = False) -> MaskedGenerator:
+    layout, roles = part(rank).parties[0].layout, late_roles() if late else german().roles
     edited, guarded = ([n for n in layout.names if n in names] for names in (roles.edited, roles.guarded))
-    return restored(layout, edited, guarded, MASKED, pretrained(rank))
+    return restored(layout, edited, guarded, MASKED, pretrained(rank, late))
 
 
 def own_training(weights: ValidityWeights, rank: int = HOLDER) -> OwnTraining:
@@ -172,56 +183,169 @@ class Fault(Exception):
     pass
 
 
-def in_secret(folder: Path | None = None, stop: int | None = None, resume: bool = False) -> list[Any]:
-    """Split training of the paper in a session; what each party's generator and the model become."""
-    ready, together = german(), threading.Barrier(PARTIES)
-    config = SplitConfig(
-        hidden=6, warmup=4, steps=8, keep_every=4, encoder_rate=0.002, head_rate=0.02, weights=WEIGHTS
-    )
+class Again:
+    """A late refresh: the next tables with other roles, or a refusal. Stands for a `Trainer`."""
 
-    def job(session: Any) -> Any:
+    def __init__(self, rank: int, state: State, granted: bool = True) -> None:
+        self.rank, self.state, self.granted, self.asked = rank, state, granted, 0
+
+    def refresh_late(self, number: int) -> Finding | None:
+        self.asked += 1
+        self.state = replace(self.state, refreshes=2 + number)
+        if not self.granted:
+            return None
+        tables = tuple(replace(s, releases=s.releases + 1) for s in self.state.sketches)
+        self.state = replace(self.state, sketches=tables, finding=replace(german().model.finding, roles=late_roles()))
+        return self.state.finding
+
+    def generate(self, finding: Finding) -> tuple[Finding, dict[str, dict[int, Generator]]]:
+        return finding, {"s": {self.rank: generator(self.rank, late=True)}}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a party has after a session; `asked`: how many late refreshes it asked for."""
+
+    model: SplitModel
+    logits: np.ndarray
+    released: Counter[str]
+    asked: int
+    state: State
+
+    @property
+    def generator(self) -> MaskedGenerator:
+        (made,) = self.model.generators["s"].values()
+        assert isinstance(made, MaskedGenerator)
+        return made
+
+
+QUICK = SplitConfig(hidden=6, warmup=4, steps=8, keep_every=4, encoder_rate=0.002, head_rate=0.02, weights=WEIGHTS)
+LATE = replace(QUICK, late_refreshes=1)
+
+
+def in_secret(
+    config: SplitConfig,
+    folder: Path | None = None,
+    stop: int | None = None,
+    resume: bool = False,
+    granted: bool = True,
+) -> list[Outcome]:
+    """Split training of the paper in a session: with a folder it keeps checkpoints, and ends after `stop` of them."""
+    ready, together = german(), threading.Barrier(PARTIES)
+
+    def job(session: Any) -> Outcome:
         rank = session.rank
         train, validation, test = parts(ready, rank)
         kept = None if folder is None else Checkpoints(folder / str(rank), "ab" * 32)
-        state = State(None, sketches=(sketch(rank),))
+        state = State(None, sketches=(sketch(rank),), refreshes=1, finding=ready.model.finding)
         if kept is not None and resume:
             state = kept.resume(session, "binary")
+        states = [state]
 
         def keep(state: State) -> None:
+            states.append(state)
             if kept is not None:
                 kept.keep(state)
                 if kept.number == stop:
                     together.wait(LONG)
                     raise Fault
 
-        made = generator(rank)
+        refreshing = Again(rank, state, granted)
+        found = state.finding
+        assert found is not None
         model = SplitTrainer(
             SecureEngine(session, LABEL_HOLDER, GROUP_HOLDERS),
             Problem("binary", 1, train, validation),
-            ready.roles,
-            {"s": {rank: made}},
+            found.roles,
+            {"s": {rank: generator(rank, late=found.roles == late_roles())}},
             config,
             0,
             Hooks(keep=keep),
             state,
-        ).run()
+        ).run(refreshing)
         logits = model.engine.logits(model.head, {rank: model.encoders[rank](test.parties[0].inputs)})
-        return made, logits, {entry["release"] for entry in session.released}
+        released = Counter(entry["release"] for entry in session.released)
+        return Outcome(model, logits, released, refreshing.asked, states[-1])
 
-    return run_session(job, PARTIES, ReleasePlan([predictions(), *split_releases(PARTIES, config)]))
+    return run_session(
+        job, PARTIES, ReleasePlan([predictions(), *split_releases(PARTIES, config, "binary", "noisy")])
+    )
+
+
+def same_model(one: Outcome, other: Outcome) -> None:
+    """Undisturbed runs differ in the last places of fixed point."""
+    for name, value in one.generator.arrays().items():
+        assert np.allclose(value, other.generator.arrays()[name], atol=1e-5), name
+    assert np.abs(one.logits - other.logits).max() < 0.02
+
+
+def declared(config: SplitConfig) -> dict[str, int]:
+    """What a whole run opens, as often as it is declared."""
+    return {release.name: release.times for release in split_releases(PARTIES, config, "binary", "noisy")}
 
 
 def test_the_paper_trains_in_secret_opens_no_more_and_goes_on_after_a_fault(tmp_path: Path) -> None:
-    """Stopped after the warm-up and four steps. Undisturbed runs differ in the last places of fixed point."""
+    """Stopped after the warm-up and four steps."""
     with pytest.raises(ExceptionGroup):
-        in_secret(tmp_path, stop=2)
-    undisturbed, resumed = in_secret(), in_secret(tmp_path, resume=True)
-    gradients = {f"gradient {rank}" for rank in range(PARTIES)}
-    for rank, ((before, expected, released), (after, logits, _)) in enumerate(zip(undisturbed, resumed, strict=True)):
-        assert released == {*gradients, "editing parties", "range check", "predictions"}, "as without generators"
+        in_secret(QUICK, tmp_path, stop=2)
+    undisturbed, resumed = in_secret(QUICK), in_secret(QUICK, tmp_path, resume=True)
+    for rank, (before, after) in enumerate(zip(undisturbed, resumed, strict=True)):
+        assert before.released == {**declared(QUICK), "predictions": 1}
+        same_model(before, after)
         start = pretrained(rank)
-        for name, value in before.arrays().items():
-            assert np.allclose(value, after.arrays()[name], atol=1e-5), name
-        if before.net is not None:
-            assert any(not np.allclose(start[name], value) for name, value in before.arrays().items())
-        assert np.abs(logits - expected).max() < 0.02
+        if before.generator.net is not None:
+            assert any(not np.allclose(start[n], value) for n, value in before.generator.arrays().items())
+
+
+def test_a_late_refresh_changes_roles_and_generators_and_is_not_made_twice_after_a_fault(tmp_path: Path) -> None:
+    """Stopped when the release was kept, before generators were made from it. It opens all that is declared."""
+    with pytest.raises(ExceptionGroup):
+        in_secret(LATE, tmp_path, stop=2)
+    with np.load(tmp_path / "0" / "2.npz") as kept:
+        assert kept["own taken"] == LATE.refreshed_at[0], "the steps after it are not taken yet"
+    undisturbed, resumed = in_secret(LATE), in_secret(LATE, tmp_path, resume=True)
+    for rank, (before, after) in enumerate(zip(undisturbed, resumed, strict=True)):
+        assert before.released == {**declared(LATE), "predictions": 1} and declared(LATE)["editing parties"] == 2
+        assert (before.asked, after.asked) == (1, 0)
+        same_model(before, after)
+        assert before.model.finding is not None and before.model.finding.roles == late_roles()
+        for outcome in (before, after):
+            state, inputs = outcome.state, part(rank).parties[0].inputs
+            assert state.own and state.refreshes == 2 and state.finding is not None
+            assert state.finding.roles == late_roles()
+            assert [s.releases for s in state.sketches] == [sketch(rank).releases + 1]
+            hidden = part(rank).parties[0].layout.columns(late_roles().dropped)
+            assert np.array_equal(np.flatnonzero(outcome.model.encoders[rank].shown.numpy() == 0), hidden)
+            moved = outcome.generator(inputs, 0, np.ones(len(inputs), int), 0) != inputs
+            edited = part(rank).parties[0].layout.columns(late_roles().edited)
+            assert set(np.flatnonzero(moved.any(axis=0))) <= set(edited)
+
+
+def test_without_the_budget_for_a_late_refresh_training_goes_on_as_it_was() -> None:
+    plain, refused = in_secret(QUICK), in_secret(LATE, granted=False)
+    for one, other in zip(plain, refused, strict=True):
+        assert (one.asked, other.asked) == (0, 1) and other.model.finding is None and other.state.refreshes == 2
+        assert other.released["editing parties"] == 1
+        same_model(one, other)
+
+
+@pytest.mark.parametrize(
+    ("late", "steps", "refreshed", "kept"),
+    [
+        (0, 25, (), (10, 20, 25)),
+        (1, 10, (5,), (5, 10)),
+        (1, 20, (10,), (10, 20)),
+        (2, 30, (10, 20), (10, 20, 30)),
+        (3, 4, (1, 2, 3), (1, 2, 3, 4)),
+    ],
+)
+def test_late_refreshes_are_spread_evenly(
+    late: int, steps: int, refreshed: tuple[int, ...], kept: tuple[int, ...]
+) -> None:
+    config = SplitConfig(steps=steps, late_refreshes=late)
+    assert (config.refreshed_at, config.kept_at) == (refreshed, kept)
+
+
+def test_every_late_refresh_has_steps_before_and_after_it() -> None:
+    with pytest.raises(ValueError, match="too few for 4 late_refreshes"):
+        SplitConfig(steps=4, late_refreshes=4)

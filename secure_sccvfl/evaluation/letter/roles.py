@@ -1,8 +1,8 @@
 """Roles as the paper finds them: the clipped sketch, S_j = |Delta_j| + HSIC_j, thresholds per party (Eq. proxy_set).
 
-It is the discovery of a run with the settings of the recipe `paper`, without refreshes. Its three releases share the
-whole budget and are charged as they really are: tables scaled to norm 1, residual HSIC, and sums of residuals by
-group. P is a part of the paper's M; here M names what is left.
+It is the discovery of a run with the settings of the recipe `paper`, before any refresh. Its three releases are
+charged as they really are: tables scaled to norm 1, residual HSIC, and sums of residuals by group. The budget is
+planned for one more, the late refresh that a run makes. P is a part of the paper's M; here M names what is left.
 """
 
 from __future__ import annotations

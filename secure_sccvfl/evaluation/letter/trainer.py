@@ -92,13 +92,12 @@ class JointTraining:
             history.append(seen)
             if self._stops(best, objective, epoch):
                 break
-        if self.settings.kept == "last":
-            best.epoch = len(history) - 1
-        else:
+        result.kept_epoch, result.history = len(history) - 1, tuple(history)
+        if self.settings.kept == "best":
+            result.kept_epoch = best.epoch
             for part, kept in zip(self._parts(), best.parts, strict=True):
                 part.load_state_dict(kept)
         self.net.eval()
-        result.best_epoch, result.history = best.epoch, tuple(history)
         if self.settings.temperature and self.task != "regression":
             with torch.no_grad():
                 result.temperature = _temperature(self.net(result.scaled(check.x)), check.y, self.task)

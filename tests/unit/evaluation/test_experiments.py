@@ -24,6 +24,7 @@ def fast(monkeypatch):
     monkeypatch.setattr(experiments, "ABLATIONS", FAST)
     monkeypatch.setattr(experiments, "ATTACKED", ("erm", "scc"))
     monkeypatch.setattr(experiments, "LARGE", ("erm", "scc"))
+    monkeypatch.setattr(experiments, "TABULAR", ("erm", "scc"))
     monkeypatch.setattr(experiments, "TIMED", ("erm", "scc"))
     monkeypatch.setattr(experiments, "_sweep", lambda: {"lambda=4": FAST["scc"]})
     monkeypatch.setattr(experiments, "_paper_sweep", lambda: {"lambda_gen=0": FAST["scc"]})
@@ -117,7 +118,7 @@ def test_methods_of_every_experiment_are_named():
     assert len(methods_of("sensitivity")) > 20
     assert len(methods_of("sensitivity-paper")) == 25
     assert next(iter(methods_of("switches"))) == "paper" and len(methods_of("switches")) > 5
-    for experiment in ("attacks", "folktables", "runtime"):
+    for experiment in ("tabular", "attacks", "folktables", "runtime"):
         assert {*OF_PAPER, "scc"} <= set(methods_of(experiment))
 
 

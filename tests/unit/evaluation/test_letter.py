@@ -1,6 +1,7 @@
 """Joint training of the letter: what is active when, who learns from what, and what every switch changes."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,16 +9,20 @@ import torch
 
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Label
+from secure_sccvfl.data.features import Feature
+from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.data.synthetic import make_synthetic
 from secure_sccvfl.evaluation import network_baselines
+from secure_sccvfl.evaluation.letter import roles as letter_discovery
 from secure_sccvfl.evaluation.letter.generators import Generators, Records, read_columns, records_of
 from secure_sccvfl.evaluation.letter.roles import edited_names, letter_roles
 from secure_sccvfl.evaluation.letter.trainer import JointTraining
 from secure_sccvfl.evaluation.network_baselines import COMPONENTS, SWITCHES, baseline, letter_with
-from secure_sccvfl.evaluation.networks import SplitNetwork
+from secure_sccvfl.evaluation.networks import SplitNetwork, task_loss
 from secure_sccvfl.evaluation.prepared import Fitted, prepare
-from secure_sccvfl.training.paper_settings import settings_of
+from secure_sccvfl.privacy.noise import GaussianNoise
+from secure_sccvfl.training.paper_settings import FLIP_WEIGHT, SCG_WEIGHT, settings_of
 
 GERMAN = load("german")
 READY = prepare(GERMAN, make_split(GERMAN, "iid", 0), 0)
@@ -89,7 +94,8 @@ def test_parts_have_the_rates_of_the_table() -> None:
 def test_the_adversaries_turn_the_encoders_gradient() -> None:
     """The gradient of L_adv in the encoders is the opposite of what would help the adversaries."""
     run, train, _ = training(dropout=0.0)
-    x = train.x - train.x.mean(dim=0)
+    x = train.x @ run.read
+    x = x - x.mean(dim=0)
     encoders = list(run.net.encoders.parameters())
     turned = torch.autograd.grad(run._adversarial(run.net.parts(x), train), encoders)
     straight = torch.stack(
@@ -120,9 +126,25 @@ def test_history_and_notes(plain: Fitted) -> None:
 
 
 def test_patience_counts_from_the_first_epoch_or_after_the_warm_up() -> None:
-    start, later = (short(epochs=40, warmup=20, patience=4, patience_from=p) for p in ("start", "warmup"))
+    """Told by the best epoch, after which four more are run. Which epoch is kept changes nothing of that."""
+    long = {"epochs": 40, "warmup": 20, "patience": 4}
+    start, later = (short(**long, patience_from=p, kept="best") for p in ("start", "warmup"))
     assert start.notes["epochs_run"] == start.notes["best_epoch"] + 5
     assert start.notes["epochs_run"] < 20 < later.notes["best_epoch"] + 5
+
+
+def test_the_last_epoch_is_kept_or_the_best_one() -> None:
+    """The best is the one with the least objective of early stopping; the model is that of its epoch."""
+    long = {"epochs": 10, "warmup": 9, "patience": 10, "temperature": False}
+    last, best = (short(**long, kept=kept) for kept in ("last", "best"))
+    history = last.predict.history
+    assert history == best.predict.history, "training is the same"
+    objectives = [e.validation_loss + SCG_WEIGHT * e.scg + FLIP_WEIGHT * e.fr for e in history]
+    assert last.notes["best_epoch"] == 9 and best.notes["best_epoch"] == int(np.argmin(objectives)) < 9
+    check = records_of(READY, READY.split.validation, BASE)
+    for fitted in (last, best):
+        seen = task_loss(fitted.predict.net(fitted.predict.scaled(check.x)), check.y, "binary").item()
+        assert seen == pytest.approx(history[int(fitted.notes["best_epoch"])].validation_loss, abs=1e-6)
 
 
 CALLS = {"L_cons": "_gap", "L_adv": "_adversarial"}
@@ -165,7 +187,8 @@ def test_every_switch_changes_the_run_or_is_known_not_to(name: str, plain: Fitte
     changes = dict(SWITCHES[name])
     changed = short(**changes)
     trained = changed.predict.history != plain.predict.history
-    if name in ("adamw", "patience_after_warmup"):  # AdamW is German's; five epochs exhaust no patience
+    if name in ("adamw", "patience_after_warmup", "best_epoch"):
+        # AdamW is German's; five epochs exhaust no patience; what is kept changes no epoch, and has its own test.
         assert not trained
     elif name == "no_leak":  # it has a value, and no gradient where proxies pass through
         assert trained and np.array_equal(changed.predict(READY.inputs), plain.predict(READY.inputs))
@@ -202,6 +225,44 @@ def test_roles_of_the_letter_are_fractions_of_every_party() -> None:
         assert len(roles) - roles.count("N") == found and roles.count("P") == round(0.5 * found)
     fewer = letter_roles(READY, replace(BASE, rho_m=0.15))
     assert set(fewer.descendants) < set(ROLES.descendants)
+
+
+def test_the_letters_discovery_is_the_recipe_of_the_paper_and_charges_three_releases(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Tables scaled to norm 1, residual HSIC and risk gains; what is released of s follows from nothing else."""
+    noises: list[GaussianNoise] = []
+
+    class Watched(GaussianNoise):
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            noises.append(self)
+
+    monkeypatch.setattr(letter_discovery, "GaussianNoise", Watched)
+    assert letter_roles(READY, BASE) == ROLES
+    (noise,) = noises
+    assert sorted(charge.name for charge in noise.charges) == ["residuals", "risk gains", "sketch-0"]
+    spent = noise.charges[-1].epsilon_after / READY.budget.epsilon
+    assert 0.7 < spent < 0.95, "the part of a run's late refresh is left"
+    assert letter_roles(replace(READY, seed=1), BASE) != ROLES, "noise has a say"
+
+
+def test_encoders_read_one_number_of_each_feature_or_all_columns() -> None:
+    """A category by its code, a number as it is, and a missing number in the middle."""
+    features = (
+        Feature("colour", "category", categories=("red", "green", "blue")),
+        Feature("age", "number", low=0, high=50, missing=True),
+        Feature("size", "number", low=0, high=10),
+    )
+    layouts = [Layout.of(features), Layout.of(features[2:])]
+    ready = SimpleNamespace(parties=[SimpleNamespace(layout=own) for own in layouts], widths=(6, 1))
+    cells = np.array([[0, 10, 10], [1, np.nan, 0], [2, 50, 5]])
+    inputs = np.hstack([layouts[0].encode(cells), layouts[1].encode(cells[:, 2:])]).astype(np.float32)
+    widths, read = read_columns(ready, BASE)
+    assert widths == (3, 1) and BASE.columns == "codes"
+    assert np.allclose(inputs @ read.numpy(), [[0, 0.2, 1, 1], [0.5, 0.5, 0, 0], [1, 1, 0.5, 0.5]])
+    widths, read = read_columns(ready, replace(BASE, columns="one_hot"))
+    assert widths == (6, 1) and np.array_equal(inputs @ read.numpy(), inputs)
 
 
 def test_targets_are_other_groups_and_change_with_the_epoch_where_there_are_more_than_two() -> None:

@@ -7,11 +7,11 @@ import pytest
 
 from launch import reproduce as program
 from secure_sccvfl.evaluation import experiments
-from secure_sccvfl.evaluation.experiments import EXPERIMENTS
+from secure_sccvfl.evaluation.experiments import EXPERIMENTS, methods_of
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.local.reproduced import paper_tables, secret_runtime
-from secure_sccvfl.local.reproduced.paper_tables import FEW, SEEDS, Part, first_seeds, index, plan, run_plan
-from secure_sccvfl.report.tables import paper_figures
+from secure_sccvfl.local.reproduced.paper_tables import FEW, SEEDS, TEN, Part, first_seeds, index, plan, run_plan
+from secure_sccvfl.report.tables import paper_figure, paper_figures
 
 INCOME = "acs-income:some/folder/acsincome_co2018.csv.gz"
 TINY = (
@@ -26,14 +26,25 @@ def test_the_plan_answers_every_table_of_the_paper_with_figures():
     assert {f["where"] for f in paper_figures()} - qualitative == {
         f["where"] for f in paper_figures() if f["where"] in told
     }
-    assert {part.experiment for part in plan(INCOME)} == set(EXPERIMENTS) - {"sensitivity"}
+    assert {part.experiment for part in plan(INCOME)} == set(EXPERIMENTS) - {"main", "sensitivity"}, "of ours alone"
     assert len({part.folder for part in plan(INCOME)}) == len(plan(INCOME))
 
 
 def test_seeds_are_as_many_as_the_papers_or_the_reason_is_stated():
     assert len(SEEDS) == 30
     for part in plan(INCOME):
-        assert part.seeds == SEEDS or (part.seeds == FEW and "the paper has 30" in part.note)
+        fewer = {TEN: "Ten seeds, the paper has 30: ", FEW: "Five seeds, the paper has 30: "}
+        assert part.seeds == SEEDS or part.note.startswith(fewer[part.seeds])
+    assert [part.folder for part in plan(INCOME) if part.seeds == TEN] == ["main-compas"]
+
+
+def test_the_main_table_has_every_method_of_the_papers_and_stands_beside_its_figures():
+    figures = {f["method"] for f in paper_figures() if f["where"] == "tab:vfl_tabular_results"}
+    assert figures <= set(methods_of("tabular")) <= set(methods_of("main"))
+    for part in plan(INCOME):
+        if part.folder.startswith("main-"):
+            (data,) = part.datasets
+            assert part.experiment == "tabular" and paper_figure("tabular", data, "iid", "paper", "acc") is not None
 
 
 def test_without_the_file_the_tables_of_income_are_left_out():

@@ -103,6 +103,12 @@ def test_options_that_cannot_be_followed_are_one_line(given, told):
         RunOptions.of(given)
 
 
+def test_mode_split_needs_steps_around_every_late_refresh():
+    RunOptions.of({"mode": "split", "steps": 3, "late_refreshes": 2}).check(3)
+    with pytest.raises(ConfigError, match="3 steps with consistency are too few for 3 late_refreshes"):
+        RunOptions.of({"mode": "split", "steps": 3, "late_refreshes": 3}).check(3)
+
+
 def test_settings_of_discovery_reach_it():
     given = {"rho_m": 0.4, "rho_p": 0.2, "fdr": 0.05, "hysteresis": 0.3, "per_party": True, "gain": True}
     given |= {

@@ -102,7 +102,7 @@ def test_a_kept_model_remembers_what_was_dropped(tmp_path, kind):
 def test_a_network_does_not_see_dropped_columns_and_remembers_it():
     party = TEST[0]
     columns = party.layout.columns(party.layout.names[:2])
-    encoder = make_mlp(party.inputs, 8, 0, columns)
+    encoder = make_mlp(party.inputs, 8, 0).without(columns)
     changed = party.inputs.copy()
     changed[:, columns] = 9.0
     for seen in (encoder, MlpEncoder.of(encoder.arrays())):

@@ -1,0 +1,99 @@
+"""Settings of mode `split`, from the options of a run, and the releases that follow from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from protocols.records.releases import Release
+from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.modes.split_local import ValidityWeights
+from secure_sccvfl.privacy.kinds import Facts
+from secure_sccvfl.privacy.releases import EDITING_PARTIES, GRADIENT, RANGE_CHECK
+from secure_sccvfl.training.config import EvaluationKind
+from secure_sccvfl.training.paper_settings import DECAY, settings_of
+
+PAPER_HEAD_RATE = 0.005
+
+
+@dataclass(frozen=True)
+class SplitConfig:
+    """Settings of `split`; `batch` None is the full batch, or the largest that a step can take.
+
+    `steps`: those with consistency. `keep_every`: how many of them are between two checkpoints.
+    """
+
+    hidden: int = 64
+    encoder_rate: float = 0.002
+    decay: float = 5e-3
+    head_rate: float = 0.05
+    momentum: float = 0.9
+    lam: float = 4.0
+    batch: int | None = None
+    warmup: int = 20
+    steps: int = 60
+    keep_every: int = 10
+    draws: int = 4
+    late_refreshes: int = 0
+    weights: ValidityWeights = field(default_factory=ValidityWeights)
+
+    def __post_init__(self) -> None:
+        if min(self.hidden, self.warmup, self.steps, self.keep_every, self.draws) < 1:
+            raise ValueError(f"hidden, warmup, steps, keep_every and draws must be at least 1, got {self}")
+        if self.encoder_rate <= 0 or self.head_rate <= 0 or not 0 <= self.momentum < 1 or self.lam < 0:
+            raise ValueError(f"bad rates, momentum or lam in {self}")
+        if not 0 <= self.late_refreshes < self.steps:
+            raise ValueError(
+                f"steps come before and after every late refresh: {self.steps} steps with consistency are too few "
+                f"for {self.late_refreshes} late_refreshes"
+            )
+
+    @property
+    def refreshed_at(self) -> tuple[int, ...]:
+        """After how many steps with consistency each late refresh comes."""
+        stretches = self.late_refreshes + 1
+        return tuple(number * self.steps // stretches for number in range(1, stretches))
+
+    @property
+    def kept_at(self) -> tuple[int, ...]:
+        """After how many steps with consistency the range is checked and the state is kept."""
+        return tuple(sorted({*range(self.keep_every, self.steps, self.keep_every), *self.refreshed_at, self.steps}))
+
+
+def split_config(options: RunOptions) -> SplitConfig:
+    """The same number of steps as for one lambda of a sealed run; one weight of consistency, named or its own.
+
+    Method `paper` has the sizes and warm-up of its table, and its rates of generators and adversaries. Steps after
+    it are the patience of early stopping, the fewest that the paper can take: nothing stops early here. Encoders
+    have a third of the table's rate: with all of it activations reach the bound of the ring, and logits leave the
+    range of the sigmoid on German. The head has a rate of ours, since it is trained with momentum.
+    """
+    weights = ValidityWeights(options.weight_identity, options.weight_support, options.weight_leak)
+    plain = SplitConfig(
+        steps=options.steps, lam=options.take_lambda, late_refreshes=options.late_refreshes, weights=weights
+    )
+    if options.method != "paper":
+        return plain
+    column = settings_of(options.dataset)
+    return replace(
+        plain,
+        hidden=column.hidden,
+        encoder_rate=column.rate / 3,
+        head_rate=PAPER_HEAD_RATE,
+        decay=DECAY if column.optimiser == "adamw" else 0.0,
+        warmup=options.warmup,
+        weights=replace(weights, generator_rate=column.generator_rate, adversary_rate=column.adversary_rate),
+    )
+
+
+def split_releases(
+    parties: int, config: SplitConfig, task: Task = "binary", evaluation: EvaluationKind = "exact"
+) -> list[Release]:
+    """What `split` opens besides what the engine does, known before the session."""
+    facts = Facts({rank: {"encoder": config.hidden} for rank in range(parties)}).with_settings(config)
+    checks = len(config.kept_at) + int(evaluation == "exact")  # the last check is about validation records
+    return [
+        *GRADIENT.releases(facts, times=config.warmup + config.steps),
+        *EDITING_PARTIES.releases(facts),
+        *RANGE_CHECK.releases(facts, times=checks if task == "binary" else 0),
+    ]
