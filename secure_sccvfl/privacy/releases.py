@@ -262,8 +262,8 @@ RANGE_CHECK = Kind(
     "check: did a score leave the range that the arithmetic can hold?",
     "one bit: some logit is out of range (it must be 0, or the run stops)",
     'one bit for all lambdas, and one for each late refresh, "some logit of a training record is out of range" (if '
-    "evaluation is exact: of a validation record too), in `split` every ten steps and before each late refresh: 0, or "
-    "the run stops; not charged",
+    "evaluation is exact: of a validation record too), in `split` every ten steps and before each late refresh: 0, "
+    "or the run stops; not charged",
     times=lambda facts: 1 + facts.late_refreshes,
 )
 VALIDATION_SUMMARY = Kind(
