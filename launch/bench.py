@@ -5,6 +5,7 @@
     python launch/bench.py discovery --json results/bench-discovery.json
     python launch/bench.py step --json results/bench-step.json    # one training step, modes sealed and split
     python launch/bench.py run --json results/bench-run.json      # whole trainings, beside the plaintext engine
+    python launch/bench.py rounds --blocks 3 --json results/bench-rounds.json    # second beside first order
     python launch/bench.py run --dataset acs-income:PATH.csv.gz   # one of them
     python launch/bench.py evaluation --dataset german --repeats 100    # noisy test figures beside the exact ones
     python launch/bench.py align --parties 3 --lists hidden:1000000    # records that only partly overlap
@@ -33,9 +34,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__, json=False)
     parser.add_argument(
         "what",
-        choices=("ops", "discovery", "step", "run", "evaluation", "align"),
-        help="ops: single secret operations; discovery: noisy tables of s; step: one training step; run: all of it; "
-        "evaluation: how far noisy figures are from exact ones; align: which records are common",
+        choices=("ops", "discovery", "step", "rounds", "run", "evaluation", "align"),
+        help="ops: single secret operations; discovery: noisy tables of s; step: one training step; rounds: the grid "
+        "of lambda by steps of second and first order; run: all of it; evaluation: how far noisy figures are from "
+        "exact ones; align: which records are common",
     )
     parser.add_argument("--json", type=Path, help="write the rows here")
     parser.add_argument("--dataset", help="run: this one with three parties instead of all sizes (as of run_mpc.py)")
@@ -66,6 +68,8 @@ def _arguments(options: argparse.Namespace) -> str:
     """The part of the command line that the results depend on."""
     if options.what == "run":
         return f" --dataset {options.dataset}" if options.dataset else ""
+    if options.what == "rounds":
+        return f" --dataset {options.dataset or 'german'} --blocks {options.blocks}"
     if options.what == "evaluation":
         return f" --dataset {options.dataset or 'german'} --repeats {options.repeats}"
     if options.what == "align":
@@ -95,6 +99,12 @@ def _measured(options: argparse.Namespace, command: str) -> tuple[dict[str, Any]
 
         result = discovery_tables.measure(options.repeats, options.blocks, _tell)
         text = discovery_tables.markdown(result, command)
+    elif options.what == "rounds":
+        from secure_sccvfl.benchmarks import rounds
+
+        dataset = options.dataset or "german"
+        result = {"rows": rounds.measure(dataset, options.blocks, _tell)}
+        text = rounds.markdown(dataset, result["rows"], command)
     elif options.what == "run":
         from secure_sccvfl.benchmarks import whole
 

@@ -195,8 +195,12 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     for name, what in zip(_WEIGHTS, ("identity", "support", "leakage of s"), strict=True):
         flag = f"--{name.replace('_', '-')}"
         method.add_argument(flag, type=float, help=f"mode split: weight of {what} in the parties' own training")
-    method.add_argument("--warmup", type=int, help="steps before consistency (default 60)")
-    method.add_argument("--steps", type=int, help="steps at each lambda (default 60)")
+    method.add_argument(
+        "--warmup", type=int, help="first-order steps before consistency: several classes, l1 (default 60)"
+    )
+    method.add_argument(
+        "--steps", type=int, help="first-order steps at each lambda: several classes, l1, mode split (default 60)"
+    )
     method.add_argument("--dp-steps", type=int, help="mode dp: noisy steps of the encoders (default 10)")
     method.add_argument("--dp-sampling", type=float, help="mode dp: chance of a record to be in a step (default 1)")
     method.add_argument("--no-harness", action="store_true", help="no common judges, no baselines (both plaintext)")

@@ -74,6 +74,21 @@ def cross(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return product
 
 
+def packed(matrices: Words) -> Words:
+    """The upper triangles of square matrices, row by row."""
+    row, column = np.triu_indices(matrices.shape[-1])
+    return matrices[..., row, column]
+
+
+def unpacked(triangles: Words, columns: int) -> Words:
+    """Symmetric matrices from their upper triangles."""
+    row, column = np.triu_indices(columns)
+    matrices = np.empty((*triangles.shape[:-1], columns, columns), triangles.dtype)
+    matrices[..., row, column] = triangles
+    matrices[..., column, row] = triangles
+    return matrices
+
+
 def unsigned_quotient(words: Words, divisor: int) -> Words:
     """words // divisor, with words read as unsigned; a shift where that gives the same."""
     unsigned = words.view(np.uint64)

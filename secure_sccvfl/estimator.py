@@ -190,7 +190,7 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
         count = config.warmup + config.steps
         descent = engine.prepare(batches[0], None, Step(config.rate, config.momentum), bound)
         head = engine.steps(head, descent, count)
-        engine.check_range(head, batches[0])
+        engine.check_range([head], batches[0])
         head, temperature = calibrated(engine, head, batches[1], self._task, config.evaluation)
         return _Fitted(columns, encoders, head, temperature)
 

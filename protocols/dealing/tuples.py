@@ -275,13 +275,42 @@ def band_matmul(bands: tuple[Band, ...], columns: int, shape_b: Shape, transpose
     return Recipe({"b": Field(shape_b)}, {"c": Field(shape)}, compute)
 
 
-def mask_gram(counter: int, columns: int) -> Recipe:
-    """c = A^T @ A for a kept mask."""
-    return Recipe(
-        {},
-        {"c": Field((columns, columns))},
-        lambda free, shares, masks: {"c": ring.matmul(masks[counter].T, masks[counter])},
-    )
+def band_grams(bands: tuple[Band, ...], columns: int, together: int) -> Recipe:
+    """c = the upper triangle of A^T @ A over every `together` bands of a tall matrix under kept masks."""
+    starts = range(0, len(bands), together)
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        sums = np.zeros((len(starts), columns, columns), np.int64)
+        for at, (_, blocks) in enumerate(bands):
+            whole = np.concatenate([masks[counter] for counter, _ in blocks], axis=1)
+            sums[at // together] += ring.matmul(whole.T, whole)
+        return {"c": ring.packed(sums)}
+
+    return Recipe({}, {"c": Field((len(starts), columns * (columns + 1) // 2))}, compute)
+
+
+def doubling(matrices: int, columns: int, divisor: int) -> Recipe:
+    """m = (a @ a, b @ a) + r for symmetric a and b, and the fields that `truncation` gives for r; upper triangles."""
+    shape = (matrices, columns * (columns + 1) // 2)
+    divided = truncation((2, *shape), divisor)
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        a, b = ring.unpacked(free["a"], columns), ring.unpacked(free["b"], columns)
+        r = free["m"] - ring.packed(np.stack([ring.matmul(a, a), ring.matmul(b, a)]))
+        return divided.compute({"r": r}, shares, masks)
+
+    return Recipe({"a": Field(shape), "b": Field(shape), "m": Field((2, *shape))}, divided.bound, compute)
+
+
+def stack_matmul(mask_counter: int, columns: int, places: tuple[int, ...]) -> Recipe:
+    """c[:, g] = A_k @ b[:, g] with k = places[g], for square matrices below each other under one kept mask."""
+    shape = (columns, len(places))
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        kept = masks[mask_counter].reshape(-1, columns, columns)[list(places)]
+        return {"c": np.einsum("gij,jg->ig", kept, free["b"])}
+
+    return Recipe({"b": Field(shape)}, {"c": Field(shape)}, compute)
 
 
 def selection(rows: int, groups: int, columns: int, owner: int, holder: int) -> Recipe:
@@ -447,28 +476,9 @@ def split_step(
 _KINDS: dict[str, Callable[..., Recipe]] = {
     make.__name__: make
     for make in (
-        bilinear,
-        scaled_bilinear,
-        square,
-        binary,
-        bit_and,
-        bit,
-        wraps,
-        truncation,
-        comparison,
-        trig,
-        mask,
-        masked_matmul,
-        band_matmul,
-        mask_gram,
-        selection,
-        cross,
-        noise,
-        confirmation,
-        weighted_sums,
-        sampled,
-        bundle,
-        split_step,
+        *(bilinear, scaled_bilinear, square, binary, bit_and, bit, wraps, truncation),
+        *(comparison, trig, mask, masked_matmul, band_matmul, band_grams, doubling, stack_matmul),
+        *(selection, cross, noise, confirmation, weighted_sums, sampled, bundle, split_step),
     )
 }
 

@@ -56,7 +56,7 @@ def scaled_bilinear(party: Party, op: str, x: Words, y: Words, divisor: int, **o
         return scaled_bilinear(party, op, x.reshape(1), y.reshape(1), divisor).reshape(())
     fields = party.take("scaled_bilinear", op, x.shape, y.shape, _frozen(options), divisor)
     masked = _beaver(party, op, x, y, fields["a"], fields["b"], fields["m"], options)
-    return _unmask_quotient(party, masked, fields["q"], fields["top"], divisor)
+    return unmask_quotient(party, masked, fields["q"], fields["top"], divisor)
 
 
 def _beaver(
@@ -110,6 +110,35 @@ def mask_owned(party: Party, owner: int, x: Words | None, shape: tuple[int, int]
     return Masked(counter, shape, opened, owner, None, None)
 
 
+def mask_blocks(party: Party, own: Sequence[Words], widths: Sequence[int]) -> list[tuple[Masked, ...]]:
+    """Every party puts several of its own blocks under masks, as `mask_owned` does one of one party. One round.
+
+    All parties have as many blocks with the same rows; the party of rank p has widths[p] columns. Returns for each
+    the masked blocks of all parties that have columns, side by side.
+    """
+    if any(block.ndim != 2 or block.shape[1] != widths[party.rank] for block in own):
+        raise ProtocolError(f"the own blocks must have {widths[party.rank]} columns")
+    owners = [rank for rank, width in enumerate(widths) if width]
+    shapes = [[(len(block), widths[rank]) for rank in owners] for block in own]
+    taken = [
+        [party.tuples.take(Request("mask", (shape, rank))) for shape, rank in zip(row, owners, strict=True)]
+        for row in shapes
+    ]
+    mine = owners.index(party.rank) if party.rank in owners else None
+    sent = None if mine is None else [x - row[mine][1]["a"] for x, row in zip(own, taken, strict=True)]
+    specs = {rank: [Spec("<i8", (len(block), widths[rank])) for block in own] for rank in owners}
+    came = party.broadcast("masked block", sent, {rank: specs[rank] for rank in owners if rank != party.rank})
+    if sent is not None:
+        came[party.rank] = sent
+    return [
+        tuple(
+            Masked(counter, shape, came[rank][at], rank, own[at] if rank == party.rank else None, None)
+            for rank, shape, (counter, _) in zip(owners, shapes[at], taken[at], strict=True)
+        )
+        for at in range(len(own))
+    ]
+
+
 def mask_shared(party: Party, x: Words) -> Masked:
     """Put a shared matrix under a mask, to multiply it many times."""
     shape = (x.shape[0], x.shape[1])
@@ -153,7 +182,7 @@ def divide(party: Party, x: Words, divisor: int) -> Words:
     flat = x.reshape(-1)
     pair = party.take("truncation", flat.shape, divisor)
     masked = np.add(flat, pair["r"], out=pair["r"])
-    return _unmask_quotient(party, masked, pair["q"], pair["top"], divisor).reshape(x.shape)
+    return unmask_quotient(party, masked, pair["q"], pair["top"], divisor).reshape(x.shape)
 
 
 def divide_each(party: Party, work: Sequence[tuple[Words, int]]) -> list[Words]:
@@ -201,10 +230,15 @@ def _wraps(negative: npt.NDArray[np.bool_], top: Words, divisor: int) -> Words:
     return np.where(negative, np.int64(0), np.uint64(wrap % (1 << 64)).view(np.int64)) * top.reshape(-1)
 
 
-def _unmask_quotient(party: Party, product: Words, q: Words, top: Words, divisor: int) -> Words:
-    """From shares of x + r, and of r // divisor and the top bit of r: shares of x / divisor."""
+def unmask_quotient(
+    party: Party, product: Words, q: Words, top: Words, divisor: int, one_round: bool = False
+) -> Words:
+    """From shares of x + r, and of r // divisor and the top bit of r: shares of x / divisor.
+
+    `one_round`: also where it takes more bytes. This uses up the arrays.
+    """
     masked = _lift(party, product.reshape(-1), divisor)
-    if masked.size < _SLICED:
+    if one_round or masked.size < _SLICED:
         (opened,) = party.open_masked("truncate", [masked])
         return _quotient(party, opened, q.reshape(-1), top, divisor).reshape(product.shape)
     # One party adds the public quotient. So large arrays are opened in slices, each at one party.

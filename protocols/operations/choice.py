@@ -56,6 +56,14 @@ def first_kept(party: Party, found: Words, kept: Words, new: Words, met: Words) 
     return found + moved[:1], kept + moved[1:].reshape(kept.shape)
 
 
+def first_of(party: Party, values: Sequence[Words], met: Words) -> Words:
+    """Shares of the first value for which its bit is 1, or of the last one."""
+    found, kept = met[:1], values[0]
+    for at in range(1, len(values)):
+        found, kept = first_kept(party, found, kept, values[at], met[at : at + 1])
+    return kept
+
+
 def some(party: Party, bits: Words) -> Words:
     """Shares of the bit that says whether any of these is 1, as an array of one."""
     return negative(party, -bits.reshape(-1).sum(keepdims=True))

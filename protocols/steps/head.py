@@ -29,7 +29,7 @@ below 2^62, where truncation is exact (protocols/operations/arithmetic.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,7 +39,7 @@ from protocols.dealing.party import Party
 from protocols.dealing.tuples import Band
 from protocols.errors import ProtocolError, RangeError
 from protocols.net.transport import Spec
-from protocols.operations.arithmetic import Masked, divide_each, mask_owned, mask_shared, scaled_bilinear
+from protocols.operations.arithmetic import Masked, divide_each, mask_blocks, mask_shared, scaled_bilinear
 from protocols.operations.series import evaluate
 from protocols.ring import FRACTION_BITS, Words
 
@@ -49,6 +49,10 @@ RESIDUAL_BITS = 28
 LOGIT_BOUND = 22.0
 """Beyond this the one-round sigmoid is wrong; training code must check (see `headroom`)."""
 BAND_ROWS = 1 << 11
+_ROUND_WORDS = 1 << 21
+"""How many words of a matrix go under masks in one round."""
+_GRAM_BANDS = (1 << 16) // BAND_ROWS
+"""So many bands of magnitude 2^6 add up to less than 2^60."""
 COLUMN_LIMIT = 2.0**6
 """Largest magnitude of an encoding."""
 
@@ -85,18 +89,16 @@ def check_columns(own: Words) -> None:
 
 
 def mask_columns(party: Party, own: Words, widths: Sequence[int]) -> BandedMatrix:
-    """Every party puts its own columns under its masks; `own` has widths[rank] columns."""
+    """Every party puts its own columns under its masks; `own` has widths[rank] columns.
+
+    All send at once: one round for each 2^21 words of the matrix.
+    """
     check_columns(own)
-    bands = []
-    for start in range(0, len(own), BAND_ROWS):
-        rows = min(BAND_ROWS, len(own) - start)
-        bands.append(
-            tuple(
-                mask_owned(party, rank, own[start : start + rows] if rank == party.rank else None, (rows, width))
-                for rank, width in enumerate(widths)
-                if width
-            )
-        )
+    starts = range(0, len(own), BAND_ROWS)
+    each = max(1, _ROUND_WORDS // (BAND_ROWS * max(1, sum(widths))))
+    bands: list[tuple[Masked, ...]] = []
+    for first in range(0, len(starts), each):
+        bands += mask_blocks(party, [own[at : at + BAND_ROWS] for at in starts[first : first + each]], widths)
     return BandedMatrix(tuple(bands), sum(widths))
 
 
@@ -125,19 +127,28 @@ def scaled_columns(party: Party, shares: Words, factors: Words, bits: int) -> Wo
 
 def product(party: Party, tall: BandedMatrix, vector: Words) -> Words:
     """Shares of X @ vector, not truncated; one round."""
+    masked, finish = multiplication(party, tall, vector)
+    return finish(*party.open_masked("head product", [masked]))
+
+
+def multiplication(party: Party, tall: BandedMatrix, vector: Words) -> tuple[Words, Callable[[Words], Words]]:
+    """`product` in two halves, for a round that opens other values too: what to open, and the step that follows."""
     pair = party.take("band_matmul", tall.layout(), tall.columns, vector.shape, False)
     b, c = pair["b"], pair["c"]
-    (d,) = party.open_masked("head product", [vector - b])
-    at = 0
-    for band in tall.bands:
-        out, left = c[at : at + band[0].shape[0]], 0
-        for block in band:
-            there = slice(left, left + block.shape[1])
-            out += ring.matmul(block.opened, b[there])
-            _add_known(party, block, d[there], out, transposed=False)
-            left = there.stop
-        at += band[0].shape[0]
-    return c
+
+    def finish(d: Words) -> Words:
+        at = 0
+        for band in tall.bands:
+            out, left = c[at : at + band[0].shape[0]], 0
+            for block in band:
+                there = slice(left, left + block.shape[1])
+                out += ring.matmul(block.opened, b[there])
+                _add_known(party, block, d[there], out, transposed=False)
+                left = there.stop
+            at += band[0].shape[0]
+        return c
+
+    return vector - b, finish
 
 
 def transposed_products(party: Party, tall: BandedMatrix, rows: Words) -> Words:
@@ -197,9 +208,9 @@ def residual_of_sigmoid(party: Party, logits: Words, label: Words) -> Words:
     return evaluate(party, "sigmoid", logits, LOGIT_BOUND, LOGIT_BITS, RESIDUAL_BITS) - label
 
 
-def logits_of(party: Party, weights: Weights, product_words: Words) -> Words:
+def logits_of(product_words: Words, bias: Words) -> Words:
     """X w with the bias added, LOGIT_BITS."""
-    return product_words + (weights.bias << FRACTION_BITS)
+    return product_words + (bias << FRACTION_BITS)
 
 
 def descend(party: Party, weights: Weights, gradients: Words, pull: Words, residual: Words, pace: Pace) -> Weights:
@@ -289,17 +300,37 @@ def _select(
     return share
 
 
+def gram_sums(party: Party, tall: BandedMatrix) -> Words:
+    """Shares of X^T X, as upper triangles of its sum over every 2^16 rows; 2 FRACTION_BITS. No round.
+
+    X = opened + mask. Who knows columns of the mask multiplies them, and the dealer gives shares of mask^T mask.
+    """
+    total: Words = party.take("band_grams", tall.layout(), tall.columns, _GRAM_BANDS)["c"]
+    for at, band in enumerate(tall.bands):
+        opened = np.concatenate([block.opened for block in band], axis=1)
+        cross = ring.matmul(opened.T, np.concatenate([_known_mask(block) for block in band], axis=1))
+        cross = cross + cross.T
+        if party.rank == 0:
+            cross += ring.matmul(opened.T, opened)
+        total[at // _GRAM_BANDS] += ring.packed(cross)
+    return total
+
+
+def _known_mask(block: Masked) -> Words:
+    """What this party knows of a block's mask: all of its own, nothing of another's, its share of a shared one."""
+    if block.owner is None:
+        if block.mask is None:
+            raise ProtocolError("a shared masked matrix has lost its mask")
+        return block.mask
+    return np.zeros(block.shape, np.int64) if block.own is None else block.own - block.opened
+
+
 def gram(party: Party, rows: Words) -> Words:
     """Shares of X^T X of a shared matrix, not truncated; one round per band of rows."""
     total = np.zeros((rows.shape[1], rows.shape[1]), np.int64)
     for start in range(0, len(rows), BAND_ROWS):
-        block = mask_shared(party, rows[start : start + BAND_ROWS])
-        if block.mask is None:
-            raise ProtocolError("a shared masked matrix has lost its mask")
-        total += party.take("mask_gram", block.counter, rows.shape[1])["c"]
-        cross = ring.matmul(block.opened.T, block.mask)
-        total += cross + cross.T
-        if party.rank == 0:
-            total += ring.matmul(block.opened.T, block.opened)
-        party.tuples.forget(block.counter)
+        band = mask_square(party, rows[start : start + BAND_ROWS])
+        total += ring.unpacked(gram_sums(party, band)[0], rows.shape[1])
+        for counter in band.numbers():
+            party.tuples.forget(counter)
     return total

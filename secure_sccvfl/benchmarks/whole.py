@@ -25,9 +25,9 @@ ROUND_TRIP_MS = 20
 SECURE_PHASES = ("inputs", "discovery and warm-up", "counterfactuals", "training")
 
 
-def secure(dataset: str, parties: int, folder: Path, delay: float = 0.0) -> dict[str, Any]:
+def secure(dataset: str, parties: int, folder: Path, delay: float = 0.0, leak: bool = True) -> dict[str, Any]:
     """One secure training; what it took, as party 0 saw it. `delay`: seconds one way on every link."""
-    config = session_config(folder, "train", parties, {"dataset": dataset}, deadline=120.0)
+    config = session_config(folder, "train", parties, {"dataset": dataset, "leak": leak}, deadline=120.0)
     start = time.perf_counter()
     with LocalSession(config, folder, delay=delay) as session:
         memory = PeakMemory({child.name: child.process.pid for child in session.children})
@@ -60,7 +60,6 @@ def plain(dataset: str, parties: int, folder: Path) -> dict[str, Any]:
     from secure_sccvfl.modes.options import RunOptions
     from secure_sccvfl.policy.roles import Roles
     from secure_sccvfl.run.model_files import load_model
-    from secure_sccvfl.training.config import warmup_steps
     from secure_sccvfl.training.plain import PlainEngine
     from secure_sccvfl.training.trainer import train
 
@@ -74,7 +73,7 @@ def plain(dataset: str, parties: int, folder: Path) -> dict[str, Any]:
         start = time.perf_counter()
         model = train(PlainEngine(), statistics, data, split, config, 0, roles=roles, parties=own)
         seconds = time.perf_counter() - start
-    return {"seconds": seconds, "steps": warmup_steps(config) + sum(t.steps for t in model.trials)}
+    return {"seconds": seconds, "steps": config.warm_steps(model.task) + config.steps_along_grid(model.task)}
 
 
 def pair(dataset: str, parties: int, tell: Tell) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ class Sealed:
         return ()
 
     def train(self, place: Workplace) -> Trained:
-        trainer = place.trainer(place.options.train_config(), driver=self.driver)
+        config = place.options.train_config()
+        trainer = place.trainer(config, driver=self.driver)
         model = trainer.run(state=place.state, phase=place.phase)
-        steps = trainer.steps_before_grid() + sum(trial.steps for trial in model.trials)
-        return Trained(model, place.engine, steps)
+        return Trained(model, place.engine, trainer.steps_before_grid() + config.steps_along_grid(model.task))

@@ -434,7 +434,7 @@ def _calibrated(made: SplitModel, trainer: Trainer, options: RunOptions) -> tupl
         trainer.outputs,
     )
     if options.evaluation == "exact":
-        made.engine.check_range(made.head, check)
+        made.engine.check_range([made.head], check)
     return calibrated(made.engine, made.head, check, trainer.task, options.evaluation)
 
 

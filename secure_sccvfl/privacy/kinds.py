@@ -66,6 +66,7 @@ class Facts:
             "1": 1,
             "2": 2,
             "4": 4,
+            "lambdas": len(self.lambdas),
             "parties": len(self.bins),
             "other parties": len(self.bins) - 1,
             "features": sum(len(features) for features in self.bins.values()),

@@ -261,24 +261,24 @@ RANGE_CHECK = Kind(
     "uncharged",
     "check: did a score leave the range that the arithmetic can hold?",
     "one bit: some logit is out of range (it must be 0, or the run stops)",
-    'one bit for each lambda and each late refresh, "some logit of a training record is out of range" (if evaluation '
-    "is exact: of a validation record too), in `split` every ten steps and before each late refresh: 0, or the run "
-    "stops; not charged",
-    times=lambda facts: len(facts.lambdas) + facts.late_refreshes,
+    'one bit for all lambdas, and one for each late refresh, "some logit of a training record is out of range" (if '
+    "evaluation is exact: of a validation record too), in `split` every ten steps and before each late refresh: 0, "
+    "or the run stops; not charged",
+    times=lambda facts: 1 + facts.late_refreshes,
 )
 VALIDATION_SUMMARY = Kind(
     "validation summary",
     "all",
     "validation",
-    ("4",),
+    ("lambdas", "4"),
     "exact",
     "loss, gap and spread for each weight",
     "not private: mean loss, variance of the logit, mean squared gap and, with a flip target, share of flips under "
     "own edits of the validation part, for each lambda",
     "only with `evaluation = exact` (not private): mean loss, variance of the logit, mean squared gap of the "
-    "validation part, once for each lambda; with a `flip_target` also its share of flips under the run's own edits "
+    "validation part, for each lambda; with a `flip_target` also its share of flips under the run's own edits "
     "(else 0)",
-    times=lambda facts: len(facts.lambdas) if facts.evaluation == "exact" else 0,
+    times=lambda facts: int(facts.evaluation == "exact"),
 )
 TEMPERATURE_CHOICE = Kind(
     "temperature choice",

@@ -13,6 +13,8 @@ from html import escape
 WIDTH = 360
 LONG = {"ours": 25, "other": 30}  # letters of a name, bold or not, that leave room for a value
 SERIES = tuple(f"var(--c{k})" for k in range(1, 9))
+_LABEL = 5
+"""How many characters of a number fit beside an axis."""
 
 
 @dataclass(frozen=True)
@@ -232,8 +234,12 @@ def round_up(value: float) -> float:
 
 
 def axis_steps(span: float, share: bool) -> int:
-    """The number of steps of an axis: shares fall on whole percents where possible."""
-    return next((n for n in (4, 3, 5) if not share or abs(100 * span / n - round(100 * span / n)) < 1e-6), 4)
+    """The number of steps of an axis: shares fall on whole percents, and other labels are short, where possible."""
+
+    def fits(n: int) -> bool:
+        return abs(100 * span / n - round(100 * span / n)) < 1e-6 if share else len(f"{span / n:.3g}") <= _LABEL
+
+    return next((n for n in (4, 3, 5) if fits(n)), 4)
 
 
 def drawing(title: str, height: float, body: str) -> str:

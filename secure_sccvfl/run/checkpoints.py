@@ -31,7 +31,7 @@ from secure_sccvfl.discovery.decisions import Finding
 from secure_sccvfl.discovery.evidence import Conditional
 from secure_sccvfl.discovery.sketches import Moments, Sketch
 from secure_sccvfl.training.engine import Measures
-from secure_sccvfl.training.handles import SharedChoice, SharedHead
+from secure_sccvfl.training.handles import SharedHead
 from secure_sccvfl.training.trainer import State, Trial
 
 KEPT = 2
@@ -53,7 +53,7 @@ class Checkpoints:
         arrays: dict[str, Any] = {}
         heads = {"head": state.head, **{f"trial {number}": head for number, head in enumerate(state.heads)}}
         if state.choice is not None:
-            heads["chosen"], arrays["found"] = state.choice.head, state.choice.found
+            heads["chosen"] = state.choice
         for name, head in heads.items():
             if head is not None:
                 arrays |= {f"{name} {f.name}": getattr(head.weights, f.name) for f in fields(Weights)}
@@ -152,7 +152,7 @@ class Checkpoints:
             seen = entry["validation"]
             return Trial(entry["lam"], None if seen is None else Measures(**seen), entry["steps"])
 
-        found, chosen = facts["finding"], head("chosen")
+        found = facts["finding"]
         return State(
             head=head("head"),
             sketches=tuple(Sketch(**filled(s, "tables", "table")) for s in facts["sketches"]),
@@ -167,7 +167,7 @@ class Checkpoints:
             trials=tuple(measured(t) for t in facts["trials"]),
             taken=facts["taken"],
             heads=tuple(head(f"trial {number}") for number in range(facts["heads"])),
-            choice=None if chosen is None else SharedChoice(arrays["found"], chosen),
+            choice=head("chosen"),
             own={name.removeprefix("own "): value for name, value in arrays.items() if name.startswith("own ")},
         )
 

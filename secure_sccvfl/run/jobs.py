@@ -22,6 +22,7 @@ JOBS = {
     "bench-discovery": "benchmarks.discovery:DiscoveryBenchmark",
     "bench-ops": "benchmarks.operations:OperationsBenchmark",
     "bench-step": "benchmarks.step:StepBenchmark",
+    "bench-rounds": "benchmarks.rounds:RoundsBenchmark",
     "canary-audit": "security.dp_audit:CanaryAudit",
     "discovery": "run.discover:DiscoveryJob",
     "evaluate": "run.score:EvaluateJob",

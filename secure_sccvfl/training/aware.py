@@ -24,7 +24,6 @@ from secure_sccvfl.data.party import Blocks, Part
 from secure_sccvfl.discovery.discovery import Finding
 from secure_sccvfl.model.aware import AwareEdits, AwareEncoders, hypotheses, make_aware
 from secure_sccvfl.model.generators import Generator
-from secure_sccvfl.training.config import warmup_steps
 from secure_sccvfl.training.engine import CURVATURE
 from secure_sccvfl.training.trainer import Model, State, Trainer
 
@@ -56,18 +55,18 @@ class AwareTrainer(Trainer):
         self.flat = self._flat()
         if self.state.head is None:
             zero = engine.head(self.batch, self.outputs, self.task)
-            self._go_on(head=super().warming()(zero, warmup_steps(self.config)))
+            self.go_on(head=super().warming()(zero, self.config.warm_steps(self.task)))
             self.hooks.keep(self.state)
 
     def refresh_late(self, number: int) -> Finding | None:
         """The same; encodings follow from tables, so a head on the old ones is of no use: the next is warmed up."""
         found = super().refresh_late(number)
         if found is not None:
-            self._go_on(head=None)
+            self.go_on(head=None)
         return found
 
     def steps_before_grid(self) -> int:
-        return super().steps_before_grid() + self.config.late_refreshes * warmup_steps(self.config)
+        return super().steps_before_grid() + self.config.late_refreshes * self.config.warm_steps(self.task)
 
     def _rows(self, part: Part) -> Any:
         """The encodings that s selects."""
@@ -79,11 +78,16 @@ class AwareTrainer(Trainer):
         return self.engine.bind(rows, part.label, ridge, self.outputs)
 
     def _flat(self) -> Blocks:
-        """Each owner's curvature bound: it does not know s, so it takes the largest mean square over groups."""
-        found = {p.rank: np.zeros(self.columns(p.rank)) for p in self.train.parties}
+        """Each owner's curvature bound: it does not know s, so it takes the largest square over groups."""
+        found: Blocks = {}
         for blocks in hypotheses(self.aware, self.train.parties):
-            found = {rank: np.maximum(found[rank], (block**2).mean(axis=0)) for rank, block in blocks.items()}
-        return {rank: CURVATURE[self.task] * square + self.config.ridge for rank, square in found.items()}
+            squares = {rank: block**2 for rank, block in blocks.items()}
+            found = {rank: np.maximum(found.get(rank, square), square) for rank, square in squares.items()}
+        steep = CURVATURE[self.task]
+        return {rank: steep * square.mean(axis=0) + self.config.ridge for rank, square in found.items()}
+
+    def steepness(self) -> Blocks:
+        return self.flat
 
     def representations(self) -> tuple[Any, Any, Blocks]:
         """The selected rows, which no owner knows, so that none can whiten its part."""

@@ -8,10 +8,12 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.model.encoders import EncoderKind
 from secure_sccvfl.model.generators import GeneratorConfig
 from secure_sccvfl.privacy.releases import charged_statistics
+from secure_sccvfl.training.descents.grid import LARGEST_WEIGHT
 from secure_sccvfl.training.engine import ConsistencyKind, Target
 
 TEMPERATURES = tuple(float(t) for t in np.geomspace(0.5, 3.0, 25))
@@ -27,11 +29,14 @@ class TrainConfig:
     shift of the logit, so one value serves many data sets, and no validation record is asked. Without it, the rule is
     the smallest lambda at which, on validation and under the run's own generator, the root-mean-square gap is at most
     `gap_target` of the logit's spread, or the share of decisions that flip is at most `flip_target`; the largest if
-    none. With evaluation `noisy` nothing about validation records is opened. On German ten times as many `steps`
-    change the validation loss by less than .002 at the first lambda and .0005 at the others.
+    none. With evaluation `noisy` nothing about validation records is opened.
+
+    Heads of one logit with squared consistency take `grid_steps` second-order steps, all lambdas at once. On German,
+    COMPAS and census data logits are then within .006 of the optimum. With several classes or `l1`, heads take
+    `warmup` and then `steps` first-order steps at each lambda, of size `rate` and with `momentum`.
 
     `refreshes`: further releases of the sketch during warm-up. `late_refreshes`: the same during joint training;
-    before each of them the head takes `steps` at the first lambda. Mode `split` spreads them over its `steps`.
+    before each of them a head takes the steps of the first lambda. Mode `split` spreads them over its `steps`.
     `guard` is the weight of the guard on proxies. With `guard_grows` it is a share of lambda instead. `leak`: measure
     how well s is recovered from encodings of validation records (`training.leak`; needs exact evaluation), over
     groups of at least `min_group` records.
@@ -50,6 +55,7 @@ class TrainConfig:
     late_refreshes: int = 0
     warmup: int = 60
     steps: int = 60
+    grid_steps: int = 14
     rate: float = 0.2
     momentum: float = 0.9
     keep_every: int = 10
@@ -62,15 +68,18 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if not self.lambdas or list(self.lambdas) != sorted(self.lambdas) or self.lambdas[0] < 0:
             raise ValueError(f"lambdas must rise from 0 or more, got {self.lambdas}")
+        if self.lambdas[-1] * max(1.0, self.guard) > LARGEST_WEIGHT:
+            raise ValueError(f"lambdas must be at most {LARGEST_WEIGHT:g}, also times the guard, got {self.lambdas}")
         if not 0 < self.gap_target <= 1 or self.guard < 0 or self.ridge <= 0:
             raise ValueError(f"bad gap_target {self.gap_target}, guard {self.guard} or ridge {self.ridge}")
         if self.flip_target is not None and not 0 < self.flip_target <= 1:
             raise ValueError(f"flip_target must be above 0 and at most 1, got {self.flip_target}")
         if self.take_lambda is not None and self.take_lambda < 0:
             raise ValueError(f"take_lambda must be at least 0, got {self.take_lambda}")
-        if min(self.warmup, self.steps, self.keep_every) < 1 or min(self.refreshes, self.late_refreshes) < 0:
+        counts = (self.warmup, self.steps, self.grid_steps, self.keep_every)
+        if min(counts) < 1 or min(self.refreshes, self.late_refreshes) < 0:
             raise ValueError(
-                "warmup, steps and keep_every must be at least 1, refreshes and late_refreshes at least 0"
+                "warmup, steps, grid_steps and keep_every must be at least 1, refreshes and late_refreshes at least 0"
             )
         if self.late_refreshes and self.generator.source == "moments":
             raise ValueError("moments are released once, for the roles of the warm-up: late_refreshes must be 0")
@@ -102,6 +111,22 @@ class TrainConfig:
     def only(self, lam: float) -> TrainConfig:
         """The same with a grid of this one lambda."""
         return replace(self, lambdas=(lam,))
+
+    def second_order(self, task: Task) -> bool:
+        """Whether all lambdas are trained at once, by second-order steps."""
+        return self.consistency == "squared" and task != "multiclass"
+
+    def steps_of(self, task: Task) -> int:
+        """Steps of a head at one lambda."""
+        return self.grid_steps if self.second_order(task) else self.steps
+
+    def warm_steps(self, task: Task) -> int:
+        """Steps before consistency."""
+        return 0 if self.second_order(task) else warmup_steps(self)
+
+    def steps_along_grid(self, task: Task) -> int:
+        """Steps of the whole grid, one after another."""
+        return self.grid_steps if self.second_order(task) else self.steps * len(self.trained)
 
     @property
     def charged(self) -> int:

@@ -18,6 +18,7 @@ import numpy as np
 
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks
+from secure_sccvfl.training.descents.grid import Bounds, Grid
 
 ConsistencyKind = Literal["squared", "l1"]
 # Bound on the second derivative of the loss in a logit.
@@ -141,31 +142,41 @@ class Engine(Protocol):
         """
         ...
 
+    def prepare_grid(self, batch: Any, penalty: Any | None, grid: Grid, bounds: Bounds) -> Any:
+        """A second-order descent of the heads of a whole grid, for one logit and squared consistency.
+
+        Its head has a column for each lambda (`head` with as many outputs). It ends the descent that was prepared
+        before.
+        """
+        ...
+
     def steps(self, head: Any, descent: Any, count: int) -> Any:
         """`count` steps of the descent that was prepared last; returns the new head."""
         ...
 
-    def check_range(self, head: Any, batch: Any) -> None:
-        """Raise if logits of this batch, or of the last step that made this head, are where training goes wrong.
+    def apart(self, head: Any) -> tuple[Any, ...]:
+        """The heads of a grid, each for itself."""
+        ...
 
-        A secret engine opens one bit: whether any logit is outside the range of its sigmoid. It is 0 in a run that
-        continues.
+    def check_range(self, heads: Sequence[Any], batch: Any) -> None:
+        """Raise if logits of this batch, or of the last step that made a head, are where training goes wrong.
+
+        A secret engine opens one bit for all heads: whether any logit is outside the range of its sigmoid. It is 0
+        in a run that continues.
         """
         ...
 
-    def measure(self, head: Any, batch: Any, penalty: Any | None, flips: bool = False) -> Measures:
-        """Opens the scalars of `Measures`; the share of flips only if asked for."""
+    def measure(
+        self, heads: Sequence[Any], batch: Any, penalty: Any | None, flips: bool = False
+    ) -> tuple[Measures, ...]:
+        """Opens the scalars of `Measures` for each head; the share of flips only if asked for."""
         ...
 
-    def choose(self, choice: Any | None, head: Any, batch: Any, penalty: Any, target: Target) -> Any:
-        """A choice among the heads so far and this one: the first that meets the target.
+    def choose(self, heads: Sequence[Any], batch: Any, penalty: Any, target: Target) -> Any:
+        """The first head that meets the target, or the last if none does.
 
-        If none meets it, the last one is chosen. Opens nothing.
+        Opens nothing: a secret engine does not know which one it is.
         """
-        ...
-
-    def chosen(self, choice: Any) -> Any:
-        """The head of a choice; a secret engine does not know which one it is."""
         ...
 
     def best_temperature(self, head: Any, batch: Any, temperatures: Sequence[float]) -> int:

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from protocols.dealing.tuples import Request
+from protocols.operations.arithmetic import Masked
 from protocols.ring import Words
 from protocols.steps.head import BandedMatrix, Weights
+from protocols.steps.second_order import Plan
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.training.engine import Step
 
@@ -82,14 +84,6 @@ class SharedHead:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class SharedChoice:
-    """Shares of the head chosen so far, in unscaled columns, and of the bit that says whether it met the rule."""
-
-    found: Words
-    head: SharedHead
-
-
-@dataclass(frozen=True, repr=False, eq=False)
 class SharedDescent:
     """What all steps of a descent use: scaled encodings and penalty under masks, and requests to the dealer.
 
@@ -106,3 +100,19 @@ class SharedDescent:
     edits: BandedMatrix | None
     scale_shares: Words
     pattern: list[Request] = field(default_factory=list)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class SharedGrid:
+    """What all second-order steps of a grid use: encodings with the bias under masks, penalties and inverses too.
+
+    number: as of `SharedDescent`. parts: ranges of heads that step together, each with the requests of one step.
+    """
+
+    number: int
+    batch: SharedBatch
+    plan: Plan
+    scale: np.ndarray
+    rows: BandedMatrix
+    stack: Masked
+    parts: tuple[tuple[range, list[Request]], ...]

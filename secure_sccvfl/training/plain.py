@@ -12,6 +12,7 @@ from scipy.special import expit, log_softmax, softmax
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
+from secure_sccvfl.training.descents.grid import Bounds, Grid, inverses, relative_scales, scales
 from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step, Target
 from secure_sccvfl.training.leak import group_weights
 
@@ -63,6 +64,20 @@ class Descent:
 
 
 @dataclass(frozen=True)
+class GridDescent:
+    """Second-order steps of the heads of a grid: for each its inverse curvature, and the matrix of its penalties.
+
+    The bias is the last column. number: as of `Descent`.
+    """
+
+    number: int
+    batch: Batch
+    grid: Grid
+    inverse: np.ndarray
+    pull: np.ndarray
+
+
+@dataclass(frozen=True)
 class Head:
     weight: np.ndarray
     bias: np.ndarray
@@ -72,14 +87,6 @@ class Head:
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         return rows @ self.weight + self.bias
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The head chosen so far, and whether it met the rule."""
-
-    found: bool
-    head: Head
 
 
 def decisions(logits: np.ndarray, task: Task) -> np.ndarray:
@@ -150,12 +157,52 @@ class PlainEngine:
         self._prepared += 1
         return Descent(self._prepared, batch, penalty, step, _side_by_side(curvature))
 
-    def steps(self, head: Head, descent: Descent, count: int) -> Head:
+    def prepare_grid(self, batch: Batch, penalty: Penalty | None, grid: Grid, bounds: Bounds) -> GridDescent:
+        self._prepared += 1
+        n, d = batch.rows.shape
+        none = np.zeros((d, d))
+        gram, guard = (none, none) if penalty is None else (penalty.gram, penalty.guard)
+
+        def penalties(lam: float, weight: float) -> np.ndarray:
+            return np.pad(np.diag(batch.ridge) + lam * gram + weight * guard, ((0, 1), (0, 1)))
+
+        whole = np.column_stack([batch.rows, np.ones(n)])
+        fitted = grid.curvature / n * (whole.T @ whole)
+        flat, energy, reach = (_side_by_side(blocks) for blocks in bounds)
+        flat, energy, reach = np.append(flat, grid.curvature), np.append(energy, 0.0), np.append(reach, 0.0)
+        factor = scales(flat, energy, reach) * relative_scales(grid, flat, energy, reach)
+        both = factor[:, :, None] * factor[:, None, :]
+        curved = np.array([fitted + penalties(*pair) for pair in grid.inverted])
+        inverse = (both * inverses(grid, both * curved))[list(grid.places)]
+        pull = np.array([penalties(*pair) for pair in zip(grid.lambdas, grid.guards, strict=True)])
+        return GridDescent(self._prepared, batch, grid, inverse, pull)
+
+    def steps(self, head: Head, descent: Descent | GridDescent, count: int) -> Head:
         if descent.number != self._prepared:
             raise ValueError("this descent has ended: another one was prepared")
         for _ in range(count):
-            head = self._step(head, descent)
+            head = self._step(head, descent) if isinstance(descent, Descent) else self._grid_step(head, descent)
         return head
+
+    @staticmethod
+    def _grid_step(head: Head, descent: GridDescent) -> Head:
+        """One step of every head of a grid."""
+        batch, grid = descent.batch, descent.grid
+        residual = _residual(head(batch.rows), batch.label, head.task)
+        whole = np.vstack([head.weight, head.bias])
+        gradient = np.vstack([batch.rows.T @ residual, residual.sum(axis=0)]) / len(residual)
+        gradient += np.einsum("gij,jg->ig", descent.pull, whole)
+        moved = np.einsum("gij,jg->ig", descent.inverse, gradient)
+        velocity = grid.momentum * np.vstack([head.velocity, head.bias_velocity]) - grid.rate * moved
+        after = whole + velocity
+        return Head(after[:-1], after[-1], velocity[:-1], velocity[-1], head.task)
+
+    def apart(self, head: Head) -> tuple[Head, ...]:
+        columns = [slice(at, at + 1) for at in range(len(head.bias))]
+        return tuple(
+            Head(head.weight[:, at], head.bias[at], head.velocity[:, at], head.bias_velocity[at], head.task)
+            for at in columns
+        )
 
     def _step(self, head: Head, descent: Descent) -> Head:
         batch, penalty, step = descent.batch, descent.penalty, descent.step
@@ -185,11 +232,17 @@ class PlainEngine:
         parts = [d.T @ np.tanh(d @ weight / SIGN_WIDTH) / len(d) for d in penalty.draws]
         return np.asarray(sum(parts) / len(parts))
 
-    def check_range(self, head: Head, batch: Batch) -> None:
-        if not np.isfinite(head(batch.rows)).all():
+    def check_range(self, heads: Sequence[Head], batch: Batch) -> None:
+        if not all(np.isfinite(head(batch.rows)).all() for head in heads):
             raise FloatingPointError("training diverged: lower the rate")
 
-    def measure(self, head: Head, batch: Batch, penalty: Penalty | None, flips: bool = False) -> Measures:
+    def measure(
+        self, heads: Sequence[Head], batch: Batch, penalty: Penalty | None, flips: bool = False
+    ) -> tuple[Measures, ...]:
+        return tuple(self._measure(head, batch, penalty, flips) for head in heads)
+
+    @staticmethod
+    def _measure(head: Head, batch: Batch, penalty: Penalty | None, flips: bool) -> Measures:
         logits = head(batch.rows)
         shifts = [d @ head.weight for d in penalty.draws] if penalty is not None else [np.zeros_like(logits)]
         gap_rms = float(np.sqrt(np.mean([(s**2).sum(axis=1).mean() for s in shifts])))
@@ -200,13 +253,9 @@ class PlainEngine:
             flipped = float(np.mean([decisions(logits + shift, head.task) != shown for shift in shifts]))
         return Measures(log_loss(logits, batch.label, head.task), spread, gap_rms, flipped)
 
-    def choose(self, choice: Choice | None, head: Head, batch: Batch, penalty: Penalty, target: Target) -> Choice:
-        if choice is not None and choice.found:
-            return choice
-        return Choice(self.measure(head, batch, penalty, target.measure == "flips").meets(target), head)
-
-    def chosen(self, choice: Choice) -> Head:
-        return choice.head
+    def choose(self, heads: Sequence[Head], batch: Batch, penalty: Penalty, target: Target) -> Head:
+        seen = self.measure(heads, batch, penalty, target.measure == "flips")
+        return next((head for head, one in zip(heads, seen, strict=True) if one.meets(target)), heads[-1])
 
     def best_temperature(self, head: Head, batch: Batch, temperatures: Sequence[float]) -> int:
         logits = head(batch.rows)

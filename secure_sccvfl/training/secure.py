@@ -3,9 +3,11 @@
 Each party passes its own blocks and gets back handles that hold shares. Encodings go under masks of their owner
 once per scaling of the columns (protocols/steps/head.py). Owners scale their own columns by the root of the
 curvature, which makes the plain step the preconditioned one. The penalty is one secret matrix H per lambda:
-consistency (a Gram matrix of edits, selected by the secret one-hot of s), guards and ridge. Per lambda one bit is
-opened: whether logits left the range of the sigmoid. Where evaluation is exact, three scalars are opened too.
-Otherwise heads are compared and one of them is chosen in secret (protocols/operations/choice.py).
+consistency (a Gram matrix of edits, selected by the secret one-hot of s), guards and ridge. Heads of one logit with
+squared consistency take second-order steps, all lambdas at once (protocols/steps/second_order.py); the others take
+first-order steps, one lambda after another. One bit is opened: whether logits left the range of the sigmoid. Where
+evaluation is exact, three scalars for each lambda are opened too. Otherwise heads are compared and one of them is
+chosen in secret (protocols/operations/choice.py).
 """
 
 from __future__ import annotations
@@ -23,37 +25,30 @@ from protocols.session.runtime import Session, words_of
 from protocols.steps import head
 from protocols.steps.aggregation import TooFew, aggregate
 from protocols.steps.head import HEAD_BITS, LOGIT_BITS, LOGIT_BOUND, RESIDUAL_BITS, BandedMatrix, Pace, Weights
+from protocols.steps.second_order import MATRIX_BITS
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
+from secure_sccvfl.privacy import releases
 from secure_sccvfl.privacy.kinds import Kind
-from secure_sccvfl.privacy.releases import (
-    COLUMNS,
-    LEAK,
-    PREDICTIONS,
-    RANGE_CHECK,
-    TEMPERATURE_CHOICE,
-    VALIDATION_SUMMARY,
-)
+from secure_sccvfl.training import shared_measures
+from secure_sccvfl.training.descents.grid import Bounds, Grid
+from secure_sccvfl.training.descents.shared import advanced, columns_of, prepared
 from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step, Target
 from secure_sccvfl.training.handles import (
     SharedBatch,
-    SharedChoice,
     SharedDescent,
     SharedEdits,
+    SharedGrid,
     SharedHead,
     SharedPenalty,
     SharedRows,
 )
-from secure_sccvfl.training.shared_measures import flips, loss_sums, recovered, total, variance
 from secure_sccvfl.training.sharing import share_label
 
 _SCALE_BITS = 20
 _ROOT_BITS = 18
-_GRAM_BITS = 28
 _TOTAL_BOUND = 2.0**20
-_TEMPERED_ROWS = 1 << 14
-"""How many logits are tried at several temperatures at a time."""
 
 
 class SecureEngine:
@@ -108,7 +103,7 @@ class SecureEngine:
         """Announce the number of own columns, once; it must stay the same."""
         rank = self.session.rank
         if not self.widths:
-            widths = self.publish(COLUMNS.name, {str(rank): own})
+            widths = self.publish(releases.COLUMNS.name, {str(rank): own})
             self.widths = tuple(int(widths[str(r)]) for r in range(self.session.parties))
         if own != self.widths[rank]:
             raise ValueError(f"encodings have {own} columns, earlier ones {self.widths[rank]}")
@@ -147,7 +142,7 @@ class SecureEngine:
         total = sum(len(chosen) for chosen in draws)
         with self.session.measure("gram of edits"):
             raw = np.sum([head.gram(self.session.party, chosen) for chosen in draws], axis=0)
-            mean = arithmetic.divide(self.session.party, raw, total << (2 * FRACTION_BITS - _GRAM_BITS))
+            mean = arithmetic.divide(self.session.party, raw, total << (2 * FRACTION_BITS - MATRIX_BITS))
         return SharedEdits(draws, mean)
 
     def join(self, edits: Sequence[SharedEdits], guards: Sequence[Blocks]) -> SharedPenalty:
@@ -184,9 +179,11 @@ class SecureEngine:
         self._prepared, self._kept_masks = self._prepared + 1, (rows, both)
         return SharedDescent(self._prepared, batch, step, scale, rows, both, edits, shares)
 
-    def steps(self, start: SharedHead, descent: SharedDescent, count: int) -> SharedHead:
+    def steps(self, start: SharedHead, descent: SharedDescent | SharedGrid, count: int) -> SharedHead:
         if descent.number != self._prepared:
             raise ValueError("this descent has ended: another one was prepared, and the masks of this one are gone")
+        if isinstance(descent, SharedGrid):
+            return self._grid_steps(start, descent, count)
         weights, logits = self._scaled(start, descent), start.last_logits
         pace = Pace(descent.step.rate, descent.step.momentum, CURVATURE[start.task])
         with self.session.measure("training step"):
@@ -198,23 +195,13 @@ class SecureEngine:
         """The weights after one step, and the logits that it saw."""
         party, batch = self.session.party, descent.batch
         both = head.product(party, descent.both, weights.weight)
-        logits = head.logits_of(party, weights, both[: batch.rows])
+        logits = head.logits_of(both[: batch.rows], weights.bias)
         pull = both[batch.rows :]
-        residual = self._residual(logits, batch.label, task)
+        residual = shared_measures.residual_of(self.session, logits, batch.label, task)
         gradients = head.transposed_products(party, descent.rows, residual)
         if descent.edits is not None:
             pull = pull + self._smooth_sign_pull(weights, descent, descent.edits)
         return head.descend(party, weights, gradients, pull, residual, pace), logits
-
-    def _residual(self, logits: Words, label: Words, task: Task) -> Words:
-        party = self.session.party
-        if task == "binary":
-            return head.residual_of_sigmoid(party, logits, label)
-        if task == "regression":
-            return arithmetic.truncate(party, logits, LOGIT_BITS - RESIDUAL_BITS) - label
-        usual = arithmetic.truncate(party, logits, LOGIT_BITS - FRACTION_BITS)
-        chances = words_of(self.session.wrap(usual, FRACTION_BITS).softmax(dim=1))
-        return np.left_shift(chances, RESIDUAL_BITS - FRACTION_BITS) - label
 
     def _smooth_sign_pull(self, weights: Weights, descent: SharedDescent, edits: BandedMatrix) -> Words:
         """The l1 consistency gradient in scaled columns, 2 HEAD_BITS: D^T tanh(D w / width) / rows."""
@@ -249,10 +236,10 @@ class SecureEngine:
         """Shares of lambda times the Gram matrix of the edits in scaled columns, HEAD_BITS."""
         root = self._side_by_side(scale * np.sqrt(step.lam), _ROOT_BITS)
         half = arithmetic.scaled_bilinear(self.session.party, "mul", penalty.gram, root[:, None], 1 << _ROOT_BITS)
-        unit = 1 << (_GRAM_BITS + _ROOT_BITS - HEAD_BITS)
+        unit = 1 << (MATRIX_BITS + _ROOT_BITS - HEAD_BITS)
         return arithmetic.scaled_bilinear(self.session.party, "mul", half, root[None, :], unit)
 
-    def _scaled(self, start: SharedHead, descent: SharedDescent) -> Weights:
+    def _scaled(self, start: SharedHead, descent: SharedDescent | SharedGrid) -> Weights:
         """The head in the columns of this descent."""
         if start.descent == descent.number:
             return start.weights
@@ -261,16 +248,44 @@ class SecureEngine:
         weight, velocity = np.split(self._times(both, ratio, _SCALE_BITS), 2, axis=1)
         return Weights(weight, start.weights.bias, velocity, start.weights.bias_velocity)
 
+    def prepare_grid(
+        self, batch: SharedBatch, penalty: SharedPenalty | None, grid: Grid, bounds: Bounds
+    ) -> SharedGrid:
+        """About 11 rounds and two for each doubling (protocols/steps/second_order.py)."""
+        self._forget(*self._kept_masks)
+        self._kept_masks = ()
+        self._prepared += 1
+        made = prepared(self.session, self.widths, batch, penalty, grid, bounds, self._prepared)
+        self._kept_masks = (made.rows, BandedMatrix(((made.stack,),), made.rows.columns))
+        return made
+
+    def _grid_steps(self, start: SharedHead, descent: SharedGrid, count: int) -> SharedHead:
+        """Six rounds for a step of every part of the grid."""
+        before = self._scaled(start, descent)
+
+        def residual(logits: Words) -> Words:
+            return shared_measures.residual_of(self.session, logits, descent.batch.label, start.task)
+
+        with self.session.measure("training step"):
+            weights, logits = advanced(self.session, before, descent, count, residual)
+        seen = start.last_logits if logits is None else logits
+        return SharedHead(weights, descent.scale, start.task, descent.number, seen)
+
+    def apart(self, trained: SharedHead) -> tuple[SharedHead, ...]:
+        """Two rounds: the weights are unscaled together."""
+        return columns_of(trained, self._plain_weight(trained))
+
     # what is opened
 
-    def check_range(self, trained: SharedHead, batch: SharedBatch) -> None:
+    def check_range(self, heads: Sequence[SharedHead], batch: SharedBatch) -> None:
         """Only for two classes: other tasks use no one-round sigmoid."""
-        if trained.task != "binary":
+        if heads[0].task != "binary":
             return
+        party = self.session.party
         with self.session.measure("validation"):
-            headroom = [head.headroom(self.session.party, self._logits(trained, batch), FRACTION_BITS)]
-            if trained.last_logits is not None:
-                headroom.append(head.headroom(self.session.party, trained.last_logits, LOGIT_BITS))
+            headroom = [head.headroom(party, self._logits(heads, batch), FRACTION_BITS)]
+            seen = [one.last_logits for one in heads if one.last_logits is not None]
+            headroom += [head.headroom(party, logits, LOGIT_BITS) for logits in seen]
         self.stop_outside(np.concatenate(headroom))
 
     def stop_outside(self, headroom: Words) -> None:
@@ -278,68 +293,54 @@ class SecureEngine:
         party = self.session.party
         with self.session.measure("validation"):
             outside = choice.some(party, comparison.negative(party, headroom))
-            opened = self._told(outside, 0, RANGE_CHECK)
-        if int(opened[0]) != 0:
+            found = self._told(outside, 0, releases.RANGE_CHECK)
+        if int(found[0]) != 0:
             raise ProtocolError(
                 f"logits left the range of the sigmoid (magnitude {LOGIT_BOUND:g}): lower the rate or raise the ridge"
             )
 
     def measure(
-        self, trained: SharedHead, batch: SharedBatch, penalty: SharedPenalty | None, flips: bool = False
-    ) -> Measures:
+        self, heads: Sequence[SharedHead], batch: SharedBatch, penalty: SharedPenalty | None, flips: bool = False
+    ) -> tuple[Measures, ...]:
+        """The rounds of one head, for all of them."""
+        party, count = self.session.party, len(heads)
         with self.session.measure("validation"):
-            logits = self._logits(trained, batch)
-            gap = np.zeros(1, np.int64) if penalty is None else self._gap_squared(trained, penalty)
-            losses = loss_sums(self.session, logits[None], batch.label, trained.task, LOGIT_BOUND)
-            party = self.session.party
-            loss, spread = arithmetic.divide(party, losses, batch.rows), variance(party, logits)
-            flipped, among = (np.zeros(1, np.int64), 1) if not flips else self._flips(trained, logits, penalty)
-            rate = arithmetic.divide(self.session.party, np.left_shift(flipped, WIDE_BITS), among)
-            opened = self._told(np.concatenate([loss, spread, gap, rate]), WIDE_BITS, VALIDATION_SUMMARY)
-        mean, squared, square, share = (max(float(v), 0.0) for v in opened)
-        return Measures(mean, squared**0.5, square**0.5, share if flips else None)
+            logits = self._logits(heads, batch).reshape(batch.rows, count, -1)
+            gap = shared_measures.gap_squared(party, penalty, self._weights(heads), count)
+            loss = shared_measures.mean_losses(self.session, logits, batch.label, heads[0].task, LOGIT_BOUND)
+            spread = shared_measures.variance(party, logits)
+            flipped, among = (np.zeros(count, np.int64), 1) if not flips else self._flips(heads, logits, penalty)
+            rate = arithmetic.divide(party, np.left_shift(flipped, WIDE_BITS), among)
+            seen = self._told(np.stack([loss, spread, gap, rate], axis=1), WIDE_BITS, releases.VALIDATION_SUMMARY)
+        rows = np.maximum(seen, 0.0).tolist()
+        return tuple(Measures(mean, sq**0.5, gap**0.5, share if flips else None) for mean, sq, gap, share in rows)
 
     def choose(
-        self,
-        known: SharedChoice | None,
-        trained: SharedHead,
-        batch: SharedBatch,
-        penalty: SharedPenalty,
-        target: Target,
-    ) -> SharedChoice:
-        """About 20 rounds, seven of them for the rule. Words to each peer: columns several times, and rows twice."""
-        party = self.session.party
+        self, heads: Sequence[SharedHead], batch: SharedBatch, penalty: SharedPenalty, target: Target
+    ) -> SharedHead:
+        """About 20 rounds, seven of them for the rule, and one for each head. Words: as of `measure`."""
+        party, task = self.session.party, heads[0].task
         with self.session.measure("choice of lambda"):
-            weight, bias = self.unscaled(trained)
-            met = self._meets(trained, self._logits(trained, batch), penalty, target)
-            if known is None:
-                return SharedChoice(met, self._plain_head(weight, bias, trained.task))
-            before = known.head.weights
-            found, kept = choice.first_kept(
-                party,
-                known.found,
-                np.concatenate([before.weight, before.bias[None]]),
-                np.concatenate([weight, bias[None]]),
-                met,
-            )
-        return SharedChoice(found, self._plain_head(kept[:-1], kept[-1], trained.task))
+            logits = self._logits(heads, batch).reshape(batch.rows, len(heads), -1)
+            met = self._meets(heads, logits, penalty, target)
+            whole = [np.concatenate([weight, bias[None]]) for weight, bias in map(self.unscaled, heads)]
+            kept = choice.first_of(party, whole, met)
+        return self._plain_head(kept[:-1], kept[-1], task)
 
-    def _meets(self, trained: SharedHead, logits: Words, penalty: SharedPenalty, target: Target) -> Words:
-        """Shares of the bit that says whether a head meets the target."""
+    def _meets(self, heads: Sequence[SharedHead], logits: Words, penalty: SharedPenalty, target: Target) -> Words:
+        """Shares of the bits that say whether each head meets the target."""
         party = self.session.party
         if target.measure == "gap":
-            return choice.meets(party, self._gap_squared(trained, penalty), variance(party, logits), target.most)
-        flipped, among = self._flips(trained, logits, penalty)
+            gap = shared_measures.gap_squared(party, penalty, self._weights(heads), len(heads))
+            return choice.meets(party, gap, shared_measures.variance(party, logits), target.most)
+        flipped, among = self._flips(heads, logits, penalty)
         first = 1 if party.rank == 0 else 0
         return first - comparison.negative(party, first * floor(target.most * among) - flipped)
-
-    def chosen(self, known: SharedChoice) -> SharedHead:
-        return known.head
 
     def best_temperature(self, trained: SharedHead, batch: SharedBatch, temperatures: Sequence[float]) -> int:
         with self.session.measure("temperature"):
             rising = self._rising(trained, batch, temperatures)
-            found = np.flatnonzero(self._told(rising, 0, TEMPERATURE_CHOICE))
+            found = np.flatnonzero(self._told(rising, 0, releases.TEMPERATURE_CHOICE))
         return int(found[0]) if len(found) else len(temperatures) - 1
 
     def with_best_temperature(
@@ -360,16 +361,12 @@ class SecureEngine:
     ) -> Words:
         """Shares of the bits that say whether the loss rises from each temperature to the next."""
         party = self.session.party
-        logits = self._logits(trained, batch)
+        logits = self._logits([trained], batch)
         if clamped:
             logits = words_of(self.session.clamp(self.session.wrap(logits, FRACTION_BITS), LOGIT_BOUND))
-        inverse = np.array([round(2**FRACTION_BITS / t) for t in temperatures], np.int64)
-        each = max(1, _TEMPERED_ROWS // batch.rows)
-        parts = []
-        for start in range(0, len(temperatures), each):
-            tempered = arithmetic.truncate(party, inverse[start : start + each, None, None] * logits, FRACTION_BITS)
-            parts.append(loss_sums(self.session, tempered, batch.label, trained.task, 2 * LOGIT_BOUND))
-        losses = np.concatenate(parts)
+        losses = shared_measures.losses_at(
+            self.session, logits, batch.label, trained.task, temperatures, 2 * LOGIT_BOUND
+        )
         return comparison.negative(party, losses[:-1] - losses[1:])
 
     def guessing(self, attribute: int) -> SecureEngine:
@@ -385,13 +382,15 @@ class SecureEngine:
         self._kept_masks = ()
         logits = self.shared_logits(trained, encodings)
         with self.session.measure("leak"):
-            figures = recovered(self.session, logits, groups, self.label_holder, count, floor)
-            return tuple(self._told(figures, WIDE_BITS, LEAK).tolist())
+            figures = shared_measures.recovered(self.session, logits, groups, self.label_holder, count, floor)
+            return tuple(self._told(figures, WIDE_BITS, releases.LEAK).tolist())
 
     def logits(self, trained: SharedHead, encodings: Blocks | SharedRows) -> np.ndarray:
         """Logits at the receivers of predictions; elsewhere an empty array."""
         logits = self.shared_logits(trained, encodings)
-        opened = self.session.open(self.session.wrap(logits, FRACTION_BITS), self.session.declared(PREDICTIONS.name))
+        opened = self.session.open(
+            self.session.wrap(logits, FRACTION_BITS), self.session.declared(releases.PREDICTIONS.name)
+        )
         return np.zeros((0, logits.shape[1])) if opened is None else np.asarray(opened)
 
     def unscaled(self, trained: SharedHead) -> tuple[Words, Words]:
@@ -413,14 +412,17 @@ class SecureEngine:
         """Shares of the logits of these records, FRACTION_BITS."""
         with self.session.measure("prediction"):
             masked = self._masked(self._own(encodings))
-            logits = self._logits_of(trained, masked)
+            logits = self._logits_of([trained], masked)
             self._forget(masked)
         return logits
 
     def shared_shift(self, trained: SharedHead, displacement: Words) -> Words:
         """Shares of the change of the logits by a displacement, FRACTION_BITS."""
-        party, weight = self.session.party, self._plain_weight(trained)
-        wide = arithmetic.bilinear(party, "matmul", displacement, weight)
+        return self._shift([trained], displacement)
+
+    def _shift(self, heads: Sequence[SharedHead], displacement: Words) -> Words:
+        party = self.session.party
+        wide = arithmetic.bilinear(party, "matmul", displacement, self._weights(heads))
         return arithmetic.truncate(party, wide, LOGIT_BITS - FRACTION_BITS)
 
     # parts
@@ -432,11 +434,11 @@ class SecureEngine:
             raise ProtocolError(f"release {kind.name!r} must go to every party")
         return np.asarray(opened)
 
-    def _logits(self, trained: SharedHead, batch: SharedBatch) -> Words:
-        """Shares of the logits, FRACTION_BITS; the batch is masked once, unscaled."""
+    def _logits(self, heads: Sequence[SharedHead], batch: SharedBatch) -> Words:
+        """Shares of the logits, FRACTION_BITS, of all heads side by side; the batch is masked once, unscaled."""
         if batch.masked is None:
             batch.masked = self._masked(batch.own)
-        return self._logits_of(trained, batch.masked)
+        return self._logits_of(heads, batch.masked)
 
     def _masked(self, own: np.ndarray | SharedRows, scale: np.ndarray | None = None) -> BandedMatrix:
         """Encodings of all parties under masks of their owners, or selected rows under masks of nobody.
@@ -452,11 +454,15 @@ class SecureEngine:
             words = head.scaled_columns(party, words, self._side_by_side(scale, _SCALE_BITS), _SCALE_BITS)
         return head.mask_rows(party, words)
 
-    def _logits_of(self, trained: SharedHead, rows: BandedMatrix) -> Words:
+    def _logits_of(self, heads: Sequence[SharedHead], rows: BandedMatrix) -> Words:
         party = self.session.party
-        words = head.product(party, rows, self._plain_weight(trained))
-        wide = head.logits_of(party, trained.weights, words)
+        bias = np.concatenate([one.weights.bias for one in heads])
+        wide = head.logits_of(head.product(party, rows, self._weights(heads)), bias)
         return arithmetic.truncate(party, wide, LOGIT_BITS - FRACTION_BITS)
+
+    def _weights(self, heads: Sequence[SharedHead]) -> Words:
+        """Weights for unscaled columns, side by side."""
+        return np.concatenate([self._plain_weight(one) for one in heads], axis=1)
 
     def _plain_weight(self, trained: SharedHead) -> Words:
         if trained.plain_weight is None:
@@ -464,19 +470,11 @@ class SecureEngine:
             trained.plain_weight = self._times(trained.weights.weight, scale, _SCALE_BITS)
         return trained.plain_weight
 
-    def _gap_squared(self, trained: SharedHead, penalty: SharedPenalty) -> Words:
-        """Mean squared shift of the logits under the edits, WIDE_BITS: w^T G w."""
-        party = self.session.party
-        if penalty.masked_gram is None:
-            penalty.masked_gram = head.mask_square(party, penalty.gram)
-        weight = self._plain_weight(trained)
-        pulled = arithmetic.truncate(party, head.product(party, penalty.masked_gram, weight), _GRAM_BITS)
-        whole = arithmetic.scaled_bilinear(party, "mul", pulled, weight, 1 << (2 * HEAD_BITS - WIDE_BITS))
-        return total(whole)
-
-    def _flips(self, trained: SharedHead, logits: Words, penalty: SharedPenalty | None) -> tuple[Words, int]:
-        shifts = () if penalty is None else tuple(self.shared_shift(trained, chosen) for chosen in penalty.draws)
-        return flips(self.session, logits, shifts)
+    def _flips(self, heads: Sequence[SharedHead], logits: Words, penalty: SharedPenalty | None) -> tuple[Words, int]:
+        draws = () if penalty is None else penalty.draws
+        return shared_measures.flips(
+            self.session, logits, [self._shift(heads, chosen).reshape(logits.shape) for chosen in draws]
+        )
 
     def _edited_rows(self, penalty: SharedPenalty) -> BandedMatrix:
         """All selected displacements under one mask."""

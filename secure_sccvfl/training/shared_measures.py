@@ -1,4 +1,4 @@
-"""Sums over shared logits: losses, variance, and decisions that flip. Shares in, shares out, nothing is opened."""
+"""Sums over shared logits of several heads: losses, variance, decisions that flip. Nothing is opened."""
 
 from __future__ import annotations
 
@@ -10,11 +10,23 @@ from protocols.dealing.party import Party
 from protocols.operations import arithmetic, series
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session.runtime import Session, words_of
-from protocols.steps.head import RESIDUAL_BITS
+from protocols.steps.head import (
+    HEAD_BITS,
+    LOGIT_BITS,
+    RESIDUAL_BITS,
+    mask_square,
+    product,
+    residual_of_sigmoid,
+)
+from protocols.steps.second_order import MATRIX_BITS
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder
+from secure_sccvfl.training.handles import SharedPenalty
 from secure_sccvfl.training.leak import group_weights
 from secure_sccvfl.training.sharing import decisions, share_groups, share_held
+
+_TEMPERED_ROWS = 1 << 14
+"""How many logits are tried at several temperatures at a time."""
 
 
 def total(words: Words) -> Words:
@@ -24,10 +36,33 @@ def total(words: Words) -> Words:
 
 
 def variance(party: Party, logits: Words) -> Words:
-    """Variance of the logits, summed over outputs, WIDE_BITS."""
+    """Variance of the logits (rows x heads x outputs) of each head, summed over outputs, WIDE_BITS."""
     rows = len(logits)
     middle = arithmetic.divide(party, logits.sum(axis=0), rows)
-    return arithmetic.divide(party, total(arithmetic.square(party, logits - middle)), rows)
+    return arithmetic.divide(party, arithmetic.square(party, logits - middle).sum(axis=(0, 2)), rows)
+
+
+def residual_of(session: Session, logits: Words, label: Words, task: Task) -> Words:
+    """The slope of the loss in each logit, RESIDUAL_BITS as the label; logits have LOGIT_BITS."""
+    party = session.party
+    if task == "binary":
+        return residual_of_sigmoid(party, logits, label)
+    if task == "regression":
+        return arithmetic.truncate(party, logits, LOGIT_BITS - RESIDUAL_BITS) - label
+    usual = arithmetic.truncate(party, logits, LOGIT_BITS - FRACTION_BITS)
+    chances = words_of(session.wrap(usual, FRACTION_BITS).softmax(dim=1))
+    return np.left_shift(chances, RESIDUAL_BITS - FRACTION_BITS) - label
+
+
+def gap_squared(party: Party, penalty: SharedPenalty | None, weight: Words, heads: int) -> Words:
+    """Mean squared shift of the logits of each head under the edits, WIDE_BITS: w^T G w; 0 without edits."""
+    if penalty is None:
+        return np.zeros(heads, np.int64)
+    if penalty.masked_gram is None:
+        penalty.masked_gram = mask_square(party, penalty.gram)
+    pulled = arithmetic.truncate(party, product(party, penalty.masked_gram, weight), MATRIX_BITS)
+    whole = arithmetic.scaled_bilinear(party, "mul", pulled, weight, 1 << (2 * HEAD_BITS - WIDE_BITS))
+    return whole.reshape(len(weight), heads, -1).sum(axis=(0, 2))
 
 
 def loss_sums(session: Session, logits: Words, label: Words, task: Task, bound: float) -> Words:
@@ -46,17 +81,42 @@ def loss_sums(session: Session, logits: Words, label: Words, task: Task, bound: 
     return (even - arithmetic.scaled_bilinear(party, "mul", factor, odd, unit)).sum(axis=(1, 2))
 
 
+def mean_losses(session: Session, logits: Words, label: Words, task: Task, bound: float) -> Words:
+    """Mean loss, WIDE_BITS, of each head; logits are rows x heads x outputs."""
+    sets = np.ascontiguousarray(logits.transpose(1, 0, 2))
+    return arithmetic.divide(session.party, loss_sums(session, sets, label, task, bound), len(logits))
+
+
+def losses_at(
+    session: Session, logits: Words, label: Words, task: Task, temperatures: Sequence[float], bound: float
+) -> Words:
+    """Summed loss, WIDE_BITS, of the logits (rows x outputs) over each temperature."""
+    inverse = np.array([round(2**FRACTION_BITS / t) for t in temperatures], np.int64)
+    each = max(1, _TEMPERED_ROWS // len(logits))
+    parts = []
+    for start in range(0, len(temperatures), each):
+        scaled = inverse[start : start + each, None, None] * logits
+        tempered = arithmetic.truncate(session.party, scaled, FRACTION_BITS)
+        parts.append(loss_sums(session, tempered, label, task, bound))
+    return np.concatenate(parts)
+
+
 def flips(session: Session, logits: Words, shifts: Sequence[Words]) -> tuple[Words, int]:
-    """The number of shifted copies whose decision differs from its record's, and how many copies there are."""
+    """Of each head, how many shifted copies have another decision than their record; and how many copies there are.
+
+    All are rows x heads x outputs.
+    """
+    rows, heads, outputs = logits.shape
     if not shifts:
-        return np.zeros(1, np.int64), 1
+        return np.zeros(heads, np.int64), 1
     copies = np.concatenate([logits + shift for shift in shifts])
-    before, after = np.split(decisions(session, np.concatenate([logits, copies])), [len(logits)])
-    before = np.tile(before, (len(shifts), 1))
+    decided = decisions(session, np.concatenate([logits, copies]).reshape(-1, outputs))
+    before, after = np.split(decided.reshape(-1, heads, decided.shape[1]), [rows])
+    before = np.tile(before, (len(shifts), 1, 1))
     same = arithmetic.bilinear(session.party, "mul", after, before)
-    if logits.shape[1] == 1:
-        return total(after + before - 2 * same), len(copies)
-    return (len(copies) if session.rank == 0 else 0) - total(same), len(copies)
+    if outputs == 1:
+        return (after + before - 2 * same).sum(axis=(0, 2)), len(copies)
+    return (len(copies) if session.rank == 0 else 0) - same.sum(axis=(0, 2)), len(copies)
 
 
 def recovered(session: Session, logits: Words, groups: AtHolder, holder: int, count: int, floor: int) -> Words:

@@ -20,8 +20,9 @@ from secure_sccvfl.training.model import Trial
 class State:
     """The state of a run. Everything else follows from it, the data and the seed.
 
-    Without a head, its training has not begun. heads: those of the trials, if one of them is chosen by what was
-    opened. choice: the head chosen in secret so far. own: what a gradient mode keeps besides, at this party.
+    Without a head, its training has not begun. head: in second-order training those of all lambdas. heads: those
+    trained so far; in the end those of the trials, if one of them is chosen by what was opened. choice: the head
+    chosen in secret. own: what a gradient mode keeps besides, at this party.
     refreshes: how many releases of the sketch are behind it, late ones included.
     """
 

@@ -5,7 +5,8 @@ lambda is a setting. With a target instead, a stated rule chooses it on validati
 secret (`noisy`). The same code drives the plaintext and the secure engine. No per-record value of s, of the label or
 of a logit passes through it.
 The objective is convex, so a fixed number of steps is taken and nothing is opened to stop early. The whole grid of
-lambda is trained: it is the frontier between accuracy and consistency, and one point of it becomes the model.
+lambda is trained, at once where steps are of second order: it is the frontier between accuracy and consistency, and
+one point of it becomes the model.
 With late refreshes, joint training begins with a stretch at the first lambda before each of them. The grid follows
 the last one. So the model and every point of the frontier are trained under the final roles and tables.
 """
@@ -33,13 +34,13 @@ from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.releases import (
     FEATURES,
-    GUARD_LENGTH,
     MOVED_EDITED,
     MOVED_FIXED,
     VALIDITY,
 )
-from secure_sccvfl.training.config import TEMPERATURES, EvaluationKind, TrainConfig, warmup_steps
-from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Engine, Step
+from secure_sccvfl.training.config import TEMPERATURES, EvaluationKind, TrainConfig
+from secure_sccvfl.training.descents.steps import Descend, Descents
+from secure_sccvfl.training.engine import CURVATURE, Engine, Measures
 from secure_sccvfl.training.leak import leaks, whitened
 from secure_sccvfl.training.model import Model, Trial, with_leaks
 from secure_sccvfl.training.state import Hooks, Problem, State
@@ -54,11 +55,11 @@ class _Edited:
 
     finding: Finding
     generators: Mapping[str, Mapping[int, Generator]]
-    descend: Callable[[float], None]
+    descend: Descend
     check: Any
 
 
-class Trainer:
+class Trainer(Descents):
     """One run on one engine. Its methods are the phases, in order; `state` is its current state."""
 
     def __init__(
@@ -128,14 +129,11 @@ class Trainer:
         """Continue from a kept state."""
         self.state = state if state.head is not None else replace(state, head=self.state.head)
 
-    def _go_on(self, **changes: Any) -> None:
-        self.state = replace(self.state, **changes)
-
     def discover(self) -> None:
         """Sketch, then refreshes spread over the warm-up of the head; tables are averaged, roles damped."""
         config = self.config
         if self.state.conditional is None:
-            self._go_on(conditional=self.discovery.conditional(self.validation.parties))
+            self.go_on(conditional=self.discovery.conditional(self.validation.parties))
         rounds = config.refreshes + 1
         warm = self.warming()
         for refresh in range(self.state.refreshes, rounds):
@@ -143,12 +141,12 @@ class Trainer:
             state = self.state
             beyond = state.conditional or ()
             sketches, finding = self.discovery.refresh(refresh, state.sketches, state.finding, beyond)
-            self._go_on(sketches=sketches, finding=finding)
-            self._go_on(head=warm(self.state.head, config.warmup // rounds), refreshes=refresh + 1)
+            self.go_on(sketches=sketches, finding=finding)
+            self.go_on(head=warm(self.state.head, config.warmup // rounds), refreshes=refresh + 1)
             self.hooks.keep(self.state)
         last = self.state
         if last.finding is not None and not last.finding.confidence:
-            self._go_on(finding=self.discovery.judged(last.sketches, last.finding, last.conditional or ()))
+            self.go_on(finding=self.discovery.judged(last.sketches, last.finding, last.conditional or ()))
             self.hooks.keep(self.state)
 
     def refresh_late(self, number: int) -> Finding | None:
@@ -167,7 +165,7 @@ class Trainer:
         granted = sketches is not state.sketches
         if granted:
             finding = self.discovery.judged(sketches, finding, beyond)
-        self._go_on(sketches=sketches, finding=finding, refreshes=release + 1, taken=0)
+        self.go_on(sketches=sketches, finding=finding, refreshes=release + 1, taken=0)
         return finding if granted else None
 
     def leave_out(self, names: Sequence[str]) -> None:
@@ -178,19 +176,6 @@ class Trainer:
         self.dropped = tuple(names)
         self.encoders = {p.rank: without(self.encoders[p.rank], names, p.inputs) for p in self.train.parties}
         self._read()
-
-    def warming(self) -> Callable[[Any, int], Any]:
-        """Steps without consistency: from a head and their number to the next head."""
-        descent: Any = None
-
-        def steps(head: Any, count: int) -> Any:
-            nonlocal descent
-            if descent is None:  # only after the first release: a run that the budget refuses does not need it
-                step = Step(self.config.rate, self.config.momentum)
-                descent = self.engine.prepare(self.batch, None, step, self.flat)
-            return self.engine.steps(head, descent, count)
-
-        return steps
 
     def generate(
         self, finding: Finding, decided: Collection[str] | None = None
@@ -222,7 +207,7 @@ class Trainer:
 
         self.hooks.progress("generators", 0, 1)
         if self.config.generator.source == "moments" and self.state.moments is None:
-            self._go_on(moments=self.discovery.moments(finding.roles))
+            self.go_on(moments=self.discovery.moments(finding.roles))
             self.hooks.keep(self.state)
         moments = {m.attribute: m for m in self.state.moments or ()}
         generators = build(finding.roles)
@@ -312,66 +297,36 @@ class Trainer:
             guards.append(blocks)
         return guards
 
-    def joint(self, penalty: Any, energy: Blocks, guards: Sequence[Blocks]) -> Callable[[float], None]:
-        """Steps with consistency: from a lambda to the state after them."""
-        config = self.config
-        reach = {k: np.zeros(len(v)) for k, v in self.flat.items()}
-        for guard in guards:
-            summed = self.engine.total(
-                GUARD_LENGTH.name, [sum(float(np.abs(block).sum()) for block in guard.values())]
-            )
-            if summed is None:
-                raise RuntimeError("every party has a part in the length of a guard")
-            (length,) = summed
-            reach = {k: v + np.abs(guard[k]) * length for k, v in reach.items()}
-        steep = 1.0 if config.consistency == "squared" else 1.0 / SIGN_WIDTH
-
-        def descend(lam: float) -> None:
-            weight = config.guard * (lam if config.guard_grows else 1.0)
-            bound = {k: self.flat[k] + lam * steep * energy[k] + weight * reach[k] for k in self.flat}
-            self._descend(penalty, Step(config.rate, config.momentum, lam, config.consistency, weight), bound)
-
-        return descend
-
-    def fit(self, descend: Callable[[float], None], check: Any) -> None:
-        """Train along the grid of lambda, each from the last head.
+    def fit(self, descend: Descend, check: Any) -> None:
+        """Train the whole grid of lambda, then check, measure or choose among all heads at once.
 
         The heads are kept if their measures are opened, else the one that is taken, or the engine's choice.
         """
-        for lam in self.config.trained[len(self.state.trials) :]:
-            descend(lam)
-            # The bit is opened, so in secret evaluation it may be about training records only.
-            self.engine.check_range(self.state.head, self.check if self.config.evaluation == "exact" else self.batch)
-            seen, heads, choice = None, self.state.heads, self.state.choice
-            if self.config.evaluation == "exact":
-                flips = self.config.target.measure == "flips"
-                seen = self.engine.measure(self.state.head, self.check, check, flips)
-                heads = (*heads, self.state.head)
-            elif self.config.taken is None:
-                choice = self.engine.choose(choice, self.state.head, self.check, check, self.config.target)
-            elif lam == self.config.taken:
-                heads = (self.state.head,)
-            trial = Trial(lam, seen, self.state.taken)
-            self.hooks.audit("lambda tried", asdict(trial))
-            self._go_on(trials=(*self.state.trials, trial), taken=0, heads=heads, choice=choice)
-            self.hooks.keep(self.state)
-
-    def _descend(self, penalty: Any, step: Step, bound: Blocks) -> None:
-        """Steps at one lambda; their number depends on the settings only, never on the data."""
-        config = self.config
-        if self.state.taken == config.steps:  # a resumed run may have taken them all
+        config, lambdas = self.config, self.config.trained
+        if len(self.state.trials) == len(lambdas):  # a resumed run may have done all of it
             return
-        descent = self.engine.prepare(self.batch, penalty, step, bound)
-        while self.state.taken < config.steps:
-            self.hooks.progress(f"training at lambda {step.lam:g}", self.state.taken, config.steps)
-            count = min(config.keep_every, config.steps - self.state.taken)
-            head = self.engine.steps(self.state.head, descent, count)
-            self._go_on(head=head, taken=self.state.taken + count)
-            self.hooks.keep(self.state)
+        heads = self.heads_of(descend, lambdas)
+        # The bit is opened, so in secret evaluation it may be about training records only.
+        self.engine.check_range(heads, self.check if config.evaluation == "exact" else self.batch)
+        seen: Sequence[Measures | None] = [None] * len(heads)
+        choice = None
+        if config.evaluation == "exact":
+            seen = self.engine.measure(heads, self.check, check, config.target.measure == "flips")
+        elif config.taken is None:
+            choice, heads = self.engine.choose(heads, self.check, check, config.target), ()
+        else:
+            heads = (heads[lambdas.index(config.taken)],)
+        steps = config.steps_of(self.task)
+        trials = tuple(Trial(lam, found, steps) for lam, found in zip(lambdas, seen, strict=True))
+        for trial in trials:
+            self.hooks.audit("lambda tried", asdict(trial))
+        self.go_on(trials=trials, taken=0, heads=heads, choice=choice)
+        self.hooks.keep(self.state)
 
     def steps_before_grid(self) -> int:
         """Steps of the warm-up, and of the stretch before each late refresh."""
-        return warmup_steps(self.config) + self.config.late_refreshes * self.config.steps
+        config = self.config
+        return config.warm_steps(self.task) + config.late_refreshes * config.steps_of(self.task)
 
     def chosen(self) -> tuple[Any, float | None]:
         """The head that the rule chooses, and its lambda unless that is secret."""
@@ -385,7 +340,7 @@ class Trainer:
         if config.taken is not None:
             return self.state.heads[0], config.taken
         only = config.lambdas[0] if len(config.lambdas) == 1 else None
-        return self.engine.chosen(self.state.choice), only
+        return self.state.choice, only
 
     def frontier(self) -> tuple[tuple[float, Any], ...]:
         """Every lambda with its head, unless the choice among them is secret."""
@@ -413,8 +368,7 @@ class Trainer:
         made = self._edited(found, roles, phase)
         for number in range(self.state.refreshes - self.config.refreshes - 1, self.config.late_refreshes):
             with phase("training"):
-                made.descend(self.config.trained[0])
-                self.engine.check_range(self.state.head, self.batch)
+                self.engine.check_range(made.descend(self.config.trained[:1]), self.batch)
             with phase("late refreshes"):
                 later = self.refresh_late(number)
                 self.hooks.keep(self.state)

@@ -126,7 +126,7 @@ def test_the_direction_is_selected_by_s_alone(side):
 
     def script(engine, own):
         batch, penalty = own.inputs(engine)
-        return engine.measure(own.trained(engine, batch, None, Step(0.1, 0.0), 3), batch, penalty)
+        return engine.measure([own.trained(engine, batch, None, Step(0.1, 0.0), 3)], batch, penalty)[0]
 
     for a, b in zip(side.run(problem, script), side.run(other, script), strict=True):
         assert a.gap_rms > 0.05
@@ -147,13 +147,13 @@ def test_rows_that_s_selects_train_as_if_they_were_the_parties_own(side, task, o
         batch = engine.bind(rows, own.y, own.ridge, outputs)
         penalty = engine.join([engine.edits(own.deltas, own.s)], [own.guard])
         head = own.trained(engine, batch, penalty, WEIGHTED, 4)
-        engine.check_range(head, batch)
-        return engine.measure(head, batch, penalty), engine.logits(head, rows)
+        engine.check_range([head], batch)
+        return engine.measure([head], batch, penalty)[0], engine.logits(head, rows)
 
     def given(engine, own):
         batch, penalty = own.inputs(engine)
         head = own.trained(engine, batch, penalty, WEIGHTED, 4)
-        return engine.measure(head, batch, penalty), engine.logits(head, own.x)
+        return engine.measure([head], batch, penalty)[0], engine.logits(head, own.x)
 
     tolerance = side.tolerance * (10 if task == "multiclass" else 1)  # of the softmax of CrypTen
     ((expected, logits),) = SIDES["plain"].run(own_rows, given)
@@ -194,8 +194,8 @@ def test_measures_are_what_they_are_called(side):
     def script(engine, own):
         batch, penalty = own.inputs(engine)
         head = own.trained(engine, batch, None, Step(0.5, 0.0), 2)
-        seen = engine.measure(head, batch, penalty, flips=True)
-        return seen, engine.measure(head, batch, None), engine.logits(head, own.x)
+        (seen,) = engine.measure([head], batch, penalty, flips=True)
+        return seen, engine.measure([head], batch, None)[0], engine.logits(head, own.x)
 
     for seen, without, logits in side.run(problem, script):
         inputs = np.hstack([whole(problem.x), np.ones((problem.rows, 1))])
@@ -222,12 +222,9 @@ def test_the_choice_is_the_first_head_that_meets_the_rule(side, measure, target,
     def script(engine, own):
         batch, penalty = own.inputs(engine)
         descent, head = engine.prepare(batch, penalty, WEIGHTED, own.curvature), engine.head(batch, 1, "binary")
-        choice, seen = None, []
-        for _ in range(3):
-            head = engine.steps(head, descent, 2)
-            choice = engine.choose(choice, head, batch, penalty, Target(measure, target))
-            seen.append(engine.logits(head, own.x))
-        return seen, engine.logits(engine.chosen(choice), own.x)
+        heads = [head := engine.steps(head, descent, 2) for _ in range(3)]
+        chosen = engine.choose(heads, batch, penalty, Target(measure, target))
+        return [engine.logits(one, own.x) for one in heads], engine.logits(chosen, own.x)
 
     for seen, chosen in side.run(problem, script):
         assert np.abs(seen[0] - seen[2]).max() > 20 * side.tolerance, "the heads differ"

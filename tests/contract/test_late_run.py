@@ -22,7 +22,7 @@ from tests.support.harness import Recorded
 from tests.unit.accounting.test_prices import replay
 
 OPTIONS = {
-    **{"refreshes": 0, "late_refreshes": 1, "warmup": 10, "steps": 30, "lambdas": [3.0], "generator": "quantile"},
+    **{"refreshes": 0, "late_refreshes": 1, "lambdas": [3.0], "generator": "quantile"},
     **{"rule": "fractions", "rho_m": 0.5, "rho_p": 0.3, "per_party": True, "gain": True},
 }
 CHARGES = ["risk gains", "sketch-0", "sketch-1"]
@@ -82,7 +82,7 @@ def test_every_release_is_paid_and_every_version_of_the_mask_is_in_the_log(secur
         audit = [json.loads(line) for line in (place / "audit.jsonl").read_text().splitlines()]
         masks = [entry["mask"] for entry in audit if entry["event"] in ("roles", "interventional check")]
         assert len(masks) == 4 and masks[-1] == results[rank]["mask"]
-    assert results[0]["steps"] == 10 + 30 + 30
+    assert results[0]["steps"] == 14 + 14
 
 
 def test_a_run_that_stopped_before_its_late_refresh_goes_on_and_pays_once(secure, tmp_path, monkeypatch):
@@ -102,7 +102,7 @@ def test_a_run_that_stopped_before_its_late_refresh_goes_on_and_pays_once(secure
 
 
 def test_mode_dp_pays_for_its_late_refresh_and_makes_its_edits_anew(tmp_path):
-    quick = {"mode": "dp", "dp_steps": 1, "refreshes": 0, "late_refreshes": 1, "warmup": 4, "steps": 4}
+    quick = {"mode": "dp", "dp_steps": 1, "refreshes": 0, "late_refreshes": 1}
     results = run_jobs(TrainJob, tmp_path, {**quick, "lambdas": [4.0]})
     ledger = (tmp_path / "party-0" / "ledger.jsonl").read_text().splitlines()
     paid = [line["event"]["name"] for line in map(json.loads, ledger) if "event" in line]
@@ -110,4 +110,4 @@ def test_mode_dp_pays_for_its_late_refresh_and_makes_its_edits_anew(tmp_path):
     log = (tmp_path / "party-0" / "releases.jsonl").read_text().splitlines()
     opened = Counter(json.loads(line)["release"] for line in log)
     assert [opened[name] for name in ("moved-edited", "guard-length", "range check")] == [2, 2, 2]
-    assert results[0]["steps"] == 3 * 4, "warm-up, the stretch before the refresh, and the grid"
+    assert results[0]["steps"] == 2 * 14, "the stretch before the refresh, and the grid"

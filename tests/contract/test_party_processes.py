@@ -15,6 +15,7 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
+from secure_sccvfl.training.descents.grid import Bounds
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import Problem, Trainer, train
 from tests.support.harness import LONG
@@ -117,20 +118,27 @@ class PartyEngine(Side):
     def prepare(self, batch, penalty, step, curvature):
         return self._call(curvature, lambda parts: self.engine.prepare(batch, penalty, step, merged(parts)))
 
+    def prepare_grid(self, batch, penalty, grid, bounds):
+        def joint(parts):
+            whole = Bounds(*(merged(blocks) for blocks in zip(*parts, strict=True)))
+            return self.engine.prepare_grid(batch, penalty, grid, whole)
+
+        return self._call(bounds, joint)
+
     def steps(self, head, descent, count):
         return self.engine.steps(head, descent, count)
 
-    def check_range(self, head, batch):
-        self.engine.check_range(head, batch)
+    def apart(self, head):
+        return self.engine.apart(head)
 
-    def measure(self, head, batch, penalty, flips=False):
-        return self.engine.measure(head, batch, penalty, flips)
+    def check_range(self, heads, batch):
+        self.engine.check_range(heads, batch)
 
-    def choose(self, choice, head, batch, penalty, target):
-        return self.engine.choose(choice, head, batch, penalty, target)
+    def measure(self, heads, batch, penalty, flips=False):
+        return self.engine.measure(heads, batch, penalty, flips)
 
-    def chosen(self, choice):
-        return self.engine.chosen(choice)
+    def choose(self, heads, batch, penalty, target):
+        return self.engine.choose(heads, batch, penalty, target)
 
     def best_temperature(self, head, batch, temperatures):
         return self.engine.best_temperature(head, batch, temperatures)

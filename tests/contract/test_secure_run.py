@@ -54,10 +54,11 @@ class Replayed(PlainEngine):
         super().__init__()
         self.turns = {name: iter(seen) for name, seen in turns.items()}
 
-    def measure(self, head, batch, penalty, flips=False):
-        seen, own = next(self.turns["measure"]), super().measure(head, batch, penalty, flips)
-        for name in ("loss", "spread", "gap_rms"):
-            assert getattr(seen, name) == pytest.approx(getattr(own, name), abs=5e-3), name
+    def measure(self, heads, batch, penalty, flips=False):
+        seen, own = next(self.turns["measure"]), super().measure(heads, batch, penalty, flips)
+        for one, other in zip(seen, own, strict=True):
+            for name in ("loss", "spread", "gap_rms"):
+                assert getattr(one, name) == pytest.approx(getattr(other, name), abs=5e-3), name
         return seen
 
     def best_temperature(self, head, batch, temperatures):

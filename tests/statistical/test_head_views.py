@@ -21,6 +21,7 @@ from protocols.net.transport import Transport
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from protocols.steps import weighted_sums
+from secure_sccvfl.training.descents.grid import Bounds, Grid
 from secure_sccvfl.training.engine import Step, Target
 from secure_sccvfl.training.secure import SecureEngine
 from tests.contract import engines as sealed
@@ -87,13 +88,37 @@ def training(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
         own = problem.of(session.rank, 3)
         batch = engine.bind(own.x, own.y, own.ridge)
         penalty = engine.join([engine.edits(own.deltas, own.s)], [own.guard])
-        trained, chosen = engine.head(batch, 1, "binary"), None
+        trained, made = engine.head(batch, 1, "binary"), []
         descent = engine.prepare(batch, penalty, Step(0.05, 0.5, 0.7, "squared", 0.3), own.curvature)
         for _ in range(4):
             trained = engine.steps(trained, descent, 6)
-            engine.check_range(trained, batch)
-            chosen = engine.choose(chosen, trained, batch, penalty, Target("gap", 0.02))
-        engine.with_best_temperature(engine.chosen(chosen), batch, (0.5, 1.0, 2.0))
+            engine.check_range([trained], batch)
+            made.append(trained)
+        chosen = engine.choose(made, batch, penalty, Target("gap", 0.02))
+        engine.with_best_temperature(chosen, batch, (0.5, 1.0, 2.0))
+
+    return job, ReleasePlan(sealed.releases(3).values())
+
+
+def second_order(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
+    """Sealed, all lambdas at once: Gram matrix and inverses of the curvature, and steps along them."""
+    problem = sealed.Problem((3, 2, 4), rows=300)
+    for block in (*problem.x.values(), *(b for draw in problem.deltas for d in draw for b in d.values())):
+        block[:] = (0.0, 1.5)[world]
+    problem.y[:], problem.s[:] = world, world
+    grid = Grid((0.5, 4.0), (0.3, 0.3), 0.25)
+
+    def job(session: Session) -> None:
+        engine = SecureEngine(session, 0, [2])
+        own = problem.of(session.rank, 3)
+        batch = engine.bind(own.x, own.y, own.ridge)
+        penalty = engine.join([engine.edits(own.deltas, own.s)], [own.guard])
+        curved = {rank: 1.0 + ridge for rank, ridge in own.ridge.items()}
+        some = {rank: np.full(len(ridge), 9.0) for rank, ridge in own.ridge.items()}
+        for _ in range(2):
+            descent = engine.prepare_grid(batch, penalty, grid, Bounds(curved, some, some))
+            heads = engine.apart(engine.steps(engine.head(batch, 2, "binary"), descent, 12))
+        engine.check_range(heads, batch)
 
     return job, ReleasePlan(sealed.releases(3).values())
 
@@ -124,6 +149,8 @@ def sums(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
 ROUNDS = {
     training: ("masked block", "selection", "masked matrix", "head product", "sigmoid", "head gradient", "truncate",
                "log_cosh", "mul", "square", "compare"),
+    second_order: ("masked block", "mul", "masked matrix", "doubling", "grid product", "grid gradient", "sigmoid",
+                   "head gradient", "truncate"),
     split_steps: ("split activations", "split logits", "split residual", "split update"),
     sums: ("weighted sums",),
 }  # fmt: skip

@@ -7,8 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from protocols.operations.arithmetic import Masked
 from protocols.records.private import private
 from protocols.steps.head import BandedMatrix, Weights
+from protocols.steps.second_order import Plan
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.model.encoders import PlainEncoder
 from secure_sccvfl.model.generators import GeneratorConfig
@@ -20,9 +22,9 @@ from secure_sccvfl.run.score import PredictJob
 from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.handles import (
     SharedBatch,
-    SharedChoice,
     SharedDescent,
     SharedEdits,
+    SharedGrid,
     SharedHead,
     SharedPenalty,
 )
@@ -97,7 +99,12 @@ def test_handles_with_shares_show_nothing_when_printed():
         SharedBatch(own, own[0], share),
         SharedEdits((share,), share),
         SharedPenalty((share,), share, (own[0],)),
-        SharedChoice(share[0], SharedHead(weights, own[0], "binary")),
         SharedDescent(1, SharedBatch(own, own[0], share), Step(0.1, 0.5), own[0], rows, rows, None, share[0]),
+        SharedGrid(
+            1,
+            SharedBatch(own, own[0], share),
+            Plan(((1.0, 0.0),), ((1.0, 0.0),), (0,), 0.25, 0.5, 9, 1.0, 0.2),
+            *(own[0], rows, Masked(1, (1, 1), share, None, None, share), ()),
+        ),
     ]
     assert not any(figure in repr(handle) for handle in handles for figure in ("123456789", "0.987"))

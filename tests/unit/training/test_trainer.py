@@ -20,6 +20,7 @@ from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.training import trainer
 from secure_sccvfl.training.config import TrainConfig
+from secure_sccvfl.training.engine import CURVATURE
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import Problem, Trainer, train
 
@@ -102,7 +103,7 @@ def test_a_choice_in_secret_gives_the_head_of_the_rule(target):
     known, split = fit(GERMAN, config=exact)
     secret, _ = fit(GERMAN, config=replace(exact, evaluation="noisy"))
     assert secret.lam is None and secret.temperature == 1.0
-    assert [(t.lam, t.validation, t.steps) for t in secret.trials] == [(lam, None, 60) for lam in exact.lambdas]
+    assert [(t.lam, t.validation, t.steps) for t in secret.trials] == [(lam, None, 14) for lam in exact.lambdas]
     assert np.allclose(scores(secret, GERMAN, split.test), scores(known, GERMAN, split.test), atol=1e-12)
     alone, _ = fit(GERMAN, config=replace(exact, evaluation="noisy", lambdas=(4.0,)))
     assert alone.lam == 4.0, "a grid of one has nothing to hide"
@@ -320,3 +321,25 @@ def test_an_extreme_lambda_neither_diverges_nor_moves():
 def test_a_bad_configuration_is_refused(bad):
     with pytest.raises(ValueError, match=r"must|bad"):
         TrainConfig(**bad)
+
+
+class _Bounded(Trainer):
+    """Sees that what owners bound without knowing s is at least what it turns out to be."""
+
+    def descend_together(self, penalty, grid, bounds):
+        found = np.diag(penalty.gram)
+        assert found.max() > 0
+        assert (whole(bounds.energy) >= found - 1e-12).all()
+        assert (whole(bounds.reach) >= np.diag(penalty.guard) - 1e-12).all()
+        steep = CURVATURE[self.task] * (self.batch.rows**2).mean(axis=0) + self.config.ridge
+        assert np.allclose(whole(bounds.flat), steep)
+        return super().descend_together(penalty, grid, bounds)
+
+
+def whole(blocks):
+    return np.concatenate([blocks[rank] for rank in sorted(blocks)])
+
+
+@pytest.mark.parametrize("data", [GERMAN, synthetic("regression", attributes=2)], ids=["German", "two attributes"])
+def test_bounds_of_the_grid_hold_whatever_s_is(data):
+    fit(data, driver=_Bounded)

@@ -1,0 +1,278 @@
+"""Second-order steps in secret: heads of a grid of lambda descend along the inverse of their curvature, together.
+
+Before: a tall matrix X under masks (protocols/steps/head.py), its last column ones; shares of the Gram matrix G of
+the edits; and of vectors of which each party knows the part of its own columns: scale s, relative scales d, ridge,
+and guard directions u. Weights of the heads are public. After `inverse_curvatures`: of every head its penalty H =
+ridge + lambda G + guard u u^T, and inverses P of A = C X^T X / n + H (heads with near lambdas share one), in columns
+scaled by s, shared and under a mask. After `move`: shares of the heads (columns x heads) after a step. Nobody learns
+anything.
+
+| part | rounds | words to each peer |
+|---|---|---|
+| outer products of the vectors | 1 | 2 m (1 + k + guards) |
+| truncate them, and X^T X | 1 | t (1 + k + guards + one for each 2^16 rows) |
+| scale G | 2 | 3 t |
+| truncate A and H | 1 | t (g + k) |
+| scale A: E = I - a A | 2 | 3 t k |
+| a doubling: P <- P + P E, E <- E E | 2 | 4 t k |
+| scale P | 2 | 3 t k |
+| mask H and P | 1 | m^2 (g + k) |
+| a step: open w; sigmoid; open r; truncate; open the gradient; truncate | 6 | g (2 rows + m (bands + 6)) |
+
+There are m columns with the bias, g heads, k inverses, and t = m (m + 1) / 2 words to a triangle. Scaling 2^15 words
+or more takes a third round, and fewer words.
+
+Why it is secure: each opened value is a secret minus a uniform tuple value that is used once, or minus a mask that
+belongs to one secret. X^T X = O^T O + O^T M + M^T O + M^T M for X = O + M with O open. Who knows columns of the mask
+M multiplies them, and the dealer gives shares of M^T M. So every view is uniform whatever the data are.
+
+Ranges. By the rules of the scales all diagonals of A, G and u u^T are at most 1 once scaled, and so are all entries:
+a positive semidefinite matrix has none above its largest diagonal. Eigenvalues of E are in (-1, 1]. Rounding adds at
+most m 2^-30 in a doubling, and each later doubling at most doubles it. So entries of E stay below 3 while
+2^(doublings + 1) m <= 2^30, and its squares (60 bits) below 2^62. P is at most `stretch` = a 2^doublings in scaled
+columns, and has 31 - log2(stretch) bits there. In columns scaled by s alone, P_jj is at most 1 / (ridge_j s_j^2),
+since A is at least the ridge, and 4 stretch for the bias: below 2^14 by the caller's check, so 21 + 26 bits stay
+below 2^62. For the gradient q of a convex objective f whose curvature is at most A, q^T P q <= 2 f(0). So a step is
+at most 2 sqrt(P_jj) < 2^8, and 28 + 26 bits stay below 2^62. Penalties of a head are divided by a power of two near
+its weight, and multiplied back by the divisor of a truncation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil, log2
+
+import numpy as np
+
+from protocols import ring
+from protocols.dealing.party import Party
+from protocols.errors import ProtocolError, RangeError
+from protocols.operations.arithmetic import (
+    Masked,
+    bilinear,
+    divide_each,
+    mask_shared,
+    scaled_bilinear,
+    unmask_quotient,
+)
+from protocols.ring import FRACTION_BITS, Words
+from protocols.steps.head import HEAD_BITS, RESIDUAL_BITS, BandedMatrix, gram_sums, multiplication
+
+VECTOR_BITS = 20
+RIDGE_BITS = 38
+MATRIX_BITS = 28
+"""Of G, of A and H, and of P in columns scaled by s."""
+_OUTER_BITS = 26
+_ERROR_BITS = 30
+_WEIGHT_BITS = 20
+_GRADIENT_BITS = 26
+INVERSE_LIMIT = 2.0**14
+LARGEST_MAGNITUDE = 1 << 10
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Public numbers of a grid of heads.
+
+    heads, inverted: weights of edits and guards of each head, and of each matrix that is inverted. places: the number
+    of the matrix of each head. curvature, factor: C and a.
+    """
+
+    heads: tuple[tuple[float, float], ...]
+    inverted: tuple[tuple[float, float], ...]
+    places: tuple[int, ...]
+    curvature: float
+    factor: float
+    doublings: int
+    rate: float
+    momentum: float
+
+    @property
+    def inverse_bits(self) -> int:
+        """Fraction of the inverse in scaled columns."""
+        return 61 - _ERROR_BITS - ceil(log2(self.factor * 2**self.doublings))
+
+    @property
+    def magnitudes(self) -> tuple[int, ...]:
+        """A power of two for each head, such that its penalties are at most 3 once divided by it."""
+        return tuple(_magnitude(pair) for pair in self.heads)
+
+    def check(self, columns: int) -> None:
+        """Raise unless all values stay in range."""
+        if 2 ** (self.doublings + 1) * columns > 2**_ERROR_BITS:
+            raise RangeError(f"{self.doublings} doublings of matrices with {columns} columns lose too many bits")
+        if (
+            max(map(_magnitude, (*self.heads, *self.inverted))) > LARGEST_MAGNITUDE
+            or not 0 < self.factor * columns < 2
+        ):
+            raise RangeError("a weight is above 1024, or the first factor of an inverse is too large")
+
+
+def _magnitude(weights: tuple[float, float]) -> int:
+    return int(2 ** ceil(log2(max(1.0, *weights))))
+
+
+@dataclass(frozen=True, repr=False)
+class Scales:
+    """Shares of vectors over all columns with the bias: s, d of each inverted matrix (rows), guards, ridge * s^2.
+
+    VECTOR_BITS but for the ridge, which has RIDGE_BITS. The guards are scaled by s.
+    """
+
+    scale: Words
+    relative: Words
+    guards: Words
+    ridge: Words
+
+
+def inverse_curvatures(party: Party, tall: BandedMatrix, gram: Words, scales: Scales, plan: Plan) -> Masked:
+    """The penalties H of all heads and, below them, the inverses P, in columns scaled by s; each divided by its size.
+
+    gram: shares of G (columns x columns without the bias), MATRIX_BITS.
+    """
+    columns = tall.columns
+    plan.check(columns)
+    vectors = np.concatenate([scales.scale[None], scales.relative, scales.guards])
+    outer = ring.packed(bilinear(party, "mul", vectors[:, :, None], vectors[:, None, :]))
+    unit = round(tall.rows * 2 ** (2 * FRACTION_BITS - MATRIX_BITS) / plan.curvature)
+    outer, fitted = divide_each(
+        party, [(outer, 1 << (2 * VECTOR_BITS - _OUTER_BITS)), (gram_sums(party, tall), unit)]
+    )
+    both, relative, guards = np.split(outer, [1, 1 + len(plan.inverted)])
+    edits = scaled_bilinear(party, "mul", ring.packed(_padded(gram)), both[0], 1 << _OUTER_BITS)
+    guard = guards.sum(axis=0) << (MATRIX_BITS - _OUTER_BITS)
+    pull = _penalties(edits, guard, scales.ridge, plan.heads)
+    sizes = np.array([_magnitude(pair) for pair in plan.inverted])[:, None]
+    whole = _penalties(edits, guard, scales.ridge, plan.inverted)
+    whole += fitted.sum(axis=0) * ((1 << _WEIGHT_BITS) // sizes)
+    pull, whole = divide_each(party, [(pull, 1 << _WEIGHT_BITS), (whole, 1 << _WEIGHT_BITS)])
+    unit = round(2 ** (MATRIX_BITS + _OUTER_BITS - _ERROR_BITS) / plan.factor)
+    error = -scaled_bilinear(party, "mul", whole, relative * sizes, unit)
+    if party.rank == 0:
+        error += _identity(columns) << _ERROR_BITS
+    made = _inverted(party, error, columns, plan)
+    inverse = scaled_bilinear(party, "mul", made, relative, 1 << (plan.inverse_bits + _OUTER_BITS - MATRIX_BITS))
+    return mask_shared(party, ring.unpacked(np.concatenate([pull, inverse]), columns).reshape(-1, columns))
+
+
+def _padded(gram: Words) -> Words:
+    """With a row and a column of zeros for the bias."""
+    return np.pad(gram, ((0, 1), (0, 1)))
+
+
+def _identity(columns: int) -> Words:
+    return ring.packed(np.eye(columns, dtype=np.int64))
+
+
+def _penalties(edits: Words, guard: Words, ridge: Words, weights: Sequence[tuple[float, float]]) -> Words:
+    """H of each pair of weights over its magnitude, MATRIX_BITS + _WEIGHT_BITS."""
+    diagonal = ring.packed(np.diag(ridge))
+    rows = []
+    for pair in weights:
+        size = _magnitude(pair)
+        of_edits, of_guard = (np.int64(round(value / size * 2**_WEIGHT_BITS)) for value in pair)
+        shift = MATRIX_BITS + _WEIGHT_BITS - RIDGE_BITS - (size.bit_length() - 1)
+        rows.append(edits * of_edits + guard * of_guard + (diagonal << shift))
+    return np.array(rows)
+
+
+def _inverted(party: Party, error: Words, columns: int, plan: Plan) -> Words:
+    """a (I + E) (I + E^2) (I + E^4) ..., `inverse_bits`; all matrices as upper triangles, heads below each other."""
+    start = np.int64(round(plan.factor * 2**plan.inverse_bits)) if party.rank == 0 else np.int64(0)
+    made = np.broadcast_to(_identity(columns) * start, error.shape)
+    for _ in party.tuples.repeat(plan.doublings):
+        error, more = doubled(party, error, made, columns)
+        made = made + more
+    return made
+
+
+def doubled(party: Party, error: Words, made: Words, columns: int) -> tuple[Words, Words]:
+    """Shares of E E (_ERROR_BITS) and of P E (as P) for symmetric matrices that commute, as upper triangles."""
+    divisor = 1 << _ERROR_BITS
+    fields = party.take("doubling", len(error), columns, divisor)
+    opened = party.open_masked("doubling", [error - fields["a"], made - fields["b"]])
+    e, d = (ring.unpacked(words, columns) for words in opened)
+    a, b = (ring.unpacked(fields[name], columns) for name in ("a", "b"))
+    square = ring.matmul(e, a)
+    square += square.transpose(0, 2, 1).copy()
+    if party.rank == 0:
+        square += ring.matmul(e, e)
+        b += d
+    product = ring.matmul(b, e) + ring.matmul(d, a)
+    fields["m"] += ring.packed(np.stack([square, product]))
+    both = unmask_quotient(party, fields["m"], fields["q"], fields["top"], divisor, one_round=True)
+    return both[0], both[1]
+
+
+def stack_product(
+    party: Party, stack: Masked, places: Sequence[int], vectors: Words
+) -> tuple[Words, Callable[[Words], Words]]:
+    """Matrix number places[g] of a masked stack times column g, not truncated: what to open, and what follows."""
+    columns = len(vectors)
+    pair = party.take("stack_matmul", stack.counter, columns, tuple(places))
+    if stack.mask is None:
+        raise ProtocolError("a shared masked matrix has lost its mask")
+    opened, mask = (m.reshape(-1, columns, columns)[list(places)] for m in (stack.opened, stack.mask))
+
+    def finish(d: Words) -> Words:
+        found: Words = pair["c"] + _each(opened, pair["b"]) + _each(mask, d)
+        return found + _each(opened, d) if party.rank == 0 else found
+
+    return vectors - pair["b"], finish
+
+
+def _each(matrices: Words, vectors: Words) -> Words:
+    found: Words = np.einsum("gij,jg->ig", matrices, vectors)
+    return found
+
+
+def look(party: Party, tall: BandedMatrix, stack: Masked, heads: Words, start: int) -> tuple[Words, Words]:
+    """Shares of the logits X w (LOGIT_BITS, rows x heads), and of H w over its magnitude; one round.
+
+    heads: some of the grid, from number `start` on.
+    """
+    masked, logits_of = multiplication(party, tall, heads)
+    masked_too, pulls_of = stack_product(party, stack, range(start, start + heads.shape[1]), heads)
+    opened = party.open_masked("grid product", [masked, masked_too])
+    return logits_of(opened[0]), pulls_of(opened[1])
+
+
+@dataclass(frozen=True, repr=False)
+class Moving:
+    """Shares of some heads of a grid (columns x heads) and of their velocities, HEAD_BITS; from number `start` on."""
+
+    heads: Words
+    velocity: Words
+    start: int = 0
+
+
+def move(party: Party, at: Moving, gradients: Words, pulls: Words, stack: Masked, rows: int, plan: Plan) -> Moving:
+    """Heads and velocities after a step; three rounds.
+
+    gradients: X_i^T r of every band (FRACTION_BITS + RESIDUAL_BITS); pulls: as `look` gives them. The divisors
+    include the rate, and the magnitudes of the penalties.
+    """
+    unit = rows << (FRACTION_BITS + RESIDUAL_BITS - _GRADIENT_BITS)
+    these = slice(at.start, at.start + pulls.shape[1])
+    here = plan.magnitudes[these]
+    places = [[place for place, size in enumerate(here) if size == wanted] for wanted in sorted(set(here))]
+    whole = 1 << (MATRIX_BITS + HEAD_BITS - _GRADIENT_BITS)
+    work = [(pulls[:, alike], whole // here[alike[0]]) for alike in places]
+    slope, *pulled = divide_each(party, [(gradients, unit), *work])
+    gradient = slope.sum(axis=0)
+    for alike, part in zip(places, pulled, strict=True):
+        gradient[:, alike] += part
+    inverses = [len(plan.heads) + place for place in plan.places[these]]
+    masked, finish = stack_product(party, stack, inverses, gradient)
+    moved = finish(*party.open_masked("grid gradient", [masked]))
+    kept = np.int64(round(plan.momentum * 2**FRACTION_BITS))
+    step, momentum = divide_each(
+        party,
+        [
+            (moved, round(2 ** (MATRIX_BITS + _GRADIENT_BITS - HEAD_BITS) / plan.rate)),
+            (at.velocity * kept, 1 << FRACTION_BITS),
+        ],
+    )
+    velocity = momentum - step
+    return Moving(at.heads + velocity, velocity, at.start)

@@ -1,0 +1,1 @@
+"""How heads descend: rules of second-order steps for a grid of lambda, their shares, and the steps of a run."""

@@ -1,0 +1,125 @@
+"""Second-order training of heads for a whole grid of lambda at once: the public rules that both engines follow.
+
+A logit is linear in the head, so the loss has the curvature C X^T X / n at most (C: `CURVATURE` of the task), and the
+penalties are squares. So for every lambda one matrix bounds the curvature of the whole objective from above,
+    A = C X^T X / n + ridge + lambda G + guard,
+and steps along its inverse, P (gradient), with a little momentum converge fast. Heads of all lambdas are the columns
+of one matrix. Those whose lambdas are within a factor of NEAR share one P: that of the largest, which bounds the
+curvature of the others too. The bias is the weight of a column of ones.
+
+Scale. The owner of a column j knows its ridge and mean square, and bounds on what the edits and guards add:
+    s_j = (flat + energy + reach)^-1/2,    d_j(lambda) = (flat + lambda energy + guard reach)^-1/2 / s_j
+where flat = C mean square + ridge. In columns scaled by s all parts of A have a diagonal of at most 1; scaled by
+d too, A itself has. So its trace, and its largest eigenvalue, are at most the number of columns m.
+
+Inverse. With E = I - a A and a = 1.5 / m, all eigenvalues of E are in (-1, 1], and
+    P = a (I + E) (I + E^2) (I + E^4) ...    (`doublings` factors)
+is (I - E^(2^doublings)) A^-1. Both P and the next power of E take one product each, and the two side by side. A
+direction whose curvature is below m / (1.5 * 2^doublings) of the scaled diagonal is not inverted but stretched by
+2^doublings a: it would move a logit by little, and gets there in more steps. The number of doublings follows from m
+and the largest lambda: nothing is opened to end early. protocols/steps/second_order.py does the same in secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, floor, log2
+from typing import NamedTuple
+
+import numpy as np
+
+from secure_sccvfl.data.party import Blocks
+
+LARGEST_WEIGHT = 2.0**10
+"""Of consistency and of a guard."""
+REACH = 1.5
+"""The factor a of E = I - a A, times the number of columns; below 2."""
+STRETCH_BITS = 9
+"""Doublings beyond those that make up for the number of columns."""
+LARGE_LAMBDA = 32.0
+"""From here on the penalty spreads the curvature over more orders, and more doublings are needed."""
+ROUNDED_BITS = 29
+NEAR = 4.0
+"""Within this factor a larger lambda serves: on four data sets it took no more steps than one P for each lambda."""
+RELATIVE_LIMIT = 2.0**6
+"""Largest d_j: a smaller one than the rule gives is right too, and only slower."""
+
+
+class Bounds(NamedTuple):
+    """Each owner's bounds per column: curvature of loss and ridge, of the edits' Gram matrix, and of the guards'."""
+
+    flat: Blocks
+    energy: Blocks
+    reach: Blocks
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Heads to train together: a weight of consistency and of the guard for each; `curvature` is that of the loss."""
+
+    lambdas: tuple[float, ...]
+    guards: tuple[float, ...]
+    curvature: float
+    rate: float = 1.1
+    momentum: float = 0.25
+
+    def __post_init__(self) -> None:
+        if not self.lambdas or len(self.guards) != len(self.lambdas):
+            raise ValueError(f"need a guard for each lambda, got {self.lambdas} and {self.guards}")
+        if min(*self.lambdas, *self.guards) < 0 or max(*self.lambdas, *self.guards) > LARGEST_WEIGHT:
+            raise ValueError(f"weights must be from 0 to {LARGEST_WEIGHT:g}, got {self.lambdas} and {self.guards}")
+        if self.curvature <= 0 or not 0 < self.rate < 2 or not 0 <= self.momentum < 1:
+            raise ValueError("need a positive curvature, a rate between 0 and 2, and a momentum of 0 or more below 1")
+
+    def __len__(self) -> int:
+        return len(self.lambdas)
+
+    @property
+    def inverted(self) -> tuple[tuple[float, float], ...]:
+        """Weights of consistency and guard of each matrix that is inverted, from the largest lambda down."""
+        found: list[tuple[float, float]] = []
+        for lam, guard in sorted(zip(self.lambdas, self.guards, strict=True), reverse=True):
+            if found and lam * NEAR >= found[-1][0]:
+                found[-1] = (found[-1][0], max(found[-1][1], guard))
+            else:
+                found.append((lam, guard))
+        return tuple(found)
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """For each head the number of its matrix in `inverted`: the least that bounds its curvature."""
+        least = [lam for lam, _ in self.inverted]
+        return tuple(max(at for at, most in enumerate(least) if lam <= most) for lam in self.lambdas)
+
+    def doublings(self, columns: int) -> int:
+        """How many factors make up the inverse; `columns` includes the bias."""
+        steep = max(1.0, max(self.lambdas) / LARGE_LAMBDA)
+        most = floor(ROUNDED_BITS - log2(columns))  # beyond it rounding in secret would count
+        return min(STRETCH_BITS + ceil(log2(columns)) + ceil(log2(steep) / 2), most)
+
+    def factor(self, columns: int) -> float:
+        """a of E = I - a A."""
+        return REACH / columns
+
+
+def scales(flat: np.ndarray, energy: np.ndarray, reach: np.ndarray) -> np.ndarray:
+    """s: the factor of each column. Of the bias it is 1, and d the root of 1 / C."""
+    return np.asarray(1.0 / np.sqrt(flat + energy + reach))
+
+
+def relative_scales(grid: Grid, flat: np.ndarray, energy: np.ndarray, reach: np.ndarray) -> np.ndarray:
+    """d: for each matrix that is inverted (rows) the further factor of each column."""
+    rows = [flat + lam * energy + guard * reach for lam, guard in grid.inverted]
+    return np.minimum(np.sqrt((flat + energy + reach) / np.array(rows)), RELATIVE_LIMIT)
+
+
+def inverses(grid: Grid, curvatures: Sequence[np.ndarray]) -> np.ndarray:
+    """The inverse by doubling of matrices whose diagonal is at most 1, in plaintext."""
+    columns = len(curvatures[0])
+    step = grid.factor(columns)
+    error = np.eye(columns) - step * np.asarray(curvatures)
+    made = np.broadcast_to(step * np.eye(columns), error.shape)
+    for _ in range(grid.doublings(columns)):
+        made, error = made + made @ error, error @ error
+    return made

@@ -1,0 +1,159 @@
+"""Second-order steps on shares: what a party brings to them, their preparation, and the heads that they make.
+
+A party knows the scales of its own columns. They become shares over all columns without communication. The protocol
+is protocols/steps/second_order.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+
+import numpy as np
+
+from protocols import ring
+from protocols.dealing.party import Party
+from protocols.dealing.tuples import Request
+from protocols.errors import RangeError
+from protocols.ring import FRACTION_BITS, Words
+from protocols.session.runtime import Session
+from protocols.steps import head, second_order
+from protocols.steps.head import BandedMatrix, Weights
+from protocols.steps.second_order import INVERSE_LIMIT, RIDGE_BITS, VECTOR_BITS, Moving, Plan, Scales
+from secure_sccvfl.training.descents.grid import Bounds, Grid, relative_scales, scales
+from secure_sccvfl.training.handles import SharedBatch, SharedGrid, SharedHead, SharedPenalty, SharedRows
+
+_TOGETHER = 1 << 18
+"""How many logits go through the sigmoid at once: the dealer makes 32 words for each."""
+
+
+def plan_of(grid: Grid, columns: int) -> Plan:
+    """The public numbers of a grid; `columns` includes the bias."""
+    return Plan(
+        tuple(zip(grid.lambdas, grid.guards, strict=True)),
+        grid.inverted,
+        grid.places,
+        *(grid.curvature, grid.factor(columns), grid.doublings(columns), grid.rate, grid.momentum),
+    )
+
+
+def parts_of(rows: int, heads: int) -> list[range]:
+    """Heads that step together: all, unless there are many rows."""
+    each = max(1, _TOGETHER // rows)
+    return [range(start, min(start + each, heads)) for start in range(0, heads, each)]
+
+
+def own_scales(bounds: Bounds, rank: int, ridge: np.ndarray) -> np.ndarray:
+    """The factor of each own column; raises where the inverse might leave its range."""
+    own = scales(*(blocks[rank] for blocks in bounds))
+    if own.size and float((1.0 / (ridge * own**2)).max()) > INVERSE_LIMIT:
+        raise RangeError(
+            f"the curvature of a column is more than {INVERSE_LIMIT:g} times its ridge: scale the columns, or raise "
+            "the ridge"
+        )
+    return own
+
+
+def shared_scales(
+    party: Party, widths: Sequence[int], grid: Grid, bounds: Bounds, ridge: np.ndarray, guards: Sequence[np.ndarray]
+) -> Scales:
+    """Shares of all vectors that second-order steps need. No communication."""
+    own = own_scales(bounds, party.rank, ridge)
+    relative = relative_scales(grid, *(blocks[party.rank] for blocks in bounds))
+    of_bias = np.full(len(relative), grid.curvature**-0.5)
+
+    def spread(rows: np.ndarray, bias: np.ndarray, bits: int) -> Words:
+        return _over_all(party, widths, rows.reshape(len(bias), len(own)), bias, bits)
+
+    directions = np.array([guard * own for guard in guards])
+    return Scales(
+        spread(own, np.ones(1), VECTOR_BITS)[0],
+        spread(relative, of_bias, VECTOR_BITS),
+        spread(directions, np.zeros(len(guards)), VECTOR_BITS),
+        spread(ridge * own**2, np.zeros(1), RIDGE_BITS)[0],
+    )
+
+
+def _over_all(party: Party, widths: Sequence[int], own: np.ndarray, bias: np.ndarray, bits: int) -> Words:
+    """Shares of vectors (rows) over the columns of all parties, and of public values for the bias."""
+    at = sum(widths[: party.rank])
+    shares = party.zero_share((len(bias), sum(widths) + 1))
+    shares[:, at : at + widths[party.rank]] += ring.encode(own, bits)
+    if party.rank == 0:
+        shares[:, -1] += ring.encode(bias, bits)
+    return shares
+
+
+def with_ones(
+    party: Party, batch: SharedBatch, scale: np.ndarray, scale_shares: Words, widths: Sequence[int]
+) -> BandedMatrix:
+    """The scaled encodings under masks, and a last column of ones."""
+    own, rows = batch.own, batch.rows
+    if isinstance(own, SharedRows):
+        head.check_columns(ring.encode(own.reach * scale))
+        words = head.scaled_columns(party, own.words, scale_shares[:-1], VECTOR_BITS)
+        ones = np.full((rows, 1), int(party.rank == 0) << FRACTION_BITS, np.int64)
+        return head.mask_rows(party, np.concatenate([words, ones], axis=1))
+    last = len(widths) - 1
+    block = np.column_stack([own * scale, np.ones(rows)]) if party.rank == last else own * scale
+    return head.mask_columns(party, ring.encode(block), (*widths[:-1], widths[-1] + 1))
+
+
+def prepared(
+    session: Session,
+    widths: Sequence[int],
+    batch: SharedBatch,
+    penalty: SharedPenalty | None,
+    grid: Grid,
+    bounds: Bounds,
+    number: int,
+) -> SharedGrid:
+    """Everything that the steps of a grid have in common; `number`: of the descent."""
+    party, columns = session.party, sum(widths)
+    plan = plan_of(grid, columns + 1)
+    guards = () if penalty is None else penalty.guards
+    shares = shared_scales(party, widths, grid, bounds, batch.ridge, guards)
+    scale = scales(*(blocks[party.rank] for blocks in bounds))
+    with session.measure("mask encodings"):
+        rows = with_ones(party, batch, scale, shares.scale, widths)
+    with session.measure("inverse curvature"):
+        gram = np.zeros((columns, columns), np.int64) if penalty is None else penalty.gram
+        stack = second_order.inverse_curvatures(party, rows, gram, shares, plan)
+    parts = tuple((part, list[Request]()) for part in parts_of(batch.rows, len(grid)))
+    return SharedGrid(number, batch, plan, scale, rows, stack, parts)
+
+
+def advanced(
+    session: Session, before: Weights, descent: SharedGrid, count: int, residual: Callable[[Words], Words]
+) -> tuple[Weights, Words | None]:
+    """Weights after these steps, and the logits of the last one. `residual`: from logits to the slope of the loss."""
+    party, made, seen = session.party, [], []
+    heads = np.concatenate([before.weight, before.bias[None]])
+    velocity = np.concatenate([before.velocity, before.bias_velocity[None]])
+    for part, pattern in descent.parts:
+        here = slice(part.start, part.stop)
+        at = Moving(heads[:, here], velocity[:, here], part.start)
+        for step in session.repeat(count, pattern):
+            logits, pulls = second_order.look(party, descent.rows, descent.stack, at.heads, at.start)
+            gradients = head.transposed_products(party, descent.rows, residual(logits))
+            at = second_order.move(party, at, gradients, pulls, descent.stack, descent.batch.rows, descent.plan)
+            if step == count - 1:
+                seen.append(logits)
+        made.append(at)
+    after = np.concatenate([at.heads for at in made], axis=1)
+    moved = np.concatenate([at.velocity for at in made], axis=1)
+    weights = Weights(after[:-1], after[-1], moved[:-1], moved[-1])
+    return weights, np.concatenate(seen, axis=1) if seen else None
+
+
+def columns_of(trained: SharedHead, plain: Words) -> tuple[SharedHead, ...]:
+    """The heads of a grid, each for itself. `plain`: weights for unscaled columns, of all of them."""
+    last = trained.last_logits
+
+    def column(at: int) -> SharedHead:
+        here = slice(at, at + 1)
+        weights = Weights(*(getattr(trained.weights, f.name)[..., here] for f in fields(Weights)))
+        seen = None if last is None else last[:, here]
+        return SharedHead(weights, trained.scale, trained.task, trained.descent, seen, plain[:, here])
+
+    return tuple(column(at) for at in range(len(trained.weights.bias)))

@@ -1,0 +1,129 @@
+"""The steps of a run: warm-up, and descents with consistency of first and second order, kept on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.data.party import Blocks, Part
+from secure_sccvfl.privacy.releases import GUARD_LENGTH
+from secure_sccvfl.training.config import TrainConfig
+from secure_sccvfl.training.descents.grid import Bounds, Grid
+from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Engine, Step
+from secure_sccvfl.training.state import Hooks, State
+
+Descend = Callable[[Sequence[float]], tuple[Any, ...]]
+"""Training with consistency: from lambdas to their heads."""
+
+
+class Descents:
+    """What the driver of a run does to its heads. `flat`: each owner's curvature bound of loss and ridge."""
+
+    engine: Engine
+    config: TrainConfig
+    task: Task
+    train: Part
+    hooks: Hooks
+    state: State
+    batch: Any
+    encodings: Blocks
+    flat: Blocks
+
+    def go_on(self, **changes: Any) -> None:
+        self.state = replace(self.state, **changes)
+
+    def warming(self) -> Callable[[Any, int], Any]:
+        """Steps without consistency: from a head and their number to the next head.
+
+        Second-order training needs none: it starts from a zero head.
+        """
+        if self.config.second_order(self.task):
+            return lambda head, count: head
+        descent: Any = None
+
+        def steps(head: Any, count: int) -> Any:
+            nonlocal descent
+            if descent is None:  # only after the first release: a run that the budget refuses does not need it
+                step = Step(self.config.rate, self.config.momentum)
+                descent = self.engine.prepare(self.batch, None, step, self.flat)
+            return self.engine.steps(head, descent, count)
+
+        return steps
+
+    def joint(self, penalty: Any, energy: Blocks, guards: Sequence[Blocks]) -> Descend:
+        """Training with consistency: from lambdas to their heads. First-order steps take one lambda at a time."""
+        config = self.config
+        reach = {k: np.zeros(len(v)) for k, v in self.flat.items()}
+        for guard in guards:
+            summed = self.engine.total(
+                GUARD_LENGTH.name, [sum(float(np.abs(block).sum()) for block in guard.values())]
+            )
+            if summed is None:
+                raise RuntimeError("every party has a part in the length of a guard")
+            (length,) = summed
+            reach = {k: v + np.abs(guard[k]) * length for k, v in reach.items()}
+        steep = 1.0 if config.consistency == "squared" else 1.0 / SIGN_WIDTH
+
+        def weight(lam: float) -> float:
+            return config.guard * (lam if config.guard_grows else 1.0)
+
+        def together(lambdas: Sequence[float]) -> tuple[Any, ...]:
+            grid = Grid(tuple(lambdas), tuple(weight(lam) for lam in lambdas), CURVATURE[self.task])
+            # An edit of a record is one of those made for the groups, so its square is at most the sum of theirs.
+            groups = max(len(attribute.groups) for attribute in self.train.protected)
+            most = {rank: groups * block for rank, block in energy.items()}
+            return self.descend_together(penalty, grid, Bounds(self.steepness(), most, reach))
+
+        def alone(lambdas: Sequence[float]) -> tuple[Any, ...]:
+            (lam,) = lambdas
+            bound = {k: self.flat[k] + lam * steep * energy[k] + weight(lam) * reach[k] for k in self.flat}
+            step = Step(config.rate, config.momentum, lam, config.consistency, weight(lam))
+            return (self.descend(penalty, step, bound),)
+
+        return together if config.second_order(self.task) else alone
+
+    def steepness(self) -> Blocks:
+        """Each owner's bound on the curvature of loss and ridge in its columns, which need not have a mean of 0."""
+        steep = CURVATURE[self.task]
+        return {rank: steep * (block**2).mean(axis=0) + self.config.ridge for rank, block in self.encodings.items()}
+
+    def heads_of(self, descend: Descend, lambdas: Sequence[float]) -> tuple[Any, ...]:
+        """All at once, or each from the last head."""
+        if self.config.second_order(self.task):
+            return descend(lambdas)
+        for lam in lambdas[len(self.state.heads) :]:
+            self.go_on(heads=(*self.state.heads, *descend([lam])), taken=0)
+            self.hooks.keep(self.state)
+        return self.state.heads
+
+    def descend_together(self, penalty: Any, grid: Grid, bounds: Bounds) -> tuple[Any, ...]:
+        """Second-order steps of all heads from zero; their number depends on the settings only, never on the data."""
+        config, engine = self.config, self.engine
+        if not self.state.taken:
+            self.go_on(head=engine.head(self.batch, len(grid), self.task))
+        if self.state.taken < config.grid_steps:  # a resumed run may have taken them all
+            descent = engine.prepare_grid(self.batch, penalty, grid, bounds)
+        while self.state.taken < config.grid_steps:
+            self.hooks.progress("training", self.state.taken, config.grid_steps)
+            count = min(config.keep_every, config.grid_steps - self.state.taken)
+            self.go_on(head=engine.steps(self.state.head, descent, count), taken=self.state.taken + count)
+            self.hooks.keep(self.state)
+        return engine.apart(self.state.head)
+
+    def descend(self, penalty: Any, step: Step, bound: Blocks) -> Any:
+        """First-order steps at one lambda from the last head; as many as the settings say, whatever the data are."""
+        config = self.config
+        if self.state.taken == config.steps:  # a resumed run may have taken them all
+            return self.state.head
+        descent = self.engine.prepare(self.batch, penalty, step, bound)
+        while self.state.taken < config.steps:
+            self.hooks.progress(f"training at lambda {step.lam:g}", self.state.taken, config.steps)
+            count = min(config.keep_every, config.steps - self.state.taken)
+            head = self.engine.steps(self.state.head, descent, count)
+            self.go_on(head=head, taken=self.state.taken + count)
+            self.hooks.keep(self.state)
+        return self.state.head

@@ -1,0 +1,414 @@
+"""Second-order steps of a grid: both engines reach the optimum, the secret one follows, and odd data do no harm."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from protocols import ring
+from protocols.operations import arithmetic
+from protocols.steps import head, second_order
+from secure_sccvfl.data.party_data import pooled
+from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
+from secure_sccvfl.training.config import TrainConfig
+from secure_sccvfl.training.descents.grid import Bounds, Grid, inverses
+from secure_sccvfl.training.engine import CURVATURE, Target
+from secure_sccvfl.training.handles import SharedPenalty
+from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.trainer import Trainer, train
+from tests.contract.engines import GROUPS, ROWS, SIDES, Problem, in_plaintext, in_secret
+
+WIDTHS = (3, 2, 4)
+LAMBDAS = (0.0, 0.25, 1.0, 16.0, 1000.0)
+STEPS = TrainConfig().grid_steps
+CLOSE = 0.02
+"""How far logits may be from the optimum."""
+FOLLOWS = 2e-3
+"""How far they may be from those of the plaintext engine: see `test_the_secret_engine_follows_the_plain_one`."""
+
+
+def grid_of(problem, lambdas=LAMBDAS, guard=0.3):
+    return Grid(lambdas, (guard,) * len(lambdas), CURVATURE[problem.task])
+
+
+def bounds_of(problem, length, selected=None):
+    """What the owners of these blocks know. `selected`: the draw whose rows are trained on, of which s chooses."""
+    steep = CURVATURE[problem.task]
+    energy = {
+        rank: GROUPS
+        * np.max([(blocks[rank] ** 2).mean(axis=0) for draw in problem.deltas for blocks in draw], axis=0)
+        for rank in problem.ridge
+    }
+    squares = {
+        rank: problem.x[rank] ** 2
+        if selected is None
+        else np.max([blocks[rank] ** 2 for blocks in problem.deltas[selected]], axis=0)
+        for rank in problem.ridge
+    }
+    flat = {rank: steep * square.mean(axis=0) + problem.ridge[rank] for rank, square in squares.items()}
+    return Bounds(flat, energy, {rank: np.abs(guard) * length for rank, guard in problem.guard.items()})
+
+
+def whole(blocks):
+    return np.concatenate([blocks[rank] for rank in sorted(blocks)], axis=-1)
+
+
+def guard_length(problem):
+    return float(np.abs(whole(problem.guard)).sum())
+
+
+def training(grid, length, steps=STEPS):
+    """A script that trains the heads of a grid and shows their logits; in secret also rounds."""
+
+    def script(engine, own):
+        batch, penalty = own.inputs(engine)
+        descent = engine.prepare_grid(batch, penalty, grid, bounds_of(own, length))
+        heads = engine.apart(engine.steps(engine.head(batch, len(grid), own.task), descent, steps))
+        session = getattr(engine, "session", None)
+        rounds = session and {name: cost.rounds for name, cost in session.costs.items()}
+        return np.hstack([engine.logits(one, own.x) for one in heads]), rounds
+
+    return script
+
+
+def gram_of(problem):
+    rows = np.arange(problem.rows)
+    drawn = [np.stack([whole(blocks) for blocks in draw])[problem.s, rows] for draw in problem.deltas]
+    return sum(d.T @ d for d in drawn) / (len(drawn) * problem.rows)
+
+
+def optimum(rows, label, penalty, task):
+    """Logits at the minimum of the stated objective, by another method."""
+    inputs = np.column_stack([rows, np.ones(len(rows))])
+
+    def objective(weights):
+        logits = inputs @ weights
+        if task == "binary":
+            loss, residual = np.logaddexp(0, logits) - label * logits, expit(logits) - label
+        else:
+            loss, residual = 0.5 * (logits - label) ** 2, logits - label
+        pulled = penalty @ weights[:-1]
+        slope = inputs.T @ residual / len(rows)
+        slope[:-1] += pulled
+        return loss.mean() + 0.5 * weights[:-1] @ pulled, slope
+
+    def curvature(weights):
+        logits = inputs @ weights
+        steep = expit(logits) * expit(-logits) if task == "binary" else np.ones(len(rows))
+        found = (inputs * steep[:, None]).T @ inputs / len(rows)
+        found[:-1, :-1] += penalty
+        return found
+
+    found = minimize(
+        objective, np.zeros(inputs.shape[1]), jac=True, hess=curvature, method="trust-exact", options={"gtol": 1e-9}
+    )
+    return inputs @ found.x
+
+
+def optima(problem, grid):
+    gram, guard = gram_of(problem), whole(problem.guard)
+    ridge = np.diag(whole(problem.ridge))
+    return np.column_stack(
+        [
+            optimum(whole(problem.x), problem.y, ridge + lam * gram + weight * np.outer(guard, guard), problem.task)
+            for lam, weight in zip(grid.lambdas, grid.guards, strict=True)
+        ]
+    )
+
+
+@pytest.mark.parametrize("side", sorted(SIDES))
+@pytest.mark.parametrize("task", ["binary", "regression"])
+def test_all_heads_of_a_grid_reach_the_optimum_of_the_stated_objective(side, task):
+    problem = Problem(WIDTHS, task)
+    grid = grid_of(problem)
+    expected = optima(problem, grid)
+    assert expected.std(axis=0).max() > 5 * CLOSE and np.abs(expected[:, 0] - expected[:, -1]).max() > 5 * CLOSE
+    for found, _ in SIDES[side].run(problem, training(grid, guard_length(problem))):
+        assert np.abs(found - expected).max() < CLOSE
+
+
+@pytest.mark.parametrize(
+    "widths", [(3, 2), WIDTHS, (2, 1, 1, 3, 2), (3, 0, 2)], ids=["two", "three", "five", "one without columns"]
+)
+def test_the_secret_engine_follows_the_plain_one(widths):
+    """Rounding: the gradient's 2^-26 by P (below 2^10), in each of 14 steps, moves a logit of 9 columns by 2e-4.
+
+    Encodings are rounded to 2^-17 and series to 1e-4, which the heads of a strictly convex objective follow by
+    less than 1e-3.
+    """
+    problem = Problem(widths)
+    grid = grid_of(problem)
+    script = training(grid, guard_length(problem))
+    ((expected, _),) = in_plaintext(problem, script)
+    for found, _ in in_secret(problem, script):
+        assert np.abs(found - expected).max() < FOLLOWS
+
+
+def test_rounds_do_not_depend_on_the_number_of_lambdas():
+    problem = Problem(WIDTHS)
+    made = [
+        in_secret(problem, training(grid_of(problem, lambdas), 1.0, 3))[0][1] for lambdas in ((1.0,), LAMBDAS[:4])
+    ]
+    columns = sum(WIDTHS) + 1
+    for rounds in made:
+        assert rounds["mask encodings"] == 1 and rounds["training step"] == 3 * 6
+        assert rounds["inverse curvature"] == 10 + 2 * grid_of(problem, (1.0,)).doublings(columns)
+
+
+def odd(case):
+    rows = head.BAND_ROWS + 1 if case == "one row in a band" else ROWS
+    problem = Problem(WIDTHS, rows=rows)
+    if case == "zero columns":
+        problem.x = {k: v * (k == 1) for k, v in problem.x.items()}
+    elif case == "constant columns":
+        problem.x[0][:] = 1.0
+    elif case == "duplicate columns":
+        problem.x[2][:, :3] = problem.x[0]
+        problem.deltas = [[{**b, 2: np.column_stack([b[0], b[2][:, 3]])} for b in draw] for draw in problem.deltas]
+    elif case == "separable":
+        problem.y = (whole(problem.x).sum(axis=1) > 0).astype(int)
+    elif case == "one class":
+        problem.y = np.ones(rows, int)
+    elif case == "no edits":
+        problem.deltas = [[{k: 0 * v for k, v in b.items()} for b in draw] for draw in problem.deltas]
+    return problem
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["zero columns", "constant columns", "duplicate columns", "separable", "no edits", "one row in a band"],
+)
+def test_odd_data_train_to_the_optimum_too(case):
+    problem = odd(case)
+    if case == "separable":  # else logits grow for many steps: see the next test
+        problem.ridge = {k: 0 * v + 0.02 for k, v in problem.ridge.items()}
+    grid = grid_of(problem)
+    script = training(grid, guard_length(problem))
+    ((expected, _),) = in_plaintext(problem, script)
+    assert np.abs(expected - optima(problem, grid)).max() < CLOSE
+    for found, _ in in_secret(problem, script):
+        assert np.abs(found - expected).max() < FOLLOWS
+
+
+def test_one_class_has_no_optimum_and_both_engines_do_the_same():
+    problem = odd("one class")
+    script = training(grid_of(problem), guard_length(problem))
+    ((expected, _),) = in_plaintext(problem, script)
+    assert (expected > 2).all()
+    for found, _ in in_secret(problem, script):
+        assert np.abs(found - expected).max() < FOLLOWS
+
+
+def test_steps_may_be_taken_in_parts_and_a_descent_ends_with_the_next():
+    problem = Problem(WIDTHS)
+    grid, length = grid_of(problem), guard_length(problem)
+
+    def script(engine, own):
+        batch, penalty = own.inputs(engine)
+        bounds = bounds_of(own, length)
+        descent = engine.prepare_grid(batch, penalty, grid, bounds)
+        zero = engine.head(batch, len(grid), own.task)
+        once = engine.steps(zero, descent, 5)
+        parts = engine.steps(engine.steps(zero, descent, 2), descent, 3)
+        again = engine.prepare_grid(batch, penalty, grid, bounds)
+        resumed = engine.steps(engine.steps(engine.steps(zero, again, 0), again, 2), again, 3)
+        with pytest.raises(ValueError, match="has ended"):
+            engine.steps(zero, descent, 1)
+        return [
+            np.hstack([engine.logits(one, own.x) for one in engine.apart(made)]) for made in (once, parts, resumed)
+        ]
+
+    for side in SIDES.values():
+        for once, parts, resumed in side.run(problem, script):
+            assert np.abs(once).max() > 0.1
+            assert max(np.abs(parts - once).max(), np.abs(resumed - once).max()) < side.tolerance
+
+
+def test_many_rows_step_in_parts_of_the_grid(monkeypatch):
+    """The sigmoid of a part takes as many tuples as memory allows; results stay the same."""
+    problem = Problem(WIDTHS)
+    script = training(grid_of(problem), guard_length(problem), 3)
+    ((expected, _),) = in_plaintext(problem, script)
+    monkeypatch.setattr("secure_sccvfl.training.descents.shared._TOGETHER", 2 * ROWS)
+    for found, rounds in in_secret(problem, script):
+        assert rounds["training step"] == 3 * 3 * 6
+        assert np.abs(found - expected).max() < FOLLOWS
+
+
+def test_rows_that_s_selects_train_as_if_they_were_the_parties_own():
+    problem, own_rows = Problem(WIDTHS), Problem(WIDTHS)
+    drawn = np.stack([whole(blocks) for blocks in problem.deltas[1]])[problem.s, np.arange(problem.rows)]
+    own_rows.x = dict(enumerate(np.split(drawn, np.cumsum(WIDTHS)[:-1], axis=1)))
+    grid, length = grid_of(problem), guard_length(problem)
+
+    def selecting(engine, own):
+        rows = engine.select(iter(own.deltas[1]), own.s)
+        batch = engine.bind(rows, own.y, own.ridge)
+        penalty = engine.join([engine.edits(own.deltas, own.s)], [own.guard])
+        descent = engine.prepare_grid(batch, penalty, grid, bounds_of(own, length, selected=1))
+        heads = engine.apart(engine.steps(engine.head(batch, len(grid), "binary"), descent, STEPS))
+        return np.hstack([engine.logits(one, rows) for one in heads])
+
+    expected = optima(own_rows, grid)
+    for found in in_secret(problem, selecting):
+        assert np.abs(found - expected).max() < CLOSE
+
+
+def test_measures_and_the_choice_are_those_of_each_head_alone():
+    problem = Problem(WIDTHS)
+    grid, length = grid_of(problem, LAMBDAS[:4]), guard_length(problem)
+
+    def script(engine, own):
+        batch, penalty = own.inputs(engine)
+        descent = engine.prepare_grid(batch, penalty, grid, bounds_of(own, length))
+        heads = engine.apart(engine.steps(engine.head(batch, len(grid), "binary"), descent, 6))
+        engine.check_range(heads, batch)
+        seen = engine.measure(heads, batch, penalty, flips=True)
+        gaps = [one.relative_gap for one in seen]
+        chosen = engine.choose(heads, batch, penalty, Target("gap", (gaps[1] + gaps[2]) / 2))
+        apart = [engine.measure([one], batch, penalty, flips=True)[0] for one in heads]
+        return seen, apart, engine.logits(chosen, own.x), engine.logits(heads[2], own.x)
+
+    for side in SIDES.values():
+        for seen, apart, chosen, third in side.run(problem, script):
+            gaps = [one.relative_gap for one in seen]
+            assert gaps[3] < gaps[2] < gaps[1] < gaps[0]
+            for one, other in zip(seen, apart, strict=True):
+                assert (
+                    np.abs(
+                        np.array([one.loss, one.spread, one.gap_rms, one.flips])
+                        - [other.loss, other.spread, other.gap_rms, other.flips]
+                    ).max()
+                    < side.tolerance
+                )
+            assert np.abs(chosen - third).max() < side.tolerance
+
+
+# ranges
+
+
+def test_one_head_out_of_range_stops_every_party():
+    problem = Problem(WIDTHS)
+
+    def script(engine, own):
+        batch, _ = own.inputs(engine)
+        zero = engine.head(batch, 1, "binary")
+        weight, bias = (words.copy() for words in engine.unscaled(zero))
+        if engine.session.rank == 0:
+            bias += 30 << head.HEAD_BITS
+        engine.check_range([zero, engine.restored(weight, bias, "binary", WIDTHS)], batch)
+
+    with pytest.raises(ExceptionGroup) as stopped:
+        in_secret(problem, script)
+    assert sum("range of the sigmoid" in str(error) for error in stopped.value.exceptions) == len(WIDTHS) + 1
+
+
+def test_a_column_whose_inverse_would_leave_its_range_is_refused():
+    problem = Problem(WIDTHS)
+    problem.ridge = {k: np.full_like(v, 1e-6) for k, v in problem.ridge.items()}
+    with pytest.raises(ExceptionGroup) as refused:
+        in_secret(problem, training(grid_of(problem), guard_length(problem)))
+    assert any("times its ridge" in str(error) for error in refused.value.exceptions)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"lambdas": (2000.0,)},
+        {"lambdas": (-1.0,)},
+        {"lambdas": ()},
+        {"curvature": 0.0},
+        {"rate": 2.0},
+        {"momentum": 1.0},
+    ],
+    ids=str,
+)
+def test_impossible_grids_are_refused(bad):
+    with pytest.raises(ValueError, match=r"weights|guard|curvature"):
+        Grid(**{"lambdas": (1.0,), "guards": (0.1,) * len(bad.get("lambdas", (1.0,))), "curvature": 0.25, **bad})
+
+
+def test_near_lambdas_share_the_inverse_of_the_largest():
+    grid = Grid((0.0, 0.25, 0.5, 1.0, 1.5, 4.0), (0.0, 0.1, 0.2, 0.3, 0.1, 0.1), 0.25)
+    assert grid.inverted == ((4.0, 0.3), (0.5, 0.2), (0.0, 0.0))
+    assert grid.places == (2, 1, 1, 0, 0, 0)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 10, 79, 300, 2000])
+def test_the_number_of_doublings_keeps_values_in_range(columns):
+    for largest in (1.0, 1000.0):
+        grid = Grid((largest,), (0.0,), 0.25)
+        plan = second_order.Plan(
+            ((largest, 0.0),), ((largest, 0.0),), (0,), 0.25, grid.factor(columns), grid.doublings(columns), 1.0, 0.2
+        )
+        if columns > 1:  # the factor of a single column is at its limit
+            plan.check(columns)
+        assert plan.inverse_bits >= 17
+
+
+def test_doubling_inverts_what_has_a_diagonal_of_one():
+    rng = np.random.default_rng(0)
+    turned = np.linalg.qr(rng.normal(size=(20, 20)))[0]
+    rows = rng.normal(size=(200, 20)) @ np.diag(np.geomspace(1, 0.1, 20)) @ turned
+    gram = rows.T @ rows
+    scale = 1 / np.sqrt(np.diag(gram))
+    curved = gram * np.outer(scale, scale)
+    assert np.linalg.cond(curved) > 100
+    found = inverses(Grid((1.0,), (0.0,), 0.25), [curved])[0]
+    assert np.abs(found @ curved - np.eye(20)).max() < 1e-9
+
+
+# real data: the very problem of a run, trained in secret from its encodings and its Gram matrix
+
+
+class _Caught(Exception):
+    """Ends a run once its problem is known."""
+
+
+class _Catching(Trainer):
+    def joint(self, penalty, energy, guards):
+        self.guarded = guards
+        return super().joint(penalty, energy, guards)
+
+    def descend_together(self, penalty, grid, bounds):
+        raise _Caught(self.encodings, self.batch, penalty, bounds, self.guarded)
+
+
+@pytest.mark.parametrize("dataset", ["german", "acs12"])
+def test_a_run_in_secret_is_near_the_optimum(dataset):
+    data, config = pooled(dataset, 3), TrainConfig()
+    noise = GaussianNoise(SpendingPlan(releases=config.charged), 0)
+    with pytest.raises(_Caught) as caught:
+        train(PlainEngine(), PlainStatistics(noise), data, make_split(data, "iid", 0), config, 0, driver=_Catching)
+    encodings, batch, penalty, bounds, guards = caught.value.args
+    grid = Grid(config.trained, (config.guard,) * len(config.trained), 0.25)
+    penalties = [np.diag(batch.ridge) + lam * penalty.gram + config.guard * penalty.guard for lam in grid.lambdas]
+    expected = np.column_stack([optimum(batch.rows, batch.label, each, "binary") for each in penalties])
+    problem = Problem(tuple(block.shape[1] for block in encodings.values()), rows=len(batch.rows))
+    problem.x, problem.y = dict(encodings), batch.label
+
+    def script(engine, own):
+        rank = engine.session.rank
+        bound = engine.bind(own.x, own.y, {rank: np.full(own.x[rank].shape[1], config.ridge)})
+        shares = engine.session.party.zero_share(penalty.gram.shape)
+        if rank == 0:
+            shares += ring.encode(penalty.gram, second_order.MATRIX_BITS)
+        shared = SharedPenalty((), shares, tuple(guard[rank] for guard in guards))
+        mine = Bounds(*({rank: blocks[rank]} for blocks in bounds))
+        descent = engine.prepare_grid(bound, shared, grid, mine)
+        heads = engine.apart(engine.steps(engine.head(bound, len(grid), "binary"), descent, config.grid_steps))
+        return np.hstack([engine.logits(one, own.x) for one in heads])
+
+    for found in in_secret(problem, script):
+        assert np.abs(found - expected).max() < CLOSE
+
+
+def test_blocks_of_the_wrong_width_are_refused():
+    with pytest.raises(ExceptionGroup) as refused:
+        in_secret(
+            Problem((3, 2)),
+            lambda engine, own: arithmetic.mask_blocks(engine.session.party, [np.zeros((4, 1), np.int64)], (3, 2)),
+        )
+    assert any("columns" in str(error) for error in refused.value.exceptions)
