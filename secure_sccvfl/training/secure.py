@@ -13,7 +13,7 @@ chosen in secret (protocols/operations/choice.py).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import floor
+from math import ceil, floor
 
 import numpy as np
 
@@ -49,6 +49,7 @@ from secure_sccvfl.training.sharing import share_label
 _SCALE_BITS = 20
 _ROOT_BITS = 18
 _TOTAL_BOUND = 2.0**20
+_COMPARED = 1 << 19  # values at once: each takes some 200 bytes of memory
 
 
 class SecureEngine:
@@ -292,7 +293,8 @@ class SecureEngine:
         """Open whether any headroom of the logits is negative, and stop every party if so."""
         party = self.session.party
         with self.session.measure("validation"):
-            outside = choice.some(party, comparison.negative(party, headroom))
+            parts = np.array_split(headroom, ceil(headroom.size / _COMPARED))
+            outside = choice.some(party, np.concatenate([comparison.negative(party, part) for part in parts]))
             found = self._told(outside, 0, releases.RANGE_CHECK)
         if int(found[0]) != 0:
             raise ProtocolError(
