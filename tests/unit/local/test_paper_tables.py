@@ -10,7 +10,7 @@ from secure_sccvfl.evaluation import experiments
 from secure_sccvfl.evaluation.experiments import EXPERIMENTS, methods_of
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.local.reproduced import paper_tables, secret_runtime
-from secure_sccvfl.local.reproduced.paper_tables import FEW, SEEDS, TEN, Part, first_seeds, index, plan, run_plan
+from secure_sccvfl.local.reproduced.paper_tables import FIVE, SEEDS, THREE, Part, first_seeds, index, plan, run_plan
 from secure_sccvfl.report.tables import paper_figure, paper_figures
 
 INCOME = "acs-income:some/folder/acsincome_co2018.csv.gz"
@@ -33,9 +33,9 @@ def test_the_plan_answers_every_table_of_the_paper_with_figures():
 def test_seeds_are_as_many_as_the_papers_or_the_reason_is_stated():
     assert len(SEEDS) == 30
     for part in plan(INCOME):
-        fewer = {TEN: "Ten seeds, the paper has 30: ", FEW: "Five seeds, the paper has 30: "}
+        fewer = {FIVE: "Five seeds, the paper has 30: ", THREE: "Three seeds, the paper has 30: "}
         assert part.seeds == SEEDS or part.note.startswith(fewer[part.seeds])
-    assert [part.folder for part in plan(INCOME) if part.seeds == TEN] == ["main-compas"]
+    assert [part.folder for part in plan(INCOME) if part.seeds == FIVE] == ["main-compas"]
 
 
 def test_the_main_table_has_every_method_of_the_papers_and_stands_beside_its_figures():
