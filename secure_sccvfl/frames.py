@@ -16,7 +16,7 @@ import pandas as pd
 
 from protocols.records.private import private
 from secure_sccvfl.data.dataset import Dataset, Reader, Tables, read_whole
-from secure_sccvfl.data.features import DataError, Feature
+from secure_sccvfl.data.features import NOTES, DataError, Feature
 from secure_sccvfl.data.files import check_description, check_table
 
 Entry = Mapping[str, Any]
@@ -228,6 +228,7 @@ def _feature_entry(feature: Feature) -> dict[str, Any]:
         entry |= {"low": feature.low, "high": feature.high}
     lists = {"edges": list(feature.edges), "labels": list(feature.labels)}
     words = {"missing": feature.missing, "meaning": feature.meaning, "unit": feature.unit}
+    words |= {name: getattr(feature, name) for name in NOTES}
     return entry | {key: value for key, value in (lists | words).items() if value}
 
 

@@ -278,7 +278,7 @@ VALIDATION_SUMMARY = Kind(
     "only with `evaluation = exact` (not private): mean loss, variance of the logit, mean squared gap of the "
     "validation part, for each lambda; with a `flip_target` also its share of flips under the run's own edits "
     "(else 0)",
-    times=lambda facts: int(facts.evaluation == "exact"),
+    times=lambda facts: int(facts.evaluation == "exact" and len(facts.lambdas) > 0),
 )
 TEMPERATURE_CHOICE = Kind(
     "temperature choice",

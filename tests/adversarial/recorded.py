@@ -11,10 +11,11 @@ import pytest
 from protocols.dealing import tuples
 from protocols.net.transport import Array
 from protocols.records.releases import ANY, Release, ReleasePlan
+from protocols.session.runtime import Session
 from secure_sccvfl.local.wiretap import Wiretap
 from secure_sccvfl.run.train import TrainJob
 from secure_sccvfl.security.finished_run import FinishedRun
-from secure_sccvfl.training.secure import SecureEngine
+from secure_sccvfl.training import shared_measures
 from tests.support import harness
 
 PARTIES = 3
@@ -31,15 +32,15 @@ class OpeningJob(TrainJob):
 
 def open_gradients(patch: pytest.MonkeyPatch) -> None:
     """Every residual is opened to all parties."""
-    sound = SecureEngine._residual
+    sound = shared_measures.residual_of
 
-    def opening(self: SecureEngine, *arguments: Any) -> Array:
-        residual = sound(self, *arguments)
-        if "gradients" in self.session._plan.releases:
-            self.session.open(self.session.wrap(residual, 0), self.session.declared("gradients"))
+    def opening(session: Session, *arguments: Any) -> Array:
+        residual = sound(session, *arguments)
+        if "gradients" in session._plan.releases:
+            session.open(session.wrap(residual, 0), session.declared("gradients"))
         return residual
 
-    patch.setattr(SecureEngine, "_residual", opening)
+    patch.setattr(shared_measures, "residual_of", opening)
 
 
 def no_masks(patch: pytest.MonkeyPatch) -> None:

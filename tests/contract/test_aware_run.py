@@ -18,7 +18,7 @@ from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.evaluation.aware_baselines import aware_predictor
 from secure_sccvfl.evaluation.harness import hand_out, judges_of
-from secure_sccvfl.evaluation.metrics import AwarePredictor, evaluate, flat
+from secure_sccvfl.evaluation.metrics import AwarePredictor, evaluate, flat, logits_of
 from secure_sccvfl.frames import to_frames
 from secure_sccvfl.modes.base import mode_plan
 from secure_sccvfl.modes.options import RunOptions
@@ -104,6 +104,18 @@ def test_it_opens_what_a_sealed_run_opens(secure):
     assert "columns" in opened and opened <= set(plans[1].releases)
 
 
+NEAR = 0.005
+"""Logits of shares and of the same model in floating point differ by less."""
+
+
+def _shown(inputs, codes, copies):
+    """Records as they are, and their edited copies as members of either group."""
+    yield inputs, codes
+    for edited in copies:
+        yield edited.inputs, edited.target
+        yield edited.inputs, codes[edited.source]
+
+
 def test_the_secret_evaluation_gives_the_plaintext_metrics(secure, plain, secret):
     folder, options, results, *_ = secure
     data, split, _ = plain
@@ -118,8 +130,13 @@ def test_the_secret_evaluation_gives_the_plaintext_metrics(secure, plain, secret
     figures = flat(evaluate(secret, inputs, label, codes, "binary", judges.edits, judges.nulls))
     opened = {name: value for name, value in found[0]["metrics"].items() if not name.endswith("_own")}
     assert {f"{metric}_{judge}" for judge in judges.edits for metric in ("fr", "net", "fr_null")} <= opened.keys()
+    # Fixed point may turn a decision whose logit is this near to 0; each turns a rate by one record of its cell.
+    copies = [*judges.edits.values(), *judges.nulls.values()]
+    near = [(np.abs(logits_of(secret, rows, s)) < NEAR).sum() for rows, s in _shown(inputs, codes, copies)]
+    cell = min(np.bincount(2 * codes + label))
     for name, value in opened.items():
-        tolerance = 0.01 if name.endswith("_gap") else 2e-3
+        gap = name.endswith("_gap")
+        tolerance = (0.01 if gap else 2e-3) + max(near) / (cell if gap else len(label)) * (2 if gap else 1)
         assert value == pytest.approx(figures[name], abs=tolerance), name
     assert options["mode"] == "aware"
 

@@ -17,8 +17,8 @@ SEEDS = range(700, 730)
 """As many as the paper has. Nothing was chosen on them."""
 FIVE, THREE = SEEDS[:5], SEEDS[:3]
 ONLY_FIVE = (
-    "Five seeds, the paper has 30: without the column that holds the label, every method decides nearly always as the "
-    "majority does, and more seeds say no more."
+    "Five seeds, the paper has 30: without the column that holds the label, every method decides nearly always as "
+    "the majority does, and more seeds say no more."
 )
 ONLY_THREE = (
     "Three seeds, the paper has 30: one seed of these records takes minutes for all methods, and a test part of "
