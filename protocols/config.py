@@ -10,7 +10,7 @@ import hashlib
 import importlib.metadata
 import json
 import tomllib
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from protocols.errors import ProtocolError
 
 TRANSPORTS = ("tls", "gloo")
+APPROVALS = ("", "required", "none")
 DEALER = "dealer"
 """The dealer's name for the others."""
 KINDS: dict[Any, tuple[str, tuple[type, ...]]] = {
@@ -51,6 +52,11 @@ class SessionConfig:
     deadline: seconds that a process waits for a peer's message before it gives up.
     idle: seconds that the dealer waits for work, since parties may compute locally for long.
     job, options: what runs, and its own settings.
+    jobs: what a host runs one after the other, each in a session of its own; `job` alone if empty.
+    names: what messages call the parties, by rank.
+    certificates: SHA-256 of the certificate of each place (`party-0`, ..., `dealer`). If any is given, all are, and
+      no other certificate is accepted, whoever signed it.
+    approval: `required` if every party must have signed the plan, `none` if not; empty: as certificates are given.
     """
 
     parties: tuple[str, ...]
@@ -62,6 +68,10 @@ class SessionConfig:
     frame_limit: int = 1 << 31
     job: str = "selftest"
     options: dict[str, Any] = field(default_factory=dict)
+    jobs: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    certificates: dict[str, str] = field(default_factory=dict)
+    approval: str = ""
 
     def __post_init__(self) -> None:
         if len(self.parties) < 2:
@@ -77,6 +87,31 @@ class SessionConfig:
                 raise ConfigError(f"{name} must be between 0 and 86400 seconds, not {getattr(self, name)}")
         if self.frame_limit < 1 << 16:
             raise ConfigError(f"frame_limit must be at least 65536 bytes, not {self.frame_limit}")
+        self._check_people()
+
+    def _check_people(self) -> None:
+        """Names, certificates and approval."""
+        if self.names and (len(self.names) != len(self.parties) or len(set(self.names)) != len(self.names)):
+            raise ConfigError(f"names must give each of the {len(self.parties)} parties its own, not {self.names}")
+        places = {node_folder(node, self.dealer) for node in range(self.dealer + 1)}
+        if self.certificates and set(self.certificates) != places:
+            raise ConfigError(f"certificates must have one entry for each of {', '.join(sorted(places))}")
+        for place, print_ in self.certificates.items():
+            if not (isinstance(print_, str) and len(print_) == 64 and set(print_) <= set("0123456789abcdef")):
+                raise ConfigError(f"certificates: {place} must be the SHA-256 of a certificate in hexadecimal digits")
+        if self.approval not in APPROVALS:
+            raise ConfigError(f"approval must be one of {', '.join(APPROVALS[1:])}, not {self.approval!r}")
+        if self.approval == "required" and not self.certificates:
+            raise ConfigError("approval is required: the session file must name the certificates that approve")
+
+    @property
+    def needs_approval(self) -> bool:
+        """Whether every party must have signed the plan."""
+        return (self.approval or ("required" if self.certificates else "none")) == "required"
+
+    def for_job(self, job: str) -> SessionConfig:
+        """The session of one of the jobs."""
+        return replace(self, job=job)
 
     @property
     def dealer(self) -> int:
@@ -84,7 +119,9 @@ class SessionConfig:
         return len(self.parties)
 
     def node_name(self, node: int) -> str:
-        return DEALER if node == self.dealer else f"party {node}"
+        if node == self.dealer:
+            return DEALER
+        return f"party {node} ({self.names[node]})" if self.names else f"party {node}"
 
     def digest(self) -> bytes:
         """SHA-256 of every setting."""
@@ -92,9 +129,11 @@ class SessionConfig:
 
     def to_toml(self) -> str:
         """The text that `load` reads back."""
-        lines = [f"{f.name} = {json.dumps(getattr(self, f.name))}" for f in fields(self) if f.name != "options"]
-        lines += ["", "[options]"]
-        lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in self.options.items()]
+        tables = ("certificates", "options")
+        lines = [f"{f.name} = {json.dumps(getattr(self, f.name))}" for f in fields(self) if f.name not in tables]
+        for table in tables:
+            lines += ["", f"[{table}]"]
+            lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in getattr(self, table).items()]
         return "\n".join(lines) + "\n"
 
     @classmethod
@@ -114,11 +153,20 @@ class SessionConfig:
         if not isinstance(data.get("parties"), list):
             raise ConfigError(f"{path}: 'parties' must list one host:port for each party")
         kinds = {"name": str, "transport": str, "job": str, "frame_limit": int, "options": dict}
+        kinds |= {"jobs": list, "names": list, "certificates": dict, "approval": str}
         for key, value in data.items():
             if key != "parties" and (odd := wrong_kind(value, kinds.get(key, float))) is not None:
                 raise ConfigError(f"{path}: {key} {odd}")
-        data["parties"] = tuple(data["parties"])
+        for key in ("parties", "jobs", "names"):
+            if not all(isinstance(value, str) for value in data.get(key, [])):
+                raise ConfigError(f"{path}: {key} must be a list of texts in quotes")
+            data[key] = tuple(data.get(key, []))
         return cls(**data)
+
+
+def node_folder(node: int, parties: int) -> str:
+    """The folder name of a place in the session."""
+    return DEALER if node == parties else f"party-{node}"
 
 
 def split_address(address: str) -> tuple[str, int]:

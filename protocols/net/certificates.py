@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from protocols.config import ConfigError
+from protocols.config import ConfigError, node_folder
 
 _PREFIX = "urn:sccvfl:"
 
@@ -57,11 +57,6 @@ class Credentials:
                 f"cannot use the certificate {self.certificate}: {error}; make a new set with launch/certs.py"
             ) from None
         return context
-
-
-def node_folder(node: int, parties: int) -> str:
-    """The folder name of a place in the session."""
-    return "dealer" if node == parties else f"party-{node}"
 
 
 def certified_node(certificate: dict[str, Any], parties: int) -> int | None:

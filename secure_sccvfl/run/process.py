@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from protocols.config import DEALER, ConfigError, SessionConfig
+from protocols.config import DEALER, ConfigError, SessionConfig, node_folder
 from secure_sccvfl.run.console import CHECK_FAILED, OK, guarded, start_logging
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -98,7 +98,7 @@ class PartyProcess:
     def _take_part(self, listener: socket.socket | None) -> int:
         import torch
 
-        from protocols.net.certificates import Credentials, node_folder
+        from protocols.net.certificates import Credentials
         from protocols.net.rendezvous import listen
         from protocols.records.chain import unused_name
         from protocols.records.private import private

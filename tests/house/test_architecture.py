@@ -20,7 +20,7 @@ LAYERS = {
     "protocols": ("", "net", "records", "dealing", "operations", "session", "steps", "alignment"),
     "secure_sccvfl": (
         *("data", "privacy", "policy", "discovery", "model", "training", "metrics", "modes", "run"),
-        *("attacks", "evaluation", "report", "security", "local", "benchmarks", ""),
+        *("attacks", "evaluation", "report", "security", "consortium", "local", "benchmarks", ""),
     ),
 }
 """Rooms from the lowest; "" is the modules of the package itself. A room imports lower ones and itself."""

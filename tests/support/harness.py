@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from accounting.events import Sensitivity
-from protocols.config import SessionConfig
-from protocols.net.certificates import Credentials, make_certificates, node_folder
+from protocols.config import SessionConfig, node_folder
+from protocols.net.certificates import Credentials, make_certificates
 from protocols.net.rendezvous import listen_anywhere
 from protocols.net.transport import Transport
 from protocols.records.releases import ANY, Release, ReleasePlan

@@ -10,7 +10,16 @@ TWO = ("a.example:7000", "b.example:7000")
 
 
 def test_a_file_comes_back_the_same(tmp_path: Path) -> None:
-    config = SessionConfig(TWO, deadline=5, options={"seed": 3, "name": 'quote " and ü', "list": [1, 2]})
+    prints = dict.fromkeys(("party-0", "party-1", "dealer"), "0" * 64)
+    config = SessionConfig(
+        TWO,
+        deadline=5,
+        options={"seed": 3, "name": 'quote " and ü', "list": [1, 2]},
+        jobs=("selftest", "train"),
+        names=("bank", "bureau"),
+        certificates=prints,
+    )
+    assert config.needs_approval and config.node_name(1) == "party 1 (bureau)"
     path = tmp_path / "session.toml"
     path.write_text(config.to_toml())
     loaded = SessionConfig.load(path)
@@ -31,6 +40,12 @@ def test_a_file_comes_back_the_same(tmp_path: Path) -> None:
         ({"deadline": float("nan")}, "deadline"),
         ({"idle": -1}, "idle"),
         ({"frame_limit": 10}, "frame_limit"),
+        ({"names": ("bank",)}, "names"),
+        ({"names": ("bank", "bank")}, "names"),
+        ({"certificates": {"party-0": "0" * 64}}, "one entry for each"),
+        ({"certificates": dict.fromkeys(("party-0", "party-1", "dealer"), "odd")}, "SHA-256"),
+        ({"approval": "perhaps"}, "required, none"),
+        ({"approval": "required"}, "must name the certificates"),
     ],
 )
 def test_settings_that_cannot_work(change: dict[str, object], message: str) -> None:
