@@ -1,1 +1,1 @@
-"""Which records do the parties share? Two protocols behind one seam: `hidden` (nobody learns it) and `revealed`."""
+"""Which records do the parties share? Protocols behind one seam: `hidden` (nobody learns it), `revealed`, `exact`."""

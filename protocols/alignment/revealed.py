@@ -47,12 +47,11 @@ import numpy as np
 import numpy.typing as npt
 
 from protocols.alignment.group import ELEMENT_BYTES, Blinding, Elements, NoElement
-from protocols.alignment.seam import ABSENT, COMMON, SIZES, Aligned, Progress, checked, rows_of
+from protocols.alignment.seam import ABSENT, COMMON, SIZES, Aligned, AlignmentError, Progress, checked, rows_of
 from protocols.dealing.matching import TAG_BYTES, Tags, numbered
 from protocols.errors import PeerError
 from protocols.net.transport import Array, Spec
 from protocols.session.runtime import Session
-from protocols.steps.alignment import AlignmentError
 
 Bits = npt.NDArray[np.uint8]
 CHUNK = 1 << 13

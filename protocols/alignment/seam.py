@@ -1,14 +1,15 @@
 """What an alignment gives: a table that all parties have in common, and the rows of a party's own records in it.
 
 `Alignment` is the seam. `protocols/alignment/hidden.py` and `protocols/alignment/revealed.py` implement it and pass
-the same tests. Ids come as text by a declared rule (protocols/alignment/ids.py).
+the same tests; `protocols/alignment/exact.py` is for lists that are equal. Ids come as text by a declared rule
+(protocols/alignment/ids.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +19,18 @@ from protocols.errors import InputError, ProtocolError
 from protocols.net.transport import Array
 from protocols.records.releases import ANY, Release
 
+AlignKind = Literal["exact", "hidden", "revealed"]
 ABSENT = -1
 """The place of a record that is not in the common table."""
-UNION, SIZES, COMMON = "alignment: places", "alignment: records of each party", "alignment: common records"
-"""Names of the releases: of `hidden` the first, of `revealed` the other two."""
+EQUAL, UNION = "alignment", "alignment: places"
+SIZES, COMMON = "alignment: records of each party", "alignment: common records"
+"""Names of the releases: of `exact` the first, of `hidden` the second, of `revealed` the other two."""
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
+
+
+class AlignmentError(ProtocolError):
+    """The parties do not hold the same records, or too few of them."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ between these two gives shares of a[i, s_i, :] (1 round for each band of 2^11 ro
 
 Rows that s has selected (mode `aware`) are shares of all columns, and no owner's. They are scaled by a product with
 the shared factors and go under a mask of nobody, once per descent. A step on them has the same rounds and words.
+So do rows that are zero where not all parties have a record (protocols/alignment/presence.py): their bias is the
+weight of one more column, which is 1 where all have one.
 
 Fractions: encodings 16 bits, head and H 24, logits 40, residuals 28. So a band of 2^11 rows of magnitude 2^6 stays
 below 2^62, where truncation is exact (protocols/operations/arithmetic.py).
@@ -213,31 +215,40 @@ def logits_of(product_words: Words, bias: Words) -> Words:
     return product_words + (bias << FRACTION_BITS)
 
 
-def descend(party: Party, weights: Weights, gradients: Words, pull: Words, residual: Words, pace: Pace) -> Weights:
+def descend(
+    party: Party,
+    weights: Weights,
+    gradients: Words,
+    pull: Words,
+    slopes: Words,
+    slope_bits: int,
+    pace: Pace,
+    records: int,
+) -> Weights:
     """The update of a step, one round.
 
-    gradients: X_i^T r of every band (FRACTION_BITS + RESIDUAL_BITS); pull: H w (2 HEAD_BITS); residual: r.
-    velocity = momentum * velocity - rate * (sum of gradients / rows + pull), weight += velocity.
+    gradients: X_i^T r of every band (FRACTION_BITS + RESIDUAL_BITS); pull: H w (2 HEAD_BITS); slopes: parts
+    of the sum of r, which is the gradient of the bias (parts x outputs), slope_bits.
+    velocity = momentum * velocity - rate * (sum of gradients / records + pull), weight += velocity.
     """
-    rows = len(residual)
     kept = round(pace.momentum * 2**FRACTION_BITS)
     flat = np.concatenate([weights.velocity.reshape(-1), weights.bias_velocity.reshape(-1)])
-    # The divisors include the rate: x / (rows / rate) is rate * x / rows.
-    gradient_unit = round(rows * 2 ** (FRACTION_BITS + RESIDUAL_BITS - HEAD_BITS) / pace.rate)
+    # The divisors include the rate: x / (rows / rate) is rate * x / records.
+    gradient_unit = round(records * 2 ** (FRACTION_BITS + RESIDUAL_BITS - HEAD_BITS) / pace.rate)
     pull_unit = round(2**HEAD_BITS / pace.rate)
-    bias_unit = max(2, round(rows * 2 ** (RESIDUAL_BITS - HEAD_BITS) * pace.bias_curvature / pace.rate))
+    bias_unit = max(2, round(records * 2 ** (slope_bits - HEAD_BITS) * pace.bias_curvature / pace.rate))
     momentum, gradient, pulled, bias = divide_each(
         party,
         [
             (flat * kept, 1 << FRACTION_BITS),
             (gradients, gradient_unit),
             (pull, pull_unit),
-            (residual.sum(axis=0), bias_unit),
+            (slopes, bias_unit),
         ],
     )
     columns = weights.weight.size
     velocity = momentum[:columns].reshape(weights.weight.shape) - gradient.sum(axis=0) - pulled
-    bias_velocity = momentum[columns:] - bias
+    bias_velocity = momentum[columns:] - bias.sum(axis=0)
     return Weights(weights.weight + velocity, weights.bias + bias_velocity, velocity, bias_velocity)
 
 

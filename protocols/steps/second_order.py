@@ -117,34 +117,42 @@ def _magnitude(weights: tuple[float, float]) -> int:
 class Scales:
     """Shares of vectors over all columns with the bias: s, d of each inverted matrix (rows), guards, ridge * s^2.
 
-    VECTOR_BITS but for the ridge, which has RIDGE_BITS. The guards are scaled by s.
+    VECTOR_BITS but for the ridge, which has RIDGE_BITS. The guards are scaled by s. weight: a factor of ridge and
+    guards, near 1, VECTOR_BITS; None for 1.
     """
 
     scale: Words
     relative: Words
     guards: Words
     ridge: Words
+    weight: Words | None = None
 
 
-def inverse_curvatures(party: Party, tall: BandedMatrix, gram: Words, scales: Scales, plan: Plan) -> Masked:
+def inverse_curvatures(
+    party: Party, tall: BandedMatrix, gram: Words, scales: Scales, plan: Plan, records: int
+) -> Masked:
     """The penalties H of all heads and, below them, the inverses P, in columns scaled by s; each divided by its size.
 
-    gram: shares of G (columns x columns without the bias), MATRIX_BITS.
+    gram: shares of G (columns x columns without the bias), MATRIX_BITS. records: n, which X^T X is divided by.
     """
     columns = tall.columns
     plan.check(columns)
     vectors = np.concatenate([scales.scale[None], scales.relative, scales.guards])
     outer = ring.packed(bilinear(party, "mul", vectors[:, :, None], vectors[:, None, :]))
-    unit = round(tall.rows * 2 ** (2 * FRACTION_BITS - MATRIX_BITS) / plan.curvature)
+    unit = round(records * 2 ** (2 * FRACTION_BITS - MATRIX_BITS) / plan.curvature)
     outer, fitted = divide_each(
         party, [(outer, 1 << (2 * VECTOR_BITS - _OUTER_BITS)), (gram_sums(party, tall), unit)]
     )
     both, relative, guards = np.split(outer, [1, 1 + len(plan.inverted)])
     edits = scaled_bilinear(party, "mul", ring.packed(_padded(gram)), both[0], 1 << _OUTER_BITS)
-    guard = guards.sum(axis=0) << (MATRIX_BITS - _OUTER_BITS)
-    pull = _penalties(edits, guard, scales.ridge, plan.heads)
+    guard, ridge = guards.sum(axis=0) << (MATRIX_BITS - _OUTER_BITS), scales.ridge
+    if scales.weight is not None:
+        alone = np.concatenate([guard, ridge])
+        weighted = scaled_bilinear(party, "mul", alone, scales.weight, 1 << VECTOR_BITS)
+        guard, ridge = weighted[: len(guard)], weighted[len(guard) :]
+    pull = _penalties(edits, guard, ridge, plan.heads)
     sizes = np.array([_magnitude(pair) for pair in plan.inverted])[:, None]
-    whole = _penalties(edits, guard, scales.ridge, plan.inverted)
+    whole = _penalties(edits, guard, ridge, plan.inverted)
     whole += fitted.sum(axis=0) * ((1 << _WEIGHT_BITS) // sizes)
     pull, whole = divide_each(party, [(pull, 1 << _WEIGHT_BITS), (whole, 1 << _WEIGHT_BITS)])
     unit = round(2 ** (MATRIX_BITS + _OUTER_BITS - _ERROR_BITS) / plan.factor)
@@ -247,13 +255,13 @@ class Moving:
     start: int = 0
 
 
-def move(party: Party, at: Moving, gradients: Words, pulls: Words, stack: Masked, rows: int, plan: Plan) -> Moving:
+def move(party: Party, at: Moving, gradients: Words, pulls: Words, stack: Masked, records: int, plan: Plan) -> Moving:
     """Heads and velocities after a step; three rounds.
 
     gradients: X_i^T r of every band (FRACTION_BITS + RESIDUAL_BITS); pulls: as `look` gives them. The divisors
     include the rate, and the magnitudes of the penalties.
     """
-    unit = rows << (FRACTION_BITS + RESIDUAL_BITS - _GRADIENT_BITS)
+    unit = records << (FRACTION_BITS + RESIDUAL_BITS - _GRADIENT_BITS)
     these = slice(at.start, at.start + pulls.shape[1])
     here = plan.magnitudes[these]
     places = [[place for place, size in enumerate(here) if size == wanted] for wanted in sorted(set(here))]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
+from protocols.alignment.presence import Presence
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.layout import Block, Layout
 from secure_sccvfl.data.randomness import stream
@@ -23,19 +24,34 @@ AtHolder = np.ndarray | None
 
 @dataclass(frozen=True)
 class Party:
-    """One feature party: rank, public layout, and its own rows in input space."""
+    """One feature party: rank, public layout, and its own rows in input space.
+
+    present: at which rows of a common table this party has a record; None where it has one at every row. The others
+    are zero in all that leaves this class.
+    """
 
     rank: int
     name: str
     layout: Layout
     inputs: np.ndarray
+    present: np.ndarray | None = None
 
     def take(self, rows: np.ndarray) -> Party:
-        return Party(self.rank, self.name, self.layout, self.inputs[rows])
+        present = None if self.present is None else self.present[rows]
+        return Party(self.rank, self.name, self.layout, self.inputs[rows], present)
+
+    @property
+    def known(self) -> Party:
+        """The rows with a record, for what a party fits or measures alone."""
+        return self if self.present is None else replace(self.take(self.present), present=None)
+
+    def cleared(self, rows: np.ndarray) -> np.ndarray:
+        """Rows that were computed from `inputs`, zero where there is no record."""
+        return rows if self.present is None else rows * self.present[:, None]
 
     def bins(self) -> dict[str, np.ndarray]:
-        """Party step, local: one-hot public bins of each feature. Each row of a block has norm 1."""
-        return {b.feature.name: self.layout.bin_one_hot(b, self.inputs) for b in self.layout.blocks}
+        """Party step, local: one-hot public bins of each feature. Each row of a block has norm 1, or 0."""
+        return {b.feature.name: self.cleared(self.layout.bin_one_hot(b, self.inputs)) for b in self.layout.blocks}
 
     def moments(self, names: Collection[str]) -> dict[str, np.ndarray]:
         """Party step, local: per record count, u and u^2 of numbers (u in 0..1 by the public range).
@@ -47,7 +63,8 @@ class Party:
             if block.feature.name in names and not block.one_hot:
                 u = self.inputs[:, block.start]
                 known = self.inputs[:, block.start + 1] < 0.5 if block.width > 1 else np.ones(len(u), bool)
-                out[block.feature.name] = known[:, None] * np.rint(MOMENT_GRID * np.stack([u**0, u, u**2], axis=1))
+                whole = np.rint(MOMENT_GRID * np.stack([u**0, u, u**2], axis=1))
+                out[block.feature.name] = self.cleared(known[:, None] * whole)
         return out
 
     def residual_features(self, seed: int, fit: np.ndarray) -> dict[str, np.ndarray]:
@@ -60,7 +77,7 @@ class Party:
         out = {}
         for name, residual in self._residuals(fit).items():
             angle = residual @ stream(seed, "kernel", name).normal(0, 3.0, (1, KERNEL_FEATURES // 2))
-            out[name] = np.hstack([np.cos(angle), np.sin(angle)]) / (KERNEL_FEATURES / 2) ** 0.5
+            out[name] = self.cleared(np.hstack([np.cos(angle), np.sin(angle)]) / (KERNEL_FEATURES / 2) ** 0.5)
         return out
 
     def residual_halves(self, fit: np.ndarray) -> dict[str, np.ndarray]:
@@ -71,7 +88,7 @@ class Party:
         out = {}
         for name, residual in self._residuals(fit).items():
             up = np.rint(MOMENT_GRID * (1 + np.clip(residual, -1, 1)) / 2)
-            out[name] = np.hstack([up, MOMENT_GRID - up])
+            out[name] = self.cleared(np.hstack([up, MOMENT_GRID - up]))
         return out
 
     def _residuals(self, fit: np.ndarray) -> dict[str, np.ndarray]:
@@ -117,15 +134,29 @@ class Attribute(Protocol):
 
 @dataclass(frozen=True)
 class Part:
-    """One part of the split as this process holds it: its parties, and label and s where it is the holder."""
+    """One part of the split as this process holds it: its parties, and label and s where it is the holder.
+
+    presence: at which rows all parties have a record, in secret; None where they do at every row.
+    """
 
     parties: tuple[Party, ...]
     label: AtHolder
     protected: tuple[Attribute, ...]
+    presence: Presence | None = None
 
     @property
     def rows(self) -> int:
         return len(self.parties[0].inputs)
+
+    @property
+    def count(self) -> int:
+        """The public number that means over records are divided by."""
+        return self.rows if self.presence is None else self.presence.count
+
+    def mean(self, rows: np.ndarray) -> np.ndarray:
+        """The sum of rows of this part over `count`: the mean, where all parties have a record at every row."""
+        found: np.ndarray = rows.sum(axis=0) / self.count
+        return found
 
 
 def part_of(data: Dataset, rows: np.ndarray, parties: tuple[Party, ...] | None = None) -> Part:

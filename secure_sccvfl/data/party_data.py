@@ -14,12 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
+from protocols.alignment.seam import ABSENT, Aligned
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Dataset, PartyTable, Reader, Task, warn_absent, warn_constant
 from secure_sccvfl.data.features import DataError, Feature, check_disjoint
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Part, Party
-from secure_sccvfl.data.splits import TEST_SHARE, VALIDATION_SHARE, Split, SplitKind, make_split
+from secure_sccvfl.data.splits import TEST_SHARE, UNSPLIT, VALIDATION_SHARE, Split, SplitKind, make_split
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Schema:
 
 @dataclass(frozen=True)
 class PartyData:
-    """One party's records, aligned with the others' by their order."""
+    """One party's records."""
 
     schema: Schema
     rank: int
@@ -85,6 +86,30 @@ class PartyData:
     label: AtHolder
     protected: tuple[PartyAttribute, ...]
     split: Split
+
+    def spread(self, rows: np.ndarray, table: Aligned) -> Part:
+        """These records at their places of a common table.
+
+        A row without a record is a copy of the first one and marked absent: what is passed on of it is zero.
+        """
+        source = np.zeros(table.size, np.int64)
+        source[table.places] = np.arange(len(rows))
+        part = self.part(rows[source])
+        return replace(part, parties=(replace(part.parties[0], present=table.present),))
+
+    def common(self, table: Aligned) -> PartyData:
+        """The records of a table that all parties have in common, in its order; not split."""
+        order = np.argsort(table.places)[int((table.places == ABSENT).sum()) :]
+        part, ids = self.part(order), self.ids[order]
+        protected = tuple(replace(a, codes=b.codes) for a, b in zip(self.protected, part.protected, strict=True))
+        return replace(
+            self,
+            ids=ids,
+            party=part.parties[0],
+            label=part.label,
+            protected=protected,
+            split=UNSPLIT,
+        )
 
     def part(self, rows: np.ndarray) -> Part:
         """These rows in the form that the driver takes."""

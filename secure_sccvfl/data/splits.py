@@ -36,6 +36,9 @@ class Split:
             raise DataError("the parts of a split overlap")
 
 
+UNSPLIT = Split(*(np.zeros(0, np.int64) for _ in range(3)))
+
+
 def _strata(data: Dataset, rows: np.ndarray) -> np.ndarray:
     """Label class (quartile for regression) crossed with the first protected attribute."""
     label = data.label.values[rows]

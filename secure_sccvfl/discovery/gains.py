@@ -89,7 +89,7 @@ def release_halves(
     """
     columns: dict[str, np.ndarray] = {}
     for party, other in zip(parties, others, strict=True):
-        columns.update(party.residual_halves(other.inputs))
+        columns.update(party.residual_halves(other.known.inputs))
     sensitivity = MOMENT_GRID * float(np.sqrt(features * len(protected)))
     counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
     sums = statistics.group_sums(columns, codes, counts, RISK_GAINS.charged_as(), sensitivity, HALVES)

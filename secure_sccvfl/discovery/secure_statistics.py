@@ -11,6 +11,9 @@ The noise-free table is kept as shares. So a refresh on the same data costs nois
 owner notices changed data, and these are multiplied anew. Each party checks its own inputs. The parties tell each
 other whether all inputs are valid before anything is charged. A release is charged before its noise is drawn
 (`Charger`). The charge matches the noise: both read the event.
+
+Where records overlap in secret (`presence`), a sum is over those that all parties have. The first noisy tables of
+bins tell how many these are.
 """
 
 from __future__ import annotations
@@ -22,14 +25,17 @@ from itertools import pairwise
 import numpy as np
 
 from accounting.events import Event, Sensitivity
+from protocols.alignment.presence import Presence
+from protocols.alignment.seam import AlignmentError
 from protocols.errors import RangeError
 from protocols.operations import noise
 from protocols.records.releases import Receipt
 from protocols.ring import Words
 from protocols.session.runtime import Session
-from protocols.steps import statistics
+from protocols.steps import head, statistics
 from protocols.steps.clipping import clip
 from secure_sccvfl.data.features import DataError
+from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.discovery.hsic import Grid
 from secure_sccvfl.discovery.inputs import (
@@ -44,9 +50,12 @@ from secure_sccvfl.discovery.inputs import (
 from secure_sccvfl.discovery.statistics import Clipped, Widths
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.kinds import Columns
-from secure_sccvfl.privacy.releases import owner_title
+from secure_sccvfl.privacy.releases import PRESENT, owner_title
 
 REFUSED, NEW, KNOWN = range(3)
+FEWEST, SURE = 20, 8.0
+"""A noisy number of common records below the first, or so many of its deviations, stops a run."""
+_CHUNK = 1 << 14
 
 
 class SecureStatistics:
@@ -59,8 +68,10 @@ class SecureStatistics:
         holders: Sequence[int],
         rows: int,
         charger: Charger,
+        presence: Presence | None = None,
     ) -> None:
         charger.check(rows)
+        self._presence, self._counted = presence, False
         self._session, self._columns, self._holders = session, columns, tuple(holders)
         self._rows, self._charger = rows, charger
         self._tables: dict[object, tuple[bytes, Words, int]] = {}
@@ -94,8 +105,32 @@ class SecureStatistics:
         )
         paid = self._charger.charge(name, Sensitivity.of_counts(sensitivity))
         noisy = table + np.left_shift(self._noise_share(paid.event, 1.0, len(table), self._spread(counts)), shift)
+        if self._presence is not None and widths is None:
+            self._count(self._presence, noisy, layout, counts, self.deviation(sensitivity))
         opened = self._open(paid.receipt, layout, noisy)
         return self._apart(None if opened is None else np.right_shift(opened, shift).astype(float), own, counts)
+
+    def _count(
+        self, presence: Presence, noisy: Words, layout: Columns, counts: Sequence[int], deviation: float
+    ) -> None:
+        """Open how many records all parties have, once, as far as noisy tables of bins tell: each counts all of them.
+
+        It follows from the tables, which are paid for. All stop if there are too few, before a table is opened.
+        """
+        if self._counted:
+            return
+        tables = sum(len(own) for own in layout.values()) * len(counts)
+        total: Words = noisy.sum().reshape(1)
+        told = self._session.open(self._session.wrap(total, 0), self._session.declared(PRESENT.name))
+        if told is None:
+            raise DataError("the number of records must go to every party")
+        found, error = float(told[0]) / tables, deviation * noisy.size**0.5 / tables
+        if found < max(FEWEST, SURE * error):
+            raise AlignmentError(
+                f"about {max(0, round(found))} records are common to all parties, give or take {round(2 * error)}: "
+                f"too few to go on; are the ids written alike, by the same rule?"
+            )
+        presence.count, self._counted = round(found), True
 
     def clipped_sums(
         self,
@@ -106,6 +141,7 @@ class SecureStatistics:
         length: float,
     ) -> Clipped:
         """Noisy tables of one-hot columns, each scaled in secret (`protocols.steps.clipping`), at their owner."""
+        self._refuse("tables that are scaled in secret")
         layout = self._layout(None)
         widths = [width for own in layout.values() for width in own.values()]
         clipping = clipping_of(widths, counts, self._rows, length)
@@ -140,6 +176,7 @@ class SecureStatistics:
         self, columns: Mapping[str, np.ndarray], groups: Sequence[AtHolder], counts: Sequence[int], name: str
     ) -> tuple[dict[str, float], ...]:
         """Noisy HSIC of each feature's kernel features with each attribute; see `secure_sccvfl.discovery.hsic`."""
+        self._refuse("conditional scores")
         grid = Grid(self._rows)
         width = next(iter(columns.values())).shape[1]
         layout = self._layout(width)
@@ -169,6 +206,10 @@ class SecureStatistics:
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
         """Numbers about own features to all, and those of all."""
         return self._session.announce(values, self._session.declared(name))
+
+    def _refuse(self, what: str) -> None:
+        if self._presence is not None:
+            raise DataError(f"{what} need the exact number of records, which is secret here")
 
     def _layout(self, widths: Widths) -> dict[int, dict[str, int]]:
         if widths is None:
@@ -217,7 +258,10 @@ class SecureStatistics:
         if REFUSED in states:
             raise DataError(f"{name}: party {states.index(REFUSED)} refused its own input; nothing was charged")
         if NEW in states:
-            shares = self._multiply(layout, own, codes, counts, wide)
+            if self._presence is None:
+                shares = self._multiply(layout, own, codes, counts, wide)
+            else:
+                shares = self._multiply_present(self._presence, layout, own, codes, counts)
             self._tables[key] = (digest, *statistics.lifted(shares))
         _, table, shift = self._tables[key]
         return table, shift
@@ -256,6 +300,36 @@ class SecureStatistics:
                     wide,
                 )
                 table[:, np.concatenate([np.arange(*cuts[j]) for j in held])] = made
+        return table
+
+    def _multiply_present(
+        self,
+        presence: Presence,
+        layout: Columns,
+        own: Mapping[str, np.ndarray],
+        codes: Mapping[int, np.ndarray],
+        counts: Sequence[int],
+    ) -> Words:
+        """The same over the records that all parties have; the holders' one-hots are weighted in secret first.
+
+        For each chunk of rows one round to put columns under masks of their owners, and one for the product.
+        """
+        party, cuts = self._session.party, list(pairwise(np.cumsum([0, *counts]).tolist()))
+        widths = [sum(layout.get(rank, {}).values()) for rank in range(party.parties)]
+        table = np.zeros((sum(widths), sum(counts)), np.int64)
+        with self._session.measure("group table"):
+            groups = party.zero_share((self._rows, sum(counts)))
+            for j, held in codes.items():
+                groups[:, slice(*cuts[j])] += one_hot(held, counts[j], np.int64)
+            groups = presence.kept(party, groups)
+            for at in range(0, self._rows, _CHUNK):
+                rows = slice(at, min(at + _CHUNK, self._rows))
+                part = [block[rows] for block in own.values()]
+                block = np.hstack(part) if part else np.zeros((rows.stop - at, 0))
+                masked = head.mask_columns(party, block.astype(np.int64), widths)
+                table += head.transposed_products(party, masked, groups[rows]).sum(axis=0)
+                for number in masked.numbers():
+                    party.tuples.forget(number)
         return table
 
     def _noise_share(self, event: Event, unit: float, rows: int, holders: Sequence[tuple[int]]) -> Words:

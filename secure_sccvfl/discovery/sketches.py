@@ -109,7 +109,7 @@ def residual_scores(
     """
     columns: dict[str, np.ndarray] = {}
     for party, other in zip(parties, others, strict=True):
-        columns.update(party.residual_features(seed, other.inputs))
+        columns.update(party.residual_features(seed, other.known.inputs))
     counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
     found = statistics.residual_dependence(columns, codes, counts, RESIDUALS.charged_as())
     moved = Grid(len(parties[0].inputs)).joint(KERNEL_FEATURES, counts, features)

@@ -146,8 +146,11 @@ class SecureEvaluation:
 
     def group_counts(self, shown: Words, truth: Words, groups: AtHolder, count: int) -> Words:
         """Shares of the sums by group: records, positive decisions, positive labels, both (4 x groups)."""
-        member = share_groups(self.session, groups, self.group_holder, (len(shown), count))
-        return self.counts_of(member, shown, truth)
+        return self.counts_of(self.member(groups, len(shown), count), shown, truth)
+
+    def member(self, groups: AtHolder, rows: int, count: int) -> Words:
+        """Shares of the one-hot of s (rows x groups), whole numbers."""
+        return share_groups(self.session, groups, self.group_holder, (rows, count))
 
     def counts_of(self, member: Words, shown: Words, truth: Words) -> Words:
         """The same sums over any shared membership (rows x sets), whole numbers."""

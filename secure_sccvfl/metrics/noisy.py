@@ -11,6 +11,10 @@ from them. Nobody knows a decision, logit, label or group of a record, or an exa
 | `error` | a number | its squared error, at most 1 (of the label's public range) |
 | `flips JUDGE` | classes | the weight of its copies whose decision flips, at most 1 |
 | `shift JUDGE` | a number | the weighted shift of its copies, at most 1 each |
+| `records` | all | 1, where the number of records is secret (`counted`) |
+
+Where the parties' records overlap in secret, a sum is over those that all have: every row is multiplied by its
+secret bit first.
 
 A null control (a judge under shuffled s) is one of the judges here. Net flips are not told: gains and losses of each
 pair of groups would double the noise of flips, or add a sum.
@@ -40,6 +44,8 @@ from typing import Any
 import numpy as np
 
 from accounting.events import Sensitivity
+from protocols.alignment.presence import Presence
+from protocols.alignment.seam import AlignmentError
 from protocols.operations import arithmetic, noise
 from protocols.records.releases import Release
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
@@ -67,13 +73,15 @@ class Sums:
     task: Task
     groups: int
     judges: tuple[str, ...]
+    counted: bool = False
 
     @property
     def widths(self) -> dict[str, int]:
+        counted = {"records": 1} if self.counted else {}
         if self.task == "regression":
-            return {"error": 1, **{f"shift {judge}": 1 for judge in self.judges}}
+            return {"error": 1, **{f"shift {judge}": 1 for judge in self.judges}, **counted}
         cells = {"cells": self.groups * LABELS * DECISIONS} if self.task == "binary" else {}
-        return {"right": 1, **cells, **{f"flips {judge}": 1 for judge in self.judges}}
+        return {"right": 1, **cells, **{f"flips {judge}": 1 for judge in self.judges}, **counted}
 
     @property
     def sensitivity(self) -> Sensitivity:
@@ -110,12 +118,15 @@ class NoisyEvaluation:
         label: AtHolder,
         groups: AtHolder,
         copies: Mapping[str, tuple[Words, Copies]],
+        presence: Presence | None = None,
     ) -> dict[str, np.ndarray]:
         """The noisy sums of `layout`, at every party."""
         if layout.task == "regression":
-            made = self._regression(logits, label, copies)
+            made = self._regression(logits, label, copies, presence)
         else:
-            made = self._classes(layout, logits, label, groups, copies)
+            made = self._classes(layout, logits, label, groups, copies, presence)
+        if presence is not None:
+            made["records"] = _whole(presence.bits.sum(keepdims=True))
         exact = np.concatenate([made[name] for name in layout.widths])
         paid = self._charger.charge(NAME, layout.sensitivity)
         unit, kind = 2.0**WIDE_BITS, self._charger.noise
@@ -133,28 +144,43 @@ class NoisyEvaluation:
         label: AtHolder,
         groups: AtHolder,
         copies: Mapping[str, tuple[Words, Copies]],
+        presence: Presence | None,
     ) -> dict[str, Words]:
         secret, rows = self._secret, len(logits)
         shown, truth = secret.decisions(logits), secret.truth(label, rows, logits.shape[1])
-        made = {"right": _whole(secret.right(shown, truth).sum(keepdims=True).reshape(1))}
+        right = self._kept(presence, secret.right(shown, truth))
+        made = {"right": _whole(right.sum(keepdims=True).reshape(1))}
         if layout.task == "binary":
-            size, positive, true, hit = secret.group_counts(shown, truth, groups, layout.groups)
+            member = self._kept(presence, secret.member(groups, rows, layout.groups))
+            size, positive, true, hit = secret.counts_of(member, shown, truth)
             cells = np.stack([size - positive - true + hit, positive - hit, true - hit, hit], axis=1)
             made["cells"] = _whole(cells.reshape(-1))
         for judge, (edited, of) in copies.items():
-            flipped = secret.flipped(shown, secret.decisions(edited), of.source)
+            flipped = self._kept(presence, secret.flipped(shown, secret.decisions(edited), of.source), of)
             made[f"flips {judge}"] = (_weights(of, WIDE_BITS)[:, None] * flipped).sum().reshape(1)
         return made
 
+    def _kept(self, presence: Presence | None, rows: Words, of: Copies | None = None) -> Words:
+        """Rows, or those of copies, that are zero where not all parties have the record."""
+        if presence is None:
+            return rows
+        bits = presence if of is None else Presence(presence.bits[of.source], presence.count)
+        return bits.kept(self._session.party, rows)
+
     def _regression(
-        self, logits: Words, label: AtHolder, copies: Mapping[str, tuple[Words, Copies]]
+        self,
+        logits: Words,
+        label: AtHolder,
+        copies: Mapping[str, tuple[Words, Copies]],
+        presence: Presence | None,
     ) -> dict[str, Words]:
         secret, rows = self._secret, len(logits)
         wide = WIDE_BITS - FRACTION_BITS
-        error = arithmetic.square(self._session.party, self._clamped(logits - secret.target(label, rows)))
+        off = self._kept(presence, self._clamped(logits - secret.target(label, rows)))
+        error = arithmetic.square(self._session.party, off)
         made = {"error": np.left_shift(error.sum().reshape(1), wide)}
         for judge, (edited, of) in copies.items():
-            shift = secret.size(self._clamped(edited - logits[of.source]))
+            shift = self._kept(presence, secret.size(self._clamped(edited - logits[of.source])), of)
             made[f"shift {judge}"] = (_weights(of, wide)[:, None] * shift).sum().reshape(1)
         return made
 
@@ -194,13 +220,26 @@ class _Rate:
 
 
 def figures_of(
-    layout: Sums, sums: Mapping[str, np.ndarray], scales: Mapping[str, float], deviation: float, rows: int, floor: int
+    layout: Sums,
+    sums: Mapping[str, np.ndarray],
+    scales: Mapping[str, float],
+    deviation: float,
+    rows: float,
+    floor: int,
 ) -> dict[str, Any]:
     """Reports' figures from noisy sums: metrics, half of the 95 % interval that noise adds, and rates of groups.
 
-    scales: `share_of_copies` of each judge. deviation: of the noise in every sum. floor: `min_group`.
+    scales: `share_of_copies` of each judge. deviation: of the noise in every sum. floor: `min_group`. rows: of the
+    table; where records are counted in secret their noisy number takes its place.
     """
     found: dict[str, _Rate] = {}
+    if layout.counted:
+        known = float(sums["records"][0])
+        if known - SURE * deviation < floor:
+            raise AlignmentError(
+                f"about {max(0, round(known))} test records are common to all parties: too few for a rate"
+            )
+        scales, rows = {judge: scale * rows / known for judge, scale in scales.items()}, known
     if layout.task == "regression":
         squared = max(float(sums["error"][0]) / rows, 0.0)
         root = math.sqrt(squared)
@@ -229,6 +268,7 @@ def figures_of(
         "metrics": {name: rate.value for name, rate in found.items()},
         "noise": {name: NORMAL_95 * rate.error for name, rate in found.items()},
         "groups": groups,
+        **({"records": round(rows)} if layout.counted else {}),
     }
 
 

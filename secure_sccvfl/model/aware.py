@@ -89,7 +89,7 @@ AwareEncoders = Mapping[int, AwareEncoder]
 def hypotheses(encoders: AwareEncoders, parties: Sequence[Party]) -> Iterator[Blocks]:
     """[hypothesised group] -> encodings of these parties' records, made on demand."""
     for group in range(encoders[parties[0].rank].groups):
-        yield {p.rank: encoders[p.rank](p.inputs, group) for p in parties}
+        yield {p.rank: p.cleared(encoders[p.rank](p.inputs, group)) for p in parties}
 
 
 class AwareEdits(EncodedEdits):

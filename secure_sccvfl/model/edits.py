@@ -52,7 +52,7 @@ class EncodedEdits:
             blocks = {}
             for party in self.parties:
                 edited = self.generators[party.rank](party.inputs, source, targets[:, source], draw)
-                delta = self.displacement(party, edited, source, targets[:, source])
+                delta = party.cleared(self.displacement(party, edited, source, targets[:, source]))
                 self.energy[party.rank] = np.maximum(self.energy[party.rank], (delta**2).mean(axis=0))
                 blocks[party.rank] = delta
             yield blocks

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from accounting.calibration import check_target
+from protocols.alignment.seam import AlignKind
 from protocols.config import ConfigError, wrong_kind
 from protocols.operations.noise import NoiseKind
 from protocols.session.runtime import Session
@@ -55,6 +56,8 @@ DISCOVERY_OPTIONS = (
 class RunOptions:
     """One field per option. `ledger` is a folder that outlives runs.
 
+    `align`: how records are brought together (`protocols.alignment`). "hidden" is the default for own data, where all
+    settings allow it; "exact" elsewhere: ids must be equal.
     `card` is a path, "shipped" (the one for this data set) or the name of a shipped card.
     `dp_sampling`: a record's chance to take part in a step of mode `dp`, rounded to a multiple of 2^-16.
     `evaluation`: how validation and test records are evaluated. "noisy": what is opened about them has noise and is
@@ -72,6 +75,7 @@ class RunOptions:
 
     dataset: str = "german"
     split: SplitKind = "iid"
+    align: AlignKind = "exact"
     seed: int = 0
     pooled: bool = True
     method: str = RECIPES.names[0]
@@ -160,6 +164,13 @@ class RunOptions:
         made = cls(**given)
         if made.mode not in MODES:
             raise ConfigError(f"no mode {made.mode!r}; there is {', '.join(MODES)}")
+        if "align" not in given and not made.pooled and not made.hidden_refusal:
+            made = replace(made, align="hidden")
+        if made.align == "hidden" and made.hidden_refusal:
+            raise ConfigError(
+                f"align = hidden does not go with {made.hidden_refusal}: use align = revealed or exact, or leave "
+                "that out"
+            )
         try:
             check_target(made.epsilon, made.delta)
             check_target(made.evaluation_epsilon, made.evaluation_delta)
@@ -204,6 +215,18 @@ class RunOptions:
             discovery=discovery,
             generator=generator,
         )
+
+    @property
+    def hidden_refusal(self) -> str:
+        """The setting that needs to know which records all parties have, or their exact number; "" if none does."""
+        needs = {
+            f"mode {self.mode}": self.mode not in ("sealed", "aware"),
+            "exact evaluation": self.evaluation == "exact",
+            "conditional scores": self.conditional,
+            "sketch clipped": self.sketch == "clipped",
+            "data that are pooled": self.pooled,
+        }
+        return next((what for what, asked in needs.items() if asked), "")
 
     @property
     def charged(self) -> int:

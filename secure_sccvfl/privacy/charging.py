@@ -52,7 +52,8 @@ class Charger:
     name of the run in the ledger. It is unlike any other (`Session.agree_on_name`), since charging a name again is
     free. A run that resumes keeps its name and must not add new noise to what it has released
     (`accounting.budget`). noise: who makes it. The noise drawn must be of this kind, since the price counts its
-    hidden copies.
+    hidden copies. alike: whether all parties charge the same records; otherwise each charges all its own that the
+    release may be about.
     """
 
     def __init__(
@@ -63,11 +64,13 @@ class Charger:
         run: str,
         records: RecordSet,
         noise: NoiseKind = "dealer+holder",
+        *,
+        alike: bool = True,
     ) -> None:
         if not multiplier > 0:
             raise ValueError(f"the noise multiplier must be positive, got {multiplier}")
         self._session, self.budget, self.multiplier, self._run = session, budget, multiplier, run
-        self.records, self.noise = records, noise
+        self.records, self.noise, self._alike = records, noise, alike
 
     def check(self, rows: int) -> None:
         """Refuse a cap that promises nothing for this many records."""
@@ -82,8 +85,10 @@ class Charger:
 
         A fault during charging leaves some parties one line ahead. Nothing was released then. But from now on all
         count what one has paid: the ledgers agree again, and no charge is forgotten. Returns whether they had
-        differed.
+        differed. Where each party charges its own records, a line of one says nothing about those of another.
         """
+        if not self._alike:
+            return False
         own = json.dumps(self.budget.last_line).encode().ljust(_LINE)
         if len(own) > _LINE:
             raise ProtocolError("the last line of the ledger is too long to be compared")

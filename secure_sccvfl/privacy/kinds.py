@@ -51,6 +51,7 @@ class Facts:
     evaluation: str = ""
     lambdas: tuple[float, ...] = ()
     leak: bool = False
+    align: str = "exact"
 
     def with_settings(self, *settings: object) -> Facts:
         """The same with what a plan follows from in these settings, by the names of their fields."""

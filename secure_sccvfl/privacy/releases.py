@@ -8,6 +8,7 @@ value whose kind is not in it cannot be opened. A charged kind also needs the re
 from __future__ import annotations
 
 from protocols.records.releases import Release
+from secure_sccvfl.privacy.alignment_kinds import ALIGNMENT, COMMON_RECORDS, LIST_SIZES, PLACES
 from secure_sccvfl.privacy.kinds import Facts, Kind, Stage
 
 
@@ -25,17 +26,6 @@ def _scored(facts: Facts) -> bool:
     return facts.score != "conditional"
 
 
-ALIGNMENT = Kind(
-    "alignment",
-    "all",
-    "alignment",
-    ("other parties",),
-    "uncharged",
-    "check: do all hold the same records?",
-    "does each other party hold the records of the first, in the same order",
-    "one bit for each party but the first: does it hold the same records, in the same order, as the first; a 0 stops "
-    "the run",
-)
 SKETCH = Kind(
     "sketch-K for party P",
     "owner",
@@ -47,6 +37,19 @@ SKETCH = Kind(
     "counts of each of P's features by group of s with discrete Gaussian noise; charged",
     charge="sketch-K",
     numbers=_sketches,
+)
+PRESENT = Kind(
+    "records",
+    "all",
+    "discovery",
+    ("1",),
+    "follows",
+    "how many records all parties hold, with noise",
+    "follows from noisy tables that were paid for",
+    "with `align = hidden`: the sum of all noisy tables, which tells about how many records all parties hold; too "
+    "few stop the run",
+    follows=("sketch",),
+    times=lambda facts: int(facts.align == "hidden"),
 )
 RESIDUALS = Kind(
     "residuals for party P",
@@ -318,7 +321,8 @@ EVALUATION = Kind(
     "noisy sums over the test records: decisions that are right; records by group, label and decision; flips under "
     "each judge and under its null control (of regressions: squared errors and shifts). Charged to the evaluation "
     "ledger of these records: epsilon 4 at delta 1e-5 for four evaluations of the same records "
-    "(`evaluation_epsilon`, `evaluation_delta`, `evaluations`). Once for a model",
+    "(`evaluation_epsilon`, `evaluation_delta`, `evaluations`). Once for a model. With `align = hidden` also how "
+    "many records these are",
     charge="evaluation",
 )
 EXACT_EVALUATION = Kind(
@@ -353,7 +357,8 @@ PREDICTIONS = Kind(
     "of new records, as asked for: ",
     "decision of each new record (its logit if asked for with `--scores`); on public benchmark data a run uses it "
     "once, for the logits of 24 test records before and after an edit, to show in its page. In mode "
-    "`aware` it follows from s of the record too",
+    "`aware` it follows from s of the record too. With `align = hidden`: a bit for each, and the decision where it "
+    "is 1: do all parties hold this record",
 )
 GRADIENT = Kind(
     "gradient P",
@@ -393,7 +398,11 @@ NOISY_GRADIENT = Kind(
 )
 CATALOGUE = (
     ALIGNMENT,
+    PLACES,
+    LIST_SIZES,
+    COMMON_RECORDS,
     SKETCH,
+    PRESENT,
     RESIDUALS,
     RISK_GAINS,
     MOMENTS,

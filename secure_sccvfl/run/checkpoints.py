@@ -78,6 +78,7 @@ class Checkpoints:
             "trials": [asdict(t) for t in state.trials],
             "taken": state.taken,
             "heads": len(state.heads),
+            "records": state.records,
         }
         target = self.folder / f"{self.number}.npz"
         part = target.with_suffix(".part")
@@ -168,6 +169,7 @@ class Checkpoints:
             taken=facts["taken"],
             heads=tuple(head(f"trial {number}") for number in range(facts["heads"])),
             choice=head("chosen"),
+            records=facts.get("records", 0),
             own={name.removeprefix("own "): value for name, value in arrays.items() if name.startswith("own ")},
         )
 

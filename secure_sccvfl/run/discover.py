@@ -15,7 +15,7 @@ from accounting.calibration import check_target, noise_multiplier
 from protocols.config import ConfigError, SessionConfig
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
-from protocols.steps.alignment import check_alignment
+from secure_sccvfl.data.party_data import PartyData
 from secure_sccvfl.discovery.decisions import Finding
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.inputs import check_support
@@ -26,6 +26,7 @@ from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
 from secure_sccvfl.privacy.ledgers import open_budget, spent_figures
 from secure_sccvfl.privacy.record_tags import record_key
+from secure_sccvfl.run.alignment import aligned_part, split_records
 from secure_sccvfl.run.audit_log import AuditLog
 from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.run.train import compare_public
@@ -40,16 +41,19 @@ class DiscoveryJob:
             raise ConfigError("discovery makes no generators, so it releases no moments")
         try:
             self.data = self.options.load(rank, len(config.parties))
-            split = self.data.split
-            self.about = np.arange(len(self.data.ids))
-            if self.options.train_config().discovery.holds_out:
-                self.about = np.sort(np.concatenate([split.train, split.test]))
-            check_target(self.options.epsilon, self.options.delta, len(self.about))
+            about = self._about(self.data)
+            check_target(self.options.epsilon, self.options.delta, len(about))
             self.card = self.options.policy(self.data.schema)
             if self.card is not None:
-                check_support(self.card, self.data.part(self.about).parties)
+                check_support(self.card, self.data.part(about).parties)
         except ValueError as error:
             raise ConfigError(str(error)) from error
+
+    def _about(self, data: PartyData) -> np.ndarray:
+        """The rows that statistics are about."""
+        if self.options.train_config().discovery.holds_out:
+            return np.sort(np.concatenate([data.split.train, data.split.test]))
+        return np.arange(len(data.ids))
 
     def plan(self) -> ReleasePlan:
         return ReleasePlan(discovery_releases(self.data.schema, self.options))
@@ -59,17 +63,19 @@ class DiscoveryJob:
             return self._run(session, progress)
 
     def _run(self, session: Session, progress: Progress) -> dict[str, Any]:
-        options, data, schema, rows = self.options, self.data, self.data.schema, len(self.about)
-        check_alignment(session, data.ids, schema.parties)
+        options, schema = self.options, self.data.schema
         compare_public(session, schema, self.card)
-        budget, ledger = open_budget(options.ledger_folder(session), options.epsilon, options.delta, rows)
-        records = record_key(session, ledger.parent).tags(data.ids[self.about])
+        data = split_records(session, options, self.data, progress)
+        about = self._about(data)
+        part = aligned_part(session, options, data, about)
+        budget, ledger = open_budget(options.ledger_folder(session), options.epsilon, options.delta, part.rows)
+        records = record_key(session, ledger.parent).tags(data.ids[about])
         multiplier = noise_multiplier(options.epsilon, options.delta, options.charged)
-        charger = Charger(session, budget, multiplier, session.agree_on_name(), records, options.noise)
-        statistics = SecureStatistics(session, schema.bins, schema.group_holders, rows, charger)
+        name, alike = session.agree_on_name(), options.align != "hidden"
+        charger = Charger(session, budget, multiplier, name, records, options.noise, alike=alike)
+        statistics = SecureStatistics(session, schema.bins, schema.group_holders, part.rows, charger, part.presence)
         audit = AuditLog(session.folder / "audit.jsonl" if session.folder is not None else None)
         config = options.train_config().discovery
-        part = data.part(self.about)
         features = sum(len(own) for own in schema.features)
         discovery = Discovery(
             statistics,
@@ -97,7 +103,8 @@ class DiscoveryJob:
             "ok": True,
             "dataset": schema.name,
             "parties": session.parties,
-            "records": rows,
+            "align": options.align,
+            "records": part.count,
             **finding.as_record(),
             "releases": sketches[0].releases,
             "deviation": sketches[0].deviation,

@@ -17,6 +17,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from protocols.alignment.seam import AlignKind
 from protocols.errors import InputError
 from protocols.records.private import private
 from protocols.ring import Words
@@ -45,13 +46,15 @@ class HeldOut:
     """Which records a model was trained on, which were held out, and how the latter may be reported.
 
     split and pooled: how the parts were made, with the model's seed. parts: the salted digest of the records of
-    each part. evaluation: whether figures of the test part carry noise, as all agreed before training.
+    each part. evaluation: whether figures of the test part carry noise, as all agreed before training. align: how
+    records were brought together. With `hidden` the digests are those of this party's own records.
     """
 
     split: SplitKind
     pooled: bool
     evaluation: EvaluationKind
     parts: Mapping[str, str]
+    align: AlignKind = "exact"
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,8 @@ class PartyModel:
         """Stands for what must be the same in every party's part: if one part was changed, the others notice."""
         used = None if self.aware is None else self.aware.as_record()
         held_out = asdict(self.held_out)
+        if self.held_out.align == "hidden":
+            del held_out["parts"]
         policy = dict(self.policy)
         facts = (self.run, self.parties, self.schema, self.task, self.seed, held_out, used, self.proxies, policy)
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()

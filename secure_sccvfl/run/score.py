@@ -29,16 +29,16 @@ from protocols.config import ConfigError, SessionConfig
 from protocols.errors import ProtocolError
 from protocols.operations import arithmetic
 from protocols.records.private import private
-from protocols.records.releases import Release, ReleasePlan
+from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.ring import FRACTION_BITS, Words
 from protocols.session.runtime import Session
-from protocols.steps.alignment import check_alignment
 from secure_sccvfl.data.dataset import codes_of
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.files import read_table
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Blocks, Party
-from secure_sccvfl.data.party_data import Schema
+from secure_sccvfl.data.party_data import PartyData, Schema
+from secure_sccvfl.data.splits import UNSPLIT
 from secure_sccvfl.metrics.copies import NULL, Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures, exact_release
 from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums, figures_of, share_of_copies
@@ -54,7 +54,8 @@ from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
 from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.ledgers import EVALUATIONS, keep_copy, open_budget, spent_figures
 from secure_sccvfl.privacy.record_tags import record_key
-from secure_sccvfl.privacy.releases import ALIGNMENT, COLUMNS, PREDICTIONS
+from secure_sccvfl.privacy.releases import COLUMNS, PREDICTIONS, plan_of
+from secure_sccvfl.run.alignment import aligned_part, common_records, placed, split_records
 from secure_sccvfl.run.costs import PhaseMeter
 from secure_sccvfl.run.evaluation_record import record, recorded
 from secure_sccvfl.run.jobs import Progress
@@ -62,6 +63,7 @@ from secure_sccvfl.run.model_files import ModelError, PartyModel, load_model
 from secure_sccvfl.training.handles import SharedHead, SharedRows
 from secure_sccvfl.training.secure import SecureEngine
 
+UNDECIDED = "undecided: not all parties hold this record"
 OWN = "own"
 """The run's own generator as a judge: a diagnostic where there is no common judge."""
 
@@ -128,13 +130,14 @@ class _WithModel:
 
     def common_releases(self) -> list[Release]:
         """What every job on a model opens: alignment and the sizes of encodings."""
-        return [*ALIGNMENT.releases(self.facts()), *COLUMNS.releases(self.facts())]
+        known = self.facts().with_settings(self.options)
+        return [*plan_of(known, "alignment"), *COLUMNS.releases(known)]
 
 
 def as_trained(options: RunOptions, given: Mapping[str, Any], model: PartyModel) -> RunOptions:
     """Options whose held-out records, and what may be told of them, are those of the model; others are refused."""
     fixed: dict[str, Any] = {"seed": model.seed}
-    fixed |= {name: getattr(model.held_out, name) for name in ("split", "pooled", "evaluation")}
+    fixed |= {name: getattr(model.held_out, name) for name in ("split", "pooled", "evaluation", "align")}
     for name, value in fixed.items():
         if given.get(name, value) != value:
             raise ConfigError(
@@ -206,7 +209,7 @@ class EvaluateJob(_WithModel):
     def sums(self) -> Sums:
         """What a noisy evaluation opens."""
         schema = self.data.schema
-        return Sums(schema.task, schema.group_counts[0], tuple(self.judges))
+        return Sums(schema.task, schema.group_counts[0], tuple(self.judges), self.options.align == "hidden")
 
     def plan(self) -> ReleasePlan:
         schema = self.data.schema
@@ -227,7 +230,10 @@ class EvaluateJob(_WithModel):
             self.compare(session, model)
             folder = model_folder(self.options.model, self.rank)
             place = self.options.ledger_folder(session, folder.parent)
-            parts = record_key(session, place).parts(data.ids, data.split)
+            key = record_key(session, place)
+            if self.options.align == "revealed":
+                data = self.data = split_records(session, self.options, data, progress)
+            parts = key.parts(data.ids, data.split)
             self._same_records(session, {name: part.digest for name, part in parts.items()})
             about = f"{model.run} {self.options.evaluation} {' '.join(self.judges)}"
             about += "" if self.crossed is None else f" slices {self.crossed.name}"
@@ -251,7 +257,9 @@ class EvaluateJob(_WithModel):
     def _opened(self, session: Session, place: Path, test: RecordSet, progress: Progress) -> dict[str, Any]:
         """Score test records and their copies in secret, pay if figures are noisy, and open them."""
         schema, model, options = self.data.schema, self.model, self.options
-        check_alignment(session, self.data.ids, schema.parties)
+        if options.align == "exact":
+            common_records(session, options, self.data, progress)
+        self.test = aligned_part(session, options, self.data, self.data.split.test)
         engine, head = self.engine(session, model, schema)
 
         def logits(party: Party, groups: AtHolder) -> Words:
@@ -280,9 +288,10 @@ class EvaluateJob(_WithModel):
         budget, _ = open_budget(place, cap, delta, self.test.rows, EVALUATIONS)
         multiplier = noise_multiplier(cap, delta, options.evaluations)
         # New noise needs a new name in the ledger, whatever model it is about.
-        charger = Charger(session, budget, multiplier, session.agree_on_name(), test, options.noise)
+        name, alike = session.agree_on_name(), options.align != "hidden"
+        charger = Charger(session, budget, multiplier, name, test, options.noise, alike=alike)
         noisy = NoisyEvaluation(secret, charger)
-        sums = noisy.sums(self.sums, plain, label, first.codes, copies)
+        sums = noisy.sums(self.sums, plain, label, first.codes, copies, self.test.presence)
         scales = {judge: share_of_copies(of) for judge, (_, of) in copies.items()}
         told["evaluation"] |= {**spent_figures(budget, options.noise), "deviation": noisy.deviation(self.sums)}
         return {
@@ -329,7 +338,7 @@ class PredictJob(_WithModel):
         self.card = self.options.policy(self.schema)
         self.aware = self._declared()
         self.named = self._named()
-        self.ids, self.party, self.groups = self._read(layout)
+        self.data = self._read(layout)
         self.receiver = self.schema.label_holder if self.options.receiver < 0 else self.options.receiver
         if not 0 <= self.receiver < self.parties:
             raise ConfigError(f"the receiver of predictions must be a party, not {self.receiver}")
@@ -363,7 +372,7 @@ class PredictJob(_WithModel):
             known = {"version": self.card.version, "approved": self.card.approved_on}
         return {"card": known.get("version") or "none", "mask": mask, "approved": known.get("approved") or "no"}
 
-    def _read(self, layout: Layout) -> tuple[np.ndarray, Party, AtHolder]:
+    def _read(self, layout: Layout) -> PartyData:
         """Own columns of the file with new records; other columns are dropped. s is read at its holder alone."""
         path = Path(self.options.records)
         key = self.schema.id_column
@@ -377,7 +386,9 @@ class PredictJob(_WithModel):
         frame = frame.sort_values(key, kind="stable")
         values = np.column_stack([f.read(frame[f.name]) for f in self.schema.features[self.rank]])
         party = Party(self.rank, owner, layout, layout.encode(values))
-        return frame[key].to_numpy(str), party, self._groups(frame, path.name)
+        first, *others = self.schema.protected
+        protected = (replace(first, codes=self._groups(frame, path.name)), *others)
+        return PartyData(self.schema, self.rank, frame[key].to_numpy(str), party, None, protected, UNSPLIT)
 
     def _groups(self, frame: pd.DataFrame, file: str) -> AtHolder:
         """The group of each new record, if the model uses s and this party holds it."""
@@ -391,41 +402,53 @@ class PredictJob(_WithModel):
 
     def plan(self) -> ReleasePlan:
         what = "calibrated logits" if self.options.scores else "decisions"
-        made = PREDICTIONS.releases(self.facts(records=len(self.ids)), receiver=self.receiver, detail=what)
+        if self.options.align == "hidden":
+            what += ", where all parties hold the record, and whether they do"
+        records = len(self.data.ids) if self.options.align == "exact" else ANY
+        made = PREDICTIONS.releases(self.facts(records=records), receiver=self.receiver, detail=what)
         return ReleasePlan([*self.common_releases(), *made])
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         meter = PhaseMeter(session)
         with meter.phase("prediction"):
             progress("alignment", 0, 2)
-            check_alignment(session, self.ids, self.schema.parties)
+            data = common_records(session, self.options, self.data, progress)
+            part, table = placed(session, self.options, data, np.arange(len(data.ids)))
             self.compare(session, self.model, self.aware, str(sorted(self.named.items())))
             engine, head = self.engine(session, self.model, self.schema)
             progress("scoring", 1, 2)
-            shared = engine.shared_logits(head, self.rows(engine, self.model, self.party, self.groups))
+            rows = self.rows(engine, self.model, part.parties[0], part.protected[0].codes)
+            shared = engine.shared_logits(head, rows)
             logits = cooled(session, shared, self.model.temperature)
             bits = FRACTION_BITS
             if not self.options.scores and self.schema.task != "regression":
                 judge = SecureEvaluation(session, self.schema.task, self.schema.label_holder, 0)
                 logits, bits = judge.decisions(logits), 0
+            if part.presence is not None:
+                marked = np.hstack([logits, np.full_like(logits[:, :1], int(session.rank == 0) << bits)])
+                logits = part.presence.kept(session.party, marked)
             opened = session.open(session.wrap(logits, bits), session.declared(PREDICTIONS.name))
         if opened is not None and session.folder is not None:
-            self._write(session.folder / "predictions.csv", np.asarray(opened))
+            own = np.asarray(opened)[table.places]
+            known = np.ones(len(own), np.bool_) if part.presence is None else own[:, -1] > 0.5
+            values = own if part.presence is None else own[:, :-1]
+            self._write(session.folder / "predictions.csv", data.ids, values, known)
         receiver = self.schema.parties[self.receiver]
         return {
             "ok": True,
             "run": self.model.run,
-            "records": len(self.ids),
+            "records": part.rows,
             "receiver": receiver,
             "policy": self.named,
             "note": "" if self.aware is None else self.aware.words(),
             "cost": meter.costs,
         }
 
-    def _write(self, path: Path, opened: np.ndarray) -> None:
+    def _write(self, path: Path, ids: np.ndarray, opened: np.ndarray, known: np.ndarray) -> None:
         """id, decision (as the description names the classes) and, if asked for, the score of each class.
 
         Each line names the card's version, the mask and the date of approval. A model that uses s says so in each.
+        known: whether all parties hold a record. Of the others nothing was told, and the decision says so.
         """
         schema = self.schema
         said = self.named | ({} if self.aware is None else {"note": USES_S})
@@ -434,11 +457,12 @@ class PredictJob(_WithModel):
             writer = csv.writer(file)
             if schema.task == "regression":
                 writer.writerow(["id", "prediction", *title])
-                writer.writerows([name, f"{v[0]:.6f}", *note] for name, v in zip(self.ids, opened, strict=True))
+                told = [f"{v[0]:.6f}" if here else UNDECIDED for v, here in zip(opened, known, strict=True)]
+                writer.writerows([name, value, *note] for name, value in zip(ids, told, strict=True))
                 return
             chosen = opened[:, 0] > 0 if schema.task == "binary" else opened.argmax(axis=1)
             scores = [f"logit {c}" for c in (schema.classes[1:] if schema.task == "binary" else schema.classes)]
             writer.writerow(["id", "decision", *(scores if self.options.scores else []), *title])
-            for name, code, row in zip(self.ids, chosen.astype(int), opened, strict=True):
-                told = [f"{v:.5f}" for v in row] if self.options.scores else []
-                writer.writerow([name, schema.classes[code], *told, *note])
+            for name, code, row, here in zip(ids, chosen.astype(int), opened, known, strict=True):
+                told = [f"{v:.5f}" if here else "" for v in row] if self.options.scores else []
+                writer.writerow([name, schema.classes[code] if here else UNDECIDED, *told, *note])

@@ -17,7 +17,6 @@ from protocols.errors import ProtocolError
 from protocols.records.chain import unused_name
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
-from protocols.steps.alignment import check_alignment
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.discovery.inputs import check_support
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
@@ -29,6 +28,7 @@ from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
 from secure_sccvfl.privacy.ledgers import keep_copy, open_budget, spent_figures
 from secure_sccvfl.privacy.record_tags import record_key
+from secure_sccvfl.run.alignment import aligned_part, split_records
 from secure_sccvfl.run.audit_log import AuditLog
 from secure_sccvfl.run.checkpoints import Checkpoints
 from secure_sccvfl.run.costs import PhaseMeter
@@ -65,18 +65,35 @@ class TrainJob:
             return self._run(session, progress)
 
     def _run(self, session: Session, progress: Progress) -> dict[str, Any]:
-        data, options, folder = self.data, self.options, session.folder
+        options, folder = self.options, session.folder
         meter = PhaseMeter(session)
         with meter.phase("alignment"):
             progress("alignment", 0, 1)
-            name, place, parts, kept = self._begin(session)
-        budget, ledger = open_budget(place, options.epsilon, options.delta, len(data.split.train))
-        charger = Charger(session, budget, noise_multiplier_of(options), name, parts["train"], options.noise)
+            name, place, parts, kept = self._begin(session, progress)
+            data, rows = self.data, self.data.split
+            problem = Problem(
+                data.schema.task,
+                data.schema.outputs,
+                aligned_part(session, options, data, rows.train),
+                aligned_part(session, options, data, rows.validation),
+                data.schema.owners,
+            )
+        budget, ledger = open_budget(place, options.epsilon, options.delta, problem.train.rows)
+        charger = Charger(
+            session,
+            budget,
+            noise_multiplier_of(options),
+            name,
+            parts["train"],
+            options.noise,
+            alike=options.align != "hidden",
+        )
         audit = AuditLog(unused_name(folder / "audit.jsonl") if folder is not None else None)
         audit("run", {"run": name, "records": parts["train"].digest, "options": asdict(options)})
         hooks = Hooks(progress, audit, kept.keep if kept is not None else lambda state: None)
         state = self._resume(session, kept, charger, audit) if options.resume else None
-        trained = gradient_mode(options.mode).train(self._workplace(session, charger, hooks, meter, state))
+        workplace = self._workplace(session, problem, charger, hooks, meter, state)
+        trained = gradient_mode(options.mode).train(workplace)
         model = trained.model
         if trained.shown and folder is not None:
             keep_gradients(folder, trained.shown)
@@ -90,7 +107,7 @@ class TrainJob:
         return {
             "ok": True,
             "run": name,
-            **self._facts(),
+            **self._facts(problem),
             **model.finding.as_record(),
             "lambda": model.lam,
             "temperature": model.temperature,
@@ -102,19 +119,24 @@ class TrainJob:
             "cost": meter.costs,
         }
 
-    def _begin(self, session: Session) -> tuple[str, Path, dict[str, RecordSet], Checkpoints | None]:
+    def _begin(
+        self, session: Session, progress: Progress
+    ) -> tuple[str, Path, dict[str, RecordSet], Checkpoints | None]:
         """Agree on everything needed before an opening: name of the run, ledgers, sets of records, checkpoints."""
         data, options, schema, folder = self.data, self.options, self.data.schema, session.folder
         compare_public(session, schema, self.card)
         name, place = session.agree_on_name(), options.ledger_folder(session)
-        parts = record_key(session, place).parts(data.ids, data.split)
+        key = record_key(session, place)
+        parts = key.parts(data.ids, data.split)
         kept: Checkpoints | None = None
         if folder is not None and options.checkpoints:
             known = options.settings(schema.digest(), " ".join(part.digest for part in parts.values()))
             kept = Checkpoints(folder / "checkpoints", name, known)
         if options.resume and kept is not None:
             kept.check()  # before anything is opened or a ledger is touched
-        check_alignment(session, data.ids, schema.parties)
+        self.data = split_records(session, options, data, progress)
+        if options.align == "revealed":
+            parts = key.parts(self.data.ids, self.data.split)
         return name, place, parts, kept
 
     def _resume(self, session: Session, kept: Checkpoints | None, charger: Charger, audit: AuditLog) -> State:
@@ -127,23 +149,22 @@ class TrainJob:
         return state
 
     def _workplace(
-        self, session: Session, charger: Charger, hooks: Hooks, meter: PhaseMeter, state: State | None
+        self,
+        session: Session,
+        problem: Problem,
+        charger: Charger,
+        hooks: Hooks,
+        meter: PhaseMeter,
+        state: State | None,
     ) -> Workplace:
         """What the mode trains with at this party."""
-        data, schema = self.data, self.data.schema
-        rows = len(data.split.train)
-        statistics = SecureStatistics(session, schema.bins, schema.group_holders, rows, charger)
+        schema, train = self.data.schema, problem.train
+        statistics = SecureStatistics(session, schema.bins, schema.group_holders, train.rows, charger, train.presence)
         return Workplace(
             engine=SecureEngine(session, schema.label_holder, schema.group_holders),
             statistics=statistics,
             schema=schema,
-            problem=Problem(
-                schema.task,
-                schema.outputs,
-                data.part(data.split.train),
-                data.part(data.split.validation),
-                schema.owners,
-            ),
+            problem=problem,
             options=self.options,
             charger=charger,
             hooks=hooks,
@@ -152,9 +173,10 @@ class TrainJob:
             state=state,
         )
 
-    def _facts(self) -> dict[str, Any]:
-        """What the result says about data and settings."""
+    def _facts(self, problem: Problem) -> dict[str, Any]:
+        """What the result says about data and settings. How many own records are held out is this party's own."""
         options, data, schema = self.options, self.data, self.data.schema
+        rows = {"train": problem.train.rows, "validation": problem.validation.rows, "test": len(data.split.test)}
         return {
             "engine": "crypten",
             "mode": options.mode,
@@ -165,7 +187,9 @@ class TrainJob:
             "seed": options.seed,
             "split": options.split if options.pooled else "by id",
             "owners": schema.owners,
-            "rows": {k: len(getattr(data.split, k)) for k in ("train", "validation", "test")},
+            "align": options.align,
+            "records": problem.train.count,
+            "rows": rows,
         }
 
     def _keep(self, session: Session, engine: SecureEngine, model: Model, name: str, parts: Mapping[str, str]) -> str:
@@ -184,7 +208,7 @@ class TrainJob:
             proxies=model.roles.proxies,
             generator=options.train_config().generator,
             seed=options.seed,
-            held_out=HeldOut(options.split, options.pooled, options.evaluation, parts),
+            held_out=HeldOut(options.split, options.pooled, options.evaluation, parts, options.align),
             encoder=model.encoders[session.rank],
             sketches=model.sketches,
             weight=weight,

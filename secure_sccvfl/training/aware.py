@@ -75,7 +75,7 @@ class AwareTrainer(Trainer):
     def _bound(self, rows: Any, part: Part) -> Any:
         """A batch of these encodings."""
         ridge = {p.rank: np.full(self.columns(p.rank), self.config.ridge) for p in part.parties}
-        return self.engine.bind(rows, part.label, ridge, self.outputs)
+        return self.engine.bind(rows, part.label, ridge, self.outputs, part.presence)
 
     def _flat(self) -> Blocks:
         """Each owner's curvature bound: it does not know s, so it takes the largest square over groups."""
@@ -84,7 +84,7 @@ class AwareTrainer(Trainer):
             squares = {rank: block**2 for rank, block in blocks.items()}
             found = {rank: np.maximum(found.get(rank, square), square) for rank, square in squares.items()}
         steep = CURVATURE[self.task]
-        return {rank: steep * square.mean(axis=0) + self.config.ridge for rank, square in found.items()}
+        return {rank: steep * self.train.mean(square) + self.config.ridge for rank, square in found.items()}
 
     def steepness(self) -> Blocks:
         return self.flat

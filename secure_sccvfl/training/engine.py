@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from protocols.alignment.presence import Presence
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.training.descents.grid import Bounds, Grid
@@ -112,17 +113,25 @@ class Engine(Protocol):
         """
         ...
 
-    def bind(self, encodings: Any, label: AtHolder, ridge: Blocks, outputs: int = 1) -> Any:
+    def bind(
+        self, encodings: Any, label: AtHolder, ridge: Blocks, outputs: int = 1, presence: Presence | None = None
+    ) -> Any:
         """Turn encodings, label and per-column ridge of the owners into a batch for this many logits.
 
-        `encodings`: `Blocks`, or what `select` returned.
+        `encodings`: `Blocks`, or what `select` returned. `presence`: the rows that count, if not all do.
         """
         ...
 
-    def edits(self, deltas: Iterable[Iterable[Blocks]], groups: AtHolder, attribute: int = 0) -> Any:
+    def edits(
+        self,
+        deltas: Iterable[Iterable[Blocks]],
+        groups: AtHolder,
+        attribute: int = 0,
+        presence: Presence | None = None,
+    ) -> Any:
         """Take displacements [draw][hypothesised group] and select among them by the one-hot of s.
 
-        `attribute` is the number of the protected attribute whose groups these are.
+        `attribute` is the number of the protected attribute whose groups these are. `presence`: as for `bind`.
         """
         ...
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from protocols.alignment.presence import Presence
 from protocols.dealing.tuples import Request
 from protocols.operations.arithmetic import Masked
 from protocols.ring import Words
@@ -22,18 +23,20 @@ from secure_sccvfl.training.engine import Step
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SharedRows:
-    """Shares of encodings of all parties that s has selected; no party knows its own part of them.
+    """Shares of encodings of all parties that s has selected, or presence; no party knows its own part of them.
 
-    reach: the largest magnitude in each own column over all that s could select.
+    reach: the largest magnitude in each own column over all that could be selected. presence: the rows that count,
+    if not all do; the others are zero.
     """
 
     words: Words
     reach: np.ndarray
+    presence: Presence | None = None
 
 
 @dataclass(repr=False, eq=False)
 class SharedBatch:
-    """Own encodings in the clear, or rows that s has selected; own ridge; shares of the label (a column per output).
+    """Own encodings in the clear, or rows that were selected; own ridge; shares of the label (a column per output).
 
     masked: the unscaled encodings of all parties, under masks of their owners, or of nobody.
     """
@@ -46,6 +49,16 @@ class SharedBatch:
     @property
     def rows(self) -> int:
         return len(self.label)
+
+    @property
+    def presence(self) -> Presence | None:
+        """Which rows count; None where all do."""
+        return self.own.presence if isinstance(self.own, SharedRows) else None
+
+    @property
+    def count(self) -> int:
+        """What sums over the rows are divided by."""
+        return self.rows if self.presence is None else self.presence.count
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -9,12 +9,19 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import expit, log_softmax, softmax
 
+from protocols.alignment.presence import Presence
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.training.descents.grid import Bounds, Grid, inverses, relative_scales, scales
 from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step, Target
 from secure_sccvfl.training.leak import group_weights
+
+
+def _check_counted(presence: Presence | None) -> None:
+    """In plaintext records are joined before they come here."""
+    if presence is not None:
+        raise ValueError("the plaintext engine counts every row")
 
 
 def _side_by_side(blocks: Blocks) -> np.ndarray:
@@ -129,14 +136,24 @@ class PlainEngine:
             raise ValueError("the plaintext engine needs s")
         return {0: _of_own_group(choices, groups)}
 
-    def bind(self, encodings: Blocks, label: AtHolder, ridge: Blocks, outputs: int = 1) -> Batch:
+    def bind(
+        self, encodings: Blocks, label: AtHolder, ridge: Blocks, outputs: int = 1, presence: Presence | None = None
+    ) -> Batch:
         if label is None:
             raise ValueError("the plaintext engine needs the label")
+        _check_counted(presence)
         return Batch(_side_by_side(encodings), label, _side_by_side(ridge))
 
-    def edits(self, deltas: Iterable[Iterable[Blocks]], groups: AtHolder, attribute: int = 0) -> Penalty:
+    def edits(
+        self,
+        deltas: Iterable[Iterable[Blocks]],
+        groups: AtHolder,
+        attribute: int = 0,
+        presence: Presence | None = None,
+    ) -> Penalty:
         if groups is None:
             raise ValueError("the plaintext engine needs s")
+        _check_counted(presence)
         draws = [_of_own_group(by_group, groups) for by_group in deltas]
         if not draws:
             raise ValueError("no draw of counterfactual edits")

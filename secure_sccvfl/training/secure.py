@@ -13,11 +13,12 @@ chosen in secret (protocols/operations/choice.py).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import ceil, floor
+from math import ceil
 
 import numpy as np
 
 from protocols import ring
+from protocols.alignment.presence import RATIO_BITS, Presence
 from protocols.errors import ProtocolError
 from protocols.operations import arithmetic, choice, comparison
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
@@ -32,9 +33,10 @@ from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.privacy import releases
 from secure_sccvfl.privacy.kinds import Kind
 from secure_sccvfl.training import shared_measures
+from secure_sccvfl.training.descents.first_order import SCALE_BITS, stepped, times
 from secure_sccvfl.training.descents.grid import Bounds, Grid
 from secure_sccvfl.training.descents.shared import advanced, columns_of, prepared
-from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step, Target
+from secure_sccvfl.training.engine import CURVATURE, Measures, Step, Target
 from secure_sccvfl.training.handles import (
     SharedBatch,
     SharedDescent,
@@ -44,9 +46,8 @@ from secure_sccvfl.training.handles import (
     SharedPenalty,
     SharedRows,
 )
-from secure_sccvfl.training.sharing import share_label
+from secure_sccvfl.training.sharing import counted, share_columns, share_label, with_bias
 
-_SCALE_BITS = 20
 _ROOT_BITS = 18
 _TOTAL_BOUND = 2.0**20
 _COMPARED = 1 << 19  # values at once: each takes some 200 bytes of memory
@@ -87,12 +88,21 @@ class SecureEngine:
         (words,) = self.selected([made], groups, attribute)
         return SharedRows(words, np.max([np.abs(blocks[rank]).max(axis=0, initial=0.0) for blocks in made], axis=0))
 
-    def bind(self, encodings: Blocks | SharedRows, label: AtHolder, ridge: Blocks, outputs: int = 1) -> SharedBatch:
+    def bind(
+        self,
+        encodings: Blocks | SharedRows,
+        label: AtHolder,
+        ridge: Blocks,
+        outputs: int = 1,
+        presence: Presence | None = None,
+    ) -> SharedBatch:
         rank = self.session.rank
         own = self._own(encodings)
         rows = len(own.words) if isinstance(own, SharedRows) else len(own)
         if not isinstance(own, SharedRows):
             self._learn_widths(own.shape[1])
+        if presence is not None:
+            own = counted(self.session.party, self.widths, own, presence)
         shared = share_label(self.session, label, self.label_holder, (rows, outputs), RESIDUAL_BITS)
         return SharedBatch(own, ridge[rank], shared)
 
@@ -138,9 +148,18 @@ class SecureEngine:
             raise ValueError("no draw of counterfactual edits")
         return tuple(draws)
 
-    def edits(self, deltas: Iterable[Iterable[Blocks]], groups: AtHolder, attribute: int = 0) -> SharedEdits:
+    def edits(
+        self,
+        deltas: Iterable[Iterable[Blocks]],
+        groups: AtHolder,
+        attribute: int = 0,
+        presence: Presence | None = None,
+    ) -> SharedEdits:
         draws = self.selected(deltas, groups, attribute)
         total = sum(len(chosen) for chosen in draws)
+        if presence is not None:
+            draws = tuple(presence.kept(self.session.party, chosen) for chosen in draws)
+            total = len(draws) * presence.count
         with self.session.measure("gram of edits"):
             raw = np.sum([head.gram(self.session.party, chosen) for chosen in draws], axis=0)
             mean = arithmetic.divide(self.session.party, raw, total << (2 * FRACTION_BITS - MATRIX_BITS))
@@ -171,11 +190,12 @@ class SecureEngine:
         with self.session.measure("mask encodings"):
             rows = self._masked(batch.own, scale)
         with self.session.measure("mask penalty"):
-            square = head.mask_square(party, self._pull(batch, penalty, step, scale))
+            pull = self._pull(batch, penalty, step, scale)
+            square = head.mask_square(party, np.pad(pull, (0, rows.columns - len(pull))))
         edits = None
         if penalty is not None and step.kind == "l1" and step.lam > 0:
             edits = self._edited_rows(penalty)
-        shares = self._side_by_side(scale, _SCALE_BITS)
+        shares = self._side_by_side(scale, SCALE_BITS)
         both = rows.stacked(square)
         self._prepared, self._kept_masks = self._prepared + 1, (rows, both)
         return SharedDescent(self._prepared, batch, step, scale, rows, both, edits, shares)
@@ -189,47 +209,23 @@ class SecureEngine:
         pace = Pace(descent.step.rate, descent.step.momentum, CURVATURE[start.task])
         with self.session.measure("training step"):
             for _ in self.session.repeat(count, descent.pattern):
-                weights, logits = self._step(weights, descent, pace, start.task)
+                weights, logits = stepped(self.session, weights, descent, pace, start.task)
         return SharedHead(weights, descent.scale, start.task, descent.number, logits)
-
-    def _step(self, weights: Weights, descent: SharedDescent, pace: Pace, task: Task) -> tuple[Weights, Words]:
-        """The weights after one step, and the logits that it saw."""
-        party, batch = self.session.party, descent.batch
-        both = head.product(party, descent.both, weights.weight)
-        logits = head.logits_of(both[: batch.rows], weights.bias)
-        pull = both[batch.rows :]
-        residual = shared_measures.residual_of(self.session, logits, batch.label, task)
-        gradients = head.transposed_products(party, descent.rows, residual)
-        if descent.edits is not None:
-            pull = pull + self._smooth_sign_pull(weights, descent, descent.edits)
-        return head.descend(party, weights, gradients, pull, residual, pace), logits
-
-    def _smooth_sign_pull(self, weights: Weights, descent: SharedDescent, edits: BandedMatrix) -> Words:
-        """The l1 consistency gradient in scaled columns, 2 HEAD_BITS: D^T tanh(D w / width) / rows."""
-        party = self.session.party
-        plain = self._times(weights.weight, descent.scale_shares, _SCALE_BITS)
-        shift = arithmetic.truncate(party, head.product(party, edits, plain), LOGIT_BITS - FRACTION_BITS)
-        steep = self.session.wrap(shift * round(1 / SIGN_WIDTH), FRACTION_BITS)
-        sign = words_of(self.session.tanh(steep))
-        narrow = arithmetic.truncate(party, sign, WIDE_BITS - RESIDUAL_BITS)
-        pulls = head.transposed_products(party, edits, narrow)
-        unit = round(edits.rows * 2 ** (FRACTION_BITS + RESIDUAL_BITS - HEAD_BITS) / descent.step.lam)
-        mean = arithmetic.divide(party, pulls, unit).sum(axis=0)
-        return np.left_shift(self._times(mean, descent.scale_shares, _SCALE_BITS), HEAD_BITS)
 
     def _pull(self, batch: SharedBatch, penalty: SharedPenalty | None, step: Step, scale: np.ndarray) -> Words:
         """Shares of H in scaled columns, HEAD_BITS: ridge, guards, and squared consistency."""
         party = self.session.party
         pull = np.diag(self._side_by_side(batch.ridge * scale**2, HEAD_BITS))
-        if penalty is None:
-            return pull
-        if step.guard > 0:
+        if penalty is not None and step.guard > 0:
             for guard in penalty.guards:
-                direction = self._side_by_side(guard * scale * np.sqrt(step.guard), _SCALE_BITS)
+                direction = self._side_by_side(guard * scale * np.sqrt(step.guard), SCALE_BITS)
                 pull = pull + arithmetic.scaled_bilinear(
-                    party, "mul", direction[:, None], direction[None, :], 1 << (2 * _SCALE_BITS - HEAD_BITS)
+                    party, "mul", direction[:, None], direction[None, :], 1 << (2 * SCALE_BITS - HEAD_BITS)
                 )
-        if step.lam > 0 and step.kind == "squared":
+        if batch.presence is not None:  # sums over records are divided by another number than that of records
+            ratio = batch.presence.ratio(party)
+            pull = arithmetic.scaled_bilinear(party, "mul", pull, ratio, 1 << RATIO_BITS)
+        if penalty is not None and step.lam > 0 and step.kind == "squared":
             pull = pull + self._consistency(penalty, step, scale)
         return pull
 
@@ -244,9 +240,9 @@ class SecureEngine:
         """The head in the columns of this descent."""
         if start.descent == descent.number:
             return start.weights
-        ratio = self._side_by_side(start.scale / descent.scale, _SCALE_BITS)
+        ratio = self._side_by_side(start.scale / descent.scale, SCALE_BITS)
         both = np.concatenate([start.weights.weight, start.weights.velocity], axis=1)
-        weight, velocity = np.split(self._times(both, ratio, _SCALE_BITS), 2, axis=1)
+        weight, velocity = np.split(times(self.session.party, both, ratio), 2, axis=1)
         return Weights(weight, start.weights.bias, velocity, start.weights.bias_velocity)
 
     def prepare_grid(
@@ -305,6 +301,8 @@ class SecureEngine:
         self, heads: Sequence[SharedHead], batch: SharedBatch, penalty: SharedPenalty | None, flips: bool = False
     ) -> tuple[Measures, ...]:
         """The rounds of one head, for all of them."""
+        if batch.presence is not None:
+            raise ProtocolError("means over records that are counted in secret are not opened exactly")
         party, count = self.session.party, len(heads)
         with self.session.measure("validation"):
             logits = self._logits(heads, batch).reshape(batch.rows, count, -1)
@@ -324,20 +322,27 @@ class SecureEngine:
         party, task = self.session.party, heads[0].task
         with self.session.measure("choice of lambda"):
             logits = self._logits(heads, batch).reshape(batch.rows, len(heads), -1)
-            met = self._meets(heads, logits, penalty, target)
+            met = self._meets(heads, logits, penalty, target, batch.presence)
             whole = [np.concatenate([weight, bias[None]]) for weight, bias in map(self.unscaled, heads)]
             kept = choice.first_of(party, whole, met)
         return self._plain_head(kept[:-1], kept[-1], task)
 
-    def _meets(self, heads: Sequence[SharedHead], logits: Words, penalty: SharedPenalty, target: Target) -> Words:
+    def _meets(
+        self,
+        heads: Sequence[SharedHead],
+        logits: Words,
+        penalty: SharedPenalty,
+        target: Target,
+        presence: Presence | None,
+    ) -> Words:
         """Shares of the bits that say whether each head meets the target."""
         party = self.session.party
         if target.measure == "gap":
             gap = shared_measures.gap_squared(party, penalty, self._weights(heads), len(heads))
-            return choice.meets(party, gap, shared_measures.variance(party, logits), target.most)
+            return choice.meets(party, *shared_measures.gap_and_spread(party, gap, logits, presence), target.most)
         flipped, among = self._flips(heads, logits, penalty)
-        first = 1 if party.rank == 0 else 0
-        return first - comparison.negative(party, first * floor(target.most * among) - flipped)
+        room = shared_measures.room_for_flips(party, flipped, among, target.most, presence)
+        return (1 if party.rank == 0 else 0) - comparison.negative(party, room)
 
     def best_temperature(self, trained: SharedHead, batch: SharedBatch, temperatures: Sequence[float]) -> int:
         with self.session.measure("temperature"):
@@ -352,10 +357,10 @@ class SecureEngine:
         party = self.session.party
         with self.session.measure("temperature"):
             rising = self._rising(trained, batch, temperatures, clamped=trained.task == "binary")
-            inverse = choice.inverse_temperature(party, rising, temperatures, _SCALE_BITS)
+            inverse = choice.inverse_temperature(party, rising, temperatures, SCALE_BITS)
             weight, bias = self.unscaled(trained)
             whole = np.concatenate([weight, bias[None]])
-            kept = arithmetic.scaled_bilinear(party, "mul", whole, inverse[:, None], 1 << _SCALE_BITS)
+            kept = arithmetic.scaled_bilinear(party, "mul", whole, inverse[:, None], 1 << SCALE_BITS)
         return self._plain_head(kept[:-1], kept[-1], trained.task)
 
     def _rising(
@@ -453,13 +458,16 @@ class SecureEngine:
         head.check_columns(ring.encode(own.reach * factor))
         words = own.words
         if scale is not None:
-            words = head.scaled_columns(party, words, self._side_by_side(scale, _SCALE_BITS), _SCALE_BITS)
-        return head.mask_rows(party, words)
+            words = head.scaled_columns(party, words, self._side_by_side(scale, SCALE_BITS), SCALE_BITS)
+        return head.mask_rows(party, words if own.presence is None else with_bias(own, words, party.rank))
 
     def _logits_of(self, heads: Sequence[SharedHead], rows: BandedMatrix) -> Words:
         party = self.session.party
-        bias = np.concatenate([one.weights.bias for one in heads])
-        wide = head.logits_of(head.product(party, rows, self._weights(heads)), bias)
+        bias, weights = np.concatenate([one.weights.bias for one in heads]), self._weights(heads)
+        if rows.columns > len(weights):  # the last column is that of the bias
+            wide = head.product(party, rows, np.concatenate([weights, bias[None]]))
+        else:
+            wide = head.logits_of(head.product(party, rows, weights), bias)
         return arithmetic.truncate(party, wide, LOGIT_BITS - FRACTION_BITS)
 
     def _weights(self, heads: Sequence[SharedHead]) -> Words:
@@ -468,8 +476,8 @@ class SecureEngine:
 
     def _plain_weight(self, trained: SharedHead) -> Words:
         if trained.plain_weight is None:
-            scale = self._side_by_side(trained.scale, _SCALE_BITS)
-            trained.plain_weight = self._times(trained.weights.weight, scale, _SCALE_BITS)
+            scale = self._side_by_side(trained.scale, SCALE_BITS)
+            trained.plain_weight = times(self.session.party, trained.weights.weight, scale)
         return trained.plain_weight
 
     def _flips(self, heads: Sequence[SharedHead], logits: Words, penalty: SharedPenalty | None) -> tuple[Words, int]:
@@ -488,13 +496,6 @@ class SecureEngine:
         for number in {number for tall in talls for number in tall.numbers()}:
             self.session.party.tuples.forget(number)
 
-    def _times(self, values: Words, factors: Words, bits: int) -> Words:
-        """Columns of shares times a shared vector with `bits` fractional bits."""
-        return arithmetic.scaled_bilinear(self.session.party, "mul", values, factors[:, None], 1 << bits)
-
     def _side_by_side(self, own: np.ndarray, bits: int) -> Words:
         """Shares of a vector over all columns, where each party knows its own part. No communication."""
-        at = sum(self.widths[: self.session.rank])
-        shares = self.session.party.zero_share((sum(self.widths),))
-        shares[at : at + len(own)] += ring.encode(own, bits)
-        return shares
+        return share_columns(self.session.party, self.widths, own, bits)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import floor
 
 import numpy as np
 
+from protocols.alignment.presence import RATIO_BITS, Presence
 from protocols.dealing.party import Party
 from protocols.operations import arithmetic, series
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
@@ -40,6 +42,29 @@ def variance(party: Party, logits: Words) -> Words:
     rows = len(logits)
     middle = arithmetic.divide(party, logits.sum(axis=0), rows)
     return arithmetic.divide(party, arithmetic.square(party, logits - middle).sum(axis=(0, 2)), rows)
+
+
+def gap_and_spread(party: Party, gap: Words, logits: Words, presence: Presence | None) -> tuple[Words, Words]:
+    """A mean squared gap and the variance of the logits, WIDE_BITS: only their ratio means something.
+
+    Where rows are counted in secret, both are over all rows, and times the square of the share of those that count.
+    Logits and edits of the others are zero.
+    """
+    if presence is None:
+        return gap, variance(party, logits)
+    middle = arithmetic.divide(party, logits.sum(axis=0), presence.count)
+    squares = arithmetic.divide(party, arithmetic.square(party, logits).sum(axis=(0, 2)), presence.count)
+    both = np.stack([gap, squares])
+    weighted = arithmetic.scaled_bilinear(party, "mul", both, presence.ratio(party), 1 << RATIO_BITS)
+    return weighted[0], weighted[1] - arithmetic.square(party, middle).sum(axis=1)
+
+
+def room_for_flips(party: Party, flipped: Words, copies: int, most: float, presence: Presence | None) -> Words:
+    """Shares of what is not negative if at most this share of copies flipped. `copies`: of all rows."""
+    if presence is None:
+        return (floor(most * copies) if party.rank == 0 else 0) - flipped
+    each = np.int64(floor(most * copies / len(presence.bits) * 2**FRACTION_BITS))
+    return presence.bits.sum(keepdims=True) * each - np.left_shift(flipped, FRACTION_BITS)
 
 
 def residual_of(session: Session, logits: Words, label: Words, task: Task) -> Words:

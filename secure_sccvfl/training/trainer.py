@@ -82,7 +82,7 @@ class Trainer(Descents):
         self.hooks = Hooks() if hooks is None else hooks
         self.validity: dict[str, dict[str, Any]] = {}
         self.encoders: Mapping[int, Encoder] = (
-            {p.rank: fit_encoder(p.layout, p.inputs, config.encoder, seed) for p in train.parties}
+            {p.rank: fit_encoder(p.layout, p.known.inputs, config.encoder, seed) for p in train.parties}
             if encoders is None
             else encoders
         )
@@ -113,21 +113,28 @@ class Trainer(Descents):
         self.check_encodings: Blocks = self._encode(self.validation)
         self.batch = self._bind(self.encodings, self.train)
         self.check = self._bind(self.check_encodings, self.validation)
+        self.flat: Blocks = self._flat()
+
+    def _flat(self) -> Blocks:
+        """Each owner's curvature bound of loss and ridge. Columns are centred on the records of their owner."""
+        if self.train.presence is not None:
+            return self.steepness()
         steep = CURVATURE[self.task]
-        self.flat: Blocks = {
-            rank: steep * block.var(axis=0) + self.config.ridge for rank, block in self.encodings.items()
-        }
+        return {rank: steep * block.var(axis=0) + self.config.ridge for rank, block in self.encodings.items()}
 
     def _encode(self, part: Part) -> Blocks:
-        return {p.rank: self.encoders[p.rank](p.inputs) for p in part.parties}
+        return {p.rank: p.cleared(self.encoders[p.rank](p.inputs)) for p in part.parties}
 
     def _bind(self, encodings: Blocks, part: Part) -> Any:
         ridge = {rank: np.full(block.shape[1], self.config.ridge) for rank, block in encodings.items()}
-        return self.engine.bind(encodings, part.label, ridge, self.outputs)
+        return self.engine.bind(encodings, part.label, ridge, self.outputs, part.presence)
 
     def begin(self, state: State) -> None:
         """Continue from a kept state."""
         self.state = state if state.head is not None else replace(state, head=self.state.head)
+        if self.train.presence is not None and state.records:
+            self.train.presence.count = state.records
+            self.flat = self._flat()
 
     def discover(self) -> None:
         """Sketch, then refreshes spread over the warm-up of the head; tables are averaged, roles damped."""
@@ -142,12 +149,19 @@ class Trainer(Descents):
             beyond = state.conditional or ()
             sketches, finding = self.discovery.refresh(refresh, state.sketches, state.finding, beyond)
             self.go_on(sketches=sketches, finding=finding)
+            self._count()
             self.go_on(head=warm(self.state.head, config.warmup // rounds), refreshes=refresh + 1)
             self.hooks.keep(self.state)
         last = self.state
         if last.finding is not None and not last.finding.confidence:
             self.go_on(finding=self.discovery.judged(last.sketches, last.finding, last.conditional or ()))
             self.hooks.keep(self.state)
+
+    def _count(self) -> None:
+        """Keep the noisy number of records that the statistics have told, if it is needed."""
+        if self.train.presence is not None and not self.state.records:
+            self.go_on(records=self.train.count)
+            self.flat = self._flat()
 
     def refresh_late(self, number: int) -> Finding | None:
         """One more release of the sketch, during joint training. `number`: from 0, of the `late_refreshes`.
@@ -174,7 +188,7 @@ class Trainer(Descents):
         The head keeps weights for their columns, which are 0 from now on.
         """
         self.dropped = tuple(names)
-        self.encoders = {p.rank: without(self.encoders[p.rank], names, p.inputs) for p in self.train.parties}
+        self.encoders = {p.rank: without(self.encoders[p.rank], names, p.known.inputs) for p in self.train.parties}
         self._read()
 
     def generate(
@@ -197,7 +211,7 @@ class Trainer(Descents):
                         roles,
                         self.config.generator,
                         self.seed,
-                        p.inputs,
+                        p.known.inputs,
                         moments.get(sketch.attribute),
                     )
                     for p in self.train.parties
@@ -214,7 +228,7 @@ class Trainer(Descents):
         fixed: dict[str, float] = {}
         edited: dict[str, float] = {}
         for attribute in self.train.protected:
-            moved = movement(self.train.parties, generators[attribute.name], finding.roles, len(attribute.groups))
+            moved = movement(self.own_records, generators[attribute.name], finding.roles, len(attribute.groups))
             for known, seen in zip((fixed, edited), moved, strict=True):
                 known.update({k: max(known.get(k, 0.0), float(v != 0)) for k, v in seen.items()})
         checked = interventional_check(
@@ -232,13 +246,18 @@ class Trainer(Descents):
         """Open V_id, V_supp and the size of edits, summed over the parties that edit."""
         edits = any(not set(roles.edited).isdisjoint(p.layout.names) for p in self.train.parties)
         for attribute in self.train.protected:
-            own = validity(self.train.parties, generators[attribute.name], roles, len(attribute.groups))
+            own = validity(self.own_records, generators[attribute.name], roles, len(attribute.groups))
             summed = self.engine.total(VALIDITY.name, astuple(own), edits)
             told: dict[str, Any] = {"so": "fewer than two parties edit, and one party's own terms are not opened"}
             if summed is not None:
                 told = asdict(Validity(*summed))
             self.hooks.audit("validity of edits, summed over parties", {"attribute": attribute.name, **told})
             self.validity[attribute.name] = told
+
+    @property
+    def own_records(self) -> tuple[Party, ...]:
+        """The training records of this process, without rows where a party has none."""
+        return tuple(p.known for p in self.train.parties)
 
     def leaking(self) -> dict[str, dict[str, Any]]:
         """V_leak of every protected attribute, if it is asked for."""
@@ -269,9 +288,10 @@ class Trainer(Descents):
             for place, attribute in enumerate(part.protected):
                 draws = int(np.clip(EDITED_ROWS // part.rows, 2, self.config.generator.draws))
                 made = self.edits_of(part, encodings, len(attribute.groups), generators[attribute.name], draws)
-                edits.append(self.engine.edits(made, attribute.codes, place))
+                edits.append(self.engine.edits(made, attribute.codes, place, part.presence))
                 if part is self.train:
-                    energy = {k: np.maximum(v, made.energy[k]) for k, v in energy.items()}
+                    share = part.rows / part.count
+                    energy = {k: np.maximum(v, share * made.energy[k]) for k, v in energy.items()}
             joined.append(self.engine.join(edits, self.guards(finding.roles)))
         return joined[0], joined[1], energy
 

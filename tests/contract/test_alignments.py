@@ -16,7 +16,7 @@ from protocols.alignment.group import Blinding, NoElement
 from protocols.alignment.hidden import HiddenAlignment
 from protocols.alignment.presence import all_present
 from protocols.alignment.revealed import RevealedAlignment, in_all
-from protocols.alignment.seam import ABSENT, COMMON, SIZES, UNION, Aligned, releases
+from protocols.alignment.seam import ABSENT, COMMON, SIZES, UNION, Aligned, AlignmentError, releases
 from protocols.alignment.tags import SessionTags
 from protocols.dealing import matching
 from protocols.dealing.matching import Bounds, bounds_of, numbered
@@ -27,7 +27,6 @@ from protocols.operations import comparison
 from protocols.records.chain import read_chain
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
-from protocols.steps.alignment import AlignmentError
 from tests.support.harness import run_session
 
 MODES: dict[str, Callable[..., Any]] = {"hidden": HiddenAlignment, "revealed": RevealedAlignment}

@@ -7,7 +7,7 @@ is protocols/steps/second_order.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -15,13 +15,14 @@ from protocols import ring
 from protocols.dealing.party import Party
 from protocols.dealing.tuples import Request
 from protocols.errors import RangeError
-from protocols.ring import FRACTION_BITS, Words
+from protocols.ring import Words
 from protocols.session.runtime import Session
 from protocols.steps import head, second_order
 from protocols.steps.head import BandedMatrix, Weights
 from protocols.steps.second_order import INVERSE_LIMIT, RIDGE_BITS, VECTOR_BITS, Moving, Plan, Scales
 from secure_sccvfl.training.descents.grid import Bounds, Grid, relative_scales, scales
 from secure_sccvfl.training.handles import SharedBatch, SharedGrid, SharedHead, SharedPenalty, SharedRows
+from secure_sccvfl.training.sharing import with_bias
 
 _TOGETHER = 1 << 18
 """How many logits go through the sigmoid at once: the dealer makes 32 words for each."""
@@ -87,13 +88,12 @@ def _over_all(party: Party, widths: Sequence[int], own: np.ndarray, bias: np.nda
 def with_ones(
     party: Party, batch: SharedBatch, scale: np.ndarray, scale_shares: Words, widths: Sequence[int]
 ) -> BandedMatrix:
-    """The scaled encodings under masks, and a last column of ones."""
+    """The scaled encodings under masks, and a last column of ones, or of zeros where a row does not count."""
     own, rows = batch.own, batch.rows
     if isinstance(own, SharedRows):
         head.check_columns(ring.encode(own.reach * scale))
         words = head.scaled_columns(party, own.words, scale_shares[:-1], VECTOR_BITS)
-        ones = np.full((rows, 1), int(party.rank == 0) << FRACTION_BITS, np.int64)
-        return head.mask_rows(party, np.concatenate([words, ones], axis=1))
+        return head.mask_rows(party, with_bias(own, words, party.rank))
     last = len(widths) - 1
     block = np.column_stack([own * scale, np.ones(rows)]) if party.rank == last else own * scale
     return head.mask_columns(party, ring.encode(block), (*widths[:-1], widths[-1] + 1))
@@ -113,12 +113,14 @@ def prepared(
     plan = plan_of(grid, columns + 1)
     guards = () if penalty is None else penalty.guards
     shares = shared_scales(party, widths, grid, bounds, batch.ridge, guards)
+    if batch.presence is not None:  # sums are over the records and divided by another number: so are the penalties
+        shares = replace(shares, weight=batch.presence.ratio(party))
     scale = scales(*(blocks[party.rank] for blocks in bounds))
     with session.measure("mask encodings"):
         rows = with_ones(party, batch, scale, shares.scale, widths)
     with session.measure("inverse curvature"):
         gram = np.zeros((columns, columns), np.int64) if penalty is None else penalty.gram
-        stack = second_order.inverse_curvatures(party, rows, gram, shares, plan)
+        stack = second_order.inverse_curvatures(party, rows, gram, shares, plan, batch.count)
     parts = tuple((part, list[Request]()) for part in parts_of(batch.rows, len(grid)))
     return SharedGrid(number, batch, plan, scale, rows, stack, parts)
 
@@ -136,7 +138,7 @@ def advanced(
         for step in session.repeat(count, pattern):
             logits, pulls = second_order.look(party, descent.rows, descent.stack, at.heads, at.start)
             gradients = head.transposed_products(party, descent.rows, residual(logits))
-            at = second_order.move(party, at, gradients, pulls, descent.stack, descent.batch.rows, descent.plan)
+            at = second_order.move(party, at, gradients, pulls, descent.stack, descent.batch.count, descent.plan)
             if step == count - 1:
                 seen.append(logits)
         made.append(at)

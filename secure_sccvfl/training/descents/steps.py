@@ -89,7 +89,7 @@ class Descents:
     def steepness(self) -> Blocks:
         """Each owner's bound on the curvature of loss and ridge in its columns, which need not have a mean of 0."""
         steep = CURVATURE[self.task]
-        return {rank: steep * (block**2).mean(axis=0) + self.config.ridge for rank, block in self.encodings.items()}
+        return {rank: steep * self.train.mean(block**2) + self.config.ridge for rank, block in self.encodings.items()}
 
     def heads_of(self, descend: Descend, lambdas: Sequence[float]) -> tuple[Any, ...]:
         """All at once, or each from the last head."""

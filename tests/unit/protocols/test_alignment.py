@@ -2,8 +2,9 @@
 
 import pytest
 
+from protocols.alignment.exact import ExactAlignment
+from protocols.alignment.seam import AlignmentError
 from protocols.records.releases import ReleasePlan
-from protocols.steps.alignment import AlignmentError, check_alignment
 from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.releases import ALIGNMENT
 from tests.support.harness import run_session
@@ -16,7 +17,7 @@ def run(lists, **settings):
 
     def job(session):
         try:
-            check_alignment(session, lists[session.rank], names)
+            assert ExactAlignment(session, names).align(lists[session.rank]).size == len(lists[session.rank])
         except AlignmentError as error:
             return str(error)
         return "aligned"

@@ -1,4 +1,4 @@
-"""Do all parties hold the same records in the same order? This is checked before anything else is computed.
+"""Alignment of lists that are said to be equal: do all parties hold the same records in the same order?
 
 Before: each party has its ordered record ids. After: all know, for every party but the first, whether its list
 equals the first one's: one bit each, a declared release. Nothing else is shown, so nobody can try lists of ids
@@ -11,7 +11,7 @@ products of their complements are taken in secret, half as many in each round, u
 (protocols/operations/comparison.py). Only the last bit is opened.
 
 Ten rounds, about 70 bytes for each pair to each peer. Two different lists pass for equal with chance 2^-128.
-Lists that only partly overlap are a matter of protocols/alignment.
+Lists that only partly overlap stop the run here: protocols/alignment/hidden.py and revealed.py are for them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from protocols.alignment.seam import EQUAL, Aligned, AlignmentError, checked
 from protocols.errors import ProtocolError
 from protocols.net.transport import Array
 from protocols.operations import comparison
@@ -29,16 +30,24 @@ from protocols.session.runtime import Session
 _BITS = 128
 
 
-class AlignmentError(ProtocolError):
-    """The parties do not hold the same records in the same order."""
+class ExactAlignment:
+    """`names`: of the parties, for people; by default their ranks."""
+
+    def __init__(self, session: Session, names: Iterable[str] | None = None) -> None:
+        self._session = session
+        self._names = list(names) if names is not None else [f"party {rank}" for rank in range(session.parties)]
+
+    def align(self, ids: Iterable[str]) -> Aligned:
+        """The places of the own order. Raises AlignmentError at every party unless all lists agree."""
+        own = checked(ids)
+        _compare(self._session, own, self._names)
+        return Aligned(len(own), np.arange(len(own)))
 
 
-def check_alignment(session: Session, ids: Iterable[str], names: Iterable[str] | None = None) -> None:
-    """Raise AlignmentError at every party unless all ids agree; `names` are the parties' names."""
-    called = list(names) if names is not None else [f"party {rank}" for rank in range(session.parties)]
+def _compare(session: Session, ids: list[str], called: list[str]) -> None:
     equal = comparison.all_ones(session.party, _equal_bits(session.rank, session.parties, _hashed(ids)))
     words = comparison.to_arithmetic(session.party, equal)
-    opened = session.open(session.wrap(words, 0), session.declared("alignment"))
+    opened = session.open(session.wrap(words, 0), session.declared(EQUAL))
     if opened is None:
         raise ProtocolError("the bits of alignment must go to every party")
     alike = [called[0], *(name for name, bit in zip(called[1:], opened, strict=True) if bit)]

@@ -1,0 +1,62 @@
+"""Alignment as the first phase of a job: which records of this party the job is about.
+
+| `align` | what a job works on | who learns what |
+|---|---|---|
+| `exact` | all own records; those of the others must be the same, in the same order | one bit for each party |
+| `revealed` | the records that all parties have, sorted by id | all: which these are |
+| `hidden` | a table of all parties' records; which rows all parties have is secret | sizes of tables |
+
+Which part of the split a record belongs to follows from its id alone (`public_split`). So with `hidden` every part
+has a table of its own, and a person is in the same part in every run, whoever holds a record of it.
+
+A job that resumes, or that uses a model, aligns anew. The order of the rows has no effect on what was kept. Ids that
+have changed since are noticed by their tags before (`secure_sccvfl.privacy.record_tags`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from protocols.alignment.exact import ExactAlignment
+from protocols.alignment.hidden import HiddenAlignment
+from protocols.alignment.presence import Presence
+from protocols.alignment.revealed import RevealedAlignment
+from protocols.alignment.seam import Aligned
+from protocols.session.runtime import Session
+from secure_sccvfl.data.party import Part
+from secure_sccvfl.data.party_data import PartyData, public_split
+from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.run.jobs import Progress
+
+
+def common_records(session: Session, options: RunOptions, data: PartyData, progress: Progress) -> PartyData:
+    """Run by all parties together: the records that a job is about, as far as a party may know them."""
+    if options.align == "exact":
+        ExactAlignment(session, data.schema.parties).align(data.ids.tolist())
+    elif options.align == "revealed":
+        return data.common(RevealedAlignment(session, progress).align(data.ids.tolist()))
+    return data
+
+
+def split_records(session: Session, options: RunOptions, data: PartyData, progress: Progress) -> PartyData:
+    """The same, in the parts of the split: a record's part follows from its id, so it is the one that it was."""
+    found = common_records(session, options, data, progress)
+    return found if found is data else replace(found, split=public_split(found.ids, options.seed))
+
+
+def aligned_part(session: Session, options: RunOptions, data: PartyData, rows: np.ndarray) -> Part:
+    """Run by all parties together: these records in the form that the driver takes.
+
+    `data`: as `common_records` gave them.
+    """
+    return placed(session, options, data, rows)[0]
+
+
+def placed(session: Session, options: RunOptions, data: PartyData, rows: np.ndarray) -> tuple[Part, Aligned]:
+    """The same, and the places of the own records in the common table."""
+    if options.align != "hidden":
+        return data.part(rows), Aligned(len(rows), np.arange(len(rows)))
+    table = HiddenAlignment(session).align(data.ids[rows].tolist())
+    return replace(data.spread(rows, table), presence=Presence.of(session.party, table.present)), table

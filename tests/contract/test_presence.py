@@ -1,0 +1,129 @@
+"""Rows that count in secret: training on a union of records gives what training on the common ones gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocols.alignment.presence import Presence
+from protocols.records.releases import ReleasePlan
+from secure_sccvfl.training.descents.grid import Bounds, Grid
+from secure_sccvfl.training.engine import CURVATURE, Step, Target
+from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.secure import SecureEngine
+from tests.contract.engines import TEMPERATURES, Problem, releases
+from tests.support.harness import run_session
+
+WIDTHS, ROWS = (3, 2, 4), 200
+COUNT = 131
+"""A noisy number of the common records: it takes part in scales, and must not change the result."""
+TOLERANCE = 2e-3
+"""Of logits after as many steps as a test takes: that of the engines' own contract (tests/contract/engines.py)."""
+
+
+def union(task: str = "binary", outputs: int = 1) -> tuple[Problem, np.ndarray]:
+    """A problem over all records, and at which rows each party has one: all three at 60 %."""
+    problem = Problem(WIDTHS, task, outputs, rows=ROWS, seed=5)
+    held = np.ones((ROWS, len(WIDTHS)), bool)
+    for row, lacking in enumerate(np.random.default_rng(1).integers(0, 3, ROWS)):
+        held[row, lacking] = row < 0.6 * ROWS
+    return problem, held[np.random.default_rng(2).permutation(ROWS)]
+
+
+def common(problem: Problem, held: np.ndarray) -> Problem:
+    """The same problem over the records that all have."""
+    rows = held.all(axis=1)
+    found = object.__new__(Problem)
+    found.__dict__.update(problem.__dict__)
+    found.x = {k: v[rows] for k, v in problem.x.items()}
+    found.y, found.s, found.rows = problem.y[rows], problem.s[rows], int(rows.sum())
+    found.deltas = [[{k: v[rows] for k, v in blocks.items()} for blocks in draw] for draw in problem.deltas]
+    return found
+
+
+def in_secret(problem: Problem, held: np.ndarray, script: Any, count: int = COUNT) -> list[Any]:
+    parties = len(problem.widths)
+
+    def job(session: Any) -> Any:
+        own = problem.of(session.rank, parties)
+        presence = Presence.of(session.party, held[:, session.rank])
+        presence.count = count
+        return script(SecureEngine(session, 0, [parties - 1]), own, presence)
+
+    return run_session(job, parties, ReleasePlan(releases(parties).values()))
+
+
+def inputs(engine: Any, own: Problem, presence: Presence | None) -> tuple[Any, Any]:
+    batch = engine.bind(own.x, own.y, own.ridge, own.outputs, presence)
+    return batch, engine.join([engine.edits(own.deltas, own.s, 0, presence)], [own.guard])
+
+
+def grid(engine: Any, own: Problem, presence: Presence | None = None) -> np.ndarray:
+    """Logits of all records after second-order steps at two lambdas."""
+    batch, penalty = inputs(engine, own, presence)
+    count = own.rows if presence is None else presence.count
+    flat = {k: CURVATURE[own.task] * (v**2).sum(axis=0) / count + own.ridge[k] for k, v in own.x.items()}
+    energy = {k: np.full(v.shape[1], 2.0 * own.rows / count) for k, v in own.x.items()}
+    reach = {k: np.abs(v) * sum(np.abs(g).sum() for g in [v]) * 3 for k, v in own.guard.items()}
+    settings = Grid((0.5, 4.0), (0.1, 0.1), CURVATURE[own.task])
+    descent = engine.prepare_grid(batch, penalty, settings, Bounds(flat, energy, reach))
+    trained = engine.apart(engine.steps(engine.head(batch, 2, own.task), descent, 30))
+    engine.check_range(trained, batch)
+    return np.hstack([engine.logits(one, own.x) for one in trained])
+
+
+@pytest.mark.parametrize("task", ["binary", "regression"])
+def test_second_order_heads_of_a_union_are_those_of_the_common_records(task: str) -> None:
+    problem, held = union(task)
+    expected = _expected(common(problem, held), problem, grid)
+    for found in in_secret(problem, held, grid):
+        assert np.abs(found - expected).max() < TOLERANCE
+    whole = _expected(problem, problem, grid)
+    assert np.abs(whole - expected).max() > 20 * TOLERANCE, "records that are not common make a difference"
+
+
+def _expected(train: Problem, shown: Problem, script: Any) -> np.ndarray:
+    """In plaintext: train on some records, and show logits of others."""
+
+    class Shown(PlainEngine):
+        def logits(self, head: Any, encodings: Any) -> np.ndarray:
+            return super().logits(head, shown.x)
+
+    return script(Shown(), train)
+
+
+STEPS = 6
+
+
+def first_order(engine: Any, own: Problem, presence: Presence | None = None) -> dict[str, Any]:
+    batch, penalty = inputs(engine, own, presence)
+    step = Step(0.2, 0.5, 1.5, "squared", 0.3)
+    trained = engine.head(batch, own.outputs, own.task)
+    descent = engine.prepare(batch, penalty, step, own.curvature)
+    first = engine.steps(trained, descent, 1)
+    session = getattr(engine, "session", None)
+    before = session.costs["training step"].rounds if session else 0
+    trained = engine.steps(first, descent, STEPS)
+    rounds = session.costs["training step"].rounds - before if session else 0
+    engine.check_range([trained], batch)
+    kept = engine.choose([first, trained], batch, penalty, Target("gap", 0.35))
+    found = {"rounds": rounds, "logits": engine.logits(trained, own.x), "chosen": engine.logits(kept, own.x)}
+    if own.task == "binary":
+        flips = engine.choose([first, trained], batch, penalty, Target("flips", 0.25))
+        found["flips"] = engine.logits(flips, own.x)
+        found["tempered"] = engine.logits(engine.with_best_temperature(trained, batch, TEMPERATURES), own.x)
+    return found
+
+
+@pytest.mark.parametrize(("task", "outputs"), [("binary", 1), ("multiclass", 3)])
+def test_first_order_steps_choices_and_temperature_too(task: str, outputs: int) -> None:
+    problem, held = union(task, outputs)
+    expected: Any = _expected(common(problem, held), problem, first_order)
+    # Steps of a given size end where the noisy number of records says; with the exact one they end at the same place.
+    for found in in_secret(problem, held, first_order, common(problem, held).rows):
+        for name in expected.keys() - {"rounds"}:
+            assert np.abs(found[name] - expected[name]).max() < TOLERANCE, name
+        if task == "binary":
+            assert found["rounds"] == 4 * STEPS, "a sealed step has four rounds"
