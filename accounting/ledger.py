@@ -248,6 +248,19 @@ def read_ledger(path: Path) -> tuple[list[Entry], bool]:
     return entries, True
 
 
+def comparable(entries: Sequence[Entry], *, own_records: bool) -> list[Entry]:
+    """What must be the same in the ledgers of two parties: all of their lines.
+
+    own_records: each charges its own records, so these differ, and so does every hash of the chain.
+    """
+    if not own_records:
+        return list(entries)
+    bare = [{k: v for k, v in entry.items() if k not in ("hash", "previous")} for entry in entries]
+    return [
+        {**e, "event": {k: v for k, v in e["event"].items() if k != "records"}} if "event" in e else e for e in bare
+    ]
+
+
 def _head_of(path: Path) -> Path:
     return path.with_name(path.name + ".head")
 

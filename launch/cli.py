@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "reproduce": ("reproduce", [], "the method's tables over seeds, on the plaintext engine"),
     "bench": ("bench", [], "measure beside stock CrypTen and plain torch"),
     "certs": ("certs", [], "make the certificates of a consortium"),
+    "align": ("consortium.align", [], "what an alignment of records would tell, before it is made"),
     "party": ("run_party", [], "start one party, on any host"),
     "dealer": ("run_dealer", [], "start the dealer, on any host"),
 }

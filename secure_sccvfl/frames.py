@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from protocols.alignment.ids import IdRule
 from protocols.records.private import private
 from secure_sccvfl.data.dataset import Dataset, Reader, Tables, read_whole
 from secure_sccvfl.data.features import NOTES, DataError, Feature
@@ -41,7 +42,7 @@ def read_frames(
     name: str = "frames",
 ) -> tuple[Dataset, tuple[str, ...]]:
     """One table per party, aligned by id, as a data set; and the columns whose values were read off."""
-    tables = Tables(Path(), id)
+    tables = Tables(Path(), IdRule((id,)))
     for party, frame in frames.items():
         text = as_text(frame, id)
         check_table(text, id, party, party)

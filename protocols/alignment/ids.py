@@ -10,9 +10,9 @@ Unicode's composed form. On request, in this order:
 | | |
 |---|---|
 | `trim` (on unless turned off) | spaces at both ends are dropped |
-| `fold_case` | upper and lower case are alike |
+| `case = "lower"` | upper and lower case are alike |
 | `number` | a whole number is written one way: "0012", "12.0" and "1.2e1" are 12; anything else is refused |
-| `drop_leading_zeros` | "0012" is "12", also where letters follow |
+| `zeros = "strip"` | "0012" is "12", also where letters follow |
 
 Several columns are one id. Their texts are joined so that no two lists of texts look alike.
 """
@@ -23,7 +23,7 @@ import json
 import numbers
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -37,6 +37,15 @@ _EXACT = 1 << 53
 """From here on, a floating-point number stands for several whole ones."""
 _LONGEST_NUMBER = 64
 """Digits of an id that is a number: "1e999999999" is a mistake."""
+
+
+_WORDS: Mapping[str, tuple[object, ...]] = {
+    "trim": (True, False),
+    "case": ("keep", "lower"),
+    "zeros": ("keep", "strip"),
+    "number": (True, False),
+}
+"""What a description may say besides the columns."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +69,30 @@ class IdRule:
         """From a description: the name of a column, or a table with `columns` and what does not matter."""
         if isinstance(entry, str):
             return cls((entry,))
-        known = [field.name for field in fields(cls)]
-        if not isinstance(entry, Mapping) or "columns" not in entry or not set(entry) <= set(known):
-            raise InputError(f"id must be the name of a column, or a table with columns and {', '.join(known[1:])}")
+        if not isinstance(entry, Mapping) or "columns" not in entry or not set(entry) <= {"columns", *_WORDS}:
+            raise InputError(f"id must be the name of a column, or a table with columns and {', '.join(_WORDS)}")
         if not isinstance(entry["columns"], list | tuple):
             raise InputError(f"id: columns must be a list of names, not {entry['columns']!r}")
-        if odd := next((name for name in known[1:] if not isinstance(entry.get(name, False), bool)), None):
-            raise InputError(f"id: {odd} must be true or false, not {entry[odd]!r}")
-        return cls(**{**entry, "columns": tuple(entry["columns"])})
+        for word, values in _WORDS.items():
+            if word in entry and entry[word] not in values:
+                raise InputError(f"id: {word} must be {' or '.join(map(_as_toml, values))}, not {entry[word]!r}")
+        return cls(
+            tuple(entry["columns"]),
+            entry.get("trim", True),
+            entry.get("case") == "lower",
+            entry.get("number", False),
+            entry.get("zeros") == "strip",
+        )
+
+    @property
+    def name(self) -> str:
+        """Of the one column that the rule makes."""
+        return "+".join(self.columns)
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is the name of a column and nothing more."""
+        return self == IdRule(self.columns) and len(self.columns) == 1
 
     def apply(self, table: Mapping[str, Iterable[object]], owner: str) -> list[str]:
         """The id of every record of a party's table (columns by name), in order.
@@ -109,6 +134,10 @@ class IdRule:
         if self.drop_leading_zeros:
             text = text.lstrip("0") or text[-1:]
         return text
+
+
+def _as_toml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"'
 
 
 def _plain(value: object) -> str | None:

@@ -15,8 +15,9 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from protocols.alignment.ids import IdRule
 from secure_sccvfl.data.features import Feature, check_disjoint
-from secure_sccvfl.data.files import DataError, named, read_description, read_table
+from secure_sccvfl.data.files import DataError, id_rule, named, read_description, read_table
 
 Task = Literal["binary", "multiclass", "regression"]
 
@@ -160,8 +161,8 @@ def warn_absent(codes: np.ndarray, groups: tuple[str, ...], name: str) -> None:
 class Tables:
     """Tables by file name, each read once, indexed by id."""
 
-    def __init__(self, folder: Path, id_column: str) -> None:
-        self.folder, self.id_column = folder, id_column
+    def __init__(self, folder: Path, rule: IdRule) -> None:
+        self.folder, self.rule = folder, rule
         self.tables: dict[str, pd.DataFrame] = {}
 
     def get(self, name: str, columns: list[str], owner: str) -> pd.DataFrame:
@@ -169,8 +170,8 @@ class Tables:
             path = self.folder / name
             if not path.is_file():
                 raise DataError(f"no file {name!r} next to the description")
-            table = read_table(path, self.id_column, owner)
-            self.tables[name] = table.set_index(self.id_column).sort_index()
+            table = read_table(path, self.rule, owner)
+            self.tables[name] = table.set_index(self.rule.name).sort_index()
         table = self.tables[name]
         lost = [c for c in columns if c not in table]
         if lost:
@@ -200,7 +201,7 @@ class Reader:
     def of(cls, path: Path) -> Reader:
         """A reader for the files beside a description."""
         spec = read_description(path)
-        return cls(spec, Tables(path.parent, spec["id"]))
+        return cls(spec, Tables(path.parent, id_rule(spec["id"], path.name)))
 
     def table(self, name: str) -> PartyTable:
         features = self.features[name]

@@ -13,6 +13,8 @@ from typing import Any
 
 import pandas as pd
 
+from protocols.alignment.ids import IdRule
+from protocols.errors import InputError
 from secure_sccvfl.data.features import DataError, check_entries
 
 TASKS = ("binary", "multiclass", "regression")
@@ -34,7 +36,8 @@ def read_description(path: Path) -> dict[str, Any]:
 
 def check_description(spec: Mapping[str, Any], file: str) -> None:
     """Raise DataError unless every entry of a description has its shape; `file` names the description in messages."""
-    check_entries(file, spec, {"name": str, "task": str, "id": str, "label": dict, "protected": list}, {})
+    check_entries(file, spec, {"name": str, "task": str, "label": dict, "protected": list}, {})
+    id_rule(spec.get("id"), file)
     check_entries(file, spec, {"parties": dict}, {})
     if "/" in spec["name"] or "\\" in spec["name"]:
         raise DataError(f"{file}: name {spec['name']!r} must be a plain name, which files are named after")
@@ -79,11 +82,33 @@ def _is_party(spec: Mapping[str, Any], entry: Mapping[str, Any], what: str) -> N
         raise DataError(f"{what} is held by {entry['party']!r}, which is no party; there is {known}")
 
 
-def read_table(path: Path, id_column: str, owner: str) -> pd.DataFrame:
-    """A table as text, one record per row, each with its own id."""
-    table = _parquet(path) if path.suffix == ".parquet" else _csv(path)
-    check_table(table, id_column, owner, path.name)
+def id_rule(entry: Any, file: str) -> IdRule:
+    """The rule for ids of a description of this name."""
+    try:
+        if entry is None:
+            raise InputError("id is missing: name the column with the id of each record")
+        return IdRule.of(entry)
+    except InputError as error:
+        raise DataError(f"{file}: {error}") from None
+
+
+def read_table(path: Path, rule: IdRule, owner: str) -> pd.DataFrame:
+    """A table as text, one record per row, each with its own id: in column `rule.name`, written by the rule."""
+    table = identified(_parquet(path) if path.suffix == ".parquet" else _csv(path), rule, owner)
+    check_table(table, rule.name, owner, path.name)
     return table
+
+
+def identified(table: pd.DataFrame, rule: IdRule, owner: str) -> pd.DataFrame:
+    """The table with the ids that a rule makes; columns that are the id, in part, stay as they are."""
+    if rule.plain:
+        own = table[rule.name].str.strip() if rule.name in table else None
+    else:
+        try:
+            own = pd.Series(rule.apply(table, owner), table.index, "string") if len(table) else None
+        except InputError as error:
+            raise DataError(str(error)) from None
+    return table if own is None else table.assign(**{rule.name: own})
 
 
 def check_table(table: pd.DataFrame, id_column: str, owner: str, name: str) -> None:

@@ -11,16 +11,21 @@ import hashlib
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from protocols.alignment.ids import IdRule
 from protocols.alignment.seam import ABSENT, Aligned
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Dataset, PartyTable, Reader, Task, warn_absent, warn_constant
 from secure_sccvfl.data.features import DataError, Feature, check_disjoint
+from secure_sccvfl.data.files import id_rule
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Part, Party
 from secure_sccvfl.data.splits import TEST_SHARE, UNSPLIT, VALIDATION_SHARE, Split, SplitKind, make_split
+
+BY_ID = IdRule(("id",))
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class Schema:
     parties: tuple[str, ...]
     label_holder: int
     protected: tuple[PartyAttribute, ...]
-    id_column: str = "id"
+    id_rule: IdRule = BY_ID
 
     @property
     def outputs(self) -> int:
@@ -71,7 +76,9 @@ class Schema:
     def digest(self) -> str:
         """Stands for the public description in model files."""
         public = (self.name, self.task, self.classes, self.parties, self.label_holder, self.features)
-        groups = [(a.name, a.groups, a.holder) for a in self.protected]
+        groups: list[Any] = [(a.name, a.groups, a.holder) for a in self.protected]
+        if not self.id_rule.plain:
+            groups.append(self.id_rule)
         return hashlib.sha256(repr((public, groups)).encode()).hexdigest()
 
 
@@ -211,7 +218,7 @@ def _schema(reader: Reader) -> Schema:
             PartyAttribute(e["column"], tuple(str(g) for g in e["groups"]), names.index(e["party"]), None)
             for e in spec["protected"]
         ),
-        spec["id"],
+        id_rule(spec["id"], spec["name"]),
     )
 
 

@@ -36,6 +36,15 @@ class Split:
             raise DataError("the parts of a split overlap")
 
 
+PARTS = ("train", "validation", "test")
+
+
+def expected_rows(train: int) -> tuple[int, int, int]:
+    """How many records the parts have on average, if so many are in the training part."""
+    validation = train * VALIDATION_SHARE / (1 - VALIDATION_SHARE)
+    return train, round(validation), round((train + validation) * TEST_SHARE / (1 - TEST_SHARE))
+
+
 UNSPLIT = Split(*(np.zeros(0, np.int64) for _ in range(3)))
 
 

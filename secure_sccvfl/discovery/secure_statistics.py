@@ -53,7 +53,7 @@ from secure_sccvfl.privacy.kinds import Columns
 from secure_sccvfl.privacy.releases import PRESENT, owner_title
 
 REFUSED, NEW, KNOWN = range(3)
-FEWEST, SURE = 20, 8.0
+FEWEST, SURE = 20, 4.0
 """A noisy number of common records below the first, or so many of its deviations, stops a run."""
 _CHUNK = 1 << 14
 

@@ -80,6 +80,7 @@ def build(
 ) -> dict[str, Any]:
     """The report of a finished run; paths of this machine are not in it. harness: by the names in `HARNESS`."""
     releases = release_table(folder)
+    known = evaluated.get("records") if evaluated is not None else None
     if evaluated is not None:
         told = release_table(*attempts(folder, "evaluation"))
         releases += [r for r in told if r["name"] in ("evaluation", "slices")]
@@ -102,7 +103,8 @@ def build(
         "pooled": trained["pooled"],
         "split": trained["split"],
         "seed": trained["seed"],
-        "rows": trained["rows"],
+        "align": trained.get("align", "exact"),
+        "rows": {**trained["rows"], **({"test": known} if known is not None else {})},
         **{key: evaluated[key] if evaluated is not None else {} for key in ("evaluation", "metrics", "noise")},
         "groups": evaluated["groups"] if evaluated is not None else [],
         **({"slices": evaluated["slices"]} if evaluated is not None and "slices" in evaluated else {}),

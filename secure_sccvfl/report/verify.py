@@ -22,7 +22,7 @@ from typing import Any
 
 from accounting.account import read_account
 from accounting.accountant import epsilon_of
-from accounting.ledger import FileSets, read_ledger
+from accounting.ledger import Entry, FileSets, comparable, read_ledger
 from accounting.ledger import LedgerError as BudgetLedgerError
 from accounting.report import Notes, build_report
 from protocols.config import ConfigError, code_digest
@@ -91,10 +91,15 @@ def check_logs(files: RunFiles) -> Problems:
                 for folder, log in zip(folders, logs, strict=True):
                     if log[:length] != logs[0][:length] or (name == names[0][-1] and len(log) != length):
                         yield f"{name} of {folder.name} differs from that of {folders[0].name}"
-    ledgers = [read_ledger(folder / "ledger.jsonl")[0] for folder in files.folders(".")]
+    ledgers = [_lines(files, folder / "ledger.jsonl") for folder in files.folders(".")]
     for rank, ledger in enumerate(ledgers):
         if ledger != ledgers[0]:
             yield f"ledger.jsonl of party-{rank} differs from that of party-0"
+
+
+def _lines(files: RunFiles, ledger: Path) -> list[Entry]:
+    """What must be the same in every party's ledger."""
+    return comparable(read_ledger(ledger)[0], own_records=files.report.get("align") == "hidden")
 
 
 def check_results(files: RunFiles) -> Problems:
@@ -186,11 +191,11 @@ def check_evaluation(files: RunFiles) -> Problems:
     if told.get("kind") != "noisy":
         return
     ledgers = [folder / EVALUATIONS for folder in files.folders("evaluation")]
-    lines = [read_ledger(ledger)[0] for ledger in ledgers]
+    lines = [_lines(files, ledger) for ledger in ledgers]
     for rank, entries in enumerate(lines):
         if entries != lines[0]:
             yield f"{EVALUATIONS} of party-{rank} differs from that of party-0"
-    account = read_account(lines[0], FileSets.beside(ledgers[0]))
+    account = read_account(read_ledger(ledgers[0])[0], FileSets.beside(ledgers[0]))
     if account.most(epsilon_of) != told["epsilon_rdp"]:
         yield "report.json: the epsilon of the evaluation is not what its ledger gives"
     paid = [charge.event.name for charge in account.charges]

@@ -15,7 +15,9 @@ have changed since are noticed by their tags before (`secure_sccvfl.privacy.reco
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -23,12 +25,61 @@ from protocols.alignment.exact import ExactAlignment
 from protocols.alignment.hidden import HiddenAlignment
 from protocols.alignment.presence import Presence
 from protocols.alignment.revealed import RevealedAlignment
-from protocols.alignment.seam import Aligned
+from protocols.alignment.seam import Aligned, AlignKind
+from protocols.config import SessionConfig
+from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.party_data import PartyData, public_split
+from secure_sccvfl.data.splits import PARTS
+from secure_sccvfl.modes.base import facts_of
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.privacy.releases import plan_of
+from secure_sccvfl.run.costs import PhaseMeter
 from secure_sccvfl.run.jobs import Progress
+
+REVEALS: Mapping[AlignKind, str] = {
+    "exact": "to all parties, for every party but the first: one bit, whether it holds the records of the first",
+    "revealed": "to all parties: how many records each has, and which records all have; to the first party also how "
+    "many are common to which parties",
+    "hidden": "to all parties: how many different records there are, by part; to the dealer: how many records each "
+    "party has, and how many are common to which parties, but no id. About how many records all parties have comes "
+    "with noise, from statistics that are charged",
+}
+"""What an alignment tells, in words."""
+
+
+def own_counts(data: PartyData) -> dict[str, int]:
+    """How many records a party has, by part; for its own people."""
+    return {"all": len(data.ids), **{name: len(getattr(data.split, name)) for name in PARTS}}
+
+
+class AlignJob:
+    """Job "align": an alignment alone. A party learns what its mode reveals, and nothing is computed on records."""
+
+    def __init__(self, config: SessionConfig, rank: int) -> None:
+        self.options = RunOptions.of(config.options)
+        self.data = self.options.load(rank, len(config.parties))
+
+    def plan(self) -> ReleasePlan:
+        return ReleasePlan(plan_of(facts_of(self.data.schema, self.options), "alignment"))
+
+    def run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        meter = PhaseMeter(session)
+        with meter.phase("alignment"):
+            progress("alignment", 0, 1)
+            data = split_records(session, self.options, self.data, progress)
+            parts = {name: getattr(data.split, name) for name in PARTS[:2]}
+            places = {name: aligned_part(session, self.options, data, rows).rows for name, rows in parts.items()}
+        return {
+            "ok": True,
+            "dataset": data.schema.name,
+            "align": self.options.align,
+            "own records": own_counts(self.data),
+            "places": places,
+            "reveals": REVEALS[self.options.align],
+            "cost": meter.costs,
+        }
 
 
 def common_records(session: Session, options: RunOptions, data: PartyData, progress: Progress) -> PartyData:

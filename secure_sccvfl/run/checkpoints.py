@@ -35,6 +35,8 @@ from secure_sccvfl.training.handles import SharedHead
 from secure_sccvfl.training.trainer import State, Trial
 
 KEPT = 2
+FOLLOWS = ("align", "records")
+"""Settings that may differ because others do: they are named last."""
 DIGEST = 64
 _NONE = -1
 
@@ -95,7 +97,7 @@ class Checkpoints:
         """
         for facts in self._kept().values():
             began = facts["settings"]
-            for name in sorted(began.keys() | self.settings.keys(), key=lambda name: (name == "records", name)):
+            for name in sorted(began.keys() | self.settings.keys(), key=lambda name: (name in FOLLOWS, name)):
                 was, now = began.get(name, "none"), self.settings.get(name, "none")
                 if was != now:
                     told = f"{name} {was}, not {now}" if max(len(was), len(now)) < DIGEST else f"other {name}"

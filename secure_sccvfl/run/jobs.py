@@ -18,6 +18,7 @@ Progress = Callable[[str, int, int], None]
 
 
 JOBS = {
+    "align": "run.alignment:AlignJob",
     "bench-align": "benchmarks.alignment:AlignmentBenchmark",
     "bench-discovery": "benchmarks.discovery:DiscoveryBenchmark",
     "bench-ops": "benchmarks.operations:OperationsBenchmark",

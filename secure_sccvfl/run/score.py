@@ -375,11 +375,11 @@ class PredictJob(_WithModel):
     def _read(self, layout: Layout) -> PartyData:
         """Own columns of the file with new records; other columns are dropped. s is read at its holder alone."""
         path = Path(self.options.records)
-        key = self.schema.id_column
+        key = self.schema.id_rule.name
         if not path.is_file():
             raise DataError(f"no file {path.name} with records")
         owner = self.schema.parties[self.rank]
-        frame = read_table(path, key, owner)
+        frame = read_table(path, self.schema.id_rule, owner)
         lost = [name for name in layout.names if name not in frame]
         if lost:
             raise DataError(f"{path.name} has no column {lost[0]!r}, which {owner} needs")

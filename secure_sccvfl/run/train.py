@@ -18,6 +18,7 @@ from protocols.records.chain import unused_name
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.data.party_data import Schema
+from secure_sccvfl.data.splits import PARTS, expected_rows
 from secure_sccvfl.discovery.inputs import check_support
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.modes import gradient_mode
@@ -89,7 +90,8 @@ class TrainJob:
             alike=options.align != "hidden",
         )
         audit = AuditLog(unused_name(folder / "audit.jsonl") if folder is not None else None)
-        audit("run", {"run": name, "records": parts["train"].digest, "options": asdict(options)})
+        about = parts["train"].digest if options.align != "hidden" else "of each party its own"
+        audit("run", {"run": name, "records": about, "options": asdict(options)})
         hooks = Hooks(progress, audit, kept.keep if kept is not None else lambda state: None)
         state = self._resume(session, kept, charger, audit) if options.resume else None
         workplace = self._workplace(session, problem, charger, hooks, meter, state)
@@ -174,9 +176,11 @@ class TrainJob:
         )
 
     def _facts(self, problem: Problem) -> dict[str, Any]:
-        """What the result says about data and settings. How many own records are held out is this party's own."""
+        """What the result says about data and settings."""
         options, data, schema = self.options, self.data, self.data.schema
-        rows = {"train": problem.train.rows, "validation": problem.validation.rows, "test": len(data.split.test)}
+        rows = {name: len(getattr(data.split, name)) for name in PARTS}
+        if problem.train.presence is not None:  # a noisy number is known, and what the split leaves of all records
+            rows = dict(zip(PARTS, expected_rows(problem.train.count), strict=True))
         return {
             "engine": "crypten",
             "mode": options.mode,
@@ -188,7 +192,6 @@ class TrainJob:
             "split": options.split if options.pooled else "by id",
             "owners": schema.owners,
             "align": options.align,
-            "records": problem.train.count,
             "rows": rows,
         }
 

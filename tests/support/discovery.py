@@ -10,6 +10,7 @@ import numpy as np
 
 from accounting.budget import Budget
 from accounting.records import RecordSet
+from protocols.alignment.presence import Presence
 from protocols.records.releases import Release, ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
@@ -74,7 +75,7 @@ class Consortium:
         return self.bins[name].T @ np.eye(self.counts[attribute])[self.codes[attribute]]
 
     def plan(self, tables: int = 3, more: Sequence[Release] = ()) -> ReleasePlan:
-        facts = Facts(self.columns, tuple(self.counts), refreshes=tables - 1, source="moments")
+        facts = Facts(self.columns, tuple(self.counts), refreshes=tables - 1, source="moments", align="hidden")
         return ReleasePlan([*plan_of(replace(facts, conditional=True, gain=True), "discovery"), *more])
 
     def run(
@@ -84,14 +85,16 @@ class Consortium:
         cap: float = 100.0,
         noise: Any = "dealer+holder",
         plan: ReleasePlan | None = None,
+        held: np.ndarray | None = None,
         **settings: Any,
     ) -> list[Any]:
-        """`job` at every party, with its own budget in memory."""
+        """`job` at every party, with its own budget in memory. held: at which rows each party has a record."""
 
         def work(session: Session) -> Any:
             budget = Budget.in_memory(cap, 1e-5)
             charger = Charger(session, budget, MULTIPLIER, session.agree_on_name(), self.records, noise)
-            statistics = kind(session, self.columns, self.holders, self.rows, charger)
+            presence = None if held is None else Presence.of(session.party, held[:, session.rank])
+            statistics = kind(session, self.columns, self.holders, self.rows, charger, presence)
             return job(session, statistics, budget)
 
         return run_session(work, len(self.columns), plan or self.plan(), **settings)

@@ -1,0 +1,69 @@
+"""What would an alignment tell? One party looks at its own records before anything is sent.
+
+    sccvfl align loans.toml --party bank --dry-run
+    sccvfl align loans.toml --party bank --dry-run --align revealed
+
+It reads the files of this party by the rule for ids of the description, reports records without an
+id and ids that occur twice, counts the records of each part, and says what the mode would reveal to
+whom. Nothing is sent, and nobody else takes part. The alignment itself is the first phase of every
+run; job = "align" in a session file does it alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import get_args
+
+from launch.arguments import Parser
+from protocols.alignment.seam import AlignKind
+from protocols.config import ConfigError
+from secure_sccvfl.run.console import OK, guarded, say
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = Parser(__doc__)
+    parser.add_argument("dataset", type=Path, help="the description of the data")
+    parser.add_argument("--party", required=True, help="the own party: its name, or its number from 0")
+    parser.add_argument("--align", choices=get_args(AlignKind), default="hidden", help="the mode; default: hidden")
+    parser.add_argument("--seed", type=int, default=0, help="the seed of the run, which the parts follow from")
+    parser.add_argument("--dry-run", action="store_true", help="look at the own records alone; needed")
+    options = parser.parse_args(arguments)
+    return guarded("align", lambda: run(options), debug=options.debug)
+
+
+def run(options: argparse.Namespace) -> int:
+    from secure_sccvfl.data.party_data import own_part, own_schema
+    from secure_sccvfl.run.alignment import REVEALS, own_counts
+
+    if not options.dry_run:
+        raise ConfigError(
+            'add --dry-run: an alignment with the others is the first phase of a run, or job = "align" in a session '
+            "file (sccvfl party)"
+        )
+    schema = own_schema(options.dataset)
+    names = {name: rank for rank, party in enumerate(schema.parties) for name in (party, str(rank))}
+    if options.party not in names:
+        raise ConfigError(f"no party {options.party!r}; there is {', '.join(schema.parties)}")
+    rank = names[options.party]
+    counts = own_counts(own_part(options.dataset, rank, options.seed))
+    told = {
+        "party": schema.parties[rank],
+        "align": options.align,
+        "id": list(schema.id_rule.columns),
+        "records": counts,
+        "reveals": REVEALS[options.align],
+    }
+    if options.json:
+        print(json.dumps(told))
+        return OK
+    say(f"{told['party']}: {counts['all']} records, each with an id of its own ({schema.id_rule.name})")
+    say(f"parts: {counts['train']} to train, {counts['validation']} to validate, {counts['test']} to test")
+    say(f"align = {options.align} reveals, {REVEALS[options.align]}")
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

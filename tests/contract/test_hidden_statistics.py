@@ -1,0 +1,85 @@
+"""Statistics of s over records that overlap in secret: those of the common records, and how many these are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accounting.budget import Budget
+from protocols.alignment.seam import AlignmentError
+from protocols.records.chain import read_chain
+from protocols.session.runtime import Session
+from secure_sccvfl.data.features import DataError
+from secure_sccvfl.discovery.secure_statistics import SURE, SecureStatistics
+from tests.support.discovery import Consortium
+
+ROWS = 400
+
+
+def held(consortium: Consortium, share: float) -> np.ndarray:
+    """At which rows each party has a record: all three at this share of them."""
+    found = np.random.default_rng(3).random((consortium.rows, 3)) < 0.5
+    found[found.all(axis=1), 0] = False
+    found[: round(share * consortium.rows)] = True
+    return found
+
+
+def without_absent(consortium: Consortium, rank: int, has: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: block * has[:, rank : rank + 1] for name, block in consortium.own(rank).items()}
+
+
+def test_tables_are_those_of_the_common_records_and_their_number_is_told() -> None:
+    consortium = Consortium(ROWS)
+    has = held(consortium, 0.6)
+
+    def job(session: Session, statistics: SecureStatistics, budget: Budget) -> Any:
+        rank, (counts, held_codes) = session.rank, (consortium.counts, consortium.held(session.rank))
+        own = without_absent(consortium, rank, has)
+        first = statistics.group_sums(own, held_codes, counts, "sketch-0", consortium.sensitivity)
+        again = statistics.group_sums(own, held_codes, counts, "sketch-1", consortium.sensitivity)
+        with pytest.raises(DataError, match="conditional scores need the exact number of records"):
+            statistics.residual_dependence(consortium.own(rank, "kernel"), held_codes, counts, "residuals")
+        return first, again, statistics._presence.count  # type: ignore[union-attr]
+
+    everybody = has.all(axis=1)
+    for rank, (first, again, count) in enumerate(consortium.run(job, held=has)):
+        assert count == everybody.sum() == 240, "without noise the number is exact"
+        for attribute, groups in enumerate(consortium.counts):
+            chosen = np.eye(groups)[consortium.codes[attribute]][everybody]
+            for name in consortium.columns[rank]:
+                expected = consortium.bins[name][everybody].T @ chosen
+                assert (first[attribute][name] == expected).all() and (again[attribute][name] == expected).all()
+                assert (consortium.table(name, attribute) != expected).any()
+
+
+@pytest.mark.chance(1e-4)
+def test_the_number_has_the_noise_of_the_tables_and_too_few_stop_all_before_a_table_is_opened(tmp_path: Any) -> None:
+    """The sum of 33 cells over 8 tables: within four deviations of the truth, and below the floor if it is 0."""
+    consortium = Consortium(ROWS)
+    found: list[tuple[int, float]] = []
+
+    def job(session: Session, statistics: SecureStatistics, budget: Budget) -> str:
+        own = without_absent(consortium, session.rank, has)
+        given = own, consortium.held(session.rank), consortium.counts, "sketch-0", consortium.sensitivity
+        try:
+            statistics.group_sums(*given)
+        except AlignmentError as error:
+            return str(error)
+        presence = statistics._presence
+        assert presence is not None
+        found.append((presence.count, statistics.deviation(consortium.sensitivity)))
+        return ""
+
+    has = held(consortium, 0.6)
+    assert set(consortium.run(job, SecureStatistics, held=has)) == {""} and len(set(found)) == 1
+    cells = sum(sum(own.values()) for own in consortium.columns.values()) * sum(consortium.counts)
+    count, deviation = found[0]
+    error = deviation * cells**0.5 / (consortium.features * len(consortium.counts))
+    assert 0 < abs(count - 240) < SURE * error or count == 240
+    has = held(consortium, 0.0)
+    told = consortium.run(job, SecureStatistics, held=has, folder=tmp_path)
+    assert len(set(told)) == 1 and "too few to go on; are the ids written alike, by the same rule?" in told[0]
+    for log in tmp_path.glob("**/releases.jsonl"):
+        assert [entry["release"] for entry in read_chain(log)] == ["records"]
