@@ -6,8 +6,7 @@ curvature, which makes the plain step the preconditioned one. The penalty is one
 consistency (a Gram matrix of edits, selected by the secret one-hot of s), guards and ridge. Heads of one logit with
 squared consistency take second-order steps, all lambdas at once (protocols/steps/second_order.py); the others take
 first-order steps, one lambda after another. One bit is opened: whether logits left the range of the sigmoid. Where
-evaluation is exact, three scalars for each lambda are opened too. Otherwise heads are compared and one of them is
-chosen in secret (protocols/operations/choice.py).
+evaluation is exact, three scalars for each lambda are opened too. Otherwise one head is chosen in secret.
 """
 
 from __future__ import annotations

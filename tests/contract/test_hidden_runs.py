@@ -1,0 +1,242 @@
+"""Whole jobs at parties whose records only partly overlap, over real sessions: stop, resume, evaluate, predict."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accounting.ledger import comparable, read_ledger
+from protocols.alignment.seam import UNION, Aligned
+from protocols.config import ConfigError, SessionConfig
+from protocols.records.chain import read_chain, unused_name
+from secure_sccvfl.data.features import DataError
+from secure_sccvfl.data.party_data import own_part
+from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.run.alignment import AlignJob, split_records
+from secure_sccvfl.run.jobs import Progress
+from secure_sccvfl.run.score import UNDECIDED, EvaluateJob, PredictJob
+from secure_sccvfl.run.train import TrainJob
+from tests.support.harness import run_session
+from tests.support.overlap import COLUMNS, heart_rows, holders, write_overlap
+
+PARTIES = 3
+ROOMY = {"epsilon": 60.0, "refreshes": 1, "lambdas": [1.0], "take_lambda": 1.0, "evaluation_epsilon": 60.0}
+"""A cap that leaves little noise: these tests are about who is counted, and Heart is small."""
+
+
+LEFT = {f"p{row['id']}" for row in heart_rows(3)}
+"""Records that a party no longer has."""
+STANDARD_ERRORS = 6.3
+"""A normal value is further off than this with chance 3e-10."""
+
+
+class Stopped(Exception):
+    """A fault at a chosen step."""
+
+
+def quiet(step: str, number: int, total: int) -> None:
+    pass
+
+
+def jobs(kind: Any, dataset: Path, per_party: Sequence[dict[str, Any]] = ({}, {}, {}), **options: Any) -> list[Any]:
+    """The job of each party, from session files that differ in `per_party` alone."""
+    given = {"dataset": str(dataset), **ROOMY, **options}
+    addresses = tuple(f"127.0.0.1:{7000 + rank}" for rank in range(PARTIES))
+    return [
+        kind(SessionConfig(parties=addresses, options={**given, **more}), rank) for rank, more in enumerate(per_party)
+    ]
+
+
+def run(made: Sequence[Any], folder: Path, progress: Progress = quiet) -> list[dict[str, Any]]:
+    for log in list(folder.glob("party-*/releases.jsonl")):  # of an earlier session
+        log.rename(unused_name(log))
+    plan = made[0].plan()
+    return run_session(lambda session: made[session.rank].run(session, progress), PARTIES, plan, folder=folder)
+
+
+def refused(made: Sequence[Any], folder: Path, session: str = "run") -> str:
+    """What the parties say when they stop."""
+    with pytest.raises(ExceptionGroup) as stopped:
+        run(made, folder / session)
+    return "; ".join(map(str, stopped.value.exceptions))
+
+
+def opened(folder: Path) -> list[str]:
+    logs = [read_chain(path) for path in sorted(folder.glob("party-0/releases*.jsonl"))]
+    return [entry["release"] for log in logs for entry in log]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was stopped in the middle of training, and then resumed to its end."""
+    folder = tmp_path_factory.mktemp("hidden")
+    dataset = write_overlap(folder / "data")
+
+    def stop(step: str, number: int, total: int) -> None:
+        if step == "training" and number > 0:
+            raise Stopped
+
+    with pytest.raises(ExceptionGroup) as stopped:
+        run(jobs(TrainJob, dataset), folder / "run", stop)
+    assert stopped.value.subgroup(Stopped) is not None
+    write_overlap(folder / "data", left_out=LEFT)
+    assert "cannot resume: the run began with other records" in refused(jobs(TrainJob, dataset, resume=True), folder)
+    write_overlap(folder / "data")
+    results = run(jobs(TrainJob, dataset, resume=True), folder / "run")
+    (folder / "results.json").write_text(json.dumps(results, default=str))
+    return folder
+
+
+def truth(dataset: Path) -> dict[str, int]:
+    """How many records all parties have, by part."""
+    parts = [own_part(dataset, rank, 0) for rank in range(PARTIES)]
+    return {
+        name: len(set.intersection(*(set(p.ids[getattr(p.split, name)].tolist()) for p in parts)))
+        for name in ("train", "validation", "test")
+    }
+
+
+@pytest.mark.chance(3e-10)
+def test_a_stopped_run_goes_on_and_tells_about_how_many_records_are_common(place: Path) -> None:
+    results = json.loads((place / "results.json").read_text())
+    told, common = results[0]["rows"], truth(place / "data" / "own.toml")
+    assert all(result["ok"] and result["align"] == "hidden" and result["rows"] == told for result in results)
+    ledger = read_ledger(place / "data" / "sccvfl-ledgers" / "party-0" / "ledger.jsonl")[0]
+    sigma = next(line["event"]["sigma"] for line in ledger if "event" in line)
+    copies, cells, tables = 2, 78, 10
+    error = sigma * (copies * cells) ** 0.5 / tables
+    assert abs(told["train"] - common["train"]) < STANDARD_ERRORS * error + 1
+    names = opened(place / "run")
+    assert names.count("records") == 1 and names.count(UNION) == 4, "two parts in each of two sessions, one count"
+    assert "alignment" not in names and "validation summary" not in names
+
+
+def test_each_party_charges_its_own_records_for_the_same_releases(place: Path) -> None:
+    ledgers = [
+        read_ledger(place / "data" / "sccvfl-ledgers" / f"party-{rank}" / "ledger.jsonl")[0]
+        for rank in range(PARTIES)
+    ]
+    assert len({json.dumps(comparable(lines, own_records=True)) for lines in ledgers}) == 1
+    assert len({line["event"]["records"] for lines in ledgers for line in lines if "event" in line}) == PARTIES
+    assert comparable(ledgers[0], own_records=False) != comparable(ledgers[1], own_records=False)
+
+
+@pytest.mark.chance(3e-10)
+def test_the_common_test_records_are_evaluated_and_others_are_refused(place: Path) -> None:
+    dataset = place / "data" / "own.toml"
+    figures = run(jobs(EvaluateJob, dataset, model=str(place / "run")), place / "evaluation")
+    known, deviation = truth(dataset)["test"], figures[0]["evaluation"]["deviation"]
+    assert all(f["metrics"] == figures[0]["metrics"] and f["records"] == figures[0]["records"] for f in figures)
+    assert abs(figures[0]["records"] - known) < STANDARD_ERRORS * deviation + 1 and "acc" in figures[0]["metrics"]
+    write_overlap(place / "data", left_out=LEFT)
+    try:
+        told = refused(jobs(EvaluateJob, dataset, model=str(place / "run")), place, "again")
+    finally:
+        write_overlap(place / "data")
+    assert "not those that the model was trained with" in told
+    assert opened(place / "again") == []
+
+
+def test_a_new_record_is_decided_where_all_parties_hold_it_and_nothing_is_told_of_the_others(place: Path) -> None:
+    files = []
+    for party in COLUMNS:
+        rows = [row for n, row in enumerate(heart_rows(40)) if party in holders(n)]
+        files.append(place / f"new-{party}.csv")
+        with files[-1].open("w", newline="") as file:
+            writer = csv.DictWriter(file, ["id", *COLUMNS[party]], extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows(rows)
+    given = [{"records": str(path)} for path in files]
+    for scores in (False, True):
+        folder = place / f"predicted-{scores}"
+        made = jobs(PredictJob, place / "data" / "own.toml", given, model=str(place / "run"), scores=scores)
+        run(made, folder)
+        with (folder / "party-0" / "predictions.csv").open(newline="") as file:
+            lines = list(csv.DictReader(file))
+        own = [row["id"] for n, row in enumerate(heart_rows(40)) if "hospital" in holders(n)]
+        assert sorted(line["id"] for line in lines) == sorted(own)
+        alone = {row["id"] for n, row in enumerate(heart_rows(40)) if len(holders(n)) == 1}
+        assert {line["id"] for line in lines if line["decision"] == UNDECIDED} == alone & set(own)
+        assert all(line["decision"] in ("0", "1", UNDECIDED) for line in lines)
+        assert not scores or all((line["logit 1"] == "") == (line["id"] in alone) for line in lines)
+        assert not (folder / "party-1" / "predictions.csv").exists(), "the holder of the label receives them"
+
+
+def test_revealed_records_are_those_of_files_that_were_aligned_before(tmp_path: Path) -> None:
+    dataset = write_overlap(tmp_path / "own")
+    before = write_overlap(tmp_path / "aligned", only_common=True)
+    options = RunOptions.of({"dataset": str(dataset), "align": "revealed"})
+    own = [own_part(dataset, rank, 0) for rank in range(PARTIES)]
+    plan = jobs(AlignJob, dataset, align="revealed")[0].plan()
+    found = run_session(lambda s: split_records(s, options, own[s.rank], quiet), PARTIES, plan, folder=tmp_path / "a")
+    for rank, data in enumerate(found):
+        wanted = own_part(before, rank, 0)
+        assert data.ids.tolist() == wanted.ids.tolist()
+        assert data.party.inputs.tobytes() == wanted.party.inputs.tobytes() and data.party.present is None
+        assert (data.label is None) == (wanted.label is None) == (rank != 0)
+        assert data.label is None or data.label.tobytes() == wanted.label.tobytes()
+        for name in ("train", "validation", "test"):
+            assert getattr(data.split, name).tolist() == getattr(wanted.split, name).tolist()
+        for mine, theirs in zip(data.protected, wanted.protected, strict=True):
+            assert (mine.codes is None) == (theirs.codes is None) == (rank != 1)
+            assert mine.codes is None or mine.codes.tolist() == theirs.codes.tolist()
+
+
+def test_empty_intersections_and_ids_in_other_writing_are_told_apart(tmp_path: Path) -> None:
+    """With `exact` and `revealed` the run stops before anything is computed; a rule for ids makes them alike."""
+    dataset = write_overlap(tmp_path / "own", only_common=True)
+    clinic = dataset.parent / "clinic.csv"
+    header, *lines = clinic.read_text().splitlines()
+    written = [f"00{name.upper()} ,{rest}" for name, rest in (line.split(",", 1) for line in lines)]
+    clinic.write_text("\n".join([header, *written]) + "\n")
+    for align, told in (("revealed", "no record is common to all parties"), ("exact", "clinic holds other records")):
+        assert told in refused(jobs(TrainJob, dataset, align=align), tmp_path, align)
+        assert not {name for name in opened(tmp_path / align) if name.startswith("sketch")}
+    rule = 'id = { columns = ["id"], case = "lower", zeros = "strip" }'
+    dataset.write_text(dataset.read_text().replace('id = "id"', rule))
+    own = [own_part(dataset, rank, 0) for rank in range(PARTIES)]
+    assert own[0].ids.tolist() == own[1].ids.tolist() == own[2].ids.tolist()
+    clinic.write_text(clinic.read_text() + clinic.read_text().splitlines()[-1] + "\n")
+    with pytest.raises(DataError, match=r"clinic.*twice"):
+        own_part(dataset, 1, 0)
+
+
+def test_what_cannot_work_on_hidden_records_is_refused_in_one_line(tmp_path: Path) -> None:
+    dataset = str(write_overlap(tmp_path))
+    for more in ({"mode": "split"}, {"mode": "dp"}, {"evaluation": "exact"}, {"conditional": True}):
+        with pytest.raises(ConfigError, match="align = hidden does not go with"):
+            RunOptions.of({"dataset": dataset, "align": "hidden", **more})
+        assert RunOptions.of({"dataset": dataset, **more}).align == "exact"
+    assert RunOptions.of({"dataset": dataset}).align == "hidden" and RunOptions.of({}).align == "exact"
+    with pytest.raises(ConfigError, match="pooled"):
+        RunOptions.of({"align": "hidden", "evaluation": "noisy"})
+
+
+def test_an_alignment_alone_tells_sizes_and_own_counts(tmp_path: Path) -> None:
+    dataset = write_overlap(tmp_path / "own")
+    found = run(jobs(AlignJob, dataset), tmp_path / "aligned")
+    parts = [own_part(dataset, rank, 0) for rank in range(PARTIES)]
+    union = len(set().union(*(set(p.ids[p.split.train].tolist()) for p in parts)))
+    for part, result in zip(parts, found, strict=True):
+        assert result["places"]["train"] == union and result["own records"]["all"] == len(part.ids)
+    assert opened(tmp_path / "aligned") == [UNION, UNION]
+
+
+def test_places_spread_records_and_clear_the_rest(tmp_path: Path) -> None:
+    data = own_part(write_overlap(tmp_path), 1, 0)
+    rows = data.split.train[:5]
+    part = data.spread(rows, Aligned(8, np.array([6, 0, 3, 1, 7])))
+    (party,) = part.parties
+    assert party.present is not None and party.present.nonzero()[0].tolist() == [0, 1, 3, 6, 7]
+    assert (party.inputs[[6, 0, 3, 1, 7]] == data.party.inputs[rows]).all()
+    assert (party.known.inputs == data.party.inputs[rows[[1, 3, 2, 0, 4]]]).all() and party.known.present is None
+    for block in (*party.bins().values(), *party.moments(["age"]).values()):
+        assert not block[[2, 4, 5]].any() and block[[0, 1, 3, 6, 7]].any(axis=1).all()
+    assert (replace(party, present=None).bins()["age"].sum(axis=1) == 1).all()
