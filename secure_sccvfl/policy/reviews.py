@@ -34,8 +34,9 @@ class Found:
         """From the result of the job `discovery`."""
         try:
             spent = result["privacy"]
+            near = "about " if result.get("align") == "hidden" else ""
             about = (
-                f"{place}: {result['records']} records of {result['dataset']}, epsilon "
+                f"{place}: {near}{result['records']} records of {result['dataset']}, epsilon "
                 f"{spent['epsilon_rdp']:.2f} of {spent['cap']:g} at {spent['delta']:g}"
             )
             return cls(dict(result["proposed"]), dict(result["scores"]), dict(result["confidence"]), about)

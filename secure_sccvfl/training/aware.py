@@ -40,6 +40,9 @@ class AwareTrainer(Trainer):
     def _read(self) -> None:
         """Nothing: records are encoded once their roles are known."""
 
+    def limit(self) -> None:
+        """Nothing: bounds are those of the encodings."""
+
     def warming(self) -> Callable[[Any, int], Any]:
         return lambda head, count: head
 

@@ -113,10 +113,14 @@ class Trainer(Descents):
         self.check_encodings: Blocks = self._encode(self.validation)
         self.batch = self._bind(self.encodings, self.train)
         self.check = self._bind(self.check_encodings, self.validation)
-        self.flat: Blocks = self._flat()
+        self.limit()
+
+    def limit(self) -> None:
+        """Set each owner's curvature bound of loss and ridge; again once the number of records is known."""
+        self.flat = self._flat()
 
     def _flat(self) -> Blocks:
-        """Each owner's curvature bound of loss and ridge. Columns are centred on the records of their owner."""
+        """Columns are centred on the records of their owner, common or not."""
         if self.train.presence is not None:
             return self.steepness()
         steep = CURVATURE[self.task]
@@ -134,7 +138,7 @@ class Trainer(Descents):
         self.state = state if state.head is not None else replace(state, head=self.state.head)
         if self.train.presence is not None and state.records:
             self.train.presence.count = state.records
-            self.flat = self._flat()
+            self.limit()
 
     def discover(self) -> None:
         """Sketch, then refreshes spread over the warm-up of the head; tables are averaged, roles damped."""
@@ -161,7 +165,7 @@ class Trainer(Descents):
         """Keep the noisy number of records that the statistics have told, if it is needed."""
         if self.train.presence is not None and not self.state.records:
             self.go_on(records=self.train.count)
-            self.flat = self._flat()
+            self.limit()
 
     def refresh_late(self, number: int) -> Finding | None:
         """One more release of the sketch, during joint training. `number`: from 0, of the `late_refreshes`.

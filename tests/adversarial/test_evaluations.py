@@ -85,7 +85,7 @@ def test_what_all_evaluations_together_tell_of_a_record_is_what_one_tells(consor
         assert [{**r, "cost": None} for r in again] == [{**r, "cost": None} for r in first]
         assert opened(home / f"again-{number}") == []
     assert ledgers(home) == before
-    assert opened(home / "first") == ["alignment", "columns", "evaluation"]
+    assert opened(home / "first") == ["alignment: places", "columns", "evaluation"]
 
 
 @pytest.mark.chance(5e-10)  # noise is a multiple of 2^-32: each of two counts is whole with that chance

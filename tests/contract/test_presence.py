@@ -23,12 +23,12 @@ TOLERANCE = 2e-3
 """Of logits after as many steps as a test takes: that of the engines' own contract (tests/contract/engines.py)."""
 
 
-def union(task: str = "binary", outputs: int = 1) -> tuple[Problem, np.ndarray]:
-    """A problem over all records, and at which rows each party has one: all three at 60 %."""
+def union(task: str = "binary", outputs: int = 1, share: float = 0.6) -> tuple[Problem, np.ndarray]:
+    """A problem over all records, and at which rows each party has one: all three at this share of them."""
     problem = Problem(WIDTHS, task, outputs, rows=ROWS, seed=5)
     held = np.ones((ROWS, len(WIDTHS)), bool)
     for row, lacking in enumerate(np.random.default_rng(1).integers(0, 3, ROWS)):
-        held[row, lacking] = row < 0.6 * ROWS
+        held[row, lacking] = row < share * ROWS
     return problem, held[np.random.default_rng(2).permutation(ROWS)]
 
 
@@ -74,14 +74,15 @@ def grid(engine: Any, own: Problem, presence: Presence | None = None) -> np.ndar
     return np.hstack([engine.logits(one, own.x) for one in trained])
 
 
-@pytest.mark.parametrize("task", ["binary", "regression"])
-def test_second_order_heads_of_a_union_are_those_of_the_common_records(task: str) -> None:
-    problem, held = union(task)
+@pytest.mark.parametrize(("task", "share"), [("binary", 0.6), ("regression", 0.6), ("binary", 1.0)])
+def test_second_order_heads_of_a_union_are_those_of_the_common_records(task: str, share: float) -> None:
+    problem, held = union(task, share=share)
     expected = _expected(common(problem, held), problem, grid)
-    for found in in_secret(problem, held, grid):
+    count = COUNT if share < 1 else ROWS + 11
+    for found in in_secret(problem, held, grid, count):
         assert np.abs(found - expected).max() < TOLERANCE
-    whole = _expected(problem, problem, grid)
-    assert np.abs(whole - expected).max() > 20 * TOLERANCE, "records that are not common make a difference"
+    difference = np.abs(_expected(problem, problem, grid) - expected).max()
+    assert (difference > 20 * TOLERANCE) == (share < 1), "records that are not common make a difference"
 
 
 def _expected(train: Problem, shown: Problem, script: Any) -> np.ndarray:
@@ -127,3 +128,22 @@ def test_first_order_steps_choices_and_temperature_too(task: str, outputs: int) 
             assert np.abs(found[name] - expected[name]).max() < TOLERANCE, name
         if task == "binary":
             assert found["rounds"] == 4 * STEPS, "a sealed step has four rounds"
+
+
+def aware(engine: Any, own: Problem, presence: Presence | None = None) -> np.ndarray:
+    """Logits of a head on rows that s has selected, as in mode `aware`."""
+    if presence is not None:
+        rank = engine.session.rank
+        engine.bind({rank: own.x[rank]}, own.y, own.ridge, 1)  # learns the widths
+    rows = engine.select(own.deltas[0], own.s)
+    batch = engine.bind(rows, own.y, own.ridge, own.outputs, presence)
+    descent = engine.prepare(batch, None, Step(0.2, 0.5), own.curvature)
+    return engine.logits(engine.steps(engine.head(batch, 1, own.task), descent, STEPS), rows)
+
+
+def test_rows_that_s_selects_are_weighted_too() -> None:
+    problem, held = union()
+    known = common(problem, held)
+    expected = aware(PlainEngine(), known)
+    for found in in_secret(problem, held, aware, known.rows):
+        assert np.abs(found[held.all(axis=1)] - expected).max() < TOLERANCE
