@@ -150,6 +150,7 @@ def measure(tell: Tell, lists: Sequence[str] | None = None, consortia: Sequence[
         for parties in consortia or CONSORTIA:
             tell(f"{mode}, {ids} ids, {parties} parties")
             rows.append(ours(mode, ids, parties))
+            tell(f"  {rows[-1]['cpu_seconds']:.1f} s of CPU a party, {rows[-1]['seconds']:.1f} s in all")
     for ids in sorted({ids for mode, ids in wanted if mode == "revealed"}):
         tell(f"{PEER}, {ids} ids")
         rows.append(peer(ids))

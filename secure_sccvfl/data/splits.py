@@ -37,12 +37,13 @@ class Split:
 
 
 PARTS = ("train", "validation", "test")
+SHARES = ((1 - TEST_SHARE) * (1 - VALIDATION_SHARE), (1 - TEST_SHARE) * VALIDATION_SHARE, TEST_SHARE)
+"""What each part has of all records, on average."""
 
 
 def expected_rows(train: int) -> tuple[int, int, int]:
     """How many records the parts have on average, if so many are in the training part."""
-    validation = train * VALIDATION_SHARE / (1 - VALIDATION_SHARE)
-    return train, round(validation), round((train + validation) * TEST_SHARE / (1 - TEST_SHARE))
+    return train, round(train * SHARES[1] / SHARES[0]), round(train * SHARES[2] / SHARES[0])
 
 
 UNSPLIT = Split(*(np.zeros(0, np.int64) for _ in range(3)))

@@ -57,7 +57,8 @@ class RunOptions:
     """One field per option. `ledger` is a folder that outlives runs.
 
     `align`: how records are brought together (`protocols.alignment`). "hidden" is the default for own data, where all
-    settings allow it; "exact" elsewhere: ids must be equal.
+    settings allow it; "exact" elsewhere: ids must be equal. `align_bounds`: for "hidden", the most records of each
+    party; then neither their number nor the size of the union is told, and tables are as long as all bounds together.
     `card` is a path, "shipped" (the one for this data set) or the name of a shipped card.
     `dp_sampling`: a record's chance to take part in a step of mode `dp`, rounded to a multiple of 2^-16.
     `evaluation`: how validation and test records are evaluated. "noisy": what is opened about them has noise and is
@@ -76,6 +77,7 @@ class RunOptions:
     dataset: str = "german"
     split: SplitKind = "iid"
     align: AlignKind = "exact"
+    align_bounds: tuple[float, ...] = ()
     seed: int = 0
     pooled: bool = True
     method: str = RECIPES.names[0]
@@ -184,6 +186,8 @@ class RunOptions:
             raise ConfigError(
                 f"weights of validity terms must not be negative: {[getattr(made, n) for n in WEIGHTS]}"
             )
+        if any(bound < 1 or bound != int(bound) for bound in made.align_bounds):
+            raise ConfigError(f"align_bounds must be whole numbers of records, not {list(made.align_bounds)}")
         if made.dp_steps < 1:
             raise ConfigError(f"dp_steps must be at least 1, got {made.dp_steps}")
         if min(made.min_group, made.evaluations) < 1:
@@ -262,6 +266,8 @@ class RunOptions:
     def check(self, parties: int) -> None:
         """Raise for every error that can be found before a process starts or a record is read."""
         schema = self.schema(parties)
+        if self.align_bounds and (self.align != "hidden" or len(self.align_bounds) != parties):
+            raise ConfigError(f"align_bounds are for align = hidden: one for each of {parties} parties")
         if self.flip_target and schema.task == "regression":
             raise ConfigError("a flip_target is about decisions; the label of these data is a number: use gap_target")
         if self.slices and not (self.pooled and self.evaluation == "exact" and schema.task == "binary"):

@@ -15,7 +15,8 @@ have changed since are noticed by their tags before (`secure_sccvfl.privacy.reco
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,17 +28,19 @@ from protocols.alignment.presence import Presence
 from protocols.alignment.revealed import RevealedAlignment
 from protocols.alignment.seam import Aligned, AlignKind
 from protocols.config import SessionConfig
+from protocols.dealing.matching import Bounds
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.party_data import PartyData, public_split
-from secure_sccvfl.data.splits import PARTS
+from secure_sccvfl.data.splits import PARTS, SHARES
 from secure_sccvfl.modes.base import facts_of
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.releases import plan_of
 from secure_sccvfl.run.costs import PhaseMeter
 from secure_sccvfl.run.jobs import Progress
 
+ROOM = 6.0
 REVEALS: Mapping[AlignKind, str] = {
     "exact": "to all parties, for every party but the first: one bit, whether it holds the records of the first",
     "revealed": "to all parties: how many records each has, and which records all have; to the first party also how "
@@ -69,8 +72,7 @@ class AlignJob:
         with meter.phase("alignment"):
             progress("alignment", 0, 1)
             data = split_records(session, self.options, self.data, progress)
-            parts = {name: getattr(data.split, name) for name in PARTS[:2]}
-            places = {name: aligned_part(session, self.options, data, rows).rows for name, rows in parts.items()}
+            places = {name: aligned_part(session, self.options, data, name).rows for name in PARTS[:2]}
         return {
             "ok": True,
             "dataset": data.schema.name,
@@ -97,17 +99,30 @@ def split_records(session: Session, options: RunOptions, data: PartyData, progre
     return found if found is data else replace(found, split=public_split(found.ids, options.seed))
 
 
-def aligned_part(session: Session, options: RunOptions, data: PartyData, rows: np.ndarray) -> Part:
-    """Run by all parties together: these records in the form that the driver takes.
+def part_bounds(bounds: Sequence[float], share: float) -> Bounds | None:
+    """The most records that parties have in a part of this share, if they have at most `bounds` in all.
 
-    `data`: as `common_records` gave them.
+    Which part a record is in follows from a hash. More than ROOM deviations above the average are there with chance
+    1e-9.
     """
-    return placed(session, options, data, rows)[0]
+    most = [min(n, n * share + ROOM * math.sqrt(n * share * (1 - share))) for n in bounds]
+    return Bounds(tuple(math.ceil(n) for n in most)) if bounds else None
 
 
-def placed(session: Session, options: RunOptions, data: PartyData, rows: np.ndarray) -> tuple[Part, Aligned]:
-    """The same, and the places of the own records in the common table."""
+def aligned_part(session: Session, options: RunOptions, data: PartyData, part: str) -> Part:
+    """Run by all parties together: one part of the split in the form that the driver takes.
+
+    `data`: as `split_records` gave them.
+    """
+    return placed(session, options, data, getattr(data.split, part), SHARES[PARTS.index(part)])[0]
+
+
+def placed(
+    session: Session, options: RunOptions, data: PartyData, rows: np.ndarray, share: float = 1.0
+) -> tuple[Part, Aligned]:
+    """The same of any rows, about this share of all, and the places of the own records in the common table."""
     if options.align != "hidden":
         return data.part(rows), Aligned(len(rows), np.arange(len(rows)))
-    table = HiddenAlignment(session).align(data.ids[rows].tolist())
+    bounds = part_bounds(options.align_bounds, share)
+    table = HiddenAlignment(session, bounds).align(data.ids[rows].tolist())
     return replace(data.spread(rows, table), presence=Presence.of(session.party, table.present)), table

@@ -26,7 +26,7 @@ from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
 from secure_sccvfl.privacy.ledgers import open_budget, spent_figures
 from secure_sccvfl.privacy.record_tags import record_key
-from secure_sccvfl.run.alignment import aligned_part, split_records
+from secure_sccvfl.run.alignment import placed, split_records
 from secure_sccvfl.run.audit_log import AuditLog
 from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.run.train import compare_public
@@ -67,7 +67,7 @@ class DiscoveryJob:
         compare_public(session, schema, self.card)
         data = split_records(session, options, self.data, progress)
         about = self._about(data)
-        part = aligned_part(session, options, data, about)
+        part, _ = placed(session, options, data, about)
         budget, ledger = open_budget(options.ledger_folder(session), options.epsilon, options.delta, part.rows)
         records = record_key(session, ledger.parent).tags(data.ids[about])
         multiplier = noise_multiplier(options.epsilon, options.delta, options.charged)

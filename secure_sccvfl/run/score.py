@@ -259,7 +259,7 @@ class EvaluateJob(_WithModel):
         schema, model, options = self.data.schema, self.model, self.options
         if options.align == "exact":
             common_records(session, options, self.data, progress)
-        self.test = aligned_part(session, options, self.data, self.data.split.test)
+        self.test = aligned_part(session, options, self.data, "test")
         engine, head = self.engine(session, model, schema)
 
         def logits(party: Party, groups: AtHolder) -> Words:

@@ -71,12 +71,12 @@ class TrainJob:
         with meter.phase("alignment"):
             progress("alignment", 0, 1)
             name, place, parts, kept = self._begin(session, progress)
-            data, rows = self.data, self.data.split
+            data = self.data
             problem = Problem(
                 data.schema.task,
                 data.schema.outputs,
-                aligned_part(session, options, data, rows.train),
-                aligned_part(session, options, data, rows.validation),
+                aligned_part(session, options, data, "train"),
+                aligned_part(session, options, data, "validation"),
                 data.schema.owners,
             )
         budget, ledger = open_budget(place, options.epsilon, options.delta, problem.train.rows)

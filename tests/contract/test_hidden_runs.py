@@ -18,8 +18,9 @@ from protocols.config import ConfigError, SessionConfig
 from protocols.records.chain import read_chain, unused_name
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party_data import own_part
+from secure_sccvfl.data.splits import SHARES
 from secure_sccvfl.modes.options import RunOptions
-from secure_sccvfl.run.alignment import AlignJob, split_records
+from secure_sccvfl.run.alignment import AlignJob, part_bounds, split_records
 from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.run.score import UNDECIDED, EvaluateJob, PredictJob
 from secure_sccvfl.run.train import TrainJob
@@ -227,6 +228,12 @@ def test_an_alignment_alone_tells_sizes_and_own_counts(tmp_path: Path) -> None:
     for part, result in zip(parts, found, strict=True):
         assert result["places"]["train"] == union and result["own records"]["all"] == len(part.ids)
     assert opened(tmp_path / "aligned") == [UNION, UNION]
+    bounds = [300.0, 260.0, 280.0]
+    for result in run(jobs(AlignJob, dataset, align_bounds=bounds), tmp_path / "bounded"):
+        places = [part_bounds(bounds, share) for share in SHARES[:2]]
+        assert [result["places"][name] for name in ("train", "validation")] == [b.places for b in places if b]
+    with pytest.raises(ConfigError, match="one for each of 3 parties"):
+        RunOptions.of({"dataset": str(dataset), "align_bounds": [300.0]}).check(PARTIES)
 
 
 def test_places_spread_records_and_clear_the_rest(tmp_path: Path) -> None:
