@@ -36,7 +36,8 @@ from secure_sccvfl.run.process import check_transcript
 from secure_sccvfl.training import RECIPES
 
 _BUDGET = ("epsilon", "delta", "refreshes", "noise", "ledger")
-_TRAINING = ("dataset", "split", "seed", "mode", "card", *_BUDGET, "late_refreshes")
+_ALIGN = ("align", "align_bounds")
+_TRAINING = ("dataset", "split", "seed", "mode", "card", *_ALIGN, *_BUDGET, "late_refreshes")
 _EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group", "leak", "slices")
 _ROLES = (
     *("rule", "score", "rho_m", "rho_p", "fdr", "hysteresis", "per_party"),
@@ -67,6 +68,19 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     data = parser.add_argument_group("data and privacy")
     data.add_argument("--dataset", help=f"default {FIRST_RUN['dataset']} with its shipped card; {dataset_help()}")
     data.add_argument("--split", choices=("iid", "shift"), help="how benchmark data are split (default iid)")
+    data.add_argument(
+        "--align",
+        choices=("hidden", "revealed", "exact"),
+        help="how own records are brought together: nobody learns who is common (hidden, the default where settings "
+        "allow it), all parties learn it, or ids must be equal",
+    )
+    data.add_argument(
+        "--align-bounds",
+        type=float,
+        nargs="+",
+        metavar="RECORDS",
+        help="align hidden: the most records of each party",
+    )
     data.add_argument("--seed", type=int, help="of split, generators and encoders (default 0)")
     data.add_argument("--epsilon", type=float, help="cap of the privacy budget (default 8)")
     data.add_argument("--delta", type=float, help="default 1e-5; must be below 1 / records")
@@ -301,13 +315,15 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
         if options.model is None or options.records is None:
             raise ConfigError("predict needs --model RUN and --records FILE")
         known = session_of(options.model)
-        settings = {k: v for k, v in known.options.items() if k in ("dataset", "split", "seed", "pooled")}
+        settings = {k: v for k, v in known.options.items() if k in ("dataset", "split", "seed", "pooled", "align")}
         settings |= {"model": str(options.model.resolve()), "records": str(options.records.resolve())}
         settings |= {"scores": options.scores, **({"card": options.card} if options.card else {})}
         if options.receiver is not None:
             settings["receiver"] = options.receiver
         return "predict", len(known.parties), settings
-    wanted = (*_TRAINING, *_EVALUATION, *_METHOD) if options.job == "train" else ("dataset", "seed", *_DISCOVERY)
+    wanted = (
+        (*_TRAINING, *_EVALUATION, *_METHOD) if options.job == "train" else ("dataset", "seed", *_ALIGN, *_DISCOVERY)
+    )
     settings = {name: getattr(options, name) for name in wanted if getattr(options, name) is not None}
     if "dataset" not in settings:
         settings = {k: v for k, v in FIRST_RUN.items() if k in wanted} | settings

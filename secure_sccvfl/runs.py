@@ -147,7 +147,7 @@ class Run:
 
     def _predicted(self, frame: pd.DataFrame, scores: bool) -> pd.DataFrame:
         session = SessionConfig.load(self.folder / "session.toml")
-        settings = {k: v for k, v in session.options.items() if k in ("dataset", "split", "seed", "pooled")}
+        settings = {k: v for k, v in session.options.items() if k in ("dataset", "split", "seed", "pooled", "align")}
         key = RunOptions.of(settings).schema(len(session.parties)).id_rule.name
         numbered = key not in frame
         records = frame.assign(**{key: np.arange(len(frame))}) if numbered else frame
