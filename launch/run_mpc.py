@@ -43,7 +43,7 @@ _ROLES = (
     *("rule", "score", "rho_m", "rho_p", "fdr", "hysteresis", "per_party"),
     *("conditional", "gain", "sketch", "clip", "decay"),
 )
-_DISCOVERY = (*_BUDGET, *_ROLES)
+_DISCOVERY = ("dataset", "seed", *_ALIGN, *_BUDGET, *_ROLES)
 _MODEL = ("encoder", "generator", "consistency", "warmup", "steps", "dp_steps", "dp_sampling")
 _WEIGHTS = ("weight_identity", "weight_support", "weight_leak")
 _CONSISTENCY = ("lambdas", "gap_target", "flip_target", "take_lambda", "guard", "guard_grows")
@@ -321,9 +321,7 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
         if options.receiver is not None:
             settings["receiver"] = options.receiver
         return "predict", len(known.parties), settings
-    wanted = (
-        (*_TRAINING, *_EVALUATION, *_METHOD) if options.job == "train" else ("dataset", "seed", *_ALIGN, *_DISCOVERY)
-    )
+    wanted = (*_TRAINING, *_EVALUATION, *_METHOD) if options.job == "train" else _DISCOVERY
     settings = {name: getattr(options, name) for name in wanted if getattr(options, name) is not None}
     if "dataset" not in settings:
         settings = {k: v for k, v in FIRST_RUN.items() if k in wanted} | settings
