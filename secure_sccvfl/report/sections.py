@@ -41,6 +41,7 @@ def headline(report: Report) -> dict[str, Any]:
     """Title, a short story, and four figures."""
     data, rows, names = report["data"], report["rows"], report["party_names"]
     label, metrics, baselines = data["label"], report["metrics"], report["baselines"]
+    near = "about " if report.get("align") == "hidden" else ""  # which records all parties hold is secret
     groups = " / ".join(f"“{word}”" for word in data["protected"][0]["labels"])
     quoted = [f"“{word}”" for word in label["labels"]]
     title = f"Deciding {' or '.join(quoted)}" if quoted else f"Predicting {label['meaning'] or report['dataset']}"
@@ -49,10 +50,11 @@ def headline(report: Report) -> dict[str, Any]:
         secrecy = "none saw another's columns, but each was sent gradients, which tell the labels"
     story = [
         f"{listed(names).capitalize()} hold different columns about the same people. They trained one model together "
-        f"on {rows['train']} records, {secrecy}. {data.get('about', '')}".strip(),
+        f"on {near}{rows['train']} records, {secrecy}. {data.get('about', '')}".strip(),
         f"The aim: a decision should not change because somebody belongs to the other group ({groups}), nor through "
         "columns that follow from it, the mediators. "
-        f"{rows['validation']} more records served to choose settings; the results below are for {rows['test']} test "
+        f"{near.capitalize()}{rows['validation']} more records served to choose settings; the results below are for "
+        f"{near}{rows['test']} test "
         "records that were used for nothing else.",
     ]
     figures = []

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from protocols.alignment.presence import Presence
 from protocols.operations.arithmetic import Masked
 from protocols.records.private import private
 from protocols.steps.head import BandedMatrix, Weights
@@ -18,7 +19,7 @@ from secure_sccvfl.modes import base
 from secure_sccvfl.modes.dp import DpSeen
 from secure_sccvfl.run import model_files
 from secure_sccvfl.run.model_files import PartyModel, save_model
-from secure_sccvfl.run.score import PredictJob
+from secure_sccvfl.run.score import UNDECIDED, PredictJob
 from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.handles import (
     SharedBatch,
@@ -71,14 +72,17 @@ def test_gradients_that_were_shown(tmp_path, modes):
 def test_predictions(tmp_path, task):
     job = SimpleNamespace(
         schema=SimpleNamespace(task=task, classes=("a", "b")),
-        ids=np.array(["1", "2"]),
         options=SimpleNamespace(scores=False),
         aware=None,
         named={"card": "3", "mask": "ab", "approved": "2026-01-31"},
     )
-    PredictJob._write(job, tmp_path / "predictions.csv", np.ones((2, 1)))
+    ids, known = np.array(["1", "2"]), np.array([True, False])
+    PredictJob._write(job, tmp_path / "predictions.csv", ids, np.ones((2, 1)), known)
     lines = (tmp_path / "predictions.csv").read_text().splitlines()
     assert lines[0].endswith(",card,mask,approved") and all(x.endswith(",3,ab,2026-01-31") for x in lines[1:])
+    assert [UNDECIDED in line for line in lines] == [False, False, True], (
+        "of a record that not all hold nothing is told"
+    )
     assert stat.S_IMODE((tmp_path / "predictions.csv").stat().st_mode) == 0o600
 
 
@@ -98,6 +102,7 @@ def test_handles_with_shares_show_nothing_when_printed():
         SharedHead(weights, own[0], "binary", 1, share, share),
         SharedBatch(own, own[0], share),
         SharedEdits((share,), share),
+        Presence(share[0], 1),
         SharedPenalty((share,), share, (own[0],)),
         SharedDescent(1, SharedBatch(own, own[0], share), Step(0.1, 0.5), own[0], rows, rows, None, share[0]),
         SharedGrid(
