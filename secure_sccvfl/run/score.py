@@ -432,7 +432,10 @@ class PredictJob(_WithModel):
             own = np.asarray(opened)[table.places]
             known = np.ones(len(own), np.bool_) if part.presence is None else own[:, -1] > 0.5
             values = own if part.presence is None else own[:, :-1]
-            self._write(session.folder / "predictions.csv", data.ids, values, known)
+            left = np.setdiff1d(self.data.ids, data.ids)  # where all know what is common, the others were left out
+            values = np.vstack([values, np.zeros((len(left), values.shape[1]))])
+            ids, known = np.append(data.ids, left), np.append(known, np.zeros(len(left), np.bool_))
+            self._write(session.folder / "predictions.csv", ids, values, known)
         receiver = self.schema.parties[self.receiver]
         return {
             "ok": True,

@@ -155,9 +155,10 @@ def test_a_new_record_is_decided_where_all_parties_hold_it_and_nothing_is_told_o
             writer.writeheader()
             writer.writerows(rows)
     given = [{"records": str(path)} for path in files]
-    for scores in (False, True):
-        folder = place / f"predicted-{scores}"
-        made = jobs(PredictJob, place / "data" / "own.toml", given, model=str(place / "run"), scores=scores)
+    for align, scores in (("hidden", False), ("hidden", True), ("revealed", False)):
+        folder = place / f"predicted-{align}-{scores}"
+        options = {"model": str(place / "run"), "scores": scores, "align": align}
+        made = jobs(PredictJob, place / "data" / "own.toml", given, **options)
         run(made, folder)
         with (folder / "party-0" / "predictions.csv").open(newline="") as file:
             lines = list(csv.DictReader(file))
