@@ -221,6 +221,20 @@ def test_what_cannot_work_on_hidden_records_is_refused_in_one_line(tmp_path: Pat
         RunOptions.of({"align": "hidden", "evaluation": "noisy"})
 
 
+@pytest.mark.parametrize("phase", ["alignment", "discovery and warm-up"])
+def test_a_run_that_stops_before_its_first_checkpoint_opened_nothing_of_records(phase: str, tmp_path: Path) -> None:
+    dataset = write_overlap(tmp_path / "own")
+
+    def stop(step: str, number: int, total: int) -> None:
+        if step == phase:
+            raise Stopped
+
+    with pytest.raises(ExceptionGroup):
+        run(jobs(TrainJob, dataset), tmp_path / "run", stop)
+    assert set(opened(tmp_path / "run")) <= {UNION, "features", "columns"}
+    assert "no checkpoint in common: start the run anew" in refused(jobs(TrainJob, dataset, resume=True), tmp_path)
+
+
 def test_an_alignment_alone_tells_sizes_and_own_counts(tmp_path: Path) -> None:
     dataset = write_overlap(tmp_path / "own")
     found = run(jobs(AlignJob, dataset), tmp_path / "aligned")
