@@ -301,10 +301,11 @@ LEAK = Kind(
     "how well the group can be guessed from what is shared",
     "not private: share of validation records whose group a linear adversary recovers from the representations, as a "
     "mean over groups and over records; share of the largest group; how many groups were counted",
-    "only with `evaluation = exact` (not private), once for each protected attribute: how often an adversary that "
-    "was fitted in secret recovers s of validation records from the encodings of all parties, as a mean over groups "
-    "and over records; the share of the largest group; how many groups were large enough (`leak = false` leaves it "
-    "out)",
+    "only with `evaluation = exact` (not private, and about s of training records too), once for each protected "
+    "attribute: how often an adversary that was fitted in secret recovers s of validation records from the encodings "
+    "of all parties, as a mean over groups and over records; the share of the largest group; all over the groups "
+    "with `min_group` records, and how many these are. By default on data that may be pooled alone (`leak = true` "
+    "asks for it on others)",
     times=lambda facts: len(facts.groups) if facts.leak and facts.evaluation == "exact" else 0,
 )
 EVALUATION = Kind(
