@@ -96,7 +96,7 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
         "--leak",
         action=argparse.BooleanOptionalAction,
         help="measure in secret how well s is recovered from the encodings of validation records (exact evaluation "
-        "only, where it is the default; about 100 rounds for each protected attribute)",
+        "only; the default for data that may be pooled; about 100 rounds for each protected attribute)",
     )
     data.add_argument(
         "--slices", metavar="COLUMN", help="rates of groups crossed with this column (pooled data, exact evaluation)"

@@ -9,6 +9,7 @@ import numpy as np
 
 from secure_sccvfl.data.party import KERNEL_FEATURES, MOMENT_GRID, MOMENTS, Attribute, Party
 from secure_sccvfl.discovery.hsic import Grid
+from secure_sccvfl.discovery.inputs import joint_norm
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.privacy.releases import MOMENTS as MOMENTS_RELEASE
 from secure_sccvfl.privacy.releases import RESIDUALS
@@ -63,7 +64,7 @@ def release_sketches(
     tables are scaled before noise is added, if they are; the sketch has them scaled back by a public number.
     """
     bins = {key: block for party in parties for key, block in party.bins().items()}
-    sensitivity = float(np.sqrt(features * len(protected)))
+    sensitivity = joint_norm(1.0, features, len(protected))
     counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
     if clip is not None:
         found = statistics.clipped_sums(bins, codes, counts, name, clip)
@@ -83,7 +84,7 @@ def release_moments(
     On the grid of `Party.moments` a record adds a row of norm at most MOMENT_GRID sqrt(3) for each number.
     """
     columns = {key: block for party in parties for key, block in party.moments(names).items()}
-    sensitivity = MOMENT_GRID * float(np.sqrt(MOMENTS * len(names) * len(protected)))
+    sensitivity = joint_norm(MOMENT_GRID * float(np.sqrt(MOMENTS)), len(names), len(protected))
     counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
     name, widths = MOMENTS_RELEASE.charged_as(), dict.fromkeys(names, MOMENTS)
     sums = statistics.group_sums(columns, codes, counts, name, sensitivity, widths)

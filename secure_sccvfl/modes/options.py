@@ -62,7 +62,8 @@ class RunOptions:
     `evaluations`: how many noisy evaluations of the same records the cap `evaluation_epsilon` is planned for.
     `min_group`: no rate of a group is opened that rests on fewer records. `slices`: the column that groups are
     crossed with for rates of intersections; the second protected attribute if there is one.
-    `leak`: measure how well s is recovered from encodings of validation records; only with exact evaluation.
+    `leak`: measure how well s is recovered from encodings of validation records; only with exact evaluation. It
+    tells of s of training records too, which no ledger covers: where data may not be pooled it must be asked for.
     `method`: a recipe of `training.recipes`; options that are not given follow from it. `take_lambda`: the
     lambda of the model. A `gap_target` or `flip_target` above 0 lets validation records decide instead. `rule` to
     `decay` are settings of `DiscoveryConfig`.
@@ -141,7 +142,7 @@ class RunOptions:
         except DataError as error:
             raise ConfigError(str(error)) from None
         given.setdefault("evaluation", "exact" if given["pooled"] else "noisy")
-        given.setdefault("leak", given["evaluation"] == "exact")
+        given.setdefault("leak", given["evaluation"] == "exact" and given["pooled"])
         rules = [name for name in ("take_lambda", "gap_target", "flip_target") if given.get(name)]
         if len(rules) > 1:
             raise ConfigError(f"{rules[0]} and {rules[1]} are two rules for lambda: give one")

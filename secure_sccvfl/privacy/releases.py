@@ -10,6 +10,8 @@ from __future__ import annotations
 from protocols.records.releases import Release
 from secure_sccvfl.privacy.kinds import Facts, Kind, Stage
 
+_FOLLOWS = "follows from noisy releases that were paid for"
+
 
 def _sketches(facts: Facts) -> int:
     return facts.refreshes + facts.late_refreshes + 1
@@ -103,7 +105,7 @@ SCORES = Kind(
     ("features",),
     "follows",
     "how much each column follows the group",
-    "follows from noisy releases that were paid for",
+    _FOLLOWS,
     "discovery scores of each feature: they follow from the noisy counts; none with `score = conditional`",
     follows=("sketch",),
     times=lambda facts: _sketches(facts) if _scored(facts) else 0,
@@ -115,7 +117,7 @@ P_VALUES = Kind(
     ("features",),
     "follows",
     "how sure it is that each column follows the group",
-    "follows from noisy releases that were paid for",
+    _FOLLOWS,
     "with the rule `fdr`: the same",
     follows=("sketch",),
     times=lambda facts: _sketches(facts) if facts.rule == "fdr" else 0,
@@ -127,7 +129,7 @@ RESIDUAL_SCORES = Kind(
     ("features",),
     "follows",
     "how much each column follows the group beyond the others",
-    "follows from noisy releases that were paid for",
+    _FOLLOWS,
     "with conditional scores: they follow from the noisy residuals",
     follows=("residuals",),
     times=lambda facts: int(facts.conditional),
@@ -139,7 +141,7 @@ GAINS = Kind(
     ("features",),
     "follows",
     "how much better the group predicts each column beyond the others",
-    "follows from noisy releases that were paid for",
+    _FOLLOWS,
     "with `gain`: how much s adds to the prediction of each feature; it follows from the noisy sums of residuals",
     follows=("risk gains",),
     times=lambda facts: int(facts.gain),
@@ -151,7 +153,7 @@ REDRAWN_CONDITIONAL = Kind(
     ("redraws",),
     "follows",
     "how much each column might follow the group beyond the others in another run",
-    "follows from noisy releases that were paid for",
+    _FOLLOWS,
     "with conditional scores, and with `gain`: 32 redraws of each feature's number within the known noise",
     follows=("residuals", "risk gains"),
     times=lambda facts: int(facts.conditional) + int(facts.gain),
@@ -163,7 +165,7 @@ REDRAWN_SCORES = Kind(
     ("redraws",),
     "follows",
     "how much each column might follow the group in another run",
-    "follows from noisy releases that were paid for",
+    _FOLLOWS,
     "32 redraws of each feature's score within the known noise, after the last release of the warm-up and each late "
     "one: they follow from the noisy counts, and give each proposed role its confidence. They tell so much of these "
     "counts that everybody may be taken to know them; the charge covers that",
@@ -177,7 +179,7 @@ REDRAWN_P_VALUES = Kind(
     ("redraws",),
     "follows",
     "how sure another run might be that each column follows the group",
-    "follows from noisy releases that were paid for",
+    _FOLLOWS,
     "with the rule `fdr`: the same",
     follows=("sketch",),
     times=lambda facts: _rounds(facts) if facts.rule == "fdr" else 0,
@@ -301,10 +303,11 @@ LEAK = Kind(
     "how well the group can be guessed from what is shared",
     "not private: share of validation records whose group a linear adversary recovers from the representations, as a "
     "mean over groups and over records; share of the largest group; how many groups were counted",
-    "only with `evaluation = exact` (not private), once for each protected attribute: how often an adversary that "
-    "was fitted in secret recovers s of validation records from the encodings of all parties, as a mean over groups "
-    "and over records; the share of the largest group; how many groups were large enough (`leak = false` leaves it "
-    "out)",
+    "only with `evaluation = exact` (not private, and about s of training records too), once for each protected "
+    "attribute: how often an adversary that was fitted in secret recovers s of validation records from the encodings "
+    "of all parties, as a mean over groups and over records; the share of the largest group; all over the groups "
+    "with `min_group` records, and how many these are. By default on data that may be pooled alone (`leak = true` "
+    "asks for it on others)",
     times=lambda facts: len(facts.groups) if facts.leak and facts.evaluation == "exact" else 0,
 )
 EVALUATION = Kind(
@@ -391,38 +394,8 @@ NOISY_GRADIENT = Kind(
     charge="dp gradient-K",
     pays="dp gradient",
 )
-CATALOGUE = (
-    ALIGNMENT,
-    SKETCH,
-    RESIDUALS,
-    RISK_GAINS,
-    MOMENTS,
-    NUMBERS,
-    SCORES,
-    P_VALUES,
-    RESIDUAL_SCORES,
-    GAINS,
-    REDRAWN_CONDITIONAL,
-    REDRAWN_SCORES,
-    REDRAWN_P_VALUES,
-    COLUMNS,
-    FEATURES,
-    MOVED_FIXED,
-    MOVED_EDITED,
-    VALIDITY,
-    GUARD_LENGTH,
-    RANGE_CHECK,
-    VALIDATION_SUMMARY,
-    TEMPERATURE_CHOICE,
-    LEAK,
-    EVALUATION,
-    EXACT_EVALUATION,
-    SLICES,
-    PREDICTIONS,
-    GRADIENT,
-    EDITING_PARTIES,
-    NOISY_GRADIENT,
-)
+CATALOGUE = tuple(kind for kind in tuple(vars().values()) if isinstance(kind, Kind))
+"""Every kind of this module, in the order above."""
 
 
 def plan_of(facts: Facts, *stages: Stage) -> list[Release]:

@@ -287,15 +287,16 @@ def validity_words(report: Report) -> list[str]:
             )
         leak = told["leak"]
         if leak is not None:
-            guessed = "no group has enough records for a balanced figure"
+            guessed = "fewer than two groups have enough records to tell how often"
             if leak["balanced"] is not None:
                 guessed = (
-                    f"{percent(leak['balanced'])}, groups counted alike; guessing gives {percent(leak['chance'])}"
+                    f"{percent(leak['balanced'])}, groups counted alike; guessing gives {percent(leak['chance'])}. "
+                    f"Of their records it names {percent(leak['recovered'])} right; naming the largest group gives "
+                    f"{percent(leak['largest'])}"
                 )
             line += (
                 f" From the encodings of all parties together, which nobody sees, a linear adversary would recover "
-                f"{name} of validation records: {guessed}. Of all records it names {percent(leak['recovered'])} "
-                f"right; naming the largest group gives {percent(leak['largest'])}."
+                f"{name} of validation records: {guessed}."
             )
         lines.append(line)
     return lines

@@ -164,12 +164,9 @@ class EvaluateJob(_WithModel):
         if self.test.rows < self.options.min_group:
             raise DataError(f"{self.test.rows} test records are fewer than min_group = {self.options.min_group}")
         self.judged = self._judged()
-        self.crossed = self._crossed()
-
-    def _crossed(self) -> Crossed | None:
-        """The column that groups are crossed with, where counts of slices may be opened."""
-        told = self.options.pooled and not self.noisy and self.data.schema.task == "binary"
-        return Crossed.of(self.data.schema, self.options.slices) if told else None
+        self.crossed = Crossed.opened(
+            self.data.schema, self.options.slices, pooled=self.options.pooled, exact=not self.noisy
+        )
 
     def _judged(self) -> dict[str, tuple[Party, AtHolder, Copies]]:
         """Own columns of the edited records of each judge, from the files beside the model; targets at the holder.

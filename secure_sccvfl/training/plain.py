@@ -275,7 +275,8 @@ class PlainEngine:
             raise ValueError("the plaintext engine needs s")
         right = decisions(self.logits(head, encodings), "binary" if count == 2 else "multiclass") == groups
         weights, largest, counted = group_weights(groups, count, floor)
-        return float((right * weights[groups]).sum()), float(right.mean()), largest, float(counted)
+        balanced, recovered = (weights[:, groups] * right).sum(axis=1).tolist()
+        return balanced, recovered, largest, float(counted)
 
     def logits(self, head: Head, encodings: Blocks) -> np.ndarray:
         return head(_side_by_side(encodings))

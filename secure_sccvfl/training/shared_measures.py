@@ -120,7 +120,7 @@ def flips(session: Session, logits: Words, shifts: Sequence[Words]) -> tuple[Wor
 
 
 def recovered(session: Session, logits: Words, groups: AtHolder, holder: int, count: int, floor: int) -> Words:
-    """The figures of `Leak.of`, WIDE_BITS, of logits that guess the group. The holder weighs groups by size."""
+    """The figures of `Leak.of`, WIDE_BITS, of logits that guess the group. The holder weighs groups."""
     party, rows = session.party, len(logits)
     shown = decisions(session, logits)
     if count == 2:
@@ -132,8 +132,6 @@ def recovered(session: Session, logits: Words, groups: AtHolder, holder: int, co
     if session.rank == holder and groups is not None:
         weights, largest, counted = group_weights(groups, count, floor)
         known = np.array([largest, float(counted)])
-    balanced = total(
-        arithmetic.bilinear(party, "mul", right, share_held(session, weights, holder, (count,), WIDE_BITS))
-    )
-    whole = arithmetic.divide(party, np.left_shift(total(right), WIDE_BITS), rows)
-    return np.concatenate([balanced, whole, share_held(session, known, holder, (2,), WIDE_BITS)])
+    shared = share_held(session, weights, holder, (2, count), WIDE_BITS)
+    means = arithmetic.bilinear(party, "mul", np.stack([right, right]), shared).sum(axis=1)
+    return np.concatenate([means, share_held(session, known, holder, (2,), WIDE_BITS)])

@@ -335,6 +335,9 @@ def test_attacks_in_plain_words() -> None:
     first, second, third = attack_story(security)
     assert first.startswith("No leak was found: in 3 comparisons") and "rate of 66.0 %" in second
     assert "at least 1.50; 3.00 is promised as the most. That promise holds." in third
+    audits = {"sketch": audit, "risk gains": {**audit, "holds": False}}
+    *_, held, broken = attack_story({"rows": ours, "dp_audits": audits})
+    assert "(sketch)" in held and "(risk gains)" in broken and broken.endswith("The promise is broken.")
     chart = attack_panels(security)[0]["charts"][0][2]
     for name in ("bank, which has the labels", "bank and bureau together", "no secrecy: a server as in the paper"):
         assert f">{name}</text>" in chart

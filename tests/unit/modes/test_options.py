@@ -20,6 +20,13 @@ def test_the_leak_is_measured_where_evaluation_is_exact_and_refused_elsewhere():
         RunOptions.of({"evaluation": "noisy", "leak": True})
 
 
+def test_the_leak_of_data_that_may_not_be_pooled_is_measured_only_if_asked_for():
+    """It follows from s of training records without noise, and the training ledger does not cover that."""
+    own = {"pooled": False, "evaluation": "exact"}
+    assert not RunOptions.of(own).leak and not RunOptions.of(own).train_config().leak
+    assert RunOptions.of({**own, "leak": True}).train_config().leak
+
+
 @pytest.mark.parametrize("method", RECIPES.names)
 def test_a_recipe_is_followed_as_it_is(method):
     mode = {"mode": "split"} if method == "paper" else {}
