@@ -119,10 +119,17 @@ class Engine(Protocol):
         """
         ...
 
-    def edits(self, deltas: Iterable[Iterable[Blocks]], groups: AtHolder, attribute: int = 0) -> Any:
+    def edits(
+        self,
+        deltas: Iterable[Iterable[Blocks]],
+        groups: AtHolder,
+        attribute: int = 0,
+        moving: Mapping[int, np.ndarray] | None = None,
+    ) -> Any:
         """Take displacements [draw][hypothesised group] and select among them by the one-hot of s.
 
-        `attribute` is the number of the protected attribute whose groups these are.
+        `attribute` is the number of the protected attribute whose groups these are. `moving`: of every party, which
+        columns an edit may change; all if it is not given.
         """
         ...
 

@@ -134,7 +134,13 @@ class PlainEngine:
             raise ValueError("the plaintext engine needs the label")
         return Batch(_side_by_side(encodings), label, _side_by_side(ridge))
 
-    def edits(self, deltas: Iterable[Iterable[Blocks]], groups: AtHolder, attribute: int = 0) -> Penalty:
+    def edits(
+        self,
+        deltas: Iterable[Iterable[Blocks]],
+        groups: AtHolder,
+        attribute: int = 0,
+        moving: Mapping[int, np.ndarray] | None = None,
+    ) -> Penalty:
         if groups is None:
             raise ValueError("the plaintext engine needs s")
         draws = [_of_own_group(by_group, groups) for by_group in deltas]
