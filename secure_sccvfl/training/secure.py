@@ -3,7 +3,7 @@
 Each party passes its own blocks and gets back handles that hold shares. Encodings go under masks of their owner
 once per scaling of the columns (protocols/steps/head.py). Owners scale their own columns by the root of the
 curvature, which makes the plain step the preconditioned one. The penalty is one secret matrix H per lambda:
-consistency (a Gram matrix of edits, selected by the secret one-hot of s), guards and ridge. Heads of one logit with
+consistency (a Gram matrix of edits, selected by the secret one-hot of s), guards and ridge. Heads with
 squared consistency take second-order steps, all lambdas at once (protocols/steps/second_order.py); the others take
 first-order steps, one lambda after another. One bit is opened: whether logits left the range of the sigmoid. Where
 evaluation is exact, three scalars for each lambda are opened too. Otherwise heads are compared and one of them is
@@ -256,23 +256,26 @@ class SecureEngine:
         """Six rounds for a step of every part of the grid."""
         before = self._scaled(start, descent)
 
-        def residual(logits: Words) -> Words:
-            return shared_measures.residual_of(self.session, logits, descent.batch.label, start.task)
+        label = descent.batch.label
+        every = np.tile(label, len(start.weights.bias) // label.shape[1])
+
+        def residual(logits: Words, here: slice) -> Words:
+            return shared_measures.residual_of(self.session, logits, every[:, here], start.task)
 
         with self.session.measure("training step"):
             weights, logits = advanced(self.session, before, descent, count, residual)
         seen = start.last_logits if logits is None else logits
         return SharedHead(weights, descent.scale, start.task, descent.number, seen)
 
-    def apart(self, trained: SharedHead) -> tuple[SharedHead, ...]:
+    def apart(self, trained: SharedHead, outputs: int = 1) -> tuple[SharedHead, ...]:
         """Two rounds: the weights are unscaled together."""
-        return columns_of(trained, self._plain_weight(trained))
+        return columns_of(trained, self._plain_weight(trained), outputs)
 
     # what is opened
 
     def check_range(self, heads: Sequence[SharedHead], batch: SharedBatch) -> None:
-        """Only for two classes: other tasks use no one-round sigmoid."""
-        if heads[0].task != "binary":
+        """Only for classes: a regression uses no sigmoid."""
+        if heads[0].task == "regression":
             return
         party = self.session.party
         with self.session.measure("validation"):
@@ -343,7 +346,7 @@ class SecureEngine:
         """The rounds of `best_temperature` and of a clamp: it does not open whether logits are in range."""
         party = self.session.party
         with self.session.measure("temperature"):
-            rising = self._rising(trained, batch, temperatures, clamped=trained.task == "binary")
+            rising = self._rising(trained, batch, temperatures, clamped=trained.task != "regression")
             inverse = choice.inverse_temperature(party, rising, temperatures, _SCALE_BITS)
             weight, bias = self.unscaled(trained)
             whole = np.concatenate([weight, bias[None]])
