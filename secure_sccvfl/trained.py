@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 import torch
-from scipy.special import expit, softmax
+from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 from secure_sccvfl.data.dataset import Task, codes_of
@@ -52,11 +52,12 @@ def one_thread() -> Iterator[None]:
 
 
 def probabilities(logits: np.ndarray, task: Task) -> np.ndarray:
-    """Probability of every class (records x classes)."""
+    """Probability of every class (records x classes): of several, those of each against the rest, to a sum of 1."""
     if task == "binary":
         positive = expit(logits[:, 0])
         return np.column_stack([1.0 - positive, positive])
-    return np.asarray(softmax(logits, axis=1))
+    against_rest = expit(logits)
+    return np.asarray(against_rest / against_rest.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,11 @@ class Schema:
         """Feature -> its party."""
         return {f.name: self.parties[rank] for rank, own in enumerate(self.features) for f in own}
 
+    @property
+    def layouts(self) -> dict[int, Layout]:
+        """Of every party."""
+        return {rank: Layout.of(own) for rank, own in enumerate(self.features)}
+
     def digest(self) -> str:
         """Stands for the public description in model files."""
         public = (self.name, self.task, self.classes, self.parties, self.label_holder, self.features)

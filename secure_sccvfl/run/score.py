@@ -45,6 +45,7 @@ from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums, figures_of, share
 from secure_sccvfl.metrics.slices import Crossed, secret_counts, slice_table
 from secure_sccvfl.model.aware import AwareEdits, hypotheses
 from secure_sccvfl.model.edits import EncodedEdits, public_targets
+from secure_sccvfl.model.encoders import PlainEncoder, reached
 from secure_sccvfl.model.generators import Generator
 from secure_sccvfl.modes.aware import declared, in_time
 from secure_sccvfl.modes.options import RunOptions
@@ -297,13 +298,21 @@ class EvaluateJob(_WithModel):
         generator = unthinned.generators(trained)[first.name]
         party = self.test.parties[0]
         made = self._own_edits(party, len(first.groups), {party.rank: generator})
-        (chosen,) = engine.selected(made, first.codes, 0)
+        chosen = engine.selected(made, first.codes, 0, self._moving())
         shift = cooled(session, engine.shared_shift(head, chosen), model.temperature)
         rows = np.arange(len(party.inputs))
         target = None
         if first.codes is not None:
             target = public_targets(len(rows), len(first.groups), model.seed, 0)[rows, first.codes]
         return plain + shift, Copies(rows, np.ones(len(rows)), target)
+
+    def _moving(self) -> Mapping[int, np.ndarray] | None:
+        """Of every party, the columns that an edit may change; None where that is not public."""
+        roles, encoder = Roles(dict(self.model.roles), self.model.proxies), self.model.encoder
+        if self.model.aware is not None or not isinstance(encoder, PlainEncoder):
+            return None
+        names = set(roles.edited) - set(roles.dropped)
+        return {rank: reached(layout, names, "plain") for rank, layout in self.data.schema.layouts.items()}
 
     def _own_edits(self, party: Party, groups: int, generator: Mapping[int, Generator]) -> EncodedEdits:
         model = self.model

@@ -143,6 +143,7 @@ class TrainJob:
                 data.part(data.split.train),
                 data.part(data.split.validation),
                 schema.owners,
+                schema.layouts,
             ),
             options=self.options,
             charger=charger,

@@ -114,7 +114,7 @@ class TrainConfig:
 
     def second_order(self, task: Task) -> bool:
         """Whether all lambdas are trained at once, by second-order steps."""
-        return self.consistency == "squared" and task != "multiclass"
+        return self.consistency == "squared"
 
     def steps_of(self, task: Task) -> int:
         """Steps of a head at one lambda."""

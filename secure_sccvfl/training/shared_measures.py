@@ -9,7 +9,7 @@ import numpy as np
 from protocols.dealing.party import Party
 from protocols.operations import arithmetic, series
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
-from protocols.session.runtime import Session, words_of
+from protocols.session.runtime import Session
 from protocols.steps.head import (
     HEAD_BITS,
     LOGIT_BITS,
@@ -45,13 +45,9 @@ def variance(party: Party, logits: Words) -> Words:
 def residual_of(session: Session, logits: Words, label: Words, task: Task) -> Words:
     """The slope of the loss in each logit, RESIDUAL_BITS as the label; logits have LOGIT_BITS."""
     party = session.party
-    if task == "binary":
-        return residual_of_sigmoid(party, logits, label)
     if task == "regression":
         return arithmetic.truncate(party, logits, LOGIT_BITS - RESIDUAL_BITS) - label
-    usual = arithmetic.truncate(party, logits, LOGIT_BITS - FRACTION_BITS)
-    chances = words_of(session.wrap(usual, FRACTION_BITS).softmax(dim=1))
-    return np.left_shift(chances, RESIDUAL_BITS - FRACTION_BITS) - label
+    return residual_of_sigmoid(party, logits, label)
 
 
 def gap_squared(party: Party, penalty: SharedPenalty | None, weight: Words, heads: int) -> Words:
@@ -71,14 +67,10 @@ def loss_sums(session: Session, logits: Words, label: Words, task: Task, bound: 
     if task == "regression":
         target = arithmetic.truncate(party, label, RESIDUAL_BITS - FRACTION_BITS)
         return arithmetic.square(party, logits - target).sum(axis=(1, 2))
-    if task == "binary":
-        factor = label - (1 << (RESIDUAL_BITS - 1) if session.rank == 0 else 0)
-        even, odd = series.evaluate(party, "log_cosh", logits, bound), logits
-    else:
-        factor, even = label, np.zeros_like(logits)
-        odd = words_of(session.wrap(logits, FRACTION_BITS).log_softmax(dim=2))
+    factor = label - (1 << (RESIDUAL_BITS - 1) if session.rank == 0 else 0)
+    even = series.evaluate(party, "log_cosh", logits, bound)
     unit = 1 << (RESIDUAL_BITS + FRACTION_BITS - WIDE_BITS)
-    return (even - arithmetic.scaled_bilinear(party, "mul", factor, odd, unit)).sum(axis=(1, 2))
+    return (even - arithmetic.scaled_bilinear(party, "mul", factor, logits, unit)).sum(axis=(1, 2))
 
 
 def mean_losses(session: Session, logits: Words, label: Words, task: Task, bound: float) -> Words:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.discovery.decisions import Finding
 from secure_sccvfl.discovery.evidence import Conditional
@@ -58,3 +59,5 @@ class Problem:
     validation: Part
     owners: Mapping[str, str] = field(default_factory=dict)
     """The party of every feature, for roles within parties; public."""
+    layouts: Mapping[int, Layout] = field(default_factory=dict)
+    """Of every party, from the public dictionary. Without them any column may be edited."""

@@ -27,7 +27,7 @@ from secure_sccvfl.discovery.decisions import Finding, interventional_check
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.model.edits import EncodedEdits, Validity, movement, validity
-from secure_sccvfl.model.encoders import Encoder, fit_encoder, without
+from secure_sccvfl.model.encoders import Encoder, fit_encoder, reached, without
 from secure_sccvfl.model.generators import Generator, make_generator
 from secure_sccvfl.model.table_generator import shift_direction
 from secure_sccvfl.policy.card import PolicyCard
@@ -79,8 +79,10 @@ class Trainer(Descents):
         if config.flip_target is not None and self.task == "regression":
             raise ValueError("a flip_target is about decisions, and the label is a number")
         self.train, self.validation = train, _ = problem.train, problem.validation
+        self.layouts = problem.layouts
         self.hooks = Hooks() if hooks is None else hooks
         self.validity: dict[str, dict[str, Any]] = {}
+        self.fitted_here = encoders is None
         self.encoders: Mapping[int, Encoder] = (
             {p.rank: fit_encoder(p.layout, p.inputs, config.encoder, seed) for p in train.parties}
             if encoders is None
@@ -269,7 +271,7 @@ class Trainer(Descents):
             for place, attribute in enumerate(part.protected):
                 draws = int(np.clip(EDITED_ROWS // part.rows, 2, self.config.generator.draws))
                 made = self.edits_of(part, encodings, len(attribute.groups), generators[attribute.name], draws)
-                edits.append(self.engine.edits(made, attribute.codes, place))
+                edits.append(self.engine.edits(made, attribute.codes, place, self.moving(finding.roles)))
                 if part is self.train:
                     energy = {k: np.maximum(v, made.energy[k]) for k, v in energy.items()}
             joined.append(self.engine.join(edits, self.guards(finding.roles)))
@@ -280,6 +282,13 @@ class Trainer(Descents):
     ) -> EncodedEdits:
         """Encoded edits of one part under one protected attribute."""
         return EncodedEdits(part.parties, groups, generators, self.encoders, encodings, draws, self.seed)
+
+    def moving(self, roles: Roles) -> Mapping[int, np.ndarray] | None:
+        """Of every party, the columns of the head that edits may change; None where that is not known."""
+        if not self.layouts or not self.fitted_here:
+            return None
+        names, kind = set(roles.edited) - set(roles.dropped), self.config.encoder
+        return {rank: reached(layout, names, kind) for rank, layout in self.layouts.items()}
 
     def columns(self, rank: int) -> int:
         """How many columns of the head a party has."""
@@ -438,5 +447,6 @@ def train(
     """The whole method on one split, all parties in this process. `roles` fixes them for a comparison."""
     whole = make_parties(data) if parties is None else parties
     parts = [part_of(data, rows, whole) for rows in (split.train, split.validation)]
-    problem = Problem(data.task, data.outputs, parts[0], parts[1], data.owners)
+    layouts = {party.rank: party.layout for party in whole}
+    problem = Problem(data.task, data.outputs, parts[0], parts[1], data.owners, layouts)
     return driver(engine, statistics, problem, config, seed, card).run(roles)

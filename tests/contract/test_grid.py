@@ -119,6 +119,30 @@ def optima(problem, grid):
 
 
 @pytest.mark.parametrize("side", sorted(SIDES))
+def test_each_of_several_classes_reaches_its_optimum_against_the_rest(side):
+    problem = Problem(WIDTHS, "multiclass", 3)
+    lambdas = (0.0, 4.0)
+    grid = grid_of(problem, tuple(lam for lam in lambdas for _ in range(3)))
+
+    def script(engine, own):
+        batch, penalty = own.inputs(engine)
+        descent = engine.prepare_grid(batch, penalty, grid, bounds_of(own, guard_length(problem)))
+        heads = engine.apart(engine.steps(engine.head(batch, len(grid), "multiclass"), descent, STEPS), 3)
+        return [engine.logits(one, own.x) for one in heads]
+
+    against_rest = [Problem(WIDTHS, "multiclass", 3) for _ in range(3)]
+    for code, one in enumerate(against_rest):
+        one.y, one.task = (problem.y == code).astype(float), "binary"
+    one_each = grid_of(problem, lambdas)
+    expected = np.stack([optima(one, one_each) for one in against_rest], axis=2)
+    for heads in SIDES[side].run(problem, script):
+        for at, logits in enumerate(heads):
+            assert logits.shape == (ROWS, 3)
+            assert np.abs(expit(logits) - expit(expected[:, at])).max() < 0.005
+            assert np.abs(logits - expected[:, at]).max() < CLOSE
+
+
+@pytest.mark.parametrize("side", sorted(SIDES))
 @pytest.mark.parametrize("task", ["binary", "regression"])
 def test_all_heads_of_a_grid_reach_the_optimum_of_the_stated_objective(side, task):
     problem = Problem(WIDTHS, task)

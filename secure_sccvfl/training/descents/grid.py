@@ -56,7 +56,10 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class Grid:
-    """Heads to train together: a weight of consistency and of the guard for each; `curvature` is that of the loss."""
+    """Heads of one logit to train together: a weight of consistency and of the guard for each.
+
+    `curvature` is that of the loss. Of several classes each has a head for every lambda.
+    """
 
     lambdas: tuple[float, ...]
     guards: tuple[float, ...]

@@ -26,6 +26,7 @@ class Descents:
     engine: Engine
     config: TrainConfig
     task: Task
+    outputs: int
     train: Part
     hooks: Hooks
     state: State
@@ -72,7 +73,8 @@ class Descents:
             return config.guard * (lam if config.guard_grows else 1.0)
 
         def together(lambdas: Sequence[float]) -> tuple[Any, ...]:
-            grid = Grid(tuple(lambdas), tuple(weight(lam) for lam in lambdas), CURVATURE[self.task])
+            each = [lam for lam in lambdas for _ in range(self.outputs)]
+            grid = Grid(tuple(each), tuple(weight(lam) for lam in each), CURVATURE[self.task])
             # An edit of a record is one of those made for the groups, so its square is at most the sum of theirs.
             groups = max(len(attribute.groups) for attribute in self.train.protected)
             most = {rank: groups * block for rank, block in energy.items()}
@@ -112,7 +114,7 @@ class Descents:
             count = min(config.keep_every, config.grid_steps - self.state.taken)
             self.go_on(head=engine.steps(self.state.head, descent, count), taken=self.state.taken + count)
             self.hooks.keep(self.state)
-        return engine.apart(self.state.head)
+        return engine.apart(self.state.head, self.outputs)
 
     def descend(self, penalty: Any, step: Step, bound: Blocks) -> Any:
         """First-order steps at one lambda from the last head; as many as the settings say, whatever the data are."""
