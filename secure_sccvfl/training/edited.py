@@ -29,7 +29,7 @@ def selected(
 ) -> SharedChoices:
     """Shares of the displacement of every record and draw in the direction of its own group.
 
-    One round for each owner of such columns and band of rows (`head.select`).
+    One round for each owner of such columns and 2^21 words (`head.select`).
     """
     rank = session.rank
     reached = [np.ones(width, bool) if moving is None else moving[at] for at, width in enumerate(widths)]

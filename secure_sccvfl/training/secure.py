@@ -78,7 +78,7 @@ class SecureEngine:
     # inputs
 
     def select(self, choices: Iterable[Blocks], groups: AtHolder, attribute: int = 0) -> SharedRows:
-        """One round for each owner of columns and band of rows; a party that is owner and holder sends nothing.
+        """One round for each owner of columns and 2^21 words; a party that is owner and holder sends nothing.
 
         An owner sends its choices under a mask to the holder, which sends it the one-hot of s under another.
         """
