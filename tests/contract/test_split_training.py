@@ -155,6 +155,6 @@ def test_everyone_is_declared():
     releases = {made.name: made for made in split_releases(PARTIES, SplitConfig(warmup=3, steps=4))}
     assert [releases[f"gradient {rank}"].receivers for rank in EVERYONE] == [(0,), (1,), (2,)]
     assert all(releases[f"gradient {rank}"].times == 7 for rank in EVERYONE)
-    assert (releases["range check"].shape, releases["range check"].times) == ((1,), 2)
+    assert (releases["range check"].shape, releases["range check"].times) == ((1,), 3)
     with pytest.raises(ValueError, match="rates"):
         SplitConfig(head_rate=0)
