@@ -1,7 +1,7 @@
 """`split` mode: the paper's split learning with head, labels and s in secret. One instance per party process.
 
 Every party trains its own encoder with torch. In every step the gradient in its own activations is opened to it
-alone (protocols/steps/split.py says what that tells: the labels of its training records, and a little about s).
+alone (protocols/steps/split.py says what that tells: labels of its training records, and s with consistency).
 What else it trains alone, and why that tells it nothing of s, is in modes/split_local.py. Steps follow a public
 schedule: warm-up without consistency, then with it. Every few steps it is opened whether logits left the range of
 the sigmoid. With a patience, one bit after each step says whether training goes on (modes/split_stopping.py). Late

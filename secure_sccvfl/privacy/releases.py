@@ -361,10 +361,11 @@ GRADIENT = Kind(
     "split",
     ("*",),
     "uncharged",
-    "gradients of its own part, which tell the labels",
-    "split learning: the loss gradient in the party's own activations; it reveals the labels",
+    "gradients of its own part, which tell the labels and s",
+    "split learning: the loss gradient in the party's own activations; it reveals the labels, and s with consistency",
     "`split`, every step: the loss gradient in P's own activations; it reveals the label of nearly every training "
-    "record, and a little of s; the report says how many (`attacks/gradients.py`); nothing is charged",
+    "record; the report says how many (`attacks/gradients.py`). Steps with consistency also tell s of training "
+    "records; nothing is charged",
 )
 EDITING_PARTIES = Kind(
     "editing parties",

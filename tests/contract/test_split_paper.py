@@ -13,6 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from protocols.records.releases import ReleasePlan
 from secure_sccvfl.data.layout import one_hot
@@ -241,9 +245,13 @@ class Again:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a party has after a session; `asked`: how many late refreshes it asked for."""
+    """What a party has after a session.
+
+    shown: by step, what its gradient says of each record. asked: how many late refreshes it asked for.
+    """
 
     model: SplitModel
+    shown: np.ndarray
     logits: np.ndarray
     released: Counter[str]
     asked: int
@@ -261,6 +269,7 @@ QUICK = SplitConfig(
     weights=WEIGHTS,
 )  # fmt: skip
 LATE = replace(QUICK, late_refreshes=1)
+LONGER = replace(QUICK, hidden=16, warmup=6, steps=24, keep_every=24, encoder_rate=0.01, head_rate=0.015)
 HASTY = replace(QUICK, steps=40, encoder_rate=0.02, head_rate=0.2, patience=3)
 """Its validation objective is worst for three steps in a row long before the last step."""
 
@@ -295,7 +304,7 @@ def in_secret(
         refreshing = Again(rank, state, granted)
         found = state.finding
         assert found is not None
-        model = SplitTrainer(
+        trainer = SplitTrainer(
             SecureEngine(session, LABEL_HOLDER, GROUP_HOLDERS),
             Problem("binary", 1, train, validation),
             found.roles,
@@ -304,10 +313,18 @@ def in_secret(
             0,
             Hooks(keep=keep),
             state,
-        ).run(refreshing)
+        )
+        shown, learn = [], trainer.local.step
+
+        def noticing(gradient: np.ndarray, rows: np.ndarray, number: int) -> None:
+            shown.append(gradient @ np.linalg.svd(gradient, full_matrices=False)[2][0] * len(rows))
+            learn(gradient, rows, number)
+
+        trainer.local.step = noticing  # type: ignore[method-assign]
+        model = trainer.run(refreshing)
         logits = model.engine.logits(model.head, {rank: model.encoders[rank](test.parties[0].inputs)})
         released = Counter(entry["release"] for entry in session.released)
-        return Outcome(model, logits, released, refreshing.asked, states[-1])
+        return Outcome(model, np.array(shown), logits, released, refreshing.asked, states[-1])
 
     return run_session(
         job, PARTIES, ReleasePlan([predictions(), *split_releases(PARTIES, config, "binary", "noisy")])
@@ -321,6 +338,11 @@ def same_model(one: Outcome, other: Outcome) -> None:
     assert np.abs(one.logits - other.logits).max() < 0.02
 
 
+@cache
+def undisturbed(config: SplitConfig) -> list[Outcome]:
+    return in_secret(config)
+
+
 def declared(config: SplitConfig) -> dict[str, int]:
     """What a whole run opens, as often as it is declared."""
     return {release.name: release.times for release in split_releases(PARTIES, config, "binary", "noisy")}
@@ -330,13 +352,34 @@ def test_the_paper_trains_in_secret_opens_no_more_and_goes_on_after_a_fault(tmp_
     """Stopped after the warm-up and four steps."""
     with pytest.raises(ExceptionGroup):
         in_secret(QUICK, tmp_path, stop=2)
-    undisturbed, resumed = in_secret(QUICK), in_secret(QUICK, tmp_path, resume=True)
-    for rank, (before, after) in enumerate(zip(undisturbed, resumed, strict=True)):
+    resumed = in_secret(QUICK, tmp_path, resume=True)
+    for rank, (before, after) in enumerate(zip(undisturbed(QUICK), resumed, strict=True)):
         assert before.released == {**declared(QUICK), "predictions": 1}
         same_model(before, after)
         start = pretrained(rank)
         if before.generator.net is not None:
             assert any(not np.allclose(start[n], value) for n, value in before.generator.arrays().items())
+
+
+def guessed(columns: np.ndarray, groups: np.ndarray) -> float:
+    """AUC of a linear guess of s on records that it was not fitted on; it knows s of the others."""
+    guess = make_pipeline(StandardScaler(), LogisticRegression(C=0.1))
+    return float(cross_val_score(guess, columns, groups, cv=4, scoring="roc_auc").mean())
+
+
+def test_gradients_of_steps_with_consistency_tell_s_and_those_of_the_warm_up_do_not() -> None:
+    """To a party that knows s of other records, beside its own columns. SECURITY.md says so of `split`."""
+    groups = part(HOLDER).protected[0].codes
+    assert groups is not None
+    other = np.random.default_rng(0).permutation(groups)
+    outcomes = in_secret(LONGER)
+    for rank in set(range(PARTIES)) - {HOLDER}:
+        shown, own = outcomes[rank].shown.T, part(rank).parties[0].inputs
+        alone, before, whole = (
+            guessed(np.hstack([own, more]), groups) for more in (own[:, :0], shown[:, : LONGER.warmup], shown)
+        )
+        assert before < alone + 0.08 < alone + 0.15 < whole, (alone, before, whole)
+        assert guessed(np.hstack([own, shown]), other) < 0.6, "the guess itself has nothing to go on"
 
 
 def test_training_that_stops_early_opens_no_more_and_stays_stopped_when_it_goes_on(tmp_path: Path) -> None:
@@ -355,8 +398,8 @@ def test_a_late_refresh_changes_roles_and_generators_and_is_not_made_twice_after
         in_secret(LATE, tmp_path, stop=2)
     with np.load(tmp_path / "0" / "2.npz") as kept:
         assert kept["own taken"] == LATE.warmup + LATE.refreshed_at[0], "the steps after it are not taken yet"
-    undisturbed, resumed = in_secret(LATE), in_secret(LATE, tmp_path, resume=True)
-    for rank, (before, after) in enumerate(zip(undisturbed, resumed, strict=True)):
+    resumed = in_secret(LATE, tmp_path, resume=True)
+    for rank, (before, after) in enumerate(zip(undisturbed(LATE), resumed, strict=True)):
         assert before.released == {**declared(LATE), "predictions": 1} and declared(LATE)["editing parties"] == 2
         assert (before.asked, after.asked) == (1, 0)
         same_model(before, after)
@@ -374,7 +417,7 @@ def test_a_late_refresh_changes_roles_and_generators_and_is_not_made_twice_after
 
 
 def test_without_the_budget_for_a_late_refresh_training_goes_on_as_it_was() -> None:
-    plain, refused = in_secret(QUICK), in_secret(LATE, granted=False)
+    plain, refused = undisturbed(QUICK), in_secret(LATE, granted=False)
     for one, other in zip(plain, refused, strict=True):
         assert (one.asked, other.asked) == (0, 1) and other.model.finding is None and other.state.refreshes == 2
         assert other.released["editing parties"] == 1
