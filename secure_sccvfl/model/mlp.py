@@ -162,13 +162,6 @@ class LocalTraining:
         self._optimiser.step()
         self._made = None
 
-    def copy(self) -> dict[str, np.ndarray]:
-        """The layers of the encoder as they are now."""
-        return {name: value.numpy().copy() for name, value in self.encoder.net.state_dict().items()}
-
-    def restore(self, kept: Mapping[str, np.ndarray]) -> None:
-        self.encoder.net.load_state_dict({name: torch.tensor(value) for name, value in kept.items()})
-
     def state(self) -> dict[str, np.ndarray]:
         """Encoder and optimiser, to be kept on disk."""
         return training_state(self.encoder.net, self._optimiser)

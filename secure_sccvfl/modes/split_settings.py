@@ -60,8 +60,10 @@ class SplitConfig:
 
     @property
     def refreshed_at(self) -> tuple[int, ...]:
-        """After how many steps with consistency each late refresh comes: spread evenly over those that are sure to
-        come, or over as many as the patience where training may stop early."""
+        """After how many steps with consistency each late refresh comes.
+
+        They are spread evenly over all of these steps; where training may stop early, over as many as the patience.
+        """
         stretches = self.late_refreshes + 1
         whole = max(min(self.steps, self.patience or self.steps), stretches)
         return tuple(number * whole // stretches for number in range(1, stretches))
