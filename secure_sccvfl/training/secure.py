@@ -298,7 +298,7 @@ class SecureEngine:
             found = self._told(outside, 0, releases.RANGE_CHECK)
         if int(found[0]) != 0:
             raise ProtocolError(
-                f"logits left the range of the sigmoid (magnitude {LOGIT_BOUND:g}): lower rate or steps, or raise the ridge"
+                f"logits left the range of the sigmoid (magnitude {LOGIT_BOUND:g}): lower the rate or raise the ridge"
             )
 
     def measure(
