@@ -199,7 +199,10 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         "--warmup", type=int, help="first-order steps before consistency: several classes, l1 (default 60)"
     )
     method.add_argument(
-        "--steps", type=int, help="first-order steps at each lambda: several classes, l1, mode split (default 60)"
+        "--steps",
+        type=int,
+        help="first-order steps at each lambda: several classes, l1, mode split (default 60; paper: the most after "
+        "the warm-up, default as its table; it stops early)",
     )
     method.add_argument("--dp-steps", type=int, help="mode dp: noisy steps of the encoders (default 10)")
     method.add_argument("--dp-sampling", type=float, help="mode dp: chance of a record to be in a step (default 1)")

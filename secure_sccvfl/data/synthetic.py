@@ -1,8 +1,8 @@
 """Records from a formula, in any number: for benchmarks of speed and memory, never of quality.
 
-`synthetic:ROWS`, `synthetic:ROWSxFEATURES` or `synthetic:ROWSxFEATURESxCLASSES`: twenty features and two classes where
-nothing else is said, three parties and two groups. A quarter of the features follow s (one of them closely). The label
-follows features of every party.
+`synthetic:ROWS`, `synthetic:ROWSxFEATURES` or `synthetic:ROWSxFEATURESxCLASSES`: twenty features and two classes if
+nothing else is said, three parties and two groups. A quarter of the features follow s (one of them closely). The
+label follows features of every party.
 """
 
 from __future__ import annotations

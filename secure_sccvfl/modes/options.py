@@ -154,7 +154,9 @@ class RunOptions:
         weighed = [name for name in WEIGHTS if given.get(name)]
         if weighed and given.get("mode", cls.mode) != "split":
             raise ConfigError(f"{weighed[0]} weighs what parties train in mode split; {NO_WEIGHTS}")
-        recipe = recipe_options(given.get("method", cls.method), given.get("dataset", cls.dataset))
+        recipe = recipe_options(
+            given.get("method", cls.method), given.get("dataset", cls.dataset), given["evaluation"]
+        )
         given = {**recipe, **_mode_options(given.get("mode")), **given}
         if "lambdas" in given:
             given["lambdas"] = tuple(float(v) for v in given["lambdas"])
@@ -272,8 +274,12 @@ def _mode_options(mode: Any) -> dict[str, Any]:
     return {"lambdas": MODES.get(mode).lambdas} if mode in MODES and MODES.get(mode).lambdas else {}
 
 
-def recipe_options(method: str, dataset: str) -> dict[str, Any]:
-    """What a method sets of the options that a user may also give."""
+def recipe_options(method: str, dataset: str, evaluation: EvaluationKind) -> dict[str, Any]:
+    """What a method sets of the options that a user may also give.
+
+    Steps of method `paper` after its warm-up are those of its table, which stops early. Where evaluation has noise
+    nothing stops early (`modes.split_settings`): there it takes the patience, the fewest that the paper can take.
+    """
     if method not in RECIPES:
         raise ConfigError(f"no method {method!r}; there is {', '.join(RECIPES)}")
     recipe, own = RECIPES.get(method), {}
@@ -282,7 +288,7 @@ def recipe_options(method: str, dataset: str) -> dict[str, Any]:
         own = {
             "take_lambda": column.lambda_cons,
             "warmup": column.warmup,
-            "steps": column.patience,
+            "steps": column.epochs - column.warmup if evaluation == "exact" else column.patience,
             "weight_identity": column.lambda_gen * column.terms.alpha,
             "weight_support": column.lambda_gen * column.terms.beta,
             "weight_leak": column.lambda_adv,

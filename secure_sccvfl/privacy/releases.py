@@ -264,8 +264,8 @@ RANGE_CHECK = Kind(
     "check: did a score leave the range that the arithmetic can hold?",
     "one bit: some logit is out of range (it must be 0, or the run stops)",
     'one bit for all lambdas, and one for each late refresh, "some logit of a training record is out of range" (if '
-    "evaluation is exact: of a validation record too), in `split` every ten steps and before each late refresh: 0, "
-    "or the run stops; not charged",
+    "evaluation is exact: of a validation record too), in `split` after the warm-up, every ten steps from then on "
+    "and before each late refresh: 0, or the run stops; not charged",
     times=lambda facts: 1 + facts.late_refreshes,
 )
 VALIDATION_SUMMARY = Kind(
@@ -364,10 +364,11 @@ GRADIENT = Kind(
     "split",
     ("*",),
     "uncharged",
-    "gradients of its own part, which tell the labels",
-    "split learning: the loss gradient in the party's own activations; it reveals the labels",
+    "gradients of its own part, which tell the labels and s",
+    "split learning: the loss gradient in the party's own activations; it reveals the labels, and s with consistency",
     "`split`, every step: the loss gradient in P's own activations; it reveals the label of nearly every training "
-    "record, and a little of s; the report says how many (`attacks/gradients.py`); nothing is charged",
+    "record; the report says how many (`attacks/gradients.py`). Steps with consistency also tell s of training "
+    "records; nothing is charged",
 )
 EDITING_PARTIES = Kind(
     "editing parties",
@@ -380,6 +381,18 @@ EDITING_PARTIES = Kind(
     "`split`: who has mediators, which the roles tell anyway; again after each late refresh",
     follows=("scores",),
     times=_rounds,
+)
+EARLY_STOPPING = Kind(
+    "early stopping",
+    "all",
+    "split",
+    ("1",),
+    "exact",
+    "after each step: does training go on?",
+    "not private: one bit: the validation objective got better in one of the last steps",
+    "`split` with method `paper`, only with `evaluation = exact` (not private): after each step one bit, whether log "
+    "loss, gap and flips of the validation part, added up, got better in one of the last steps (as many as the "
+    "paper's patience); it is 1 until training stops",
 )
 NOISY_GRADIENT = Kind(
     "noisy gradient P",

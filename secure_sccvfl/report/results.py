@@ -206,7 +206,8 @@ def find_warnings(report: Mapping[str, Any]) -> list[str]:
             )
     if MODES.get(report["mode"]).labels == "shown":
         found.append(
-            f"Mode {report['mode']} shows every party gradients of its own columns, and these give the labels away. "
-            "Use mode sealed if labels must stay with their holder."
+            f"Mode {report['mode']} shows every party gradients of its own columns, and these give the labels away, "
+            "and s of training records to a party that knows s of others. The budget of s does not cover them. Use "
+            "mode sealed if labels and s must stay with their holders."
         )
     return found

@@ -222,7 +222,7 @@ def refuse_another_seed(run):
     [
         ("dp", "dp encoders (4 of 10)", "dp encoders"),
         ("dp", MIDDLE, "dp encoders"),
-        ("split", "split training (11 of 30)", "split training"),
+        ("split", "split training (31 of 50)", "split training"),
     ],
 )
 def test_other_modes_go_on_after_a_kill_and_forget_no_charge(mode, moment, event, tmp_path):
