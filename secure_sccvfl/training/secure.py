@@ -30,7 +30,8 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.privacy import releases
 from secure_sccvfl.privacy.kinds import Kind
-from secure_sccvfl.training import edited, shared_measures
+from secure_sccvfl.training import shared_measures
+from secure_sccvfl.training.descents import edited
 from secure_sccvfl.training.descents.grid import Bounds, Grid
 from secure_sccvfl.training.descents.shared import advanced, columns_of, prepared
 from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step, Target
