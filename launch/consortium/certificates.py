@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import getpass
 import json
 import os
@@ -98,6 +99,9 @@ def _pin(options: argparse.Namespace) -> int:
     add = [member for path in options.certificates for member in members(path)]
     if len({member.place for member in add}) < len(add):
         raise ConfigError("two certificates are for the same place: name the one to pin")
+    now = datetime.datetime.now(datetime.UTC)
+    if ended := [member for member in add if not member.valid(now)]:
+        raise ConfigError(f"the certificate of {ended[0].place} is not valid now, but until {ended[0].end:%F}")
     if not add and not options.drop:
         raise ConfigError("name the certificates to pin, or --drop a place")
     text = pinned(options.session.read_text(encoding="utf-8-sig"), add, options.drop)

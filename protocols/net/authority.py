@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from protocols.config import ConfigError
@@ -58,12 +59,11 @@ def read_request(path: Path) -> Asked:
     """
     try:
         request = x509.load_pem_x509_csr(path.read_bytes())
-        extensions = request.extensions
+        extensions, key = request.extensions, request.public_key()
     except OSError as error:
         raise ConfigError(f"cannot read the request {path}: {error.strerror}") from None
-    except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
+    except (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
         raise ConfigError(f"{path} is not a request for a certificate in PEM form") from None
-    key = request.public_key()
     if not (isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)):
         raise ConfigError(f"{path}: its key is not one of the elliptic curve P-256")
     if not request.is_signature_valid:
@@ -150,6 +150,9 @@ class Authority:
             raise ConfigError(f"the certificate {print_[:SHOWN]}... is revoked already")
         line = {k: signed[-1][k] for k in ("place", "name", "fingerprint", "key")}
         self._write("revoked", line)
+        issued = self.folder / ISSUED / f"{line['place']}.pem"
+        if issued.exists() and Member.of(read_certificate(issued)).fingerprint == print_:
+            issued.unlink()  # so that nobody hands it out or pins it
         return line
 
     def _check(self, asked: Asked, key: Key, renew: bool) -> None:

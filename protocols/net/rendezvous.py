@@ -70,11 +70,11 @@ class Rendezvous:
         self, config: SessionConfig, node: int, credentials: Credentials, listener: socket.socket | None
     ) -> None:
         self.config, self.node = config, node
-        if other := self._unpinned(fingerprint(credentials.certificate.read_bytes()), node):
-            raise ConfigError(f"{credentials.certificate}: {other}; pin the new one, or bring the old one back")
         self.hello = _HELLO.pack(_MAGIC, node, len(config.parties), config.digest(), code_digest())
         self.client = credentials.context(server=False)
         self.server = credentials.context(server=True)
+        if other := self._unpinned(fingerprint(credentials.certificate.read_bytes()), node):
+            raise ConfigError(f"{credentials.certificate}: {other}; pin the new one, or bring the old one back")
         self.callers = set(range(node + 1, config.dealer + 1))
         self.listener = listener
         if self.callers and listener is None:

@@ -61,6 +61,18 @@ def public_plan(config: SessionConfig) -> ReleasePlan:
     return made
 
 
+def agreed_plan(config: SessionConfig, job: Job) -> ReleasePlan:
+    """What a job will open. If the session needs approval, nothing may go beyond what people saw beforehand."""
+    plan = job.plan()
+    if config.needs_approval:
+        told = public_plan(config).releases
+        for name, release in plan.releases.items():
+            known = told.get(name)
+            if known is None or not known.covers(release):
+                raise ConfigError(f"{config.job} would open {name!r} otherwise than the approved plan says")
+    return plan
+
+
 def _kind(job: str) -> Any:
     """The class of a job."""
     if job not in JOBS:

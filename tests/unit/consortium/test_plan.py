@@ -15,6 +15,7 @@ from accounting.events import Sensitivity
 from accounting.records import RecordSet
 from launch.cli import main
 from protocols.config import ConfigError, SessionConfig
+from protocols.records.releases import Release, ReleasePlan
 from secure_sccvfl.consortium import plan as planning
 from secure_sccvfl.consortium.outlook import outlook
 from secure_sccvfl.consortium.plan import digest_of, job_config, make_plan
@@ -22,7 +23,7 @@ from secure_sccvfl.consortium.words import plan_lines
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.ledgers import LEDGER
 from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
-from secure_sccvfl.run.jobs import make_job, public_plan
+from secure_sccvfl.run.jobs import agreed_plan, make_job, public_plan
 from tests.unit.consortium.conftest import CARD, edit, rows_of
 
 Record = dict[str, Any]
@@ -42,6 +43,21 @@ def test_what_is_planned_without_data_is_what_each_party_will_open(
     planned = public_plan(given)
     for rank in range(3):
         assert make_job(given, rank).plan().digest() == planned.digest()
+
+
+@pytest.mark.parametrize("change", [{"receivers": (0, 1)}, {"times": 9}, {"shape": (3, 3)}, {"event": None}])
+def test_a_job_that_would_open_more_than_was_told_is_refused(config: SessionConfig, change: Record) -> None:
+    """Another receiver, more often, another size, unpaid; and what nobody was told of."""
+    given = config.for_job("train")
+    job = make_job(given, 0)
+    assert agreed_plan(given, job).digest() == public_plan(given).digest()
+    name = "sketch-0 for party 0"
+    honest = job.plan().releases
+    for other in ({**honest, name: replace(honest[name], **change)}, {"extra": Release("extra", (0,), (1,), "none")}):
+        job.plan = lambda other=other: ReleasePlan(other.values())  # type: ignore[method-assign]
+        with pytest.raises(ConfigError, match="otherwise than the approved plan says"):
+            agreed_plan(given, job)
+        assert agreed_plan(replace(given, approval="none"), job).releases
 
 
 def test_a_host_without_any_data_finds_the_same_digest(desk: Path, config: SessionConfig) -> None:

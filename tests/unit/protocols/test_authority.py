@@ -170,11 +170,12 @@ def test_a_place_is_given_once_unless_it_is_renewed_with_a_new_key(tmp_path: Pat
 def test_a_key_that_was_signed_or_revoked_is_never_signed_again(tmp_path: Path, authority: Authority) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     request = asked(tmp_path / "request.pem", PARTY_1, key=key)
-    ((member, _),) = authority.sign([request])
+    ((member, issued),) = authority.sign([request])
     elsewhere = asked(tmp_path / "elsewhere.pem", alternative_name("party-2"), key=key)
     with pytest.raises(ConfigError, match="signed before"):
         authority.sign([elsewhere])
     authority.revoke(member.fingerprint)
+    assert not issued.exists(), "nobody hands it out any more"
     for path in (request, elsewhere):
         with pytest.raises(ConfigError, match="was revoked"):
             authority.sign([path], renew=True)
