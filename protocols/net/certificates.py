@@ -60,7 +60,7 @@ class Credentials:
             context.load_cert_chain(self.certificate, self.key)
         except (ssl.SSLError, OSError) as error:
             raise ConfigError(
-                f"cannot use the certificate {self.certificate}: {error}; make a new set, or ask for a new one (`sccvfl certs --help`)"
+                f"cannot use the certificate {self.certificate}: {error}; make a new set, or ask for a new one"
             ) from None
         return context
 
