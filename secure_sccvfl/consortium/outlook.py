@@ -12,6 +12,7 @@ from typing import Any
 
 from accounting.account import read_account
 from accounting.accountant import epsilon_of
+from accounting.events import Event
 from accounting.ledger import FileSets, LedgerError, read_ledger
 from protocols.config import SessionConfig
 from secure_sccvfl.consortium.estimate import estimate
@@ -49,15 +50,20 @@ def _ledgers(plan: Plan, rank: int) -> dict[str, dict[str, Any]]:
     if options is None:
         return {}
     place = lasting_folder(options.dataset, options.ledger, options.pooled, rank)
-    return {job: _afterwards(place, spending) for job, spending in plan.spending.items()}
+    found, earlier = {}, dict[str, list[Event]]()
+    for job, spending in plan.spending.items():
+        planned = earlier.setdefault(spending.ledger, [])
+        planned += spending.events()
+        found[job] = _afterwards(place, spending, planned)
+    return found
 
 
-def _afterwards(place: Path | None, spending: Spending) -> dict[str, Any]:
-    """What the record that has spent most has spent, and will have spent at most."""
+def _afterwards(place: Path | None, spending: Spending, events: list[Event]) -> dict[str, Any]:
+    """What the record that has spent most has spent, and will have spent at most after these events."""
     path = None if place is None else place / spending.ledger
-    events = spending.events()
     if path is None or not path.is_file():
-        return {"ledger": str(path or ""), "before": 0.0, "after": epsilon_of(events, spending.delta), "fits": True}
+        after = epsilon_of(events, spending.delta)
+        return {"ledger": str(path or ""), "before": 0.0, "after": after, "fits": after <= spending.cap}
     try:
         account = read_account(read_ledger(path)[0], FileSets.beside(path))
     except LedgerError as error:

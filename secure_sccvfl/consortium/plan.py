@@ -120,6 +120,8 @@ def job_config(config: SessionConfig, job: str) -> SessionConfig:
 def make_plan(config: SessionConfig) -> Plan:
     """The plan of a session file. The description and the card that it names are read, and no record."""
     jobs, options, schema, card = jobs_of(config), None, None, None
+    if len(set(jobs)) < len(jobs):
+        raise ConfigError(f"a job is named twice, and a plan tells each once: {', '.join(jobs)}")
     if any(job != WITHOUT_DATA for job in jobs):
         options = RunOptions.of(config.options)
         options.check(len(config.parties))

@@ -153,6 +153,9 @@ def test_this_hosts_records_and_ledger_are_beside_the_plan_and_not_in_it(desk: P
     assert later["before"] == pytest.approx(spent) and later["after"] > 8 and not later["fits"]
     assert "DOES NOT FIT" in "\n".join(plan_lines(made, outlook(config, made, 0)))
     assert make_plan(config).digest == made.digest
+    twice = replace(config, jobs=("discovery", "train"), options={**config.options, "ledger": "fresh"})
+    ledgers = outlook(twice, make_plan(twice), 0)["ledgers"]
+    assert ledgers["discovery"]["fits"] and not ledgers["train"]["fits"], "jobs of one ledger add up"
     other = make_plan(replace(config, options={**config.options, "epsilon": 4.0}))
     assert "its cap is epsilon 8" in outlook(config, other, 0)["ledgers"]["train"]["problem"]
 
@@ -179,6 +182,8 @@ def test_the_self_test_gets_its_own_options_alone(config: SessionConfig) -> None
     given = replace(config, options={**config.options, "seed": 3})
     assert job_config(given, "selftest").options == {"seed": 3}
     assert job_config(given, "train").options == given.options
+    with pytest.raises(ConfigError, match="named twice"):
+        make_plan(replace(config, jobs=("train", "train")))
     with pytest.raises(ConfigError, match="none that a consortium plans"):
         make_plan(replace(config, jobs=("bench-ops",)))
 
