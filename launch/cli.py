@@ -9,7 +9,9 @@ sccvfl predict --model runs/2026-01-01 --records new.csv
 sccvfl policy appeal runs/2026-01-01 --feature housing --who "an applicant" --text "no choice of mine"
 sccvfl privacy runs/2026-01-01
 sccvfl selftest --parties 5
-sccvfl certs certs --parties 3
+sccvfl certs request certs --place party-0 --name bank
+sccvfl plan session.toml
+sccvfl approve session.toml --certs certs --rank 0
 sccvfl party --rank 0 --config session.toml --certs certs --out out
 """
 
@@ -34,7 +36,9 @@ COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "privacy": ("privacy_report", [], "what was released about the records, and what it cost"),
     "reproduce": ("reproduce", [], "the method's tables over seeds, on the plaintext engine"),
     "bench": ("bench", [], "measure beside stock CrypTen and plain torch"),
-    "certs": ("certs", [], "make the certificates of a consortium"),
+    "certs": ("certs", [], "keys and certificates of a consortium: request, sign, install, pin, revoke"),
+    "plan": ("consortium.plan", [], "what a session will open, to whom and at what price, before it starts"),
+    "approve": ("consortium.approve", [], "sign the plan of a session as one of its parties"),
     "party": ("run_party", [], "start one party, on any host"),
     "dealer": ("run_dealer", [], "start the dealer, on any host"),
 }

@@ -4,7 +4,8 @@
 
 Every host needs the same session file and this code, the folder of its own certificate
 (certs/party-1) and certs/ca.pem. Start the parties and the dealer in any order. `connect` in the
-session file says how many seconds they wait for each other (60).
+session file says how many seconds they wait for each other (60). If the session file pins
+certificates, all parties must have approved its plan (`sccvfl plan`, `sccvfl approve`).
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from pathlib import Path
 from launch.arguments import Parser
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import InputError
+from secure_sccvfl.consortium.approvals import approvals_beside, check_approvals
 from secure_sccvfl.local.screens import show_concerns
-from secure_sccvfl.run.console import documented
+from secure_sccvfl.run.console import OK, documented, guarded
 from secure_sccvfl.run.process import PartyProcess
 
 
@@ -55,8 +57,16 @@ def main(arguments: list[str] | None = None) -> int:
         session = SessionConfig.load(options.config)
         if session.job == "train":
             show_concerns(session.options)
+    if (code := guarded(process.name, lambda: _approved(options.config), debug=options.debug)) != OK:
+        return code
     listener = socket.socket(fileno=options.listen_fd) if options.listen_fd is not None else None
     return documented(process.run(listener))
+
+
+def _approved(session: Path) -> int:
+    """Refuse to start unless all parties approved the plan as it is here."""
+    check_approvals(SessionConfig.load(session), approvals_beside(session))
+    return OK
 
 
 if __name__ == "__main__":

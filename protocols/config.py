@@ -96,6 +96,8 @@ class SessionConfig:
         places = {node_folder(node, self.dealer) for node in range(self.dealer + 1)}
         if self.certificates and set(self.certificates) != places:
             raise ConfigError(f"certificates must have one entry for each of {', '.join(sorted(places))}")
+        if self.certificates and self.transport != "tls":
+            raise ConfigError(f"certificates are pinned, and the transport {self.transport!r} shows none: use tls")
         for place, print_ in self.certificates.items():
             if not (isinstance(print_, str) and len(print_) == 64 and set(print_) <= set("0123456789abcdef")):
                 raise ConfigError(f"certificates: {place} must be the SHA-256 of a certificate in hexadecimal digits")

@@ -5,11 +5,15 @@ no open port). After the TLS handshake both sides send a fixed-size hello: their
 configuration and of the code. The place must be the one in the peer's certificate, and the digests must be equal. A
 caller without a certificate of our authority is turned away, and waiting goes on. A member of the session who
 contradicts itself stops the session.
+
+A session file may pin the certificate of every place. Then no other one is accepted, even if the authority signed it:
+a process that dials stops and says so, and a caller is turned away like any stranger.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import logging
 import queue
 import socket
@@ -18,10 +22,12 @@ import struct
 import threading
 import time
 
-from protocols.config import SessionConfig, code_digest, split_address
+from protocols.config import ConfigError, SessionConfig, code_digest, node_folder, split_address
 from protocols.errors import ConfigurationMismatch, PeerError, ProtocolError, reason_for_peers
 from protocols.net.certificates import Credentials, certified_node
+from protocols.net.enrolment import SHOWN
 from protocols.net.link import Link, why
+from protocols.net.signatures import fingerprint
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +73,8 @@ class Rendezvous:
         self.hello = _HELLO.pack(_MAGIC, node, len(config.parties), config.digest(), code_digest())
         self.client = credentials.context(server=False)
         self.server = credentials.context(server=True)
+        if other := self._unpinned(fingerprint(credentials.certificate.read_bytes()), node):
+            raise ConfigError(f"{credentials.certificate}: {other}; pin the new one, or bring the old one back")
         self.callers = set(range(node + 1, config.dealer + 1))
         self.listener = listener
         if self.callers and listener is None:
@@ -182,6 +190,10 @@ class Rendezvous:
                 sock.close()
                 self._refuse(f"{caller} (its certificate names no place that should call here)")
                 return
+            if other := self._unpinned(_shown(sock), node):
+                sock.close()
+                self._refuse(f"{caller}, which says it is {self.config.node_name(node)} ({other})")
+                return
             try:
                 self._check(sock, node, self.config.node_name(node))
                 self._give(node, sock)
@@ -217,12 +229,22 @@ class Rendezvous:
         secure.settimeout(self._left())
         return secure
 
+    def _unpinned(self, shown: str, node: int) -> str:
+        """Why a certificate is not the one that the session file pins for a place; empty if it is, or none is."""
+        place = node_folder(node, self.config.dealer)
+        pin = self.config.certificates.get(place, shown)
+        if shown == pin:
+            return ""
+        return f"its certificate {shown[:SHOWN]} is not the one that the session file pins for {place}, {pin[:SHOWN]}"
+
     def _check(self, sock: ssl.SSLSocket, expected: int, name: str) -> None:
         """Exchange hellos; the certificate, the claim and the digests must all agree."""
         certified = certified_node(sock.getpeercert() or {}, self.config.dealer)
         if certified != expected:
             shown = "no place of this session" if certified is None else self.config.node_name(certified)
             raise PeerError(name, "connect", f"its certificate is for {shown}")
+        if other := self._unpinned(_shown(sock), expected):
+            raise PeerError(name, "connect", other)
         sock.sendall(self.hello)
         came = b""
         while len(came) < _HELLO.size:
@@ -240,3 +262,8 @@ class Rendezvous:
             raise ConfigurationMismatch(name, "connect", "has another configuration")
         if code != code_digest():
             raise ConfigurationMismatch(name, "connect", "runs another version of the code")
+
+
+def _shown(sock: ssl.SSLSocket) -> str:
+    """The fingerprint of the certificate that a peer has shown."""
+    return hashlib.sha256(sock.getpeercert(binary_form=True) or b"").hexdigest()

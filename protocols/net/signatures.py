@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from protocols.config import ConfigError
-from protocols.net.certificates import Credentials
+from protocols.net.certificates import Credentials, read_key
 
 _CONTEXT = b"sccvfl signature 1\0"
 
@@ -28,9 +28,7 @@ def fingerprint(certificate: bytes) -> str:
 
 def sign(credentials: Credentials, purpose: str, message: bytes) -> str:
     """This member's signature, in base64."""
-    key = serialization.load_pem_private_key(credentials.key.read_bytes(), password=None)
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ConfigError(f"{credentials.key} is no key of an elliptic curve")
+    key = read_key(credentials.key)
     return base64.b64encode(key.sign(_covered(purpose, message), ec.ECDSA(hashes.SHA256()))).decode()
 
 

@@ -37,7 +37,7 @@ def connect(
 
         return Gloo.connect(config, node)
     if credentials is None:
-        raise ConfigError("the tls transport needs certificates; make a set with launch/certs.py")
+        raise ConfigError("the tls transport needs certificates; `sccvfl certs --help` tells how to get them")
     return Mesh.connect(config, node, credentials, listener)
 
 

@@ -26,6 +26,13 @@ EVALUATIONS = "evaluation.jsonl"
 """The ledger of what was told about held-out records, beside that of training."""
 
 
+def lasting_folder(dataset: str, ledger: str, pooled: bool, rank: int) -> Path | None:
+    """The folder of a party's ledgers if they outlive a run."""
+    if pooled and not ledger:
+        return None
+    return (Path(ledger) if ledger else Path(dataset).parent / "sccvfl-ledgers") / f"party-{rank}"
+
+
 def ledger_folder(dataset: str, ledger: str, pooled: bool, session: Session, home: Path | None = None) -> Path:
     """The folder of this party's ledgers, their sets of records, and the key of these.
 
@@ -33,15 +40,16 @@ def ledger_folder(dataset: str, ledger: str, pooled: bool, session: Session, hom
     beside the description. Public benchmark data have nothing to protect, so their ledger belongs to one run alone.
     `home` is the folder of that run if it differs from the session's.
     """
-    if ledger or not pooled:
-        folder = Path(ledger) if ledger else Path(dataset).parent / "sccvfl-ledgers"
+    lasting = lasting_folder(dataset, ledger, pooled, session.rank)
+    if lasting is not None:
+        folder = lasting.parent
         old = sorted(folder.glob(f"*/party-{session.rank}/{LEDGER}"))
         if old:
             raise ConfigError(
                 f"{old[0].parent.parent.name} in {folder.name} is a ledger of version 1, one for each set of "
                 "records; this version keeps one for all. Move it away, and subtract what it spent from the cap"
             )
-        return folder / f"party-{session.rank}"
+        return lasting
     own = home or session.folder
     if own is None:
         raise ConfigError("a run needs a folder for its ledger")

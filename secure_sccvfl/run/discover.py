@@ -51,6 +51,12 @@ class DiscoveryJob:
         except ValueError as error:
             raise ConfigError(str(error)) from error
 
+    @staticmethod
+    def public_plan(config: SessionConfig) -> ReleasePlan:
+        """What it opens, from public things alone."""
+        options = RunOptions.of(config.options)
+        return ReleasePlan(discovery_releases(options.schema(len(config.parties)), options))
+
     def plan(self) -> ReleasePlan:
         return ReleasePlan(discovery_releases(self.data.schema, self.options))
 

@@ -103,7 +103,7 @@ class PartyProcess:
         from protocols.records.chain import unused_name
         from protocols.records.private import private
         from protocols.session.node import open_session
-        from secure_sccvfl.run.jobs import make_job
+        from secure_sccvfl.run.jobs import agreed_plan, make_job
 
         log = logging.getLogger("party")
         if self.threads < 1:
@@ -121,7 +121,8 @@ class PartyProcess:
         releases = self.out / "releases.jsonl"
         if config.options.get("resume"):
             releases = unused_name(releases)
-        session = open_session(config, self.rank, credentials, job.plan(), releases, listener, self.transcript)
+        plan = agreed_plan(config, job)
+        session = open_session(config, self.rank, credentials, plan, releases, listener, self.transcript)
         with session:
             self._tell({"connected": True})
             log.info("connected; running %s", config.job)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from protocols.config import ConfigError, SessionConfig
 from protocols.errors import ProtocolError
 from protocols.operations import arithmetic
 from protocols.records.private import private
-from protocols.records.releases import Release, ReleasePlan
+from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.ring import FRACTION_BITS, Words
 from protocols.session.runtime import Session
 from protocols.steps.alignment import check_alignment
@@ -123,13 +123,43 @@ class _WithModel:
             return {party.rank: model.encoder(party.inputs)}
         return engine.select(hypotheses(model.aware_encoders(party.layout), (party,)), groups)
 
-    def facts(self, **sizes: int) -> Facts:
-        """The facts that the plan of a job on a model follows from."""
-        return Facts({rank: {} for rank in range(self.parties)}, sizes=sizes)
 
-    def common_releases(self) -> list[Release]:
-        """What every job on a model opens: alignment and the sizes of encodings."""
-        return [*ALIGNMENT.releases(self.facts()), *COLUMNS.releases(self.facts())]
+def facts_of(parties: int, **sizes: int) -> Facts:
+    """The facts that the plan of a job on a model follows from."""
+    return Facts({rank: {} for rank in range(parties)}, sizes=sizes)
+
+
+def common_releases(parties: int) -> list[Release]:
+    """What every job on a model opens: alignment and the sizes of encodings."""
+    return [*ALIGNMENT.releases(facts_of(parties)), *COLUMNS.releases(facts_of(parties))]
+
+
+def crossed_of(options: RunOptions, schema: Schema) -> Crossed | None:
+    """The column that groups are crossed with, where counts of slices may be opened."""
+    return Crossed.opened(schema, options.slices, pooled=options.pooled, exact=options.evaluation != "noisy")
+
+
+def evaluation_plan(options: RunOptions, schema: Schema, judges: Sequence[str]) -> ReleasePlan:
+    """What an evaluation under these judges opens."""
+    parties, groups, crossed = len(schema.parties), schema.group_counts[0], crossed_of(options, schema)
+    if options.evaluation == "noisy":
+        opened = Sums(schema.task, groups, tuple(judges)).release(parties)
+    else:
+        opened = exact_release(parties, schema.task, judges, groups)
+    sliced = [] if crossed is None else [crossed.release(parties, groups)]
+    return ReleasePlan([*common_releases(parties), opened, *sliced])
+
+
+def prediction_plan(options: RunOptions, schema: Schema, records: int = ANY) -> ReleasePlan:
+    """What a prediction for this many records opens, and to whom."""
+    receiver = schema.label_holder if options.receiver < 0 else options.receiver
+    if not 0 <= receiver < len(schema.parties):
+        raise ConfigError(f"the receiver of predictions must be a party, not {receiver}")
+    what = "calibrated logits" if options.scores else "decisions"
+    facts = facts_of(len(schema.parties), records=records)
+    return ReleasePlan(
+        [*common_releases(len(schema.parties)), *PREDICTIONS.releases(facts, receiver=receiver, detail=what)]
+    )
 
 
 def as_trained(options: RunOptions, given: Mapping[str, Any], model: PartyModel) -> RunOptions:
@@ -165,9 +195,13 @@ class EvaluateJob(_WithModel):
         if self.test.rows < self.options.min_group:
             raise DataError(f"{self.test.rows} test records are fewer than min_group = {self.options.min_group}")
         self.judged = self._judged()
-        self.crossed = Crossed.opened(
-            self.data.schema, self.options.slices, pooled=self.options.pooled, exact=not self.noisy
-        )
+        self.crossed = crossed_of(self.options, self.data.schema)
+
+    @staticmethod
+    def public_plan(config: SessionConfig) -> ReleasePlan:
+        """What it opens on a host, from public things alone: no harness hands out edited records there."""
+        options = RunOptions.of(config.options)
+        return evaluation_plan(options, options.schema(len(config.parties)), [OWN])
 
     def _judged(self) -> dict[str, tuple[Party, AtHolder, Copies]]:
         """Own columns of the edited records of each judge, from the files beside the model; targets at the holder.
@@ -207,11 +241,7 @@ class EvaluateJob(_WithModel):
         return Sums(schema.task, schema.group_counts[0], tuple(self.judges))
 
     def plan(self) -> ReleasePlan:
-        schema = self.data.schema
-        exact = exact_release(self.parties, schema.task, self.judges, schema.group_counts[0])
-        opened = self.sums.release(self.parties) if self.noisy else exact
-        sliced = [] if self.crossed is None else [self.crossed.release(self.parties, schema.group_counts[0])]
-        return ReleasePlan([*self.common_releases(), opened, *sliced])
+        return evaluation_plan(self.options, self.data.schema, self.judges)
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         with refusals_in_one_line():
@@ -336,9 +366,13 @@ class PredictJob(_WithModel):
         self.aware = self._declared()
         self.named = self._named()
         self.ids, self.party, self.groups = self._read(layout)
-        self.receiver = self.schema.label_holder if self.options.receiver < 0 else self.options.receiver
-        if not 0 <= self.receiver < self.parties:
-            raise ConfigError(f"the receiver of predictions must be a party, not {self.receiver}")
+        (self.receiver,) = self.plan().releases[PREDICTIONS.name].receivers
+
+    @staticmethod
+    def public_plan(config: SessionConfig) -> ReleasePlan:
+        """What it opens, from public things alone: as many decisions as there will be new records."""
+        options = RunOptions.of(config.options)
+        return prediction_plan(options, options.schema(len(config.parties)))
 
     def _declared(self) -> AwareEntry | None:
         """The declared use of s of a model that uses it. A card with a later review date may be given."""
@@ -396,9 +430,7 @@ class PredictJob(_WithModel):
         return codes_of(frame[attribute.name], attribute.groups, f"protected attribute {attribute.name!r}")
 
     def plan(self) -> ReleasePlan:
-        what = "calibrated logits" if self.options.scores else "decisions"
-        made = PREDICTIONS.releases(self.facts(records=len(self.ids)), receiver=self.receiver, detail=what)
-        return ReleasePlan([*self.common_releases(), *made])
+        return prediction_plan(self.options, self.schema, len(self.ids))
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         meter = PhaseMeter(session)

@@ -57,6 +57,12 @@ class TrainJob:
         if self.card is not None:
             check_support(self.card, self.data.part(self.data.split.train).parties)
 
+    @staticmethod
+    def public_plan(config: SessionConfig) -> ReleasePlan:
+        """What it opens, from public things alone."""
+        options = RunOptions.of(config.options)
+        return mode_plan(options.schema(len(config.parties)), options)
+
     def plan(self) -> ReleasePlan:
         return mode_plan(self.data.schema, self.options)
 

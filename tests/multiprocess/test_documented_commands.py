@@ -55,6 +55,12 @@ PARSED = {
     "security_eval": "attacks for a minute or more: run by test_long_commands",
 }
 """Programs whose arguments are parsed only."""
+PARSED_ALONE = {
+    "certs": "needs what other hosts made: run by the block of docs/deploy.md, in order",
+    "consortium.plan": "needs a session file: the same",
+    "consortium.approve": "needs pinned certificates: the same",
+}
+"""Programs that run in blocks, and whose single commands are parsed only."""
 NOT_RUN = {
     "git": "needs a network",
     "cd": "goes to where the test is already",
@@ -161,6 +167,8 @@ class Desk:
             name, options = options_of(words, self._patch)
             if name in PARSED and not (long and name == "security_eval"):
                 continue
+            if name in PARSED_ALONE and len(script) == 1:
+                continue
             self._furnish(options)
             if name in NODES:
                 session.append((name, words, options))
@@ -221,7 +229,10 @@ class Desk:
                 assert policy.main(["appeal", str(path), *objection]) == 0
         if (records := told.get("records")) is not None:
             shutil.copy(self.finished / "examples" / "records.csv", self.place / records)
-        if str(dataset := told.get("dataset")).endswith(".toml"):
+        dataset = told.get("dataset")
+        if (session := told.get("session")) is not None and (self.place / session).exists():
+            dataset = tomllib.loads((self.place / session).read_text()).get("options", {}).get("dataset")
+        if str(dataset).endswith(".toml") and not (self.place / str(dataset)).exists():
             write_described(self.place / str(dataset))
 
     def _finished_run(self, path: Path) -> None:
