@@ -80,7 +80,7 @@ def test_a_column_that_the_dictionary_does_not_name_is_left_out():
 
 def test_gaps_are_declared_or_refused():
     gap = {**FIRM, "job": [None, *FIRM["job"][1:]]}
-    with pytest.raises(DataError, match="1 missing values"):
+    with pytest.raises(DataError, match="1 missing value"):
         made(firm=gap)
     data = made(firm=gap, features=None)
     assert data.dataset.features[1].missing and np.isnan(data.dataset.values[:, 1]).sum() == 1

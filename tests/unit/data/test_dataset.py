@@ -107,7 +107,7 @@ def test_a_party_may_bring_parquet(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"office": {"job": ["a"] * 59 + [""]}}, "missing values"),
+        ({"office": {"job": ["a"] * 59 + [""]}}, "office: job: 1 missing value"),
         ({"office": {"job": ["a"] * 30 + ["z"] * 30}}, "not in the public dictionary"),
         ({"bank": {"amount": [101.0] * 60}}, "outside the public range"),
         ({"bank": {"amount": ["x"] * 60}}, "not a number"),
