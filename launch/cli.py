@@ -9,6 +9,8 @@ sccvfl predict --model runs/2026-01-01 --records new.csv
 sccvfl policy appeal runs/2026-01-01 --feature housing --who "an applicant" --text "no choice of mine"
 sccvfl privacy runs/2026-01-01
 sccvfl selftest --parties 5
+sccvfl init bank.csv --party bank --label late        draft a description of your own data
+sccvfl check loans.toml --party bank                  everything that is wrong with your own file
 sccvfl certs certs --parties 3
 sccvfl party --rank 0 --config session.toml --certs certs --out out
 """
@@ -34,6 +36,8 @@ COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "privacy": ("privacy_report", [], "what was released about the records, and what it cost"),
     "reproduce": ("reproduce", [], "the method's tables over seeds, on the plaintext engine"),
     "bench": ("bench", [], "measure beside stock CrypTen and plain torch"),
+    "init": ("consortium.init", [], "draft the description of your own data; merge the parties' drafts"),
+    "check": ("consortium.check", [], "read your own file against the description: every problem at once"),
     "certs": ("certs", [], "make the certificates of a consortium"),
     "party": ("run_party", [], "start one party, on any host"),
     "dealer": ("run_dealer", [], "start the dealer, on any host"),

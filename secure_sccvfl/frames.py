@@ -15,6 +15,7 @@ import pandas as pd
 
 from protocols.records.private import private
 from secure_sccvfl.data.dataset import Dataset, Reader, Tables, read_whole
+from secure_sccvfl.data.drafts.guesses import FEW_VALUES, MOST_CATEGORIES, in_order
 from secure_sccvfl.data.features import DataError, Feature
 from secure_sccvfl.data.files import absent, check_description, check_table
 from secure_sccvfl.data.tables.problems import Finding, refuse
@@ -24,9 +25,6 @@ Entry = Mapping[str, Any]
 Holder = tuple[str, str] | tuple[str, str, Sequence[Any]] | Entry
 """Who holds the label or s: (party, column), (party, column, values), or an entry as in a description."""
 
-FEW_VALUES = 10
-"""A column of numbers with at most this many distinct values is read as a category."""
-MOST_CATEGORIES = 50
 MOST_CLASSES = 20
 SOURCE = "frames"
 """The name of a description made here, in messages."""
@@ -100,10 +98,7 @@ def infer_feature(name: str, column: pd.Series) -> dict[str, Any]:
 
 def values_of(column: pd.Series) -> list[str]:
     """The values that occur, as text; numbers in their order."""
-    text = column.dropna().astype("string").str.strip().str.removesuffix(".0").unique().tolist()
-    number = pd.to_numeric(pd.Series(text, dtype="string"), errors="coerce")
-    order = number if len(text) and not number.isna().any() else text
-    return [value for _, value in sorted(zip(order, text, strict=True))]
+    return in_order(column.dropna().astype("string").str.strip().str.removesuffix(".0").unique().tolist())
 
 
 def _entry(tables: Tables, holder: Holder, values: str, read_off: list[str]) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from secure_sccvfl.data.files import absent, read_description, read_table
 from secure_sccvfl.data.tables.problems import (
     DataError,
     Finding,
-    counted,
     cut,
     refuse,
     short,
@@ -149,19 +148,21 @@ def look_at_codes(column: pd.Series, values: tuple[str, ...], what: str) -> tupl
     if not bad.any():
         return codes.astype(int), []
     seen = some(sorted({str(value) for value in column[bad].fillna("")}))
-    told = f"{what}: {counted(int(bad.sum()), 'value')} not among {short(str(list(values)))}: {seen}"
+    reason = f"not among {short(str(list(values)))} of the {what}"
     todo = "leave such records out, put them right, or declare the value if all may know that it occurs"
-    return np.where(bad, 0, codes).astype(int), [Finding(str(column.name), told, todo, bad)]
+    return np.where(bad, 0, codes).astype(int), [Finding(str(column.name), reason, todo, bad, seen)]
 
 
 def _not_present(codes: np.ndarray, values: tuple[str, ...], what: str, column: str) -> list[Finding]:
     """A class or group without a record, where its records are no secret."""
     present = np.unique(codes)
     if len(present) < 2:
-        told = f"{what}: only {cut(values[int(present[0])])} occurs; at least two are needed"
+        told = f"the {what}: only {cut(values[int(present[0])])} occurs; at least two are needed"
         return [whole_column(column, told, "bring records of both", len(codes))]
     if lost := [v for i, v in enumerate(values) if i not in present]:
-        return [whole_column(column, f"{what}: no record of {lost}", "bring some, or do not declare it", len(codes))]
+        return [
+            whole_column(column, f"the {what}: no record of {lost}", "bring some, or do not declare it", len(codes))
+        ]
     return []
 
 
@@ -315,7 +316,7 @@ class Reader:
         self._same_ids(frame.index, f"{entry['party']} ({what})")
         if column in {f.name for features in self.features.values() for f in features}:
             todo = "take it out of the features"
-            found.append(whole_column(column, f"{what}: the column is also listed as a feature", todo, len(frame)))
+            found.append(whole_column(column, f"the {what} is also listed as a feature", todo, len(frame)))
         if column not in frame:
             found.append(absent(column, file, frame))
             return pd.Series([None] * len(frame), frame.index, dtype="string")

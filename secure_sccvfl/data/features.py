@@ -17,7 +17,7 @@ import pandas as pd
 
 from protocols.config import wrong_kind
 from secure_sccvfl.data.tables.cells import DAYS, PLAIN, WRITING, Cells, cells_of, plain_number, since
-from secure_sccvfl.data.tables.problems import DataError, Finding, counted, cut, refuse, short, some
+from secure_sccvfl.data.tables.problems import DataError, Finding, cut, refuse, short, some
 
 Kind = Literal["number", "category", "code"]
 MISSING = "(missing)"
@@ -127,8 +127,7 @@ class Feature:
         else:
             values, found = self._numbers(text, gap)
         if gap.any() and not self.missing:
-            what = counted(int(gap.sum()), "missing value")
-            found.append(Finding(self.name, what, "declare `missing = true` or fill them in", gap))
+            found.append(Finding(self.name, "missing", "declare `missing = true` or fill them in", gap))
         return values, found
 
     def _categories(self, text: pd.Series, gap: np.ndarray) -> tuple[np.ndarray, list[Finding]]:
@@ -140,24 +139,22 @@ class Feature:
             return values, []
         if self.cells.other:
             return np.where(bad, index[self.cells.other], values), []
-        what = f"{counted(int(bad.sum()), 'value')} not in the public dictionary: {some(sorted(set(text[bad])))}"
         todo = "list them in `categories` if all may know that they occur, or name one for the rest, `other = ...`"
-        return values, [Finding(self.name, what, todo, bad)]
+        return values, [Finding(self.name, "not in the public dictionary", todo, bad, some(sorted(set(text[bad]))))]
 
     def _numbers(self, text: pd.Series, gap: np.ndarray) -> tuple[np.ndarray, list[Finding]]:
         values, found = self.cells.numbers(text.where(~gap, None)), []
         bad = np.isnan(values) & ~gap
         if bad.any():
             form = f"not a date in the format {self.cells.format}" if self.cells.dated else "not a number"
-            what = f"{counted(int(bad.sum()), 'value')} {form}: {some(sorted(set(text[bad])))}"
             marks = "another `format = ...`" if self.cells.dated else "`decimal` and `thousands` marks"
-            found.append(Finding(self.name, what, f"declare {marks} or gaps, `na = [...]`, or put them right", bad))
+            todo = f"declare {marks} or gaps, `na = [...]`, or put them right"
+            found.append(Finding(self.name, form, todo, bad, some(sorted(set(text[bad])))))
         out = (values < self.low) | (values > self.high)
         if out.any():
             low, high = self.cells.bound(self.low), self.cells.bound(self.high)
-            what = f"{counted(int(out.sum()), 'value')} outside the public range {low}..{high}"
-            what += f", such as {self.cells.bound(values[out][0])}"
-            found.append(Finding(self.name, what, "widen `low` and `high`, or put them right", out))
+            todo, sample = "widen `low` and `high`, or put them right", self.cells.bound(values[out][0])
+            found.append(Finding(self.name, f"outside the public range {low}..{high}", todo, out, sample))
         return np.where(out, np.nan, values), found
 
     def text(self, value: float) -> str:

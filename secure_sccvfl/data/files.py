@@ -17,7 +17,7 @@ import pandas as pd
 
 from secure_sccvfl.data.features import check_entries
 from secure_sccvfl.data.tables.cells import WRITING
-from secure_sccvfl.data.tables.problems import DataError, Finding, counted, cut, refuse, short, whole_column
+from secure_sccvfl.data.tables.problems import SHOWN, DataError, Finding, cut, refuse, short, some, whole_column
 
 TASKS = ("binary", "multiclass", "regression")
 
@@ -112,13 +112,11 @@ def id_findings(ids: pd.Series, name: str) -> list[Finding]:
     column, found = str(ids.name), []
     empty = (ids.isna() | (ids.str.strip() == "")).to_numpy(bool)
     if empty.any():
-        what = f"{counted(int(empty.sum()), 'record')} in {name!r} without an id"
-        found.append(Finding(column, what, "give every record its own", empty))
+        found.append(Finding(column, f"missing in {name!r}", "give every record its own id", empty))
     twice = ids.duplicated().to_numpy(bool) & ~empty
     if twice.any():
-        again = [f"id {cut(one)} occurs twice" for one in ids[twice].iloc[:1]]
-        more = f" and {counted(int(twice.sum()) - 1, 'other')} too" if twice.sum() > 1 else ""
-        found.append(Finding(column, f"{again[0]} in {name!r}{more}", "keep one record of each", twice))
+        seen = some(ids[twice].iloc[: SHOWN + 1].tolist())
+        found.append(Finding(column, f"repeated in {name!r}", "keep one record of each id", twice, seen))
     return found
 
 

@@ -47,19 +47,26 @@ def counted(number: int, noun: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """Cells of one column that cannot be used: which, what is wrong with them, and what to do.
+    """Cells of one column that cannot be used: which, what is wrong with them, what to do, and some of them.
 
     `bad` marks rows; a finding about a whole column (it is missing, or has one class only) marks none.
     """
 
     column: str
-    what: str
+    reason: str
     todo: str
     bad: np.ndarray
+    sample: str = ""
 
     @property
     def count(self) -> int:
         return int(self.bad.sum())
+
+    @property
+    def what(self) -> str:
+        """How many cells, and what is wrong with them."""
+        many = f"{counted(self.count, 'value')} " if self.count else ""
+        return f"{many}{self.reason}" + (f": {self.sample}" if self.sample else "")
 
     def line(self, ids: pd.Index) -> str:
         """For a message: with the first ids that it is about."""
@@ -68,9 +75,9 @@ class Finding:
         return f"{self.column}: {self.what}{where}; {self.todo}"
 
 
-def whole_column(column: str, what: str, todo: str, rows: int) -> Finding:
+def whole_column(column: str, reason: str, todo: str, rows: int) -> Finding:
     """A finding about a column, not about cells."""
-    return Finding(column, what, todo, np.zeros(rows, bool))
+    return Finding(column, reason, todo, np.zeros(rows, bool))
 
 
 def refuse(owner: str, findings: Sequence[Finding], ids: pd.Index) -> None:

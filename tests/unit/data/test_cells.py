@@ -116,7 +116,7 @@ def test_a_date_that_is_none_or_out_of_range_is_refused(cell: str) -> None:
 def test_declared_gaps() -> None:
     number = {**NUMBER, "na": ["-9", "?"], "missing": True}
     assert read(number, "-9", "?", "-9.0", " ? ", "", None, "9") == [None] * 6 + [9.0]
-    with pytest.raises(DataError, match=r"x: 2 missing values \(at '0', '1'\); declare `missing = true`"):
+    with pytest.raises(DataError, match=r"x: 2 values missing \(at '0', '1'\); declare `missing = true`"):
         read({**number, "missing": False}, "-9", "?", "9")
     category = {**ARTS["category"], "na": ["?"], "missing": True}
     assert read(category, "a", "?", "rest") == [0.0, None, 2.0]
@@ -219,11 +219,11 @@ def test_every_problem_of_a_party_is_told_in_one_line(tmp_path: Path) -> None:
         for told in (
             "bank: 6 problems: (1) amount: 2 values not a number: '2.5', 'xxx",
             "... (10000000 characters) (at 'p197', 'p198')",
-            "amount: 1 value outside the public range 0..100, such as 101 (at 'p199')",
+            "amount: 1 value outside the public range 0..100: 101 (at 'p199')",
             "rates: 'bank.csv' has no column 'rates'; did you mean 'rate'?",
             "since: 1 value not a date in the format %Y-%m-%d: 'soon'",
-            "since: 1 value outside the public range 2000-01-01..2030-01-01, such as 1999-01-01",
-            "late: label: 2 values not among ['0', '1']: '', '2'",
+            "since: 1 value outside the public range 2000-01-01..2030-01-01: 1999-01-01",
+            "late: 2 values not among ['0', '1'] of the label: '', '2'",
         ):
             assert told in line, line
     assert own_part(path, 1, 0).ids[0] == "p000", "another party is not stopped by it when it reads its own file"
@@ -231,7 +231,7 @@ def test_every_problem_of_a_party_is_told_in_one_line(tmp_path: Path) -> None:
 
 def test_a_long_id_or_header_gives_a_short_line(tmp_path: Path) -> None:
     path = write(tmp_path, id=["p" * 10_000_000] * 2 + [f"p{i}" for i in range(198)])
-    with pytest.raises(DataError, match=r"bank: id: id 'ppp.*characters. occurs twice") as error:
+    with pytest.raises(DataError, match=r"bank: id: 1 value repeated in 'bank.csv': 'ppp.*characters") as error:
         own_part(path, 0, 0)
     assert len(str(error.value)) < 300
 
