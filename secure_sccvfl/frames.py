@@ -19,7 +19,7 @@ from secure_sccvfl.data.drafts.guesses import FEW_VALUES, MOST_CATEGORIES, in_or
 from secure_sccvfl.data.features import DataError, Feature
 from secure_sccvfl.data.files import absent, check_description, check_table
 from secure_sccvfl.data.tables.problems import Finding, refuse
-from secure_sccvfl.data.tables.toml import toml
+from secure_sccvfl.data.tables.toml import key_text, toml
 
 Entry = Mapping[str, Any]
 Holder = tuple[str, str] | tuple[str, str, Sequence[Any]] | Entry
@@ -226,7 +226,7 @@ def describe_dataset(data: Dataset, files: Mapping[str, str], id: str = "id", la
         lines.append(f"  {toml({**entry, 'meaning': attribute.meaning})},")
     lines.append("]")
     for table in data.parties:
-        lines += ["", f"[parties.{toml(table.name)}]", f"file = {toml(files[table.name])}", "features = ["]
+        lines += ["", f"[parties.{key_text(table.name)}]", f"file = {toml(files[table.name])}", "features = ["]
         lines += [f"  {toml(feature.entry())}," for feature in table.features]
         lines.append("]")
     return "\n".join(lines) + "\n"

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from secure_sccvfl.data.features import Feature, check_disjoint
+from secure_sccvfl.data.features import Feature, check_disjoint, dictionary
 from secure_sccvfl.data.files import absent, read_description, read_table
 from secure_sccvfl.data.tables.problems import (
     DataError,
@@ -219,10 +219,7 @@ class Reader:
 
     def __init__(self, spec: dict[str, Any], tables: Tables) -> None:
         self.spec, self.tables = spec, tables
-        self.features = {
-            name: tuple(Feature.of(row, party) for row in party["features"])
-            for name, party in self.spec["parties"].items()
-        }
+        self.features = dictionary(self.spec["parties"])
         self.ids: pd.Index | None = None
 
     @classmethod

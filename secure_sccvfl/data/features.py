@@ -238,6 +238,17 @@ def _date_fields(where: str, row: Mapping[str, Any], cells: Cells) -> dict[str, 
     return told
 
 
+def dictionary(parties: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[Feature, ...]]:
+    """The features of every party of a description; a message names the party."""
+    found = {}
+    for name, party in parties.items():
+        try:
+            found[name] = tuple(Feature.of(row, party) for row in party["features"])
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from None
+    return found
+
+
 def check_disjoint(parties: Mapping[str, Sequence[Feature]]) -> None:
     """A column belongs to one party."""
     owner: dict[str, str] = {}

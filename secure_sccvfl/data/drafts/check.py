@@ -21,7 +21,7 @@ from secure_sccvfl.data.drafts.guesses import FLOOR, OTHER, WRITINGS, values_and
 from secure_sccvfl.data.drafts.ranges import public_range
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.files import id_findings, named, open_table, read_description
-from secure_sccvfl.data.tables.problems import SHOWN, DataError, Finding, counted, cut
+from secure_sccvfl.data.tables.problems import LONGEST_LINE, SHOWN, DataError, Finding, counted, cut
 from secure_sccvfl.data.tables.toml import toml
 
 ALL_DIFFERENT = 20
@@ -90,6 +90,7 @@ def check(description: Path, party: str, file: Path | None = None) -> Checked:
     for finding in found:
         known = finding.column in features and finding.column in table
         todo = _todo(features[finding.column], finding, table[finding.column]) if known else finding.todo
+        todo = todo if len(todo) <= LONGEST_LINE else finding.todo
         problems.append(places.problem(finding, order, todo))
     clean = {feature.name for feature in features.values()} - {finding.column for finding in found}
     warned = [*_traps(reader, held, clean, table), *_unused(reader, party, table, spec["id"])]

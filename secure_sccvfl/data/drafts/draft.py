@@ -76,7 +76,7 @@ def draft_of(
             raise DataError(f"{party}: --{what}: {path.name!r} has no column {cut(column)}; it has {named(table)}")
     taken = {key, label, *protected}
     columns = [str(name) for name in table if name not in taken]
-    default = writing_of([table[name] for name in columns])
+    default = writing_of([table[name] for name in (*columns, *([label] if label else []))])
     guesses = [guess(name, table[name], default) for name in columns]
     notes = [(one.name, f"left out: {note}" if one.entry is None else note) for one in guesses for note in one.notes]
     entries = [_written(one.entry, one.cells, default) for one in guesses if one.entry is not None]

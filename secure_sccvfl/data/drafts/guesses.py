@@ -38,7 +38,7 @@ FORMATS = (
 MARKS = ("?", "N/A", "n/a", "#N/A", "NULL", "null", "None", "NaN", "<NA>", "-", "--", ".", "*", "missing", "unknown")
 """Texts that are gaps in a column of numbers or dates; in a category only those that no category is called."""
 CATEGORY_MARKS = ("?", "N/A", "n/a", "#N/A", "NULL", "null", "NaN", "<NA>")
-SENTINELS = ("-9", "-99", "-999", "-9999", "999", "9999", "99999", "999999")
+SENTINELS = (*(f"-{'9' * digits}" for digits in range(1, 10)), *("9" * digits for digits in range(3, 10)))
 FAR = 5
 """A sentinel above all values is one if it is this many times the next largest."""
 _CODE = re.compile(r"(^|_)(code|zip|plz|postcode|postal|occp|naics|sic|icd\d*)(_|$)", re.IGNORECASE)
@@ -129,8 +129,8 @@ def _numbers(name: str, text: pd.Series, gap: np.ndarray, default: Cells) -> Gue
     if commas and known.str.fullmatch(r"[+-]?\d{1,3},\d{3}").astype(bool).all():
         notes.append('is the comma a thousands mark? Then declare decimal = ".", thousands = ","')
     cells = replace(cells, na=tuple(sentinels))
-    if not len(values):
-        return None
+    if len(distinct) < 2:
+        return Guess(name, None, ("it is constant",))
     if whole and len(distinct) <= FEW_VALUES and counts.min() >= FLOOR and not _CODE.search(name):
         entry: dict[str, Any] = {"name": name, "kind": "category", "categories": [f"{v:g}" for v in distinct]}
         return _with_gaps(name, entry, text, gap, cells, notes)

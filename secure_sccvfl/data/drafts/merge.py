@@ -9,11 +9,11 @@ from typing import Any
 
 from accounting.plain_text import plain
 from protocols.config import SessionConfig
-from secure_sccvfl.data.features import Feature, check_disjoint, check_entries
+from secure_sccvfl.data.features import check_disjoint, check_entries, dictionary
 from secure_sccvfl.data.files import check_description
 from secure_sccvfl.data.tables.cells import WRITING
 from secure_sccvfl.data.tables.problems import DataError, cut
-from secure_sccvfl.data.tables.toml import toml
+from secure_sccvfl.data.tables.toml import key_text, toml
 
 JOBS = ("selftest", "train", "evaluate")
 PORT = 7100
@@ -67,13 +67,12 @@ def merged(drafts: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
         },
     }
     check_description(spec, name)
-    check_disjoint({key: [Feature.of(row, one) for row in one["features"]] for key, one in spec["parties"].items()})
+    check_disjoint(dictionary(spec["parties"]))
     columns = {row["name"] for one in spec["parties"].values() for row in one["features"]}
     for entry in (spec["label"], *protected):
         if entry["column"] in columns:
-            raise DataError(
-                f"column {cut(entry['column'])} is the label or protected at {entry['party']} and a feature"
-            )
+            told = f"column {cut(entry['column'])} of {entry['party']} is the label or protected"
+            raise DataError(f"{told}, and a feature too: take it out of the features")
     return spec
 
 
@@ -83,7 +82,7 @@ def description_text(spec: Mapping[str, Any]) -> str:
     lines += [f"{key} = {toml(spec[key])}" for key in ("name", "task", "id", "label")]
     lines += ["protected = [", *(f"  {toml(entry)}," for entry in spec["protected"]), "]"]
     for party, own in spec["parties"].items():
-        lines += ["", f"[parties.{toml(party)}]"]
+        lines += ["", f"[parties.{key_text(party)}]"]
         lines += [f"{key} = {toml(value)}" for key, value in own.items() if key != "features"]
         lines += ["features = [", *(f"  {toml(entry)}," for entry in own["features"]), "]"]
     return "\n".join(lines) + "\n"
