@@ -82,7 +82,7 @@ def merge(options: argparse.Namespace) -> int:
         raise ConfigError("--merge needs --name, the name of the data set")
     if options.file is not None or (options.address and options.session is None):
         raise ConfigError("--merge takes drafts alone, and --address goes with --session")
-    spec = merged([read_draft(path) for path in options.merge], options.name)
+    spec = merged([read_draft(path) for path in _each(options.merge)], options.name)
     out = options.out or Path(f"{options.name}.toml")
     addresses = dict(_address(text) for text in options.address)
     session = session_text(spec, out.name, addresses) if options.session is not None else None
@@ -101,6 +101,11 @@ def merge(options: argparse.Namespace) -> int:
             + (f"; write the address of {', '.join(lost)}" if lost else "")
         )
     return OK
+
+
+def _each(paths: list[Path]) -> list[Path]:
+    """The files that are meant, also where no shell has replaced `draft-*.toml` by them."""
+    return [found for path in paths for found in (sorted(path.parent.glob(path.name)) or [path])]
 
 
 def _address(text: str) -> tuple[str, str]:
