@@ -36,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     from secure_sccvfl.data.drafts.check import check
+    from secure_sccvfl.data.tables.problems import counted
 
     found = check(options.description, options.party, options.file)
     if options.json:
@@ -48,7 +49,8 @@ def run(options: argparse.Namespace) -> int:
         say(f"     {second.strip()}")
     for warning in found.warnings:
         say(f"  warning: {warning}")
-    say(f"{len(found.problems)} problems: a run would refuse this file" if found.problems else "no problem")
+    many = counted(len(found.problems), "problem")
+    say(f"{many}: a run would refuse this file" if found.problems else "no problem")
     return WRONG_USE if found.problems else OK
 
 

@@ -17,7 +17,7 @@ import pandas as pd
 
 from secure_sccvfl.data.checks import LEAK_AUC, lone_auc
 from secure_sccvfl.data.dataset import Held, Reader, Tables
-from secure_sccvfl.data.drafts.guesses import FLOOR, OTHER, WRITINGS, values_and_rare
+from secure_sccvfl.data.drafts.guesses import OTHER, WRITINGS, values_and_rare
 from secure_sccvfl.data.drafts.ranges import public_range
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.files import id_findings, named, open_table, read_description
@@ -126,13 +126,11 @@ def _todo(feature: Feature, finding: Finding, column: pd.Series) -> str:
     if feature.kind == "category":
         listed, rare = values_and_rare(text[np.isin(text, _bad_cells(feature, text))])
         more = [*feature.categories, *listed]
-        advice = [f"write `categories = {toml(more)}` if all may know that these occur"] if listed else []
         if rare:
             one = feature.cells.other or OTHER
             rest = more if one in more else [*more, one]
-            few = f"{counted(len(rare), 'value')} in fewer than {FLOOR} records"
-            advice = [f"write `categories = {toml(rest)}, other = {toml(one)}` (it hides {few})"]
-        return " ".join([*advice, "or put the cells right, or declare gaps with `na = [...]`"])
+            return f"write `categories = {toml(rest)}, other = {toml(one)}` (tells no rare value), or put them right"
+        return f"write `categories = {toml(more)}` if all may know that these occur, or put them right"
     if finding.reason.startswith("outside") and not feature.cells.dated:
         numbers = feature.cells.numbers(text.where(~feature.cells.gaps(text), None))
         low, high = public_range(np.append(numbers[np.isfinite(numbers)], [feature.low, feature.high]))

@@ -302,7 +302,7 @@ def test_check_lists_every_kind_of_problem_at_once_and_what_to_write(here: Path)
         ("since", "1 value outside the public range 2000-01-01..2030-01-01"): ((100,), "widen `low` and `high`"),
         ("job", "7 values not in the public dictionary"): (
             (93, 94, 95),
-            'write `categories = ["a", "b", "c", "other"], other = "other"` (it hides 1 value in fewer than 5',
+            'write `categories = ["a", "b", "c", "other"], other = "other"` (tells no rare value)',
         ),
         ("job", "1 value missing"): ((100,), "write `missing = true`"),
         ("gone", "'bank.csv' has no column 'gone'"): ((), "it has amount, rate"),
