@@ -19,6 +19,7 @@ from secure_sccvfl.data.features import check_entries
 from secure_sccvfl.data.tables.cells import WRITING
 from secure_sccvfl.data.tables.problems import SHOWN, DataError, Finding, cut, refuse, short, some, whole_column
 
+LONGEST_ID = 1000
 TASKS = ("binary", "multiclass", "regression")
 
 
@@ -113,6 +114,11 @@ def id_findings(ids: pd.Series, name: str) -> list[Finding]:
     empty = (ids.isna() | (ids.str.strip() == "")).to_numpy(bool)
     if empty.any():
         found.append(Finding(column, f"missing in {name!r}", "give every record its own id", empty))
+    long = (ids.str.len() > LONGEST_ID).fillna(False).to_numpy(bool)
+    if long.any():
+        found.append(
+            Finding(column, f"longer than {LONGEST_ID} characters in {name!r}", "is this the id column?", long)
+        )
     twice = ids.duplicated().to_numpy(bool) & ~empty
     if twice.any():
         seen = some(ids[twice].iloc[: SHOWN + 1].tolist())

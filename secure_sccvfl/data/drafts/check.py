@@ -81,7 +81,7 @@ def check(description: Path, party: str, file: Path | None = None) -> Checked:
         problem = Problem(spec["id"], f"{path.name!r} has no {lack}", 0, (), (), f"it has {named(table)}")
         return Checked(party, path.name, len(table), 0, (problem,), ())
     ids = table[spec["id"]].fillna("")
-    order = np.argsort(ids.to_numpy(str), kind="stable")
+    order = np.argsort(ids.to_numpy(object), kind="stable")
     reader.tables.tables[own["file"]] = table.iloc[order].set_index(spec["id"])
     places = _Places(description, ids)
     problems = [places.problem(found, np.arange(len(table))) for found in id_findings(table[spec["id"]], path.name)]
@@ -101,7 +101,7 @@ class _Places:
     """Where findings are: rows of the file, ids, and lines of the description."""
 
     def __init__(self, description: Path, ids: pd.Series) -> None:
-        self.name, self.ids = description.name, ids.to_numpy(str)
+        self.name, self.ids = description.name, ids.to_numpy(object)
         self.text = description.read_text(encoding="utf-8-sig").splitlines()
 
     def problem(self, finding: Finding, order: np.ndarray, todo: str | None = None) -> Problem:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import load_toml
+from secure_sccvfl.data.drafts.check import check
 from secure_sccvfl.data.features import DataError, Feature
 from secure_sccvfl.data.party_data import benchmark_schema, own_part, own_schema
 from secure_sccvfl.frames import read_frames, to_frames, write_files
@@ -229,11 +230,20 @@ def test_every_problem_of_a_party_is_told_in_one_line(tmp_path: Path) -> None:
     assert own_part(path, 1, 0).ids[0] == "p000", "another party is not stopped by it when it reads its own file"
 
 
-def test_a_long_id_or_header_gives_a_short_line(tmp_path: Path) -> None:
+def test_a_long_id_gives_a_short_line_and_no_large_array(tmp_path: Path) -> None:
+    """An array of texts has room for the longest in every place."""
     path = write(tmp_path, id=["p" * 10_000_000] * 2 + [f"p{i}" for i in range(198)])
-    with pytest.raises(DataError, match=r"bank: id: 1 value repeated in 'bank.csv': 'ppp.*characters") as error:
-        own_part(path, 0, 0)
-    assert len(str(error.value)) < 300
+    told = r"bank: 2 problems: \(1\) id: 2 values longer than 1000 characters .* \(2\) id: 1 value repeated .* 'ppp"
+    for read_it in (lambda: own_part(path, 0, 0), lambda: refused(path)):
+        with pytest.raises(DataError, match=told) as error:
+            read_it()
+        assert len(str(error.value)) < 700
+
+
+def refused(path: Path) -> None:
+    """The problems that `check` lists, as one error."""
+    found = [f"({k}) {p.column}: {p.what} {p.ids}" for k, p in enumerate(check(path, "bank").problems, 1)]
+    raise DataError(f"bank: {len(found)} problems: {'; '.join(found)}")
 
 
 def test_the_digest_covers_how_cells_are_written_and_is_unchanged_where_nothing_is_declared(tmp_path: Path) -> None:
