@@ -125,6 +125,9 @@ def _numbers(name: str, text: pd.Series, gap: np.ndarray, default: Cells) -> Gue
     whole = bool((values == np.rint(values)).all())
     distinct, counts = np.unique(values, return_counts=True)
     notes = [f"{', '.join(sentinels)} read as gaps"] if sentinels else []
+    below = distinct[distinct < 0]
+    if len(below) == 1 and below[0] == np.rint(below[0]):
+        notes.append(f"{below[0]:g} is the only value below 0: is it a mark of gaps? Then declare it in `na`")
     commas = (cells.decimal, cells.thousands) == (",", "")
     if commas and known.str.fullmatch(r"[+-]?\d{1,3},\d{3}").astype(bool).all():
         notes.append('is the comma a thousands mark? Then declare decimal = ".", thousands = ","')

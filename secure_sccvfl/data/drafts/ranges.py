@@ -51,12 +51,18 @@ def public_range(values: np.ndarray) -> tuple[float, float]:
 def public_edges(values: np.ndarray, low: float, high: float) -> list[float]:
     """Edges of bins where equal steps would put most values into one; none otherwise.
 
-    They are fixed parts of the range (a 20th, a tenth, a fifth, a half), so they tell nothing of the values but that
-    most are small.
+    They are fixed parts of the range (a 20th, a tenth, a fifth, a half), whole where all values are. So they tell
+    nothing of the values but that most are small.
+
+    >>> public_edges(np.array([0, 0, 0, 1, 13]), 0, 14.0), public_edges(np.array([0.5, 0.6, 6.5]), 0, 7.0)
+    ([0.0, 1.0, 2.0, 3.0, 7.0, 14.0], [0.0, 0.35, 0.7, 1.4, 3.5, 7.0])
     """
     if low != 0 or np.mean(values < high / 5) <= SKEWED:
         return []
-    return [0.0, *(_rounded(high / divisor) for divisor in (20, 10, 5, 2)), high]
+    parts = [_rounded(high / divisor) for divisor in (20, 10, 5, 2)]
+    if (values == np.rint(values)).all():
+        parts = [float(math.ceil(part)) for part in parts]
+    return sorted({0.0, *parts, high})
 
 
 def code_edges(low: float, high: float) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import tomllib
 from pathlib import Path
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from launch.cli import main
 from protocols.config import SessionConfig
 from secure_sccvfl.data.catalogue import load
+from secure_sccvfl.data.drafts import ranges
 from secure_sccvfl.data.drafts.check import check
 from secure_sccvfl.data.drafts.draft import draft_of
 from secure_sccvfl.data.drafts.guesses import FLOOR, OTHER, guess
@@ -94,6 +96,10 @@ def test_a_range_lies_around_the_values_and_is_none_of_them(values: list[float])
     assert low < high and float(f"{high:.3g}") == high and float(f"{low:.3g}") == low, "friendly: few digits"
 
 
+def test_the_examples_of_ranges() -> None:
+    assert doctest.testmod(ranges).failed == 0 and doctest.testmod(ranges).attempted >= 5
+
+
 def test_edges_and_dates_are_public_parts_of_the_range() -> None:
     assert public_edges(np.linspace(0, 100, 50), 0, 100) == []
     assert public_edges(np.geomspace(1, 20000, 50), 0, 20000) == [0, 1000, 2000, 4000, 10000, 20000]
@@ -141,6 +147,11 @@ def test_what_a_column_is_taken_for(name: str) -> None:
     told = {**found.entry, "decimal": found.cells.decimal, "thousands": found.cells.thousands}
     assert {key: told.get(key) for key in wanted} == wanted
     assert "pope" not in str(found.entry)
+
+
+def test_a_lone_value_below_zero_is_asked_about() -> None:
+    found = guess("x", pd.Series(["-1", *(str(i * 3) for i in range(N))], dtype="string"))
+    assert found.notes == ("-1 is the only value below 0: is it a mark of gaps? Then declare it in `na`",)
 
 
 def test_a_draft_says_who_must_approve_it_and_holds_nothing_rare(here: Path) -> None:
