@@ -406,8 +406,8 @@ class PredictJob(_WithModel):
     def _write(self, path: Path, opened: np.ndarray, decided: np.ndarray) -> None:
         """id, decision (as the description names the classes) and, if asked for, the score of each class.
 
-        Refused records have no line.
-        Each line names the card's version, the mask and the date of approval. A model that uses s says so in each.
+        Refused records have no line. Each line names the card's version, the mask and the date of approval. A model
+        that uses s says so in each.
         """
         schema, ids, opened = self.schema, self.new.ids[decided], opened[decided]
         said = self.named | ({} if self.aware is None else {"note": USES_S})
