@@ -200,9 +200,8 @@ class Tables:
 def _same_ids(reference: pd.Index, other: pd.Index, who: str) -> None:
     if len(reference) == len(other) and bool((reference == other).all()):
         return
-    odd = list(reference.symmetric_difference(other)[:3])
-    count = len(reference.symmetric_difference(other))
-    raise DataError(f"ids of {who} do not match the first party's: {count} differ, such as {odd}")
+    odd = list(reference.symmetric_difference(other))
+    raise DataError(f"ids of {who} do not match the first party's: {len(odd)} differ, such as {some(odd)}")
 
 
 @dataclass(frozen=True)
