@@ -9,6 +9,8 @@ sccvfl predict --model runs/2026-01-01 --records new.csv
 sccvfl policy appeal runs/2026-01-01 --feature housing --who "an applicant" --text "no choice of mine"
 sccvfl privacy runs/2026-01-01
 sccvfl selftest --parties 5
+sccvfl init bank.csv --party bank --label late        draft a description of your own data
+sccvfl check loans.toml --party bank                  everything that is wrong with your own file
 sccvfl certs request certs --place party-0 --name bank
 sccvfl plan session.toml
 sccvfl approve session.toml --certs certs --rank 0
@@ -36,6 +38,8 @@ COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "privacy": ("privacy_report", [], "what was released about the records, and what it cost"),
     "reproduce": ("reproduce", [], "the method's tables over seeds, on the plaintext engine"),
     "bench": ("bench", [], "measure beside stock CrypTen and plain torch"),
+    "init": ("consortium.init", [], "draft the description of your own data; merge the parties' drafts"),
+    "check": ("consortium.check", [], "read your own file against the description: every problem at once"),
     "certs": ("certs", [], "keys and certificates of a consortium: request, sign, install, pin, revoke"),
     "plan": ("consortium.plan", [], "what a session will open, to whom and at what price, before it starts"),
     "approve": ("consortium.approve", [], "sign the plan of a session as one of its parties"),

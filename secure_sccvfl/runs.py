@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,7 @@ from protocols.errors import ProtocolError
 from protocols.records.private import private
 from secure_sccvfl.api import Data, as_data
 from secure_sccvfl.data.catalogue import is_benchmark
-from secure_sccvfl.data.dataset import Dataset
+from secure_sccvfl.data.dataset import Dataset, DataWarning
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.local.processes import run_job, session_config
@@ -30,12 +31,14 @@ from secure_sccvfl.local.whole_run import WholeRun
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.report.compared.figures import interval
 from secure_sccvfl.report.verify import verify
+from secure_sccvfl.run.new_records import REFUSED
 from secure_sccvfl.trained import SHOWN, probabilities
 
 Progress = Callable[[str, int, int], None]
 """Takes a step's name, its number and how many there are."""
 
 SECURITY = "security.json"
+SHOWN_REFUSALS = 5
 
 
 class Run:
@@ -132,7 +135,7 @@ class Run:
         """Decisions about new records, by a session of real processes; only the label's holder sees them.
 
         `frame` holds the columns of all parties; each process reads its own. Without an id column, rows are
-        numbered.
+        numbered. A record that a party cannot read is refused: it has no decision (NaN), and a warning says why.
         """
         return self._predicted(frame, scores=False).iloc[:, 0]
 
@@ -159,8 +162,18 @@ class Run:
             place = Path(work) / "session"
             _end_well(session_config(place, "predict", len(session.parties), options), place)
             told = pd.read_csv(next(place.glob("party-*/predictions.csv")), dtype={"id": str, "decision": str})
-        found = told.set_index("id").loc[records[key].astype("string").tolist()]
+            _warn_refused(place)
+        found = told.set_index("id").reindex(records[key].astype("string").tolist())
         return found.set_axis(frame.index if numbered else pd.Index(frame[key]))
+
+
+def _warn_refused(place: Path) -> None:
+    """Say which records a session refused, as each party tells its own people."""
+    kept = [pd.read_csv(path, dtype=str, keep_default_na=False) for path in sorted(place.glob(f"party-*/{REFUSED}"))]
+    lines = [f"{row.id}: {row.column}: {row.why}" for table in kept for row in table.itertuples() if row.column]
+    if lines:
+        told = "; ".join(lines[:SHOWN_REFUSALS]) + ("; ..." if len(lines) > SHOWN_REFUSALS else "")
+        warnings.warn(f"records without a decision: {told}", DataWarning, stacklevel=4)
 
 
 def run_local(

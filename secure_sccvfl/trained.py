@@ -127,7 +127,7 @@ class TrainedModel:
             return None
         if attribute.name not in frame:
             raise DataError(f"{USES_S}: the frame has no column {attribute.name!r}")
-        return codes_of(frame[attribute.name], attribute.groups, f"protected attribute {attribute.name!r}")
+        return codes_of(frame[attribute.name], attribute.groups, "protected attribute")
 
     def predict(self, frame: pd.DataFrame) -> pd.Series:
         """The class of each record, or for a regression the share of the label's public range."""

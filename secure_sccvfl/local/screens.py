@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from accounting.plain_text import plain
 from secure_sccvfl.run.console import say, screen
+from secure_sccvfl.run.new_records import REFUSED
 
 
 class Progress:
@@ -128,10 +130,14 @@ def show_result(job: str, result: dict[str, Any], folder: Path) -> None:
 
     console = screen()
     if job == "predict":
+        place = next(iter(sorted(folder.glob("party-*/predictions.csv"))))
+        told = json.loads((place.parent / "result.json").read_text(encoding="utf-8")).get("refused", 0)
         console.print(
-            f"{result['records']} records scored in secret; {result['receiver']} alone has the predictions: "
-            f"{next(iter(sorted(folder.glob('party-*/predictions.csv'))))}"
+            f"{result['records'] - told} of {result['records']} records scored in secret; {result['receiver']} alone "
+            f"has the predictions: {place}"
         )
+        for refused in sorted(folder.glob(f"party-*/{REFUSED}")) if told else ():
+            console.print(Text("refused:", "yellow"), f"the records of {refused}, with the reason")
         if result["note"]:
             console.print(Text("note:", "yellow"), result["note"])
     elif job == "discovery":

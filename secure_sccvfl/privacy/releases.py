@@ -358,6 +358,17 @@ PREDICTIONS = Kind(
     "once, for the logits of 24 test records before and after an edit, to show in its page. In mode "
     "`aware` it follows from s of the record too",
 )
+REFUSED_RECORDS = Kind(
+    "refused records",
+    "receiver",
+    "prediction",
+    ("records",),
+    "asked",
+    "which new records a party could not read",
+    "1 for each new record with a cell that some party cannot read",
+    "which new records have a cell that some party, it is not said which, cannot read by the public description; "
+    "their decision is 0 and tells nothing",
+)
 GRADIENT = Kind(
     "gradient P",
     "owner",

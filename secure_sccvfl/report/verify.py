@@ -40,7 +40,7 @@ SESSIONS = (".", "evaluation", "examples")
 CHAINED = ("index", "previous", "hash")
 PRIVATE = ("model",)
 """Entries of an audit log that differ between parties by design."""
-LOCAL_RESULTS = ("model", "cost")
+LOCAL_RESULTS = ("model", "cost", "refused")
 Problems = Iterator[str]
 
 

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from accounting.calibration import noise_multiplier
 from accounting.records import RecordSet
@@ -33,9 +32,8 @@ from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.ring import FRACTION_BITS, Words
 from protocols.session.runtime import Session
 from protocols.steps.alignment import check_alignment
-from secure_sccvfl.data.dataset import codes_of
+from protocols.steps.refusals import withheld
 from secure_sccvfl.data.features import DataError
-from secure_sccvfl.data.files import read_table
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Blocks, Party
 from secure_sccvfl.data.party_data import Schema
@@ -55,11 +53,12 @@ from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
 from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.ledgers import EVALUATIONS, keep_copy, open_budget, spent_figures
 from secure_sccvfl.privacy.record_tags import record_key
-from secure_sccvfl.privacy.releases import ALIGNMENT, COLUMNS, PREDICTIONS
+from secure_sccvfl.privacy.releases import ALIGNMENT, COLUMNS, PREDICTIONS, REFUSED_RECORDS
 from secure_sccvfl.run.costs import PhaseMeter
 from secure_sccvfl.run.evaluation_record import record, recorded
 from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.run.model_files import ModelError, PartyModel, load_model
+from secure_sccvfl.run.new_records import read_new_records
 from secure_sccvfl.training.handles import SharedHead, SharedRows
 from secure_sccvfl.training.secure import SecureEngine
 
@@ -157,9 +156,9 @@ def prediction_plan(options: RunOptions, schema: Schema, records: int = ANY) -> 
         raise ConfigError(f"the receiver of predictions must be a party, not {receiver}")
     what = "calibrated logits" if options.scores else "decisions"
     facts = facts_of(len(schema.parties), records=records)
-    return ReleasePlan(
-        [*common_releases(len(schema.parties)), *PREDICTIONS.releases(facts, receiver=receiver, detail=what)]
-    )
+    made = PREDICTIONS.releases(facts, receiver=receiver, detail=what)
+    refused = REFUSED_RECORDS.releases(facts, receiver=receiver)
+    return ReleasePlan([*common_releases(len(schema.parties)), *made, *refused])
 
 
 def as_trained(options: RunOptions, given: Mapping[str, Any], model: PartyModel) -> RunOptions:
@@ -360,12 +359,11 @@ class PredictJob(_WithModel):
         if not self.options.records:
             raise ConfigError("name the file with the new records (--records FILE)")
         self.schema = self.options.schema(self.parties)
-        layout = Layout.of(self.schema.features[rank])
-        self.model = self.load(layout, self.schema)
+        self.model = self.load(Layout.of(self.schema.features[rank]), self.schema)
         self.card = self.options.policy(self.schema)
         self.aware = self._declared()
         self.named = self._named()
-        self.ids, self.party, self.groups = self._read(layout)
+        self.new = read_new_records(Path(self.options.records), self.schema, rank, uses_s=self.aware is not None)
         (self.receiver,) = self.plan().releases[PREDICTIONS.name].receivers
 
     @staticmethod
@@ -403,80 +401,62 @@ class PredictJob(_WithModel):
             known = {"version": self.card.version, "approved": self.card.approved_on}
         return {"card": known.get("version") or "none", "mask": mask, "approved": known.get("approved") or "no"}
 
-    def _read(self, layout: Layout) -> tuple[np.ndarray, Party, AtHolder]:
-        """Own columns of the file with new records; other columns are dropped. s is read at its holder alone."""
-        path = Path(self.options.records)
-        key = self.schema.id_column
-        if not path.is_file():
-            raise DataError(f"no file {path.name} with records")
-        owner = self.schema.parties[self.rank]
-        frame = read_table(path, key, owner)
-        lost = [name for name in layout.names if name not in frame]
-        if lost:
-            raise DataError(f"{path.name} has no column {lost[0]!r}, which {owner} needs")
-        frame = frame.sort_values(key, kind="stable")
-        values = np.column_stack([f.read(frame[f.name]) for f in self.schema.features[self.rank]])
-        party = Party(self.rank, owner, layout, layout.encode(values))
-        return frame[key].to_numpy(str), party, self._groups(frame, path.name)
-
-    def _groups(self, frame: pd.DataFrame, file: str) -> AtHolder:
-        """The group of each new record, if the model uses s and this party holds it."""
-        attribute = self.schema.protected[0]
-        if self.aware is None or attribute.holder != self.rank:
-            return None
-        owner = self.schema.parties[self.rank]
-        if attribute.name not in frame:
-            raise DataError(f"{USES_S}: {file} has no column {attribute.name!r}, which {owner} needs")
-        return codes_of(frame[attribute.name], attribute.groups, f"protected attribute {attribute.name!r}")
-
     def plan(self) -> ReleasePlan:
-        return prediction_plan(self.options, self.schema, len(self.ids))
+        return prediction_plan(self.options, self.schema, len(self.new.ids))
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
-        meter = PhaseMeter(session)
+        meter, new = PhaseMeter(session), self.new
         with meter.phase("prediction"):
             progress("alignment", 0, 2)
-            check_alignment(session, self.ids, self.schema.parties)
+            check_alignment(session, new.ids, self.schema.parties)
             self.compare(session, self.model, self.aware, str(sorted(self.named.items())))
             engine, head = self.engine(session, self.model, self.schema)
             progress("scoring", 1, 2)
-            shared = engine.shared_logits(head, self.rows(engine, self.model, self.party, self.groups))
-            logits = cooled(session, shared, self.model.temperature)
+            shared = engine.shared_logits(head, self.rows(engine, self.model, new.party, new.groups))
+            result = cooled(session, shared, self.model.temperature)
             bits = FRACTION_BITS
             if not self.options.scores and self.schema.task != "regression":
                 judge = SecureEvaluation(session, self.schema.task, self.schema.label_holder, 0)
-                logits, bits = judge.decisions(logits), 0
-            opened = session.open(session.wrap(logits, bits), session.declared(PREDICTIONS.name))
-        if opened is not None and session.folder is not None:
-            self._write(session.folder / "predictions.csv", np.asarray(opened))
+                result, bits = judge.decisions(result), 0
+            shown, refused = withheld(session, result, new.readable)
+            wanted = [(session.wrap(shown, bits), session.declared(PREDICTIONS.name))]
+            wanted += [(session.wrap(refused, 0), session.declared(REFUSED_RECORDS.name))]
+            opened, marks = session.open_each(wanted)
+        known = ~new.readable if marks is None else np.asarray(marks) > 0
+        if session.folder is not None:
+            new.write(session.folder, known)
+            if opened is not None:
+                self._write(session.folder / "predictions.csv", np.asarray(opened), ~known)
         receiver = self.schema.parties[self.receiver]
         return {
             "ok": True,
             "run": self.model.run,
-            "records": len(self.ids),
+            "records": len(new.ids),
+            "refused": int(known.sum()),
             "receiver": receiver,
             "policy": self.named,
             "note": "" if self.aware is None else self.aware.words(),
             "cost": meter.costs,
         }
 
-    def _write(self, path: Path, opened: np.ndarray) -> None:
+    def _write(self, path: Path, opened: np.ndarray, decided: np.ndarray) -> None:
         """id, decision (as the description names the classes) and, if asked for, the score of each class.
 
-        Each line names the card's version, the mask and the date of approval. A model that uses s says so in each.
+        Refused records have no line. Each line names the card's version, the mask and the date of approval. A model
+        that uses s says so in each.
         """
-        schema = self.schema
+        schema, ids, opened = self.schema, self.new.ids[decided], opened[decided]
         said = self.named | ({} if self.aware is None else {"note": USES_S})
         title, note = list(said), list(said.values())
         with open(path, "w", newline="", opener=private) as file:
             writer = csv.writer(file)
             if schema.task == "regression":
                 writer.writerow(["id", "prediction", *title])
-                writer.writerows([name, f"{v[0]:.6f}", *note] for name, v in zip(self.ids, opened, strict=True))
+                writer.writerows([name, f"{v[0]:.6f}", *note] for name, v in zip(ids, opened, strict=True))
                 return
             chosen = opened[:, 0] > 0 if schema.task == "binary" else opened.argmax(axis=1)
             scores = [f"logit {c}" for c in (schema.classes[1:] if schema.task == "binary" else schema.classes)]
             writer.writerow(["id", "decision", *(scores if self.options.scores else []), *title])
-            for name, code, row in zip(self.ids, chosen.astype(int), opened, strict=True):
+            for name, code, row in zip(ids, chosen.astype(int), opened, strict=True):
                 told = [f"{v:.5f}" for v in row] if self.options.scores else []
                 writer.writerow([name, schema.classes[code], *told, *note])

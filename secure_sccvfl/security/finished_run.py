@@ -159,9 +159,7 @@ def write_records(data: Dataset, rows: np.ndarray, path: Path) -> None:
     """
     frame = pd.DataFrame({"id": data.ids[rows]})
     for feature, values in zip(data.features, data.values[rows].T, strict=True):
-        names = np.array(feature.categories) if feature.kind == "category" else None
-        text = [("" if np.isnan(v) else repr(float(v)) if names is None else names[int(v)]) for v in values]
-        frame[feature.name] = text
+        frame[feature.name] = [feature.text(value) for value in values]
     for attribute in data.protected:
         frame[attribute.name] = np.array(attribute.groups)[attribute.codes[rows]]
     with open(path, "w", newline="", encoding="utf-8", opener=private) as file:

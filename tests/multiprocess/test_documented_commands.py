@@ -25,11 +25,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from launch import arguments as command_line
 from launch import cli, policy
 from protocols.config import SessionConfig
+from secure_sccvfl.data.drafts.draft import draft_of
 from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.policy.card import read_card
 from secure_sccvfl.report.run_log import HEAD, LOG, read_log
@@ -170,6 +172,8 @@ class Desk:
             if name in PARSED_ALONE and len(script) == 1:
                 continue
             self._furnish(options)
+            if name in ("consortium.init", "consortium.check"):
+                self._furnish_own(options)
             if name in NODES:
                 session.append((name, words, options))
             elif self._is_new(name, options):
@@ -234,6 +238,26 @@ class Desk:
             dataset = tomllib.loads((self.place / session).read_text()).get("options", {}).get("dataset")
         if str(dataset).endswith(".toml") and not (self.place / str(dataset)).exists():
             write_described(self.place / str(dataset))
+
+    def _furnish_own(self, options: argparse.Namespace) -> None:
+        """The tables, drafts or description that `init` and `check` expect; those that are there stay."""
+        made = self.place / "made"
+        made.mkdir(exist_ok=True)
+        write_described(made / "loans.toml")
+        told, given = tomllib.loads((made / "loans.toml").read_text()), vars(options)
+        parties = {name: one["file"] for name, one in told["parties"].items()}
+        wanted = [*parties.values()] if given.get("description") else []
+        for file in [*wanted, *([given["file"]] if given.get("file") else [])]:
+            table = pd.read_csv(made / parties.get(given["party"] or "", Path(file).name), dtype=str)
+            if not (self.place / file).exists():
+                table.rename(columns={"id": given.get("id") or "id"}).to_csv(self.place / file, index=False)
+        if given.get("description") and not (self.place / given["description"]).exists():
+            shutil.copy(made / "loans.toml", self.place / given["description"])
+        for name, file in parties.items() if given.get("merge") else ():
+            label = told["label"]["column"] if told["label"]["party"] == name else None
+            protected = [entry["column"] for entry in told["protected"] if entry["party"] == name]
+            draft = draft_of(made / file, name, label=label, protected=protected)
+            (self.place / f"draft-{name}.toml").write_text(draft.text())
 
     def _finished_run(self, path: Path) -> None:
         """A finished run, its policy card or one of its ledgers, as the name says."""

@@ -15,6 +15,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from accounting.ledger import read_ledger
@@ -379,8 +380,8 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
         ("model", "swapped", "this part of the model is of party 1 of 3: use the own one"),
         ("dataset", "heart", "the model was trained for another description of the data"),
         ("records", "gone.csv", "no file gone.csv with records"),
-        ("records", "short.csv", "short.csv has no column 'duration', which bank needs"),
-        ("records", "wild.csv", "credit_amount: 1 values outside the public range 250..20000, such as 9e+09"),
+        ("records", "short.csv", "bank: duration: 'short.csv' has no column 'duration'"),
+        ("records", "wild.csv", "bank: credit_amount: 48 values outside the public range 250..20000"),
         ("receiver", 7, "the receiver of predictions must be a party, not 7"),
     ],
 )
@@ -391,10 +392,9 @@ def test_a_prediction_that_cannot_be_made(
     here = run.parent
     shutil.copytree(run / "party-1", here / "swapped" / "party-0")
     records = (run / "examples" / "records.csv").read_text()
-    head, first, *_ = records.splitlines()
     (here / "short.csv").write_text(records.replace("duration", "length", 1))
-    amount = first.split(",")[head.split(",").index("credit_amount")]
-    (here / "wild.csv").write_text(records.replace(f",{amount},", ",9000000000,", 1))
+    wild = pd.read_csv(run / "examples" / "records.csv", dtype=str, keep_default_na=False)
+    wild.assign(credit_amount="9000000000").to_csv(here / "wild.csv", index=False)  # no record can be read
     options = {"dataset": "german", "model": "run", "records": "run/examples/records.csv", option: value}
     for name in ("model", "records"):
         options[name] = str(here / str(options[name]))

@@ -136,12 +136,22 @@ def test_a_command_that_cannot_work(capsys: pytest.CaptureFixture[str], line: st
         ("loans.toml", 'task = "binary"', "task = ", "loans.toml is not a valid TOML file"),
         ("loans.toml", 'task = "binary"', "", "loans.toml: no 'task'"),
         ("loans.toml", 'file = "bank.csv"', 'file = "gone.csv"', "no file 'gone.csv' next to the description"),
-        ("loans.toml", '"amount"', '"sum"', "bank: 'bank.csv' has no column 'sum'; it has amount, late"),
+        ("loans.toml", '"amount"', '"sum"', "bank: sum: 'bank.csv' has no column 'sum'; it has amount, late"),
         ("loans.toml", "low = 0", "lowest = 0", "feature 'amount': unknown keys ['lowest']"),
         ("loans.toml", 'id = "id"', 'id = "key"', "'bank.csv' has no id column 'key'; it has id, amount, late"),
-        ("bank.csv", "199,1990", "199,99999", "amount: 1 values outside the public range 0..50000"),
-        ("bank.csv", "199,1990", "199,", "amount: 1 missing values; declare `missing = true` or fill them in"),
-        ("bank.csv", "199,1990", "198,1990", "id '198' occurs twice in 'bank.csv'"),
+        (
+            "bank.csv",
+            "199,1990",
+            "199,99999",
+            "bank: amount: 1 value outside the public range 0..50000: 99999 (at '199')",
+        ),
+        (
+            "bank.csv",
+            "199,1990",
+            "199,",
+            "amount: 1 value missing (at '199'); declare `missing = true`",
+        ),
+        ("bank.csv", "199,1990", "198,1990", "bank: id: 1 value repeated in 'bank.csv': '198' (at '200')"),
         ("session.toml", 'dataset = "loans.toml"', "datset = 1", "a run has no option 'datset'; there is"),
         ("session.toml", "[options]", "[options", "session.toml is not valid TOML"),
         ("session.toml", '"train"', '"dance"', "no such job: 'dance'; there is"),
@@ -165,8 +175,8 @@ def test_a_command_that_cannot_work(capsys: pytest.CaptureFixture[str], line: st
         ("loans.toml", '["a", "b", "c"]', '"abc"', "feature 'job': categories must be a list, not 'abc'"),
         ("bank.csv", "5,50,1", '5,"50,1', "or a quote is not closed"),
         ("bank.csv", "id,amount,late", "id,amount,late,amount", "has two columns named 'amount'"),
-        ("bank.csv", "\n5,50,1", "\n,50,1", "a record in 'bank.csv' has no id"),
-        ("bank.csv", "5,50,1", "5,inf,1", "amount: 1 values outside the public range"),
+        ("bank.csv", "\n5,50,1", "\n,50,1", "bank: id: 1 value missing in 'bank.csv' (at '6')"),
+        ("bank.csv", "5,50,1", "5,inf,1", "amount: 1 value outside the public range"),
     ],
 )
 def test_files_that_cannot_be_used(
@@ -189,7 +199,7 @@ def test_too_few_rows(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (b"", "'bank.csv' is empty"),
         (b"id,amount,late\n", "'bank.csv' has no records, only a header"),
-        (b"id;amount;late\n1;2;0\n", "save it with commas between the columns"),
+        (b"id|amount|late\n1|2|0\n", "bank: 'bank.csv' has no id column 'id'; it has id|amount|late"),
         (b"id,amount,late\n1,\xe4,0\n", "'bank.csv' is not text in UTF-8; save it so"),
         # Every row one cell longer than the header: taken as they stand, the columns would be shifted by one.
         (b"id,amount,late\n" + b"".join(b"%d,%d,%d,1\n" % (i, i, i % 2) for i in range(200)), "more cells than"),
