@@ -237,7 +237,7 @@ def test_a_full_disk_charges_nothing_or_all_of_it(ledger, limit):
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-        with pytest.raises(LedgerFull, match="disk is full.*release nothing") as told:
+        with pytest.raises(LedgerFull, match=r"disk is full.*release nothing") as told:
             budget.charge(event(3), "run/3", RECORDS)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
