@@ -221,7 +221,7 @@ class FileLedger:
                 os.close(handle)
         except OSError as error:
             if error.errno in _DISK_FULL:
-                raise LedgerFull(error.errno, error.strerror, str(self.path)) from None
+                raise LedgerFull(error.errno, error.strerror or "", str(self.path)) from None
             reason = error.strerror or type(error).__name__
             raise LedgerError(
                 f"{self.path.name}: {reason}; release nothing until it can be read and written"

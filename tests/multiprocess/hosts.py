@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -156,7 +155,9 @@ class Hosts:
             time.sleep(0.05)
 
     def kill(self, name: str) -> None:
-        self.processes.pop(name).send_signal(signal.SIGKILL)
+        process = self.processes.pop(name)
+        process.kill()
+        process.wait()
 
     def endings(self) -> dict[str, tuple[int, str]]:
         """Wait for all; exit code and last line of each."""

@@ -15,7 +15,9 @@ from tests.multiprocess.hosts import PLACES, Hosts
 from tests.support.own_data import heart_rows, write_own
 
 PATIENCE = 15.0
-"""How long processes wait for one that is missing or silent, in tests that must see them give up."""
+"""How long processes wait for one that is silent, in tests that must see them give up."""
+MEETING = 60.0
+"""So too for one that does not come; all others must have started by then."""
 
 
 def closing(hosts: Hosts) -> Iterator[Hosts]:
@@ -75,7 +77,7 @@ def test_when_one_partys_data_are_bad_the_others_are_told_at_once(tmp_path: Path
 @pytest.mark.parametrize("victim", ["party 0", "party 2", DEALER])
 @pytest.mark.parametrize("phase", ["before", "connecting", "running"])
 def test_a_host_that_is_killed(tmp_path: Path, victim: str, phase: str) -> None:
-    hosts = Hosts(tmp_path, connect=PATIENCE if phase == "before" else 60.0)
+    hosts = Hosts(tmp_path, connect=MEETING)
     try:
         others = [name for name in PLACES if name != victim]
         if phase == "before":
@@ -144,12 +146,12 @@ def test_a_late_start_is_waited_for_and_said(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_start_that_is_too_late_is_explained(tmp_path: Path) -> None:
-    hosts = Hosts(tmp_path, connect=PATIENCE)
+    hosts = Hosts(tmp_path, connect=MEETING)
     try:
         hosts.start("party 0", "party 1", DEALER)
         endings = hosts.endings()
         for _, line in endings.values():
-            assert f"{named(2)}: did not connect within {PATIENCE:.0f} s" in line, line
+            assert f"{named(2)}: did not connect within {MEETING:.0f} s" in line, line
         hosts.start("party 2")
         late = hosts.endings()["party 2"]
     finally:
@@ -172,7 +174,7 @@ def test_a_full_disk_is_named_with_its_file(hosts: Hosts) -> None:
 
 @pytest.mark.slow
 def test_a_certificate_of_another_authority(tmp_path: Path) -> None:
-    hosts = Hosts(tmp_path / "hosts", connect=PATIENCE)
+    hosts = Hosts(tmp_path / "hosts", connect=MEETING)
     make_certificates(tmp_path / "others", 3)
     shutil.copytree(tmp_path / "others" / "party-2", hosts.home("party 2") / "certs" / "party-2", dirs_exist_ok=True)
     try:
@@ -190,7 +192,7 @@ def test_a_certificate_of_another_authority(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_host_whose_clock_is_wrong(tmp_path: Path) -> None:
     """By it no certificate is valid yet: it says so itself, with both times; the others say who did not come."""
-    hosts = Hosts(tmp_path, connect=PATIENCE)
+    hosts = Hosts(tmp_path, connect=MEETING)
     try:
         hosts.start("party 0", "party 1", DEALER)
         hosts.start("party 2", instead=("saboteur.py", "other_clock"))
@@ -204,8 +206,8 @@ def test_a_host_whose_clock_is_wrong(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_setting_that_differs_is_named_on_every_host_that_meets_it(hosts: Hosts) -> None:
-    other = replace(hosts.config, connect=60.0, options={**hosts.config.options, "seed": 7})
-    hosts.start("party 0", "party 1", DEALER, config=replace(hosts.config, connect=60.0))
+    other = replace(hosts.config, connect=MEETING, options={**hosts.config.options, "seed": 7})
+    hosts.start("party 0", "party 1", DEALER, config=replace(hosts.config, connect=MEETING))
     hosts.start("party 2", config=other)
     endings = hosts.endings()
     told = [line for _, line in endings.values() if "options.seed is " in line]
