@@ -174,7 +174,8 @@ class Rendezvous:
 
     def _missing(self, links: dict[int, Link]) -> PeerError:
         names = [name for peer, name in self.peers.items() if peer not in links]
-        turned_away = f"; turned away: {self.refused[-1]}" if self.refused else ""
+        telling = [who for who in self.refused if "certificate" in who] or self.refused
+        turned_away = f"; turned away: {telling[-1]}" if telling else ""
         return PeerError(
             ", ".join(names), "connect", f"did not connect within {self.config.connect:.0f} s{turned_away}"
         )
@@ -192,8 +193,8 @@ class Rendezvous:
                 continue
             try:
                 sock = self._secure(raw, self.client, self._left(), server=False)
-            except (ConnectionError, ssl.SSLEOFError):
-                raw.close()  # the peer is too busy or just starting: try again
+            except (ConnectionError, ssl.SSLEOFError, TimeoutError):
+                raw.close()  # the peer is too busy or just starting: try again, while there is time
                 self.stop.wait(0.05)
                 continue
             except (OSError, ValueError) as error:
@@ -304,7 +305,7 @@ class Rendezvous:
     def _refusal(self, error: Exception) -> str:
         """Why a peer does not accept this process. If it is about our certificate, with the times that matter."""
         reason = why(error)
-        if "certificate" in reason:
+        if "certificate" in reason or "unknown ca" in reason:
             reason += f": it does not accept our certificate, which is {own_period(self.credentials)}"
         return reason
 

@@ -59,10 +59,12 @@ class Steps:
         if not self._total:
             return None
         now = time.monotonic() if now is None else now
-        done, left = self._number - self._first, None
+        done = self._number - self._first
+        left: float | None = None
         if done > 0:
             pace = (self._reached - self._began) / done
-            left = max(0.0, pace * (self._total - self._number) - (now - self._reached))
+            left = pace * (self._total - self._number) - (now - self._reached)
+            left = left if left > 0 else None  # this step takes longer than those before it
         return At(self._step, self._number, self._total, now - self._began, left, self._then())
 
     def _then(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import pytest
 from protocols.config import DEALER
 from protocols.net.certificates import make_certificates
 from tests.multiprocess.hosts import PLACES, Hosts
+from tests.support.harness import CONNECT
 from tests.support.own_data import heart_rows, write_own
 
 PATIENCE = 15.0
@@ -77,7 +78,7 @@ def test_when_one_partys_data_are_bad_the_others_are_told_at_once(tmp_path: Path
 @pytest.mark.parametrize("victim", ["party 0", "party 2", DEALER])
 @pytest.mark.parametrize("phase", ["before", "connecting", "running"])
 def test_a_host_that_is_killed(tmp_path: Path, victim: str, phase: str) -> None:
-    hosts = Hosts(tmp_path, connect=MEETING)
+    hosts = Hosts(tmp_path, connect=MEETING if phase == "before" else CONNECT)
     try:
         others = [name for name in PLACES if name != victim]
         if phase == "before":
