@@ -92,7 +92,7 @@ def test_a_run_that_is_watched_ends_well(looked: Looked) -> None:
 def test_people_see_phase_steps_peers_budget_bytes_and_memory(looked: Looked) -> None:
     for place in PLACES:
         told = looked.snapshots(place)
-        assert {"connecting", "serving" if place == "dealer" else "running"} <= {one["phase"] for one in told}
+        assert ("serving" if place == "dealer" else "running") in {one["phase"] for one in told}
         last = told[-1]
         assert len(last["peers"]) == 3 and all(peer["connected"] for peer in last["peers"])
         assert last["memory"]["most"] > 1e7 and last["bytes_dealer"] > 1e4 and last["problems"] == []
