@@ -582,7 +582,7 @@ def test_the_page_with_three_groups_and_figures_near_zero(run: Path) -> None:
     """The words fit more than two groups, no placeholder is left, and nothing is minus zero."""
     report = json.loads((run / "report.json").read_text())
     first = report["data"]["protected"][0]
-    first["labels"], first["groups"] = ["born here", "born in a union country", "born elsewhere"], ["a", "b", "c"]
+    first["labels"], first["groups"] = [*first["labels"], "born elsewhere"], [*first["groups"], "third"]
     report["groups"] = [*report["groups"], *report["groups"][-1:]]
     report["metrics"] |= {name: -1e-5 for name in report["metrics"] if name.startswith("net_")}
     report["scores"] |= dict.fromkeys(list(report["scores"])[:2], -1e-5)
