@@ -3,7 +3,8 @@
     python launch/run_dealer.py --config session.toml --certs certs
 
 The dealer makes correlated randomness. It sees shapes and counts, never data. It needs no open port
-(it dials the parties). It must not work together with any party.
+(it dials the parties). It must not work together with any party. `--status 8080` shows what goes on
+at http://127.0.0.1:8080/.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from launch.arguments import Parser
+from launch.arguments import Parser, add_status, watching
 from secure_sccvfl.run.console import documented
 from secure_sccvfl.run.process import DealerProcess
 
@@ -26,8 +27,11 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="FOLDER",
         help="for a security evaluation: write all that the dealer sees and sends to a new folder",
     )
+    add_status(parser)
     options = parser.parse_args(arguments)
-    process = DealerProcess(options.config, options.certs, options.transcript, options.debug)
+    process = DealerProcess(
+        options.config, options.certs, options.transcript, options.debug, watching(parser, options)
+    )
     return documented(process.run())
 
 

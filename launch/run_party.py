@@ -4,8 +4,9 @@
 
 Every host needs the same session file and this code, the folder of its own certificate
 (certs/party-1) and certs/ca.pem. Start the parties and the dealer in any order. `connect` in the
-session file says how many seconds they wait for each other (60). If the session file pins
-certificates, all parties must have approved its plan (`sccvfl plan`, `sccvfl approve`).
+session file says how many seconds they wait for each other (60, or 600 if it pins certificates).
+If it pins certificates, all parties must have approved its plan (`sccvfl plan`, `sccvfl approve`).
+`--status 8080` shows what goes on at http://127.0.0.1:8080/, and /metrics for Prometheus.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import socket
 import sys
 from pathlib import Path
 
-from launch.arguments import Parser
+from launch.arguments import Parser, add_status, watching
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import InputError
 from secure_sccvfl.consortium.approvals import approvals_beside, check_approvals
@@ -41,6 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="FOLDER",
         help="for a security evaluation: write all that this party sees, SHARES INCLUDED, to a new folder",
     )
+    add_status(parser)
     parser.add_argument("--listen-fd", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     process = PartyProcess(
@@ -52,6 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
         threads=options.threads,
         transcript=options.transcript,
         debug=options.debug,
+        watching=watching(parser, options),
     )
     with contextlib.suppress(InputError, ConfigError):  # the process itself says what is wrong
         session = SessionConfig.load(options.config)

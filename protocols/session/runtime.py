@@ -44,6 +44,7 @@ from protocols.errors import (
     reason_for_peers,
     waited_for,
 )
+from protocols.net.activity import Activity
 from protocols.net.transport import Array, Cost, Spec, Transport
 from protocols.operations import arithmetic, comparison, series
 from protocols.records.releases import Receipt, Release, ReleaseDesk, ReleasePlan
@@ -116,6 +117,8 @@ class Session:
         self._transport, self._config = transport, config
         self._desk = ReleaseDesk(plan, transport.parties, log)
         self._plan, self._transcript = plan, transcript
+        self.activity = Activity()
+        """For people who watch this session."""
         self.folder = log.parent if log is not None else None
         """Where this party keeps the files of the run."""
         self._token: Token[Session | None] | None = None

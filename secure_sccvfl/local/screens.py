@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from accounting.plain_text import plain
+from secure_sccvfl.report.charts import tidy
 from secure_sccvfl.run.console import say, screen
 from secure_sccvfl.run.new_records import REFUSED
 
@@ -114,7 +115,7 @@ def _show_models(console: Any, report: dict[str, Any]) -> None:
     for name in shown:
         table.add_column(Text(columns[name]), justify="right")
     for name, row in {"secure run": report["metrics"], **report["baselines"]}.items():
-        table.add_row(name, *(f"{row[m]:.3f}" if m in row else "" for m in shown))
+        table.add_row(name, *(tidy(row[m], 3) if m in row else "" for m in shown))
     console.print(table)
     if judges:
         told = [f"{j} fails {', '.join(gates)}" if (gates := failed(report, j)) else f"{j} passes" for j in judges]
@@ -142,7 +143,7 @@ def show_result(job: str, result: dict[str, Any], folder: Path) -> None:
             console.print(Text("note:", "yellow"), result["note"])
     elif job == "discovery":
         for name in sorted(result["scores"], key=lambda k: -result["scores"][k]):
-            console.print(f"{result['roles'][name]}  {result['scores'][name]:.3f}  {name}")
+            console.print(f"{result['roles'][name]}  {tidy(result['scores'][name], 3)}  {name}")
         privacy = result["privacy"]
         console.print(
             f"epsilon {privacy['epsilon_rdp']:.2f} of {privacy['cap']:g} at delta {privacy['delta']:g}; {folder}"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from accounting.budget import Budget, BudgetError
 from accounting.calibration import check_target
 from accounting.events import Event, Mechanism, Sensitivity
-from accounting.ledger import LedgerError
+from accounting.ledger import LedgerError, LedgerFull
 from accounting.records import RecordSet
 from protocols.errors import LocalError, ProtocolError
 from protocols.operations.noise import NoiseKind, deviation
@@ -30,9 +30,11 @@ _LINE = 2048
 
 @contextmanager
 def refusals_in_one_line() -> Iterator[None]:
-    """Turn a refusal of the budget into a one-line error for the people here."""
+    """Turn a refusal of the budget into a one-line error for the people here; a full disk is told as what it is."""
     try:
         yield
+    except LedgerFull as error:
+        raise error.reason from error
     except (BudgetError, LedgerError) as error:
         raise LocalError(str(error)) from error
 
@@ -128,4 +130,5 @@ class Charger:
             self.budget.charge(event, charge, self.records)
         except BudgetError as error:  # another process was faster; the other parties have charged, so all must stop
             raise ProtocolError(f"{name}: the ledger changed while the release was agreed on") from error
+        self._session.activity.facts |= {"epsilon": quote.after, "cap": quote.cap}
         return Paid(event, Receipt(name if pays is None else pays, charge))

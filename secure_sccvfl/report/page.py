@@ -25,6 +25,7 @@ from secure_sccvfl.modes import MODES
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.report import sections
 from secure_sccvfl.report.attacks import attack_panels, attack_story, check_words, missed
+from secure_sccvfl.report.charts import tidy
 from secure_sccvfl.report.compared import figures, judged
 from secure_sccvfl.report.compared.frontier import frontier, gain
 from secure_sccvfl.report.compared.slices import slices
@@ -52,7 +53,7 @@ def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any
     environment = Environment(
         loader=PackageLoader("secure_sccvfl.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.filters["svg"] = Markup
+    environment.filters |= {"svg": Markup, "tidy": tidy}
     return environment.get_template("report.html").render(
         r=report,
         b=budget,
@@ -61,6 +62,7 @@ def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any
         script=Markup(_template("report.js")),
         digest=hashlib.sha256(text.encode()).hexdigest(),
         head=sections.headline(report),
+        other=sections.other_group(report),
         frontier=frontier(report),
         gain=gain(report),
         panels=figures.metric_panels(report),

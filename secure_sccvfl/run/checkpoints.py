@@ -13,7 +13,6 @@ charged but is in no common checkpoint is charged anew under the new session's n
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -24,6 +23,7 @@ import numpy as np
 from protocols.config import ConfigError
 from protocols.dealing.randomness import KEY_BYTES
 from protocols.errors import ProtocolError
+from protocols.records.private import naming, private
 from protocols.session.runtime import Session
 from protocols.steps.head import Weights
 from secure_sccvfl.data.dataset import Task
@@ -81,7 +81,7 @@ class Checkpoints:
         }
         target = self.folder / f"{self.number}.npz"
         part = target.with_suffix(".part")
-        with open(part, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        with naming(part), open(part, "wb", opener=private) as file:
             np.savez(file, facts=np.array(json.dumps(facts)), **arrays)
         part.replace(target)
         (self.folder / f"{self.number - KEPT}.npz").unlink(missing_ok=True)

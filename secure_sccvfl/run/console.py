@@ -6,18 +6,20 @@ the log. None of them lets a name move the cursor or act as markup.
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import logging
 import os
+import shutil
 import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accounting.plain_text import plain
 from protocols.config import ConfigError
-from protocols.errors import InputError, PeerStopped, ProtocolError
+from protocols.errors import DISK_FULL, InputError, PeerStopped, ProtocolError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +38,7 @@ def guarded(name: str, work: Callable[[], int], *, debug: bool = False) -> int:
     try:
         return work()
     except BaseException as error:
-        code, line = _told(error)
+        code, line = told(error)
         if debug:
             traceback.print_exc()
     say(f"{name}: {line}", error=True)
@@ -65,7 +67,7 @@ def screen() -> Console:
     return Screen(width=None if sys.stdout.isatty() else 110)
 
 
-def _told(error: BaseException) -> tuple[int, str]:
+def told(error: BaseException) -> tuple[int, str]:
     """Exit code and line for an error; SystemExit and the like pass through."""
     if isinstance(error, (ConfigError, InputError)):
         return WRONG_USE, str(error)
@@ -77,13 +79,24 @@ def _told(error: BaseException) -> tuple[int, str]:
         return INTERRUPTED, "interrupted"
     if not isinstance(error, Exception):
         raise error
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
+        return STOPPED, _full_disk(error.filename)
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return WRONG_USE, f"cannot use {error.filename}: {error.strerror}"
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return STOPPED, "the disk is full; make room and start again"
     # The text of an unforeseen error may hold data; its type and place do not.
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return STOPPED, f"unexpected {type(error).__name__} in {os.path.basename(frame.filename)}:{frame.lineno}"
+
+
+def _full_disk(file: str | None) -> str:
+    """Which file could not be written, how much room its disk has, and what to do."""
+    place = "a file"
+    if file is not None:
+        place = str(file)
+        with contextlib.suppress(OSError):
+            free = shutil.disk_usage(Path(file).absolute().parent).free
+            place += f" ({free / 1e6:.1f} MB are free there)"
+    return f"the disk is full: cannot write {place}; make room, or raise the limit of this user, and resume"
 
 
 def start_logging(debug: bool) -> None:

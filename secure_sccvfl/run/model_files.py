@@ -18,7 +18,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from protocols.errors import InputError
-from protocols.records.private import private
+from protocols.records.private import naming, private
 from protocols.ring import Words
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Party
@@ -172,7 +172,7 @@ def save_model(model: PartyModel, folder: Path) -> str:
         facts["policy"] = dict(model.policy)
     facts["digest"] = _digest(facts, arrays)
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "model.npz", "wb", opener=private) as file:
+    with naming(folder / "model.npz"), open(folder / "model.npz", "wb", opener=private) as file:
         np.savez(file, **arrays)
     (folder / "model.json").write_text(json.dumps(facts, indent=1) + "\n")
     return str(facts["digest"])

@@ -579,3 +579,17 @@ def test_the_browser_test_sees_a_broken_page(whole_run: Path, tmp_path: Path) ->
     seen, console = seen_in_browser(page, tmp_path, 375, "light")
     assert seen["wide"] == 900 and seen["low"] == 1 and "gone is not defined" in console[0]
     assert "a long label" in seen["clipped"]
+
+
+def test_the_page_with_three_groups_and_figures_near_zero(run: Path) -> None:
+    """The words fit more than two groups, no placeholder is left, and nothing is minus zero."""
+    report = json.loads((run / "report.json").read_text())
+    first = report["data"]["protected"][0]
+    first["labels"], first["groups"] = [*first["labels"], "born elsewhere"], [*first["groups"], "third"]
+    report["groups"] = [*report["groups"], *report["groups"][-1:]]
+    report["metrics"] |= {name: -1e-5 for name in report["metrics"] if name.startswith("net_")}
+    report["scores"] |= dict.fromkeys(list(report["scores"])[:2], -1e-5)
+    (run / "report.json").write_text(json.dumps(report))
+    text = re.sub(r"<style>.*?</style>|<script>.*?</script>", "", render(run), flags=re.DOTALL)
+    assert "another group" in text and "the other group" not in text
+    assert "{positive}" not in text and not re.search(r"[>( ]-0\.0+\b(?![1-9])", text)

@@ -8,7 +8,7 @@ from typing import Any
 
 from secure_sccvfl.evaluation.judges import JUDGES, OWN
 from secure_sccvfl.metrics.intervals import wilson
-from secure_sccvfl.report.charts import Dot, forest, percent
+from secure_sccvfl.report.charts import Dot, forest, number, percent
 from secure_sccvfl.report.compared.judged import ALL_JUDGES, COMMON, Report, asked, listed, mark, null_of
 
 MODELS = {
@@ -106,6 +106,12 @@ METRIC_WORDS = {
 }
 
 
+def metric_words(report: Report) -> dict[str, str]:
+    """What each figure of a run is called; shares are of decisions for the label's last class."""
+    positive = (report["data"]["label"]["labels"] or ["positive"])[-1]
+    return {metric: words.replace("{positive}", positive) for metric, words in METRIC_WORDS.items()}
+
+
 def metric_table(report: Report) -> dict[str, Any]:
     """All numbers of all models."""
     sources = {"secure": report["metrics"], **report["baselines"]}
@@ -115,16 +121,14 @@ def metric_table(report: Report) -> dict[str, Any]:
         if value is None:
             return ""
         seen = dot(report, model, metric, value)
-        return f"{value:.3f}" + (f" ({seen.low:.3f} to {seen.high:.3f})" if seen.low is not None else "")
+        if seen.low is None or seen.high is None:
+            return number(value)
+        return f"{number(value)} ({number(seen.low)} to {number(seen.high)})"
 
     marks = {f"{metric}_{judge}": mark(report, judge) for judge in JUDGES for metric in FIGURES_OF_JUDGES}
-    positive = (report["data"]["label"]["labels"] or ["positive"])[-1]
     rows = [
-        (
-            words.format(positive=positive) + marks.get(metric, ""),
-            [cell(n, metric, sources[n].get(metric)) for n in names],
-        )
-        for metric, words in METRIC_WORDS.items()
+        (words + marks.get(metric, ""), [cell(n, metric, sources[n].get(metric)) for n in names])
+        for metric, words in metric_words(report).items()
         if any(metric in sources[n] for n in names)
     ]
     return {"models": [MODELS.get(n, n) for n in names], "rows": rows}
