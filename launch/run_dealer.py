@@ -1,9 +1,12 @@
 """Start the dealer of a session by hand, on a host that no party controls.
 
     python launch/run_dealer.py --config session.toml --certs certs
+    python launch/run_dealer.py --config session.toml --certs certs --resume     as the parties do
+    python launch/run_dealer.py predict --config session.toml --certs certs      for one prediction
 
 The dealer makes correlated randomness. It sees shapes and counts, never data. It needs no open port
-(it dials the parties). It must not work together with any party.
+(it dials the parties). It must not work together with any party. It serves the jobs of the session
+file one after the other, and ends with them.
 """
 
 from __future__ import annotations
@@ -18,8 +21,10 @@ from secure_sccvfl.run.process import DealerProcess
 
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__, json=False)
+    parser.add_argument("job", nargs="?", choices=("predict",), help="predict: serve one prediction")
     parser.add_argument("--config", type=Path, required=True, help="the session file")
     parser.add_argument("--certs", type=Path, help="folder with ca.pem and dealer/ (not needed for gloo)")
+    parser.add_argument("--resume", action="store_true", help="the parties go on with a run that was stopped")
     parser.add_argument(
         "--transcript",
         type=Path,
@@ -27,7 +32,14 @@ def main(arguments: list[str] | None = None) -> int:
         help="for a security evaluation: write all that the dealer sees and sends to a new folder",
     )
     options = parser.parse_args(arguments)
-    process = DealerProcess(options.config, options.certs, options.transcript, options.debug)
+    process = DealerProcess(
+        config=options.config,
+        certs=options.certs,
+        transcript=options.transcript,
+        debug=options.debug,
+        job=options.job or "",
+        resume=options.resume,
+    )
     return documented(process.run())
 
 
