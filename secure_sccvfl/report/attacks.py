@@ -119,7 +119,9 @@ def attack_story(security: Mapping[str, Any] | None) -> list[str]:
                 f"where {luck} gives {percent(best['chance'])}."
             )
     audit = security.get("dp_audit")
-    if audit:
+    if audit and "skipped" in audit:
+        told.append(audit["skipped"])
+    elif audit:
         told.append(
             f"The noise was put to the test too: {audit['samples']} noisy tables, half of them with one record moved "
             f"to another group, show that ε of one release is at least {audit['epsilon_low']:.2f}; "

@@ -32,6 +32,7 @@ from accounting.events import Event
 from protocols.config import ConfigError, SessionConfig
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
+from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, make_parties
@@ -65,7 +66,7 @@ class CanaryAudit:
         given = dict(config.options)
         self.releases = int(given.pop("releases", RELEASES))
         self.options = RunOptions.of(given)
-        if not self.options.pooled:  # no ledger is asked: each release has its own budget in memory
+        if not is_benchmark(self.options.dataset):  # no ledger is asked: each release has its own budget in memory
             raise ConfigError(
                 "the audit releases many sketches that no ledger counts: for public benchmark data only"
             )
@@ -138,6 +139,16 @@ class Audit:
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "holds": self.holds}
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """No audit was made, and why."""
+
+    reason: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"skipped": self.reason}
 
 
 def audit(

@@ -15,7 +15,7 @@ from accounting.plain_text import markdown as marked
 from accounting.plain_text import plain
 from secure_sccvfl.attacks.catalogue import ATTACKS, on_models_first
 from secure_sccvfl.report.tables import paper_figures
-from secure_sccvfl.security.dp_audit import Audit
+from secure_sccvfl.security.dp_audit import Audit, Skipped
 from secure_sccvfl.security.evaluation import ERROR, LEAKS, NO_GAIN, SHOWN, Row
 from secure_sccvfl.security.finished_run import FinishedRun
 
@@ -27,7 +27,7 @@ GUESSED = {name: attack.guessed for name, attack in ATTACKS.items() if attack.gu
 Data = Mapping[str, Any]
 
 
-def checks(rows: Sequence[Row], audit: Audit) -> list[dict[str, Any]]:
+def checks(rows: Sequence[Row], audit: Audit | Skipped) -> list[dict[str, Any]]:
     """What must hold (promises), and what is only aimed at (targets)."""
     found = []
     for row in rows:
@@ -40,8 +40,9 @@ def checks(rows: Sequence[Row], audit: Audit) -> list[dict[str, Any]]:
             found.append(_check(name, "target", row.rate, LOGITS_TARGET, row.rate <= LOGITS_TARGET))
         elif row.view == OURS and row.strength == 0.2:
             found.append(_check(f"{name} at .20", "target", row.rate, PGD_TARGET, row.rate <= PGD_TARGET))
-    low = max(audit.epsilon_low, audit.epsilon_low_any)
-    found.append(_check("epsilon of one sketch, lower bound", "promise", low, audit.epsilon_high, audit.holds))
+    if isinstance(audit, Audit):
+        low = max(audit.epsilon_low, audit.epsilon_low_any)
+        found.append(_check("epsilon of one sketch, lower bound", "promise", low, audit.epsilon_high, audit.holds))
     return found
 
 
@@ -49,7 +50,7 @@ def _check(name: str, kind: str, value: float | None, limit: float, holds: bool)
     return {"check": name, "kind": kind, "value": value, "limit": limit, "holds": holds}
 
 
-def assemble(run: FinishedRun, rows: Sequence[Row], audit: Audit, seconds: float) -> dict[str, Any]:
+def assemble(run: FinishedRun, rows: Sequence[Row], audit: Audit | Skipped, seconds: float) -> dict[str, Any]:
     """Everything as data."""
     found = checks(rows, audit)
     family = sum(row.promise != SHOWN for row in rows)
@@ -98,20 +99,23 @@ def markdown(report: Data) -> str:
     lines += ["", "## Decisions flipped by moving mediators of test records (subspace-PGD)", ""]
     lines += ["The white box of this run was put together from the shares of all parties, by the harness.", ""]
     lines += _pgd_table(report["rows"])
-    audit = report["dp_audit"]
+    lines += ["", "## Differential privacy of one sketch, audited", "", _audited(report["dp_audit"]), ""]
     lines += [
-        "",
-        "## Differential privacy of one sketch, audited",
-        "",
-        f"{audit['samples']} samples through the real protocol, delta {audit['delta']:g}: epsilon is at least "
-        f"{audit['epsilon_low']:.2f} (Gaussian noise assumed; {audit['epsilon_low_any']:.2f} without) by the "
-        f"samples, and at most {audit['epsilon_high']:.2f} by the accountant (tight: "
-        f"{audit['epsilon_high_tight']:.2f}).",
-        "",
         f"Took {report['seconds']:.0f} s.",
         "",
     ]
     return "\n".join(lines)
+
+
+def _audited(audit: Data) -> str:
+    if "skipped" in audit:
+        return str(audit["skipped"])
+    return (
+        f"{audit['samples']} samples through the real protocol, delta {audit['delta']:g}: epsilon is at least "
+        f"{audit['epsilon_low']:.2f} (Gaussian noise assumed; {audit['epsilon_low_any']:.2f} without) by the "
+        f"samples, and at most {audit['epsilon_high']:.2f} by the accountant (tight: "
+        f"{audit['epsilon_high_tight']:.2f})."
+    )
 
 
 def _line(row: Data) -> str:

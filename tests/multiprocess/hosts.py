@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import shutil
 import socket
-import subprocess
-import sys
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from protocols.config import SessionConfig
 from protocols.net.certificates import make_certificates
 from protocols.net.signatures import fingerprint
-from secure_sccvfl.run.process import THREAD_VARIABLES
-from tests.multiprocess.byhand import ROOT
+from secure_sccvfl.consortium.member import Member
+from secure_sccvfl.local.forked import ForkedProcess
+from secure_sccvfl.run.process import THREAD_VARIABLES, DealerProcess, PartyProcess, SessionProcess
 from tests.support.harness import CONNECT, DEADLINE, LONG
 from tests.support.own_data import COLUMNS, heart_rows, write_own
 
 PLACES = ("party-0", "party-1", "party-2", "dealer")
+APPROVED = ({"place": "party-0", "name": "hospital"},)
 CHEAP = {"dataset": "own.toml", "refreshes": 1, "lambdas": [1.0, 3.0]}
 
 
@@ -30,18 +30,6 @@ def free_addresses() -> tuple[str, ...]:
             probe.bind((f"127.0.0.{number}", 0))
             found.append(f"127.0.0.{number}:{probe.getsockname()[1]}")
     return tuple(found)
-
-
-@dataclass
-class Ended:
-    """How a program ended at each place."""
-
-    codes: dict[str, int] = field(default_factory=dict)
-    shown: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def well(self) -> bool:
-        return set(self.codes.values()) == {0}
 
 
 class Hosts:
@@ -81,34 +69,31 @@ class Hosts:
     def out(self, rank: int) -> Path:
         return self.home(f"party-{rank}") / "out"
 
-    def start(self, place: str, *arguments: str) -> subprocess.Popen[str]:
-        """The program of a place in its own folder; a job comes first among the arguments."""
-        own = ("--config", "session.toml", "--certs", "certs")
-        job, more = (arguments[:1], arguments[1:]) if arguments and arguments[0] == "predict" else ((), arguments)
+    def start(self, place: str, *, resume: bool = False, predict: bool = False) -> ForkedProcess:
+        """The process of a place, in the place's own folder, with paths as its operator gives them."""
+        files: dict[str, Any] = {"config": Path("session.toml"), "certs": Path("certs")}
+        work: SessionProcess
         if place == "dealer":
-            command = ["run_dealer.py", *job, *own, *(a for a in more if a == "--resume")]
+            work = DealerProcess(**files, job="predict" if predict else "", resume=resume)
         else:
-            command = ["run_party.py", *job, "--rank", place[-1], *own, "--out", "out", *more]
-        return subprocess.Popen(
-            [sys.executable, str(ROOT / "launch" / command[0]), *command[1:]],
-            cwd=self.home(place),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1"), "PYTHONPATH": str(ROOT)},
-        )
+            party = PartyProcess(rank=int(place[-1]), out=Path("out"), **files)
+            work = Member(party, resume, APPROVED, {"records": "new.csv"} if predict else None)
+        with contextlib.chdir(self.home(place)):
+            return ForkedProcess(work, Path("log.txt"), dict.fromkeys(THREAD_VARIABLES, "1"))
 
-    def run(self, *arguments: str, without: tuple[str, ...] = ()) -> Ended:
-        """The same command at every place, to its end."""
-        running = {place: self.start(place, *arguments) for place in PLACES if place not in without}
-        ended = Ended()
-        try:
-            for place, process in running.items():
-                ended.shown[place], _ = process.communicate(timeout=LONG)
-                ended.codes[place] = process.returncode
-        finally:
-            for process in running.values():
-                if process.poll() is None:
-                    process.kill()
-                    process.communicate()
-        return ended
+    def run(self, **settings: bool) -> dict[str, int | None]:
+        """The same at every place, to its end: exit codes."""
+        return self.end({place: self.start(place, **settings) for place in PLACES})
+
+    def end(self, running: dict[str, ForkedProcess]) -> dict[str, int | None]:
+        """Wait for all; one that is still there after a long time is ended."""
+        for process in running.values():
+            process.wait(LONG)
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        return {place: process.returncode for place, process in running.items()}
+
+    def logs(self) -> str:
+        """What all places said, for messages."""
+        return "\n".join(f"{p}: {(self.home(p) / 'log.txt').read_text()[-1500:]}" for p in PLACES)
