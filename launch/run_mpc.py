@@ -295,9 +295,9 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
         seed = options.seed or 0
         return "selftest", options.parties or 3, {"seed": seed, "size": options.size, "repeat": options.repeat}
     if options.resume is not None:
-        _check_resume(options)
         folder = RunFolder.of(options.resume)
         folder.must_hold_all("every host goes on with run_party.py --resume")
+        _check_resume(options)
         known = folder.session()
         return "train", len(known.parties), {**known.options, "resume": True}
     if options.job == "predict":

@@ -30,7 +30,7 @@ from secure_sccvfl.report.finished.folders import EVALUATE, HEADS, PREDICT, TRAI
 from secure_sccvfl.report.finished.making import make_host_results, seal_results
 from secure_sccvfl.report.finished.signed import sign_job, statement_digest
 from secure_sccvfl.report.results import APPROVALS
-from secure_sccvfl.report.run_log import LOG, contents, read_log, record, recorded
+from secure_sccvfl.report.run_log import LOG, STOPPED, contents, read_log, record, recorded
 from secure_sccvfl.run.console import OK, close_log, guarded, log_kept, say, start_logging
 from secure_sccvfl.run.jobs import JOBS
 from secure_sccvfl.run.process import PartyProcess, keep_freed_memory, sessions_of
@@ -202,4 +202,4 @@ def keep_stopped(out: Path) -> None:
     places = attempts(out, PREDICT)
     left = [p for p in contents(out) if any(p.is_relative_to(place) for place in places)]
     if new := [p for p in left if p.relative_to(out).as_posix() not in known]:
-        record(out, "stopped", {}, new)
+        record(out, STOPPED, {}, new)

@@ -28,7 +28,7 @@ from protocols.errors import LedgerError
 from protocols.records.chain import HashChain
 
 LOG, HEAD = "audit.jsonl", "audit.head"
-FINISHED = "finished"
+FINISHED, STOPPED = "finished", "stopped"
 SEAL = 12
 """Fewest characters of a seal that tell one from another."""
 _CARD = r"policy_card\.\w+|report\.html"
@@ -39,7 +39,7 @@ MAY_CHANGE = {
     "approve": _CARD,
     "review": rf"{_CARD}|reviews/.*",
     "predict": r"predict(-\d+)?/.*",
-    "stopped": r"predict(-\d+)?/.*",
+    STOPPED: r"predict(-\d+)?/.*",
 }
 """The files that each later event of a finished run may make or change."""
 

@@ -161,6 +161,8 @@ class Desk:
             name, options = options_of(words, self._patch)
             if name in PARSED and not (long and name == "security_eval"):
                 continue
+            if name in NODES and (options.job or options.resume):
+                continue  # they need the folders of an earlier run at every host: tests/multiprocess/test_hosts.py
             self._furnish(options)
             if name in NODES:
                 session.append((name, words, options))
@@ -223,6 +225,9 @@ class Desk:
             shutil.copy(self.finished / "examples" / "records.csv", self.place / records)
         if str(dataset := told.get("dataset")).endswith(".toml"):
             write_described(self.place / str(dataset))
+        if told.get("run") is not None and told.get("config") is not None:  # what a reader of a run compares it with
+            shutil.copy(self.place / told["run"] / "session.toml", self.place / told["config"])
+            shutil.copytree(CERTIFICATES, self.place / told["certs"])
 
     def _finished_run(self, path: Path) -> None:
         """A finished run, its policy card or one of its ledgers, as the name says."""
@@ -298,7 +303,7 @@ class Desk:
         known = SessionConfig.load(path)
         local, listeners = local_config(len(known.parties))
         options = dict(known.options)
-        if known.job == "train":
+        if "train" in (known.job, *known.jobs):
             options |= FEW
         if str(options.get("dataset")).endswith(".toml"):
             write_described(path.parent / options["dataset"])

@@ -25,16 +25,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from accounting.ledger import LedgerError as BudgetLedgerError
 from accounting.ledger import digest_of, read_ledger
-from protocols.config import SessionConfig, code_digest, node_folder
+from protocols.config import ConfigError, SessionConfig, code_digest, node_folder
 from protocols.dealing.randomness import fresh_key
+from protocols.errors import LedgerError
 from protocols.net.certificates import Credentials
 from protocols.records.chain import read_chain
 from protocols.session.heads import broken_signatures, exchange_heads
 from protocols.session.runtime import Session
 from secure_sccvfl.privacy.ledgers import EVALUATIONS, LEDGER
 from secure_sccvfl.report.finished.folders import EVALUATE, HEADS, PREDICT, TRAIN, attempts, in_order
-from secure_sccvfl.report.run_log import HEAD, LOG, contents, file_digest, read_log
+from secure_sccvfl.report.run_log import HEAD, LOG, STOPPED, contents, file_digest, read_log
 
 LOCAL_RESULTS = ("model", "cost")
 """What the results of the parties differ in by design."""
@@ -141,46 +143,64 @@ def signed_code(run: Path, config: SessionConfig) -> str:
 
 def signed_jobs(run: Path, config: SessionConfig) -> list[Path]:
     """The folders of all jobs that were signed, in the order of their sessions."""
-    later = [p for p in attempts(run, PREDICT) if (p / HEADS).exists()]
-    return [run / job for job in config.jobs] + later
+    return [run / job for job in config.jobs] + [p for p in attempts(run, PREDICT) if p not in stopped(run)]
+
+
+def stopped(run: Path) -> list[Path]:
+    """Predictions that did not come to an end: without a result, or on record as stopped in the run's log."""
+    known = {n.partition("/")[0] for e in read_log(run) if e["event"] == STOPPED for n in e["files"]}
+    unsigned = [place for place in attempts(run, PREDICT) if not (place / HEADS).exists()]
+    return [place for place in unsigned if place.name in known or not (place / "result.json").exists()]
 
 
 def check_signed(run: Path, config: SessionConfig, authority: bytes | None = None) -> Iterator[str]:
     """What does not fit the statements that all parties signed. authority: whose certificates count."""
     known: dict[str, str] = {}
-    log = [str(entry["hash"]) for entry in read_log(run)]
-    for place in signed_jobs(run, config):
-        if not (place / HEADS).exists():
+    places = signed_jobs(run, config)
+    for place in places:
+        try:
+            signed = read_heads(place)
+            for line in _check_statement(place, signed, config, authority):
+                yield f"{place.name}/{HEADS}: {line}"
+            yield from _check_lists(place, signed["files"], known)
+            known |= signed["files"]
+        except FileNotFoundError:
             yield f"{place.name}/{HEADS} is missing"
-            continue
-        signed = read_heads(place)
-        if (place / HEADS).read_text(encoding="utf-8") != _text(signed) or set(signed) != _KEPT:
-            yield f"{place.name}/{HEADS} was changed"
-        for line in _check_statement(place, signed, config, authority):
-            yield f"{place.name}/{HEADS}: {line}"
-        own = signed["statement"]["heads"][node_folder(signed["rank"], config.dealer)]
-        for name, now in heads_of(place, signed["statement"]["job"]).items():
-            if own[name] != now:
-                yield f"{place.name}: {_NAMED[name]} is not what all parties signed"
-        if committed(signed["salt"], signed["files"]) != own["files"]:
-            yield f"{place.name}/{HEADS}: the list of files is not the one that all parties signed"
-        if own["log"] and own["log"] not in log:
-            yield f"{LOG} is not the log that all parties signed at the end of {place.name}"
-        for name in sorted(known.keys() & signed["files"].keys()):
-            if known[name] != signed["files"][name]:
-                yield f"{name} was changed before {place.name}"
-        for name in sorted(known.keys() - signed["files"].keys()):
-            yield f"{name} was gone before {place.name}"
-        known |= signed["files"]
-    yield from _check_files(run, signed_jobs(run, config)[-1], known)
+        except (ConfigError, ValueError, KeyError, TypeError, AttributeError):
+            yield f"{place.name}/{HEADS} was changed: it cannot be read"
+    yield from _check_files(run, places[-1], known)
+    log = [str(entry["hash"]) for entry in read_log(run)]
+    for place in places:
+        yield from _check_own(place, config, log)
+
+
+def _check_lists(place: Path, files: Mapping[str, str], known: Mapping[str, str]) -> Iterator[str]:
+    """The files that a statement lists against those of earlier statements."""
+    for name, digest in sorted(known.items()):
+        if name not in files:
+            yield f"{name} was gone before the end of {place.name}"
+        elif files[name] != digest:
+            yield f"{name} was changed before the end of {place.name}"
+
+
+def _check_own(place: Path, config: SessionConfig, log: list[str]) -> Iterator[str]:
+    """The heads of a job's records, made anew, against those in its statement."""
+    try:
+        own, now = own_heads(place, config), heads_of(place, read_heads(place)["statement"]["job"])
+    except (LedgerError, BudgetLedgerError, OSError, ValueError, KeyError, TypeError, AttributeError):
+        yield f"{place.name}: a log, a ledger or the result cannot be read"
+        return
+    yield from (f"{place.name}: {_NAMED[k]} is not what all parties signed" for k in now if now[k] != own.get(k))
+    if own["log"] and own["log"] not in log:
+        yield f"{LOG} is not the log that all parties signed at the end of {place.name}"
 
 
 def _check_files(run: Path, last: Path, known: Mapping[str, str]) -> Iterator[str]:
     """The folder against what all statements list. `last`: the job whose own statement is in no list."""
     here = files_of(run)
-    stopped = {p.name for p in attempts(run, PREDICT) if not (p / HEADS).exists()}
+    set_apart = {place.name for place in stopped(run)}
     for name in sorted(known.keys() | here.keys()):
-        if name.partition("/")[0] in stopped and name not in known:
+        if name.partition("/")[0] in set_apart and name not in known:
             continue  # a session that was stopped; the run's own log has it
         if name not in known and name != f"{last.name}/{HEADS}":
             yield f"{name} is in no statement that all parties signed"
@@ -204,6 +224,8 @@ def _check_statement(
 ) -> Iterator[str]:
     """The statement itself: of this session, signed by all, and the parties' heads agree where they must."""
     statement = signed["statement"]
+    if (place / HEADS).read_text(encoding="utf-8") != _text(signed) or set(signed) != _KEPT:
+        yield "was changed"
     if statement["job"] != re.sub(r"-\d+$", "", place.name):
         yield "the statement is of another job"
     if statement["session"] != settings_digest(config):
@@ -211,6 +233,8 @@ def _check_statement(
     if config.transport == "tls":
         yield from broken_signatures(signed, config.dealer, config.certificates, authority)
     own = node_folder(signed["rank"], config.dealer)
+    if committed(signed["salt"], signed["files"]) != statement["heads"][own]["files"]:
+        yield "the list of files is not the one that all parties signed"
     for party, heads in statement["heads"].items():
         for name in COMPARED:
             if heads[name] != statement["heads"][own][name]:
