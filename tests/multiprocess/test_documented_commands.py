@@ -210,7 +210,7 @@ class Desk:
         told = vars(options)
         for key in ("run", "model", "resume", "card", "newer"):
             value = told.get(key)
-            if value is None or told.get("fresh") or str(value) in (*SHIPPED, "shipped"):
+            if value is None or isinstance(value, bool) or told.get("fresh") or str(value) in (*SHIPPED, "shipped"):
                 continue
             path = self.place / value
             if not path.exists():

@@ -102,11 +102,11 @@ def test_a_party_that_signs_something_else_stops_the_session(monkeypatch: pytest
     )
 
 
-def test_who_ends_another_session_is_named() -> None:
+def test_parties_that_end_different_sessions_stop() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         run_session(lambda session: ends(session, code=str(session.rank == 2)), PARTIES)
     told = [str(error) for error in caught.value.exceptions]
-    assert any("party 2: ends another session" in line for line in told), told
+    assert len(told) >= 3 and all("ends another session" in line for line in told), told
 
 
 def test_without_certificates_there_is_a_statement_alone() -> None:
