@@ -291,19 +291,24 @@ def run(options: argparse.Namespace) -> int:
 def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
     """The job, the number of parties, and the content of the session file."""
     from protocols.config import ConfigError
-    from secure_sccvfl.local.whole_run import natural_parties, session_of
+    from secure_sccvfl.local.whole_run import natural_parties
+    from secure_sccvfl.report.finished.folders import RunFolder
 
     if options.job == "selftest":
         seed = options.seed or 0
         return "selftest", options.parties or 3, {"seed": seed, "size": options.size, "repeat": options.repeat}
     if options.resume is not None:
+        folder = RunFolder.of(options.resume)
+        folder.must_hold_all("every host goes on with run_party.py --resume")
         _check_resume(options)
-        known = session_of(options.resume)
+        known = folder.session()
         return "train", len(known.parties), {**known.options, "resume": True}
     if options.job == "predict":
         if options.model is None or options.records is None:
             raise ConfigError("predict needs --model RUN and --records FILE")
-        known = session_of(options.model)
+        folder = RunFolder.of(options.model)
+        folder.must_hold_all("every host decides together, with run_party.py predict")
+        known = folder.session()
         settings = {k: v for k, v in known.options.items() if k in ("dataset", "split", "seed", "pooled")}
         settings |= {"model": str(options.model.resolve()), "records": str(options.records.resolve())}
         settings |= {"scores": options.scores, **({"card": options.card} if options.card else {})}

@@ -30,6 +30,7 @@ from secure_sccvfl.local.processes import run_job, session_config
 from secure_sccvfl.local.whole_run import WholeRun
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.report.compared.figures import interval
+from secure_sccvfl.report.finished.folders import RunFolder
 from secure_sccvfl.report.verify import verify
 from secure_sccvfl.run.new_records import REFUSED
 from secure_sccvfl.trained import SHOWN, probabilities
@@ -149,7 +150,9 @@ class Run:
         return pd.DataFrame(probabilities(logits, self.report["data"]["task"]), found.index, label["classes"])
 
     def _predicted(self, frame: pd.DataFrame, scores: bool) -> pd.DataFrame:
-        session = SessionConfig.load(self.folder / "session.toml")
+        folder = RunFolder.of(self.folder)
+        folder.must_hold_all("every host decides together, with run_party.py predict")
+        session = folder.session()
         settings = {k: v for k, v in session.options.items() if k in ("dataset", "split", "seed", "pooled")}
         key = RunOptions.of(settings).schema(len(session.parties)).id_column
         numbered = key not in frame

@@ -342,6 +342,17 @@ class Session:
         came = self._to_all(step, np.frombuffer(own, np.uint8))
         return [own if rank == self.rank else came[rank].tobytes() for rank in range(self.parties)]
 
+    def swap_texts(self, step: str, own: bytes) -> list[bytes]:
+        """Public bytes of every party, of any length, by rank. Two rounds, or one if all are empty."""
+        sizes = [int.from_bytes(size, "big") for size in self.swap_bytes(step, len(own).to_bytes(8, "big"))]
+        longest = max(sizes)
+        if longest > _LONGEST_ANNOUNCEMENT:
+            raise ProtocolError(f"{step}: what a party would tell all is too long")
+        if longest == 0:
+            return [b""] * self.parties
+        padded = self.swap_bytes(step, own.ljust(longest, b"\0"))
+        return [text[:size] for text, size in zip(padded, sizes, strict=True)]
+
     def agree_on_name(self) -> str:
         """A public name that no other run has: the sum of random words of all parties."""
         own = np.frombuffer(fresh_key(), np.uint8)

@@ -21,7 +21,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +38,8 @@ from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.privacy.ledgers import EVALUATIONS, LEDGER
 from secure_sccvfl.privacy.releases import NOISY_GRADIENT, kind_of
-from secure_sccvfl.run.jobs import public_plan
+from secure_sccvfl.run.jobs import WITHOUT_DATA, job_config, public_plan
 
-WITHOUT_DATA = "selftest"
-"""The job that is about no records."""
-SELFTEST_OPTIONS = ("seed", "size", "repeat")
 DIGITS = 4
 """Of an epsilon, rounded up: hosts that differ in the last bits of a float agree."""
 
@@ -108,13 +105,6 @@ def digest_of(value: Any) -> str:
 def jobs_of(config: SessionConfig) -> tuple[str, ...]:
     """The jobs of a session, in order."""
     return config.jobs or (config.job,)
-
-
-def job_config(config: SessionConfig, job: str) -> SessionConfig:
-    """The session of one job, with the options that it knows."""
-    if job != WITHOUT_DATA:
-        return config.for_job(job)
-    return replace(config.for_job(job), options={k: v for k, v in config.options.items() if k in SELFTEST_OPTIONS})
 
 
 def make_plan(config: SessionConfig) -> Plan:

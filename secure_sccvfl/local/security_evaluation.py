@@ -23,8 +23,10 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
+from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.local.processes import run_job, session_config
 from secure_sccvfl.report.page import write_page
+from secure_sccvfl.report.results import result_of
 from secure_sccvfl.report.run_log import LOG, record
 from secure_sccvfl.run.process import THREAD_VARIABLES
 from secure_sccvfl.security import evaluation, report
@@ -37,7 +39,7 @@ Tell = Callable[[str], None]
 """Called with what is being done. It must be a function of a module: another process calls it too."""
 
 _PRICED = (
-    *("dataset", "split", "seed", "epsilon", "delta", "refreshes", "late_refreshes"),
+    *("dataset", "split", "seed", "pooled", "epsilon", "delta", "refreshes", "late_refreshes"),
     *("mode", "conditional", "gain", "generator", "source", "dp_steps", "dp_sampling", "sketch", "clip"),
 )
 """The settings that the noise of a run depends on."""
@@ -83,16 +85,23 @@ def _attack_the_rest(
     tell("shares of two secrets")
     _session(run, work / "shares", "share-probe", {})
     evaluation.shares(attacks, work / "shares")
-    tell("noisy statistics with a canary's s kept and changed")
-    settings = {k: getattr(run.options, k) for k in _PRICED}
-    _session(run, work / "canary", "canary-audit", {**settings, "releases": releases})
-    results = [json.loads((work / "canary" / f"party-{p.rank}" / "result.json").read_text()) for p in run.parties]
-    audits = of_results(results, run.data, run.split, canaries_of(run.options))
+    audits = _canaries(run, work / "canary", releases, tell)
     ready = evaluation.prepared(run)
     if run.options.mode == "sealed":
         attacks.rows += list(evaluation.white_box_rows(report.OURS, run.white_box(), ready))
     evaluation.contrasts(attacks, ready, tell)
     return run, attacks, audits
+
+
+def _canaries(run: FinishedRun, folder: Path, releases: int, tell: Tell) -> dict[str, Audit]:
+    """Audits of the noise, by release: on public data. A user's own records are spared them, pooled or not."""
+    if not is_benchmark(run.options.dataset):
+        return {}
+    tell("noisy statistics with a canary's s kept and changed")
+    settings = {k: getattr(run.options, k) for k in _PRICED}
+    _session(run, folder, "canary-audit", {**settings, "releases": releases})
+    results = [result_of(folder, party.rank) for party in run.parties]
+    return of_results(results, run.data, run.split, canaries_of(run.options))
 
 
 def _session(run: FinishedRun, folder: Path, job: str, options: dict[str, Any]) -> None:
@@ -104,7 +113,7 @@ def _predictions(run: FinishedRun, work: Path) -> np.ndarray:
     """Logits of the test records as their receiver got them from a real session."""
     records, folder = work / "records.csv", work / "predictions"
     write_records(run.data, run.split.test, records)
-    settings = {k: getattr(run.options, k) for k in ("dataset", "split", "seed")}
+    settings = {k: getattr(run.options, k) for k in ("dataset", "split", "seed", "pooled")}
     settings |= {"model": str(run.folder.resolve()), "records": str(records.resolve()), "scores": True}
     _session(run, folder, "predict", settings)
     with (folder / f"party-{run.holder('y')}" / "predictions.csv").open(newline="") as file:

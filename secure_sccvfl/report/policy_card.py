@@ -195,18 +195,18 @@ def find_card(name: str) -> PolicyCard:
     return read_card(path) if path.suffix in (".json", ".toml") else shipped_card(name)
 
 
-def keep_card(place: Path, card: PolicyCard, event: str, files: Iterable[Path] = ()) -> None:
+def keep_card(place: Path, card: PolicyCard, event: str, files: Iterable[Path] = ()) -> str:
     """Write a changed card back to its place. In a run's folder the page is made anew and the log gets a line.
 
-    files: what else the event made in that folder.
+    files: what else the event made in that folder. Returns the new seal of the run; empty if it is no run's card.
     """
     if not place.is_dir():
         place.write_text(json.dumps(card.to_json(), indent=1) + "\n", encoding="utf-8")
-        return
+        return ""
     facts = {"events": len(card.events), "approvals": len(card.approvals), "version": card.version}
     changed = [*write_card(place, card), *files]
     if (place / "report.html").exists():
         from secure_sccvfl.report.page import write_page  # which reads what was just written
 
         changed.append(write_page(place))
-    record(place, event, {**facts, "mask": mask_of(card), "card": card.digest()}, changed)
+    return record(place, event, {**facts, "mask": mask_of(card), "card": card.digest()}, changed)

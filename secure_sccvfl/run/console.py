@@ -13,7 +13,8 @@ import shutil
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ EXIT_CODES = (
     "exit codes: 0 done; 1 the session was stopped (the line says by whom and where); "
     "2 wrong use or configuration; 3 a check failed; 130 interrupted"
 )
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 PEER_STOPPED = 4
 """The process stopped because a peer said that it stops. Only launchers see this code; people see STOPPED."""
 
@@ -102,10 +104,30 @@ def _full_disk(file: str | None) -> str:
 def start_logging(debug: bool) -> None:
     """Messages to standard error, a line each; warnings too."""
     shown = logging.StreamHandler(sys.stderr)
-    shown.setFormatter(_Line("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    shown.setFormatter(_Line(_FORMAT))
     logging.basicConfig(level=logging.DEBUG if debug else logging.INFO, handlers=[shown])
     logging.captureWarnings(True)
     warnings.formatwarning = lambda message, category, *place: f"{category.__name__}: {message}"
+
+
+@contextmanager
+def log_kept(path: Path) -> Iterator[logging.Handler]:
+    """Keep messages in a new file too, until the handler is closed or the work ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    kept = logging.FileHandler(path, encoding="utf-8")
+    kept.setFormatter(_Line(_FORMAT))
+    logging.getLogger().addHandler(kept)
+    try:
+        yield kept
+    finally:
+        close_log(kept)
+
+
+def close_log(kept: logging.Handler) -> None:
+    """No more goes to this file."""
+    logging.getLogger().removeHandler(kept)
+    kept.close()
 
 
 class _Line(logging.Formatter):

@@ -6,6 +6,7 @@ All parties run the same job; `run` returns this party's result as plain data.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -32,6 +33,10 @@ JOBS = {
     "train": "run.train:TrainJob",
 }
 """Module and class of each job, below `secure_sccvfl`: only the one that a session names is imported."""
+
+WITHOUT_DATA = "selftest"
+"""The job that is about no records."""
+SELFTEST_OPTIONS = ("seed", "size", "repeat")
 
 
 class Job(Protocol):
@@ -61,11 +66,18 @@ def public_plan(config: SessionConfig) -> ReleasePlan:
     return made
 
 
+def job_config(config: SessionConfig, job: str) -> SessionConfig:
+    """The session of one job, with the options that it knows."""
+    if job != WITHOUT_DATA:
+        return config.for_job(job)
+    return replace(config.for_job(job), options={k: v for k, v in config.options.items() if k in SELFTEST_OPTIONS})
+
+
 def agreed_plan(config: SessionConfig, job: Job) -> ReleasePlan:
     """What a job will open. If the session needs approval, nothing may go beyond what people saw beforehand."""
     plan = job.plan()
     if config.needs_approval:
-        told = public_plan(config).releases
+        told = public_plan(job_config(config, config.job)).releases
         for name, release in plan.releases.items():
             known = told.get(name)
             if known is None or not known.covers(release):

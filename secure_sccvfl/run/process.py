@@ -12,9 +12,9 @@ import ctypes
 import json
 import logging
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,6 +27,7 @@ from secure_sccvfl.status.watching import Watched, Watching
 
 if TYPE_CHECKING:
     from protocols.net.certificates import Credentials
+    from protocols.session.runtime import Session
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Libraries read their number of threads from these when they are imported."""
@@ -43,14 +44,35 @@ class SessionProcess(Protocol):
         ...
 
 
+RESUME = "resume"
+"""The session in which the parties of an interrupted sequence of jobs tell each other where they stand."""
+
+
+def sessions_of(config: SessionConfig, resume: bool = False) -> list[SessionConfig]:
+    """The sessions that a session file describes, in order: the same list at every party and at the dealer.
+
+    Who resumes says so in each, so nobody resumes alone.
+    """
+    if not config.jobs:
+        return [config]
+    if resume:
+        config = replace(config, options={**config.options, "resume": True})
+    return [config.for_job(job) for job in (*([RESUME] if resume else []), *config.jobs)]
+
+
 @dataclass(frozen=True)
 class DealerProcess:
-    """The dealer of the session that the file `config` describes."""
+    """The dealer of the sessions that the file `config` describes, one after the other.
+
+    `job`: the one session of this job instead. `resume`: as for the parties.
+    """
 
     config: Path
     certs: Path | None = None
     transcript: Path | None = None
     debug: bool = False
+    job: str = ""
+    resume: bool = False
     watching: Watching = field(default_factory=Watching)
 
     @property
@@ -75,10 +97,15 @@ class DealerProcess:
         if self.transcript is not None:
             check_transcript(config.options)
         credentials = Credentials.of(self.certs, DEALER) if self.certs is not None else None
-        status.describe(DEALER, config.name, config.job, config.jobs)
-        status.phase("serving")
-        made = serve_as_dealer(config, credentials, self.transcript, status.activity)
-        logging.getLogger(DEALER).info("done, %d tuples made", made)
+        sessions = [config.for_job(self.job)] if self.job else sessions_of(config, self.resume)
+        for session in sessions:
+            kept = self.transcript
+            if kept is not None and len(sessions) > 1:
+                kept = kept / session.job
+            status.describe(DEALER, session.name, session.job, session.jobs)
+            status.phase("serving")
+            made = serve_as_dealer(session, credentials, kept, status.activity)
+            logging.getLogger(DEALER).info("done with %s, %d tuples made", session.job, made)
         return OK
 
 
@@ -113,15 +140,32 @@ class PartyProcess:
 
     def _watched(self, listener: socket.socket | None) -> int:
         with self.watching.of(self.name) as watched:
-            return self._take_part(listener, watched)
+            return self.one_session(SessionConfig.load(self.config), watched, listener)
 
-    def _take_part(self, listener: socket.socket | None, watched: Watched) -> int:
+    def credentials(self, config: SessionConfig) -> Credentials | None:
+        """What proves this party's place, if there is a folder with it."""
+        from protocols.net.certificates import Credentials
+
+        return None if self.certs is None else Credentials.of(self.certs, node_folder(self.rank, config.dealer))
+
+    def one_session(
+        self,
+        config: SessionConfig,
+        watched: Watched,
+        listener: socket.socket | None = None,
+        *,
+        options: Mapping[str, Any] | None = None,
+        closing: Callable[[Session], None] | None = None,
+    ) -> int:
+        """Take part in one session, in which the job of `config` runs; returns the exit code.
+
+        options: what the job is made with, where paths of this host differ from what all compare. closing: called
+        with the open session when the job has ended and its result is on disk.
+        """
         import torch
 
-        from protocols.net.certificates import Credentials
         from protocols.net.rendezvous import listen
         from protocols.records.chain import unused_name
-        from protocols.records.private import naming, private
         from protocols.session.node import open_session
         from secure_sccvfl.run.jobs import agreed_plan, make_job
 
@@ -129,12 +173,11 @@ class PartyProcess:
         if self.threads < 1:
             raise ConfigError(f"--threads must be at least 1, not {self.threads}")
         torch.set_num_threads(self.threads)
-        config = SessionConfig.load(self.config)
+        given = config.options if options is None else options
         if self.transcript is not None:
-            check_transcript(config.options)
-        credentials = None
-        if self.certs is not None:
-            credentials = Credentials.of(self.certs, node_folder(self.rank, config.dealer))
+            check_transcript(given)
+        self._tell({"job": config.job, "state": "begins"})
+        credentials = self.credentials(config)
         if listener is None and self.listen is not None:
             listener = listen(self.listen)
         status = watched.status
@@ -142,10 +185,10 @@ class PartyProcess:
         status.describe(config.node_name(self.rank), config.name, config.job, config.jobs, stages)
         status.phase("reading its data")
         with telling_others(config, self.rank, credentials, listener, status):
-            job = make_job(config, self.rank)
+            job = make_job(replace(config, options=dict(given)), self.rank)
             plan = agreed_plan(config, job)
         releases = self.out / "releases.jsonl"
-        if config.options.get("resume"):
+        if given.get("resume"):
             releases = unused_name(releases)
         session = open_session(
             config, self.rank, credentials, plan, releases, listener, self.transcript, status.activity
@@ -160,14 +203,25 @@ class PartyProcess:
             log.info("connected; running %s", config.job)
             status.phase("running")
             result = job.run(session, begins)
-        status.phase("writing its result")
+            if closing is not None:
+                self._keep(result)
+                status.phase("signing what is on record")
+                closing(session)
+        if closing is None:
+            self._keep(result)
+        log.info("done, %s", "all well" if result["ok"] else "a check failed")
+        self._tell({"job": config.job, "state": "ends", "ok": bool(result["ok"])})
+        return OK if result["ok"] else CHECK_FAILED
+
+    def _keep(self, result: Mapping[str, Any]) -> None:
+        from protocols.records.private import naming, private
+
         file = self.out / "result.json"
         with naming(file), open(file, "w", opener=private) as written:  # tables that went to this party alone
             written.write(json.dumps(result, indent=1) + "\n")
-        log.info("done, %s", "all well" if result["ok"] else "a check failed")
-        return OK if result["ok"] else CHECK_FAILED
 
     def _tell(self, event: Mapping[str, Any]) -> None:
+        """Every event passes here: a job begins or ends, all are connected, a step begins."""
         if self.progress:
             print(json.dumps(event), flush=True)
 

@@ -67,9 +67,9 @@ OWN = "own"
 
 
 def model_folder(root: str, rank: int) -> Path:
-    """Where a party's part of a model is: the folder itself, the party's own, or in the folder of a whole run."""
+    """Where a party's part of a model is: the folder itself, the party's own, its host's, or that of a whole run."""
     path = Path(root)
-    near = [place for place in (path, path / "model") if (place / "model.json").exists()]
+    near = [p for p in (path, path / "model", path / "train" / "model") if (p / "model.json").exists()]
     return near[0] if near else path / f"party-{rank}" / "model"
 
 

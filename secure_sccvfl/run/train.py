@@ -6,6 +6,8 @@ What it opens is in `plan` and, with reasons, in SECURITY.md. Options are those 
 from __future__ import annotations
 
 import hashlib
+import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +20,7 @@ from protocols.records.chain import unused_name
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from protocols.steps.alignment import check_alignment
+from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.discovery.inputs import check_support
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
@@ -32,6 +35,7 @@ from secure_sccvfl.privacy.record_tags import record_key
 from secure_sccvfl.run.audit_log import AuditLog
 from secure_sccvfl.run.checkpoints import Checkpoints
 from secure_sccvfl.run.costs import PhaseMeter
+from secure_sccvfl.run.description import describe
 from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.run.model_files import HeldOut, PartyModel, save_model, trained_networks
 from secure_sccvfl.training.secure import SecureEngine
@@ -43,6 +47,10 @@ def compare_public(session: Session, schema: Schema, card: PolicyCard | None) ->
     own = hashlib.sha256(repr((schema.digest(), None if card is None else card.digest())).encode()).digest()
     if len(set(session.swap_bytes("description and card", own))) > 1:
         raise ProtocolError("the parties' descriptions of the data or policy cards differ: give all the same files")
+
+
+CARD, DESCRIPTION = "card.json", "description.toml"
+"""Copies of the public files that a run was given, in each party's folder."""
 
 
 class TrainJob:
@@ -76,6 +84,8 @@ class TrainJob:
         with meter.phase("alignment"):
             progress("alignment", 0, 1)
             name, place, parts, kept = self._begin(session)
+        if folder is not None:
+            self._keep_public(folder)
         budget, ledger = open_budget(place, options.epsilon, options.delta, len(data.split.train))
         charger = Charger(session, budget, noise_multiplier_of(options), name, parts["train"], options.noise)
         audit = AuditLog(unused_name(folder / "audit.jsonl") if folder is not None else None)
@@ -123,6 +133,13 @@ class TrainJob:
         check_alignment(session, data.ids, schema.parties)
         return name, place, parts, kept
 
+    def _keep_public(self, folder: Path) -> None:
+        """Copy the description and the card, which all have: a report can be made anew without the originals."""
+        if not is_benchmark(self.options.dataset):
+            shutil.copyfile(self.options.dataset, folder / DESCRIPTION)
+        if self.card is not None:
+            (folder / CARD).write_text(json.dumps(self.card.to_json(), indent=1) + "\n", encoding="utf-8")
+
     def _resume(self, session: Session, kept: Checkpoints | None, charger: Charger, audit: AuditLog) -> State:
         """The state of the run; ledgers catch up with charges that a fault cut short."""
         if kept is None:
@@ -167,6 +184,7 @@ class TrainJob:
             "mode": options.mode,
             "aware": None if self.aware is None else self.aware.as_record(),
             "dataset": schema.name,
+            "data": describe(options, len(schema.parties)),
             "pooled": options.pooled,
             "parties": list(schema.parties),
             "seed": options.seed,

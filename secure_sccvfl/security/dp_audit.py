@@ -33,6 +33,7 @@ from accounting.events import Event
 from protocols.config import ConfigError, SessionConfig
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
+from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.party import AtHolder, make_parties
@@ -62,7 +63,7 @@ class CanaryAudit:
         given = dict(config.options)
         self.releases = int(given.pop("releases", RELEASES))
         self.options = RunOptions.of(given)
-        if not self.options.pooled:  # no ledger is asked: each release has its own budget in memory
+        if not is_benchmark(self.options.dataset):  # no ledger is asked: each release has its own budget in memory
             raise ConfigError(
                 "the audit releases many sketches that no ledger counts: for public benchmark data only"
             )

@@ -14,7 +14,7 @@ from matplotlib import pyplot as plt
 from accounting.plain_text import markdown as marked
 from accounting.plain_text import plain
 from secure_sccvfl.attacks.catalogue import ATTACKS, on_models_first
-from secure_sccvfl.report.attacks import audits_of
+from secure_sccvfl.report.attacks import NOT_AUDITED, audits_of
 from secure_sccvfl.report.tables import paper_figures
 from secure_sccvfl.security.dp_audit import Audit
 from secure_sccvfl.security.evaluation import ERROR, LEAKS, NO_GAIN, SHOWN, Row
@@ -110,6 +110,8 @@ def markdown(report: Data) -> str:
             f"accountant (tight: {audit['epsilon_high_tight']:.2f}). The canary moved "
             f"{_percent(audit.get('reach', 1.0))} of what is charged."
         ]
+    if not audits_of(report):
+        lines += [NOT_AUDITED]
     lines += ["", f"Took {report['seconds']:.0f} s.", ""]
     return "\n".join(lines)
 

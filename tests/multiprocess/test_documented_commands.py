@@ -171,6 +171,8 @@ class Desk:
                 continue
             if name in PARSED_ALONE and len(script) == 1:
                 continue
+            if name in NODES and (options.job or options.resume):
+                continue  # they need the folders of an earlier run at every host: tests/multiprocess/test_hosts.py
             self._furnish(options)
             if name in ("consortium.init", "consortium.check"):
                 self._furnish_own(options)
@@ -220,7 +222,7 @@ class Desk:
         told = vars(options)
         for key in ("run", "model", "resume", "card", "newer"):
             value = told.get(key)
-            if value is None or told.get("fresh") or str(value) in (*SHIPPED, "shipped"):
+            if value is None or isinstance(value, bool) or told.get("fresh") or str(value) in (*SHIPPED, "shipped"):
                 continue
             path = self.place / value
             if not path.exists():
@@ -238,6 +240,9 @@ class Desk:
             dataset = tomllib.loads((self.place / session).read_text()).get("options", {}).get("dataset")
         if str(dataset).endswith(".toml") and not (self.place / str(dataset)).exists():
             write_described(self.place / str(dataset))
+        if told.get("run") is not None and told.get("config") is not None:  # what a reader of a run compares it with
+            shutil.copy(self.place / told["run"] / "session.toml", self.place / told["config"])
+            shutil.copytree(CERTIFICATES, self.place / told["certs"])
 
     def _furnish_own(self, options: argparse.Namespace) -> None:
         """The tables, drafts or description that `init` and `check` expect; those that are there stay."""
@@ -333,7 +338,7 @@ class Desk:
         known = SessionConfig.load(path)
         local, listeners = local_config(len(known.parties))
         options = dict(known.options)
-        if known.job == "train":
+        if "train" in (known.job, *known.jobs):
             options |= FEW
         if str(options.get("dataset")).endswith(".toml"):
             write_described(path.parent / options["dataset"])

@@ -18,12 +18,12 @@ from protocols.config import ConfigError, SessionConfig
 from protocols.records.releases import Release, ReleasePlan
 from secure_sccvfl.consortium import plan as planning
 from secure_sccvfl.consortium.outlook import outlook
-from secure_sccvfl.consortium.plan import digest_of, job_config, make_plan
+from secure_sccvfl.consortium.plan import digest_of, make_plan
 from secure_sccvfl.consortium.words import plan_lines
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.ledgers import LEDGER
 from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
-from secure_sccvfl.run.jobs import agreed_plan, make_job, public_plan
+from secure_sccvfl.run.jobs import agreed_plan, job_config, make_job, public_plan
 from tests.unit.consortium.conftest import CARD, edit, rows_of
 
 Record = dict[str, Any]
