@@ -10,6 +10,7 @@ sccvfl policy appeal runs/2026-01-01 --feature housing --who "an applicant" --te
 sccvfl privacy runs/2026-01-01
 sccvfl selftest --parties 5
 sccvfl certs certs --parties 3
+sccvfl raise-cap show cap.toml
 sccvfl party --rank 0 --config session.toml --certs certs --out out
 """
 
@@ -35,6 +36,7 @@ COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "reproduce": ("reproduce", [], "the method's tables over seeds, on the plaintext engine"),
     "bench": ("bench", [], "measure beside stock CrypTen and plain torch"),
     "certs": ("certs", [], "make the certificates of a consortium"),
+    "raise-cap": ("consortium.raise_cap", [], "raise the cap of the budget, with the signatures of all parties"),
     "party": ("run_party", [], "start one party, on any host"),
     "dealer": ("run_dealer", [], "start the dealer, on any host"),
 }
@@ -45,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not given or given[0] in ("-h", "--help"):
         print(__doc__)
         for name, (_, _, meaning) in COMMANDS.items():
-            print(f"  {name:<10}{meaning}")
+            print(f"  {name:<11}{meaning}")
         print("\nsccvfl COMMAND --help tells more; --debug works everywhere, --json where there is a result.")
         print(EXIT_CODES)
         return OK

@@ -74,6 +74,15 @@ def show_report(report: dict[str, Any], folder: Path) -> None:
         f"{privacy['cap']:g} at delta {privacy['delta']:g} for a record replaced; "
         f"in secret: {total['seconds']:.1f} s, {total['rounds']} rounds, {total['bytes'] / 1e6:.1f} MB sent"
     )
+    if tables := report.get("tables"):
+        console.print(
+            f"statistics of s: {len(tables['releases'])} releases kept of run {tables['runs'][-1][:12]}, paid for "
+            "before; this run opened none and was charged nothing for them"
+        )
+    elif privacy.get("releases_in_ledger", privacy["releases"]) > privacy["releases"]:
+        console.print(
+            f"this run made {privacy['releases']} of the {privacy['releases_in_ledger']} noisy releases in the ledger"
+        )
     told = report["evaluation"]
     if told.get("kind") == "noisy":
         first, half = next(iter(report["noise"].items()))

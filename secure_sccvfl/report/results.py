@@ -119,6 +119,7 @@ def build(
         "role_changes": trained["changes"],
         "lambda": trained["lambda"],
         "temperature": trained["temperature"],
+        **({"tables": trained["tables"]} if trained.get("tables") else {}),
         "trials": trained["trials"],
         "validity": trained.get("validity", {}),
         "privacy": {

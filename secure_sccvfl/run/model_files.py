@@ -83,6 +83,12 @@ class PartyModel:
     proxies: Proxies = "guard"
     networks: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
     policy: Mapping[str, str] = field(default_factory=dict)
+    generator_seed: int = -1
+
+    @property
+    def drawn_seed(self) -> int:
+        """The seed of encoders and edits; `seed` is that of the split."""
+        return self.seed if self.generator_seed < 0 else self.generator_seed
 
     def __repr__(self) -> str:
         return f"<PartyModel of run {self.run[:12]}, party {self.rank} of {self.parties}>"
@@ -92,7 +98,8 @@ class PartyModel:
         used = None if self.aware is None else self.aware.as_record()
         held_out = asdict(self.held_out)
         policy = dict(self.policy)
-        facts = (self.run, self.parties, self.schema, self.task, self.seed, held_out, used, self.proxies, policy)
+        seeds = (self.seed, self.drawn_seed)
+        facts = (self.run, self.parties, self.schema, self.task, seeds, held_out, used, self.proxies, policy)
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
 
     def aware_encoders(self, layout: Layout) -> AwareEncoders:
@@ -117,7 +124,7 @@ class PartyModel:
                 s.deviation,
                 roles,
                 self.generator,
-                self.seed,
+                self.drawn_seed,
                 party.inputs,
                 moments.get(s.attribute),
             )
@@ -170,12 +177,21 @@ def save_model(model: PartyModel, folder: Path) -> str:
         facts["aware"] = model.aware.as_record()
     if model.policy:
         facts["policy"] = dict(model.policy)
+    if model.generator_seed >= 0:
+        facts["generator_seed"] = model.generator_seed
     facts["digest"] = _digest(facts, arrays)
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "model.npz", "wb", opener=private) as file:
         np.savez(file, **arrays)
     (folder / "model.json").write_text(json.dumps(facts, indent=1) + "\n")
     return str(facts["digest"])
+
+
+def model_folder(root: str, rank: int) -> Path:
+    """Where a party's part of a model is: the folder itself, the party's own, or in the folder of a whole run."""
+    path = Path(root)
+    near = [place for place in (path, path / "model") if (place / "model.json").exists()]
+    return near[0] if near else path / f"party-{rank}" / "model"
 
 
 def model_digest(folder: Path) -> str:
@@ -230,6 +246,7 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         proxies,
         {a: {name: arrays[f"network {a} {name}"] for name in own} for a, own in facts.get("networks", {}).items()},
         facts.get("policy", {}),
+        facts.get("generator_seed", -1),
     )
 
 

@@ -50,6 +50,7 @@ from secure_sccvfl.modes.aware import declared, in_time
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.aware_entry import USES_S, AwareEntry
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.privacy.caps import raise_cap
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
 from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.ledgers import EVALUATIONS, keep_copy, open_budget, spent_figures
@@ -58,19 +59,12 @@ from secure_sccvfl.privacy.releases import ALIGNMENT, COLUMNS, PREDICTIONS
 from secure_sccvfl.run.costs import PhaseMeter
 from secure_sccvfl.run.evaluation_record import record, recorded
 from secure_sccvfl.run.jobs import Progress
-from secure_sccvfl.run.model_files import ModelError, PartyModel, load_model
+from secure_sccvfl.run.model_files import ModelError, PartyModel, load_model, model_folder
 from secure_sccvfl.training.handles import SharedHead, SharedRows
 from secure_sccvfl.training.secure import SecureEngine
 
 OWN = "own"
 """The run's own generator as a judge: a diagnostic where there is no common judge."""
-
-
-def model_folder(root: str, rank: int) -> Path:
-    """Where a party's part of a model is: the folder itself, the party's own, or in the folder of a whole run."""
-    path = Path(root)
-    near = [place for place in (path, path / "model") if (place / "model.json").exists()]
-    return near[0] if near else path / f"party-{rank}" / "model"
 
 
 class _WithModel:
@@ -154,6 +148,7 @@ class EvaluateJob(_WithModel):
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
         super().__init__(config, rank)
+        self.certificates = config.certificates
         schema = self.options.schema(self.parties)
         self.model = self.load(Layout.of(schema.features[rank]), schema)
         self.options = as_trained(self.options, config.options, self.model)
@@ -277,14 +272,18 @@ class EvaluateJob(_WithModel):
                 figures["slices"] = slice_table(counts, first.groups, self.crossed)
             return {**told, **figures, "noise": {}}
         cap, delta = options.evaluation_epsilon, options.evaluation_delta
+        raise_cap(session, place / EVALUATIONS, options.cap, self.certificates)
         budget, _ = open_budget(place, cap, delta, self.test.rows, EVALUATIONS)
         multiplier = noise_multiplier(cap, delta, options.evaluations)
-        # New noise needs a new name in the ledger, whatever model it is about.
-        charger = Charger(session, budget, multiplier, session.agree_on_name(), test, options.noise)
+        name = session.agree_on_name()  # new noise needs a new name in the ledger, whatever model it is about
+        charger = Charger(session, budget, multiplier, name, test, options.noise)
         noisy = NoisyEvaluation(secret, charger)
         sums = noisy.sums(self.sums, plain, label, first.codes, copies)
         scales = {judge: share_of_copies(of) for judge, (_, of) in copies.items()}
-        told["evaluation"] |= {**spent_figures(budget, options.noise), "deviation": noisy.deviation(self.sums)}
+        told["evaluation"] |= {
+            **spent_figures(budget, options.noise, [name]),
+            "deviation": noisy.deviation(self.sums),
+        }
         return {
             **told,
             **figures_of(self.sums, sums, scales, noisy.deviation(self.sums), self.test.rows, options.min_group),
@@ -305,15 +304,15 @@ class EvaluateJob(_WithModel):
         rows = np.arange(len(party.inputs))
         target = None
         if first.codes is not None:
-            target = public_targets(len(rows), len(first.groups), model.seed, 0)[rows, first.codes]
+            target = public_targets(len(rows), len(first.groups), model.drawn_seed, 0)[rows, first.codes]
         return plain + shift, Copies(rows, np.ones(len(rows)), target)
 
     def _own_edits(self, party: Party, groups: int, generator: Mapping[int, Generator]) -> EncodedEdits:
         model = self.model
         if model.aware is not None:
-            return AwareEdits((party,), groups, generator, model.aware_encoders(party.layout), 1, model.seed)
+            return AwareEdits((party,), groups, generator, model.aware_encoders(party.layout), 1, model.drawn_seed)
         own, encoded = {party.rank: model.encoder}, {party.rank: model.encoder(party.inputs)}
-        return EncodedEdits((party,), groups, generator, own, encoded, 1, model.seed)
+        return EncodedEdits((party,), groups, generator, own, encoded, 1, model.drawn_seed)
 
 
 class PredictJob(_WithModel):
