@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _BUDGET = ("epsilon", "delta", "refreshes", "noise", "ledger", "reserve", "cap")
 _TRAINING = ("dataset", "split", "seed", "mode", "card", *_BUDGET, "late_refreshes", "tables", "generator_seed")
-_EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group", "leak", "slices")
+_EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group", "leak", "slices", "controls")
 _ROLES = (
     *("rule", "score", "rho_m", "rho_p", "fdr", "hysteresis", "per_party"),
     *("conditional", "gain", "sketch", "clip", "decay"),
@@ -112,6 +112,12 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     )
     data.add_argument(
         "--slices", metavar="COLUMN", help="rates of groups crossed with this column (pooled data, exact evaluation)"
+    )
+    data.add_argument(
+        "--controls",
+        choices=("none", "standard", "full"),
+        help="what noisy figures are compared with: the majority, a model without mediators and proxies, flips with "
+        "groups shuffled (standard, the default); also its rates of groups (full); nothing, for less noise (none)",
     )
     data.add_argument("--pooled", action="store_true", help="your own data may be pooled here: adds common judges")
 

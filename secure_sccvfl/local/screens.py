@@ -113,7 +113,7 @@ def _show_models(console: Any, report: dict[str, Any]) -> None:
         columns |= {f"{unrest}_{judge}": f"{word}\n{judge}", f"{unrest}_null_{judge}": f"null\n{judge}"}
     columns |= {f"net_{judge}": f"net\n{judge}" for judge in judges[:1]}
     if not judges:
-        columns[f"{unrest}_{OWN}"] = f"{word}\n{OWN}"
+        columns |= {f"{unrest}_{OWN}": f"{word}\n{OWN}", f"{unrest}_null_{OWN}": f"null\n{OWN}"}
     columns["dp_gap"] = "dp_gap"
     shown = [name for name in columns if name in report["metrics"]]
     head = f"{report['dataset']}, {report['parties']} parties, mode {report['mode']}, seed {report['seed']}"
@@ -128,7 +128,11 @@ def _show_models(console: Any, report: dict[str, Any]) -> None:
         console.print(f"null: {word} with s shuffled over the records, which are a judge's own noise")
         console.print(f"gates of the judges: {'; '.join(told)}")
     elif f"{unrest}_{OWN}" in shown:
-        console.print(f"{word} are by the run's own generator, which has no null control")
+        null = f"{unrest}_null_{OWN}" in shown
+        control = "null: the same with tables and groups shuffled" if null else "it has no null control"
+        console.print(f"{word} are by the run's own generator; {control}")
+    if "baseline_noise" in report:
+        console.print("majority and drop_m (without mediators and proxies) are computed in secret, with noise too")
 
 
 def show_result(job: str, result: dict[str, Any], folder: Path) -> None:

@@ -35,7 +35,7 @@ from secure_sccvfl.policy.card import PolicyCard, named_card
 from secure_sccvfl.privacy.ledgers import LEDGER, ledger_folder
 from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training import RECIPES
-from secure_sccvfl.training.config import EvaluationKind, TrainConfig
+from secure_sccvfl.training.config import Controls, EvaluationKind, TrainConfig
 from secure_sccvfl.training.engine import ConsistencyKind
 from secure_sccvfl.training.paper_settings import settings_of
 
@@ -69,6 +69,9 @@ class RunOptions:
     `evaluations`: how many noisy evaluations of the same records the cap `evaluation_epsilon` is planned for.
     `min_group`: no rate of a group is opened that rests on fewer records. `slices`: the column that groups are
     crossed with for rates of intersections; the second protected attribute if there is one.
+    `controls`: what noisy figures are compared with. "standard": the majority, a model without mediators and proxies
+    that is trained beside it (mode `sealed`, encoder `plain`, one logit), and flips under shuffled groups. "full":
+    also rates of groups of the model without mediators. "none": less noise in what is left.
     `leak`: measure how well s is recovered from encodings of validation records; only with exact evaluation.
     `method`: a recipe of `training.recipes`; options that are not given follow from it. `take_lambda`: the
     lambda of the model. A `gap_target` or `flip_target` above 0 lets validation records decide instead. `rule` to
@@ -95,6 +98,7 @@ class RunOptions:
     min_group: int = 20
     leak: bool = True
     slices: str = ""
+    controls: Controls = "standard"
     rule: Rule = DiscoveryConfig.rule
     score: ScoreKind = DiscoveryConfig.score
     rho_m: float = DiscoveryConfig.rho_m
@@ -214,10 +218,17 @@ class RunOptions:
             steps=self.steps,
             evaluation=self.evaluation,
             leak=self.leak,
+            control=self.trains_control,
             min_group=self.min_group,
             discovery=discovery,
             generator=generator,
         )
+
+    @property
+    def trains_control(self) -> bool:
+        """Whether a head without mediators is trained beside the others, where the task allows it."""
+        wanted = self.evaluation == "noisy" and self.controls != "none"
+        return wanted and self.mode == "sealed" and self.encoder == "plain"
 
     def check_tables(self) -> None:
         """Raise ConfigError if kept tables could not make this run free, or cannot be found."""

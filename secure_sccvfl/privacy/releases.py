@@ -208,6 +208,19 @@ FEATURES = Kind(
     "announced: features of each party, by the public dictionary",
     "number of features of each party: the same",
 )
+LEFT_OUT = Kind(
+    "left out",
+    "all",
+    "edits",
+    ("*",),
+    "follows",
+    "which encoded columns are of mediators and proxies",
+    "announced: 1 for each encoded column that the comparison without mediators leaves out; follows from the roles",
+    "with noisy evaluation: which encoded columns the comparison without mediators and proxies leaves out; it "
+    "follows from the roles and the public dictionary; again after each late refresh",
+    follows=("scores",),
+    times=lambda facts: _rounds(facts) if facts.evaluation == "noisy" and facts.controls != "none" else 0,
+)
 MOVED_FIXED = Kind(
     "moved-fixed",
     "all",
@@ -413,6 +426,7 @@ CATALOGUE = (
     REDRAWN_P_VALUES,
     COLUMNS,
     FEATURES,
+    LEFT_OUT,
     MOVED_FIXED,
     MOVED_EDITED,
     VALIDITY,

@@ -31,7 +31,7 @@ from secure_sccvfl.model.masked_generator import MaskedGenerator, restored
 from secure_sccvfl.model.mlp import MlpEncoder
 from secure_sccvfl.policy.aware_entry import AwareEntry
 from secure_sccvfl.policy.roles import Proxies, Role, Roles
-from secure_sccvfl.training.config import EvaluationKind
+from secure_sccvfl.training.config import Controls, EvaluationKind
 
 
 class ModelError(InputError):
@@ -45,13 +45,15 @@ class HeldOut:
     """Which records a model was trained on, which were held out, and how the latter may be reported.
 
     split and pooled: how the parts were made, with the model's seed. parts: the salted digest of the records of
-    each part. evaluation: whether figures of the test part carry noise, as all agreed before training.
+    each part. evaluation: whether figures of the test part carry noise, as all agreed before training. controls: what
+    they are compared with; both are settled before the first figure.
     """
 
     split: SplitKind
     pooled: bool
     evaluation: EvaluationKind
     parts: Mapping[str, str]
+    controls: Controls = "none"
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ class PartyModel:
 
     aware: the declared use of s, of a model that uses it. networks: this party's trained generators as arrays, by
     protected attribute; empty where generators follow from what was released. policy: version and date of approval
-    of the card that it was trained under; empty without a card.
+    of the card that it was trained under; empty without a card. control: weight and bias of the head that was trained
+    without mediators and proxies, in shares too.
     """
 
     run: str
@@ -84,6 +87,7 @@ class PartyModel:
     networks: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
     policy: Mapping[str, str] = field(default_factory=dict)
     generator_seed: int = -1
+    control: tuple[Words, Words] | None = None
 
     @property
     def drawn_seed(self) -> int:
@@ -99,7 +103,8 @@ class PartyModel:
         held_out = asdict(self.held_out)
         policy = dict(self.policy)
         seeds = (self.seed, self.drawn_seed)
-        facts = (self.run, self.parties, self.schema, self.task, seeds, held_out, used, self.proxies, policy)
+        known = (self.run, self.parties, self.schema, self.task, seeds, held_out, used, self.proxies, policy)
+        facts = (*known, self.control is not None)
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
 
     def aware_encoders(self, layout: Layout) -> AwareEncoders:
@@ -143,6 +148,8 @@ def trained_networks(
 def save_model(model: PartyModel, folder: Path) -> str:
     """Write both files; returns the digest."""
     arrays: dict[str, Any] = {"weight": model.weight, "bias": model.bias}
+    if model.control is not None:
+        arrays |= {"control weight": model.control[0], "control bias": model.control[1]}
     arrays |= _packed(model.encoder)
     for sketch in model.sketches:
         arrays |= {f"table {sketch.attribute} {name}": table for name, table in sketch.tables.items()}
@@ -247,6 +254,7 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         {a: {name: arrays[f"network {a} {name}"] for name in own} for a, own in facts.get("networks", {}).items()},
         facts.get("policy", {}),
         facts.get("generator_seed", -1),
+        (arrays["control weight"], arrays["control bias"]) if "control weight" in arrays else None,
     )
 
 

@@ -26,6 +26,7 @@ import pandas as pd
 from accounting.calibration import noise_multiplier
 from accounting.records import RecordSet
 from protocols.config import ConfigError, SessionConfig
+from protocols.dealing.randomness import fresh_key
 from protocols.errors import ProtocolError
 from protocols.operations import arithmetic
 from protocols.records.private import private
@@ -39,12 +40,14 @@ from secure_sccvfl.data.files import read_table
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Blocks, Party
 from secure_sccvfl.data.party_data import Schema
+from secure_sccvfl.data.randomness import stream
+from secure_sccvfl.discovery.sketches import shuffled
 from secure_sccvfl.metrics.copies import NULL, Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures, exact_release
-from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums, figures_of, share_of_copies
+from secure_sccvfl.metrics.noisy import BASELINES, MAJORITY, NoisyEvaluation, Sums, figures_of, share_of_copies
 from secure_sccvfl.metrics.slices import Crossed, secret_counts, slice_table
 from secure_sccvfl.model.aware import AwareEdits, hypotheses
-from secure_sccvfl.model.edits import EncodedEdits, public_targets
+from secure_sccvfl.model.edits import EncodedEdits, below_each_other, public_targets
 from secure_sccvfl.model.generators import Generator
 from secure_sccvfl.modes.aware import declared, in_time
 from secure_sccvfl.modes.options import RunOptions
@@ -128,13 +131,20 @@ class _WithModel:
 def as_trained(options: RunOptions, given: Mapping[str, Any], model: PartyModel) -> RunOptions:
     """Options whose held-out records, and what may be told of them, are those of the model; others are refused."""
     fixed: dict[str, Any] = {"seed": model.seed}
-    fixed |= {name: getattr(model.held_out, name) for name in ("split", "pooled", "evaluation")}
+    fixed |= {name: getattr(model.held_out, name) for name in ("split", "pooled", "evaluation", "controls")}
     for name, value in fixed.items():
         if given.get(name, value) != value:
             raise ConfigError(
                 f"the model was trained with {name} = {value!r}, so it is not evaluated with {given[name]!r}"
             )
     return replace(options, **fixed)
+
+
+def shuffled_anew(codes: AtHolder) -> AtHolder:
+    """At the holder of s: its groups, shuffled over the records with fresh randomness that nobody else has."""
+    if codes is None:
+        return None
+    return np.random.default_rng(np.frombuffer(fresh_key(), np.uint64)).permutation(codes)
 
 
 def cooled(session: Session, logits: Words, temperature: float) -> Words:
@@ -191,7 +201,14 @@ class EvaluateJob(_WithModel):
 
     @property
     def judges(self) -> list[str]:
-        return [*self.judged, OWN]
+        return [*self.judged, OWN, *([NULL + OWN] if self._has_null else [])]
+
+    @property
+    def _has_null(self) -> bool:
+        """Whether flips by the own generator have a null control: it must follow from tables alone, and not use s."""
+        model = self.model
+        follows = model.generator.kind != "masked" and model.generator.source == "tables"
+        return self.noisy and model.held_out.controls != "none" and follows and model.aware is None
 
     @property
     def noisy(self) -> bool:
@@ -201,7 +218,12 @@ class EvaluateJob(_WithModel):
     def sums(self) -> Sums:
         """What a noisy evaluation opens."""
         schema = self.data.schema
-        return Sums(schema.task, schema.group_counts[0], tuple(self.judges))
+        model = self.model
+        beside = BASELINES if model.held_out.controls != "none" else ()
+        known = tuple(name for name in beside if name == MAJORITY or model.control is not None)
+        classes = len(schema.classes)
+        full = model.held_out.controls == "full"
+        return Sums(schema.task, schema.group_counts[0], tuple(self.judges), known, classes, full)
 
     def plan(self) -> ReleasePlan:
         schema = self.data.schema
@@ -248,15 +270,19 @@ class EvaluateJob(_WithModel):
         schema, model, options = self.data.schema, self.model, self.options
         check_alignment(session, self.data.ids, schema.parties)
         engine, head = self.engine(session, model, schema)
+        beside = [] if model.control is None else [engine.plain_head(*model.control, schema.task)]
 
         def logits(party: Party, groups: AtHolder) -> Words:
-            shared = engine.shared_logits(head, self.rows(engine, model, party, groups))
+            shared = engine.shared_logits(head, self.rows(engine, model, party, groups), *beside)
             return cooled(session, shared, model.temperature)
 
         progress("scoring", 1, 3)
         plain = logits(self.test.parties[0], self.test.protected[0].codes)
+        control = None
+        if model.control is not None:
+            plain, control = np.split(plain, 2, axis=1)
         copies = {judge: (logits(edited, groups), of) for judge, (edited, groups, of) in self.judged.items()}
-        copies[OWN] = self._own_copies(session, engine, head, plain)
+        copies |= self._own_copies(session, engine, head, plain)
         progress("metrics", 2, 3)
         secret = SecureEvaluation(
             session, schema.task, schema.label_holder, schema.group_holders[0], options.min_group
@@ -278,34 +304,43 @@ class EvaluateJob(_WithModel):
         name = session.agree_on_name()  # new noise needs a new name in the ledger, whatever model it is about
         charger = Charger(session, budget, multiplier, name, test, options.noise)
         noisy = NoisyEvaluation(secret, charger)
-        sums = noisy.sums(self.sums, plain, label, first.codes, copies)
+        sums = noisy.sums(self.sums, plain, label, first.codes, copies, control)
         scales = {judge: share_of_copies(of) for judge, (_, of) in copies.items()}
-        told["evaluation"] |= {
-            **spent_figures(budget, options.noise, [name]),
-            "deviation": noisy.deviation(self.sums),
-        }
+        deviation = noisy.deviation(self.sums)
+        errors = self.sums.standard_errors(deviation, self.test.rows)
+        told["evaluation"] |= spent_figures(budget, options.noise, [name])
+        told["evaluation"] |= {"deviation": deviation, "controls": options.controls, "standard_errors": errors}
         return {
             **told,
-            **figures_of(self.sums, sums, scales, noisy.deviation(self.sums), self.test.rows, options.min_group),
+            **figures_of(self.sums, sums, scales, deviation, self.test.rows, options.min_group),
         }
 
     def _own_copies(
         self, session: Session, engine: SecureEngine, head: SharedHead, plain: Words
-    ) -> tuple[Words, Copies]:
-        """Test records under the run's own generator, with tables as released and the direction chosen in secret."""
+    ) -> dict[str, tuple[Words, Copies]]:
+        """Test records under the run's own generator, with tables as released and the direction chosen in secret.
+
+        The null control is the same with tables of shuffled groups, which each owner draws itself, and groups that
+        the holder of s shuffles over the records. Both are selected together: the control takes no round more.
+        """
         data, model, first = self.data, self.model, self.test.protected[0]
-        trained = data.party.take(data.split.train)
-        unthinned = replace(model, generator=replace(model.generator, thinning=0.0))
-        generator = unthinned.generators(trained)[first.name]
-        party = self.test.parties[0]
-        made = self._own_edits(party, len(first.groups), {party.rank: generator})
-        (chosen,) = engine.selected(made, first.codes, 0)
+        trained, party, count = data.party.take(data.split.train), self.test.parties[0], len(first.groups)
+        real = replace(model, generator=replace(model.generator, thinning=0.0))
+        rng = stream(model.drawn_seed, "null tables", session.rank)
+        null = replace(real, sketches=tuple(shuffled(s, trained.bins(), rng) for s in model.sketches))
+        names = [name for name in (OWN, NULL + OWN) if name in self.judges]
+        makers = [(real if name == OWN else null).generators(trained)[first.name] for name in names]
+        made = [self._own_edits(party, count, {party.rank: maker}) for maker in makers]
+        codes = [first.codes if name == OWN else shuffled_anew(first.codes) for name in names]
+        known = [one for one in codes if one is not None]
+        (chosen,) = engine.selected(below_each_other(made), np.concatenate(known) if known else None, 0)
         shift = cooled(session, engine.shared_shift(head, chosen), model.temperature)
         rows = np.arange(len(party.inputs))
-        target = None
-        if first.codes is not None:
-            target = public_targets(len(rows), len(first.groups), model.drawn_seed, 0)[rows, first.codes]
-        return plain + shift, Copies(rows, np.ones(len(rows)), target)
+        targets = public_targets(len(rows), count, model.drawn_seed, 0)
+        return {
+            name: (plain + moved, Copies(rows, np.ones(len(rows)), None if of is None else targets[rows, of]))
+            for name, of, moved in zip(names, codes, np.split(shift, len(names)), strict=True)
+        }
 
     def _own_edits(self, party: Party, groups: int, generator: Mapping[int, Generator]) -> EncodedEdits:
         model = self.model
