@@ -79,7 +79,7 @@ def show_report(report: dict[str, Any], folder: Path) -> None:
             f"statistics of s: {len(tables['releases'])} releases kept of run {tables['runs'][-1][:12]}, paid for "
             "before; this run opened none and was charged nothing for them"
         )
-    elif privacy.get("releases_in_ledger", privacy["releases"]) > privacy["releases"]:
+    elif privacy.get("releases_in_ledger", 0) > privacy.get("releases", 0):
         console.print(
             f"this run made {privacy['releases']} of the {privacy['releases_in_ledger']} noisy releases in the ledger"
         )
