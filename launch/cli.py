@@ -14,6 +14,7 @@ sccvfl check loans.toml --party bank                  everything that is wrong w
 sccvfl certs request certs --place party-0 --name bank
 sccvfl plan session.toml
 sccvfl approve session.toml --certs certs --rank 0
+sccvfl raise-cap show cap.toml
 sccvfl party --rank 0 --config session.toml --certs certs --out out
 """
 
@@ -43,6 +44,7 @@ COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "certs": ("certs", [], "keys and certificates of a consortium: request, sign, install, pin, revoke"),
     "plan": ("consortium.plan", [], "what a session will open, to whom and at what price, before it starts"),
     "approve": ("consortium.approve", [], "sign the plan of a session as one of its parties"),
+    "raise-cap": ("consortium.raise_cap", [], "raise the cap of the budget, with the signatures of all parties"),
     "party": ("run_party", [], "start one party, on any host"),
     "dealer": ("run_dealer", [], "start the dealer, on any host"),
 }
@@ -53,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not given or given[0] in ("-h", "--help"):
         print(__doc__)
         for name, (_, _, meaning) in COMMANDS.items():
-            print(f"  {name:<10}{meaning}")
+            print(f"  {name:<11}{meaning}")
         print("\nsccvfl COMMAND --help tells more; --debug works everywhere, --json where there is a result.")
         print(EXIT_CODES)
         return OK

@@ -22,8 +22,9 @@ import datetime
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launch.arguments import Parser
 from secure_sccvfl.data.catalogue import dataset_help
@@ -35,9 +36,12 @@ from secure_sccvfl.run.console import OK, guarded, say
 from secure_sccvfl.run.process import check_transcript
 from secure_sccvfl.training import RECIPES
 
-_BUDGET = ("epsilon", "delta", "refreshes", "noise", "ledger")
-_TRAINING = ("dataset", "split", "seed", "mode", "card", *_BUDGET, "late_refreshes")
-_EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group", "leak", "slices")
+if TYPE_CHECKING:
+    from protocols.config import SessionConfig
+
+_BUDGET = ("epsilon", "delta", "refreshes", "noise", "ledger", "reserve", "cap")
+_TRAINING = ("dataset", "split", "seed", "mode", "card", *_BUDGET, "late_refreshes", "tables", "generator_seed")
+_EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group", "leak", "slices", "controls")
 _ROLES = (
     *("rule", "score", "rho_m", "rho_p", "fdr", "hysteresis", "per_party"),
     *("conditional", "gain", "sketch", "clip", "decay"),
@@ -81,6 +85,14 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
         "--ledger", help="folder of the budget's ledgers, kept from run to run (default: the run's own)"
     )
     data.add_argument(
+        "--tables",
+        metavar="RUN",
+        help="use the statistics of s that this run has paid for (or the last ones: kept): nothing is charged",
+    )
+    data.add_argument("--reserve", type=float, help="share of the cap that is left for later runs (default 0)")
+    data.add_argument("--cap", metavar="FILE", help="decision of all parties to raise the cap (sccvfl raise-cap)")
+    data.add_argument("--generator-seed", type=int, help="of generators and encoders alone (default: the seed)")
+    data.add_argument(
         "--card", help='policy card that fixes roles: a file, "shipped", or a shipped name; see docs/policy.md'
     )
     data.add_argument(
@@ -100,6 +112,12 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     )
     data.add_argument(
         "--slices", metavar="COLUMN", help="rates of groups crossed with this column (pooled data, exact evaluation)"
+    )
+    data.add_argument(
+        "--controls",
+        choices=("none", "standard", "full"),
+        help="what noisy figures are compared with: the majority, a model without mediators and proxies, flips with "
+        "groups shuffled (standard, the default); also its rates of groups (full); nothing, for less noise (none)",
     )
     data.add_argument("--pooled", action="store_true", help="your own data may be pooled here: adds common judges")
 
@@ -263,6 +281,8 @@ def run(options: argparse.Namespace) -> int:
     if options.transcript:
         _check_transcript(options, settings)
     config = session_config(folder, job, parties, settings, transport=options.transport, deadline=options.deadline)
+    if settings.get("cap"):
+        config = _pinned(config, options.certs)
     with Progress(quiet=options.json) as progress:
         if job == "train":
             whole = WholeRun(folder, config, options.certs, progress.event, options.debug, options.transcript)
@@ -319,9 +339,25 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
     settings = {name: getattr(options, name) for name in wanted if getattr(options, name) is not None}
     if "dataset" not in settings:
         settings = {k: v for k, v in FIRST_RUN.items() if k in wanted} | settings
+    for name in ("tables", "cap"):  # a folder and a file, wherever the processes run
+        if settings.get(name, "kept") != "kept":
+            settings[name] = str(Path(settings[name]).resolve())
     if options.pooled and options.job == "train":
         settings["pooled"] = True
     return options.job, options.parties or natural_parties(settings["dataset"]), settings
+
+
+def _pinned(config: SessionConfig, certs: Path | None) -> SessionConfig:
+    """The session with the certificates of this folder: those who may raise a cap."""
+    from protocols.config import ConfigError, node_folder
+    from protocols.net.certificates import Credentials
+    from protocols.net.signatures import fingerprint
+
+    if certs is None:
+        raise ConfigError("--cap is signed with the parties' certificates: name their folder with --certs")
+    places = [node_folder(node, config.dealer) for node in range(config.dealer + 1)]
+    prints = {place: fingerprint(Credentials.of(certs, place).certificate.read_bytes()) for place in places}
+    return replace(config, certificates=prints, approval="none")
 
 
 def _check_resume(options: argparse.Namespace) -> None:

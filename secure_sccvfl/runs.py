@@ -32,7 +32,7 @@ from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.report.compared.figures import interval
 from secure_sccvfl.report.finished.folders import RunFolder
 from secure_sccvfl.report.verify import verify
-from secure_sccvfl.run.new_records import REFUSED
+from secure_sccvfl.run.scoring.new_records import REFUSED
 from secure_sccvfl.trained import SHOWN, probabilities
 
 Progress = Callable[[str, int, int], None]
@@ -79,23 +79,24 @@ class Run:
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """Figures of the test part with 95 % intervals; the majority's beside them if there are baselines.
+        """Figures of the test part with 95 % intervals; beside them those of the majority and of dropping mediators.
 
         Names are those of `TrainedModel.evaluate`. An interval allows for noise in the figure; rates always have
         one.
         """
-        found, simple = self.report["metrics"], self.report["baselines"].get("majority")
+        found, others = self.report["metrics"], self.report["baselines"]
+        beside = {name: others[name] for name in ("majority", "drop_m") if name in others}
         rows = []
         for name in (name for name in SHOWN if name in found):
-            low, high = interval(self.report, name, found[name], True) or (math.nan, math.nan)
+            low, high = interval(self.report, name, found[name]) or (math.nan, math.nan)
             rows.append({"": name, "value": found[name], "low": low, "high": high})
-            if simple is not None:
-                rows[-1]["majority"] = simple.get(name, math.nan)
+            rows[-1] |= {other: own.get(name, math.nan) for other, own in beside.items()}
         return pd.DataFrame(rows).set_index("").rename_axis(None).round(4)
 
     @property
     def baselines(self) -> pd.DataFrame:
-        """The same figures of the baselines, trained in plaintext with the roles of the run: for pooled data only."""
+        """The same figures of the baselines: of pooled data many, trained in plaintext with the roles of the run; of
+        your own the majority and a model without mediators and proxies, with noise."""
         return pd.DataFrame(self.report["baselines"]).reindex(self.metrics.index).round(4)
 
     def privacy(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from secure_sccvfl.policy.aware_entry import LEGAL_NOTE, USES_S
 from secure_sccvfl.training.plain import decisions, log_loss
 
 ROLE_WORDS = {"M": "edited with s", "P": "proxies, guarded", "N": "held fixed"}
-FLIPS = (*(f"{figure}_{judge}" for judge in HANDED_OUT for figure in ("fr", "fr_null")), f"fr_{OWN}")
+FLIPS = tuple(f"{figure}_{judge}" for judge in (*HANDED_OUT, OWN) for figure in ("fr", "fr_null"))
 SHOWN = ("acc", "rmse", "logloss", *FLIPS, "positive_rate", "dp_gap", "eo_gap")
 GAPS = {"dp_gap": ("positive_rate",), "eo_gap": ("tpr", "fpr")}
 """The rates of groups whose widest difference is the gap."""

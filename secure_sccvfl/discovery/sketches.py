@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,6 +37,23 @@ class Sketch:
         tables = {k: (a * t + b * newer.tables[k]) / (a + b) for k, t in self.tables.items()}
         deviation = np.hypot(a * self.deviation, b * newer.deviation) / (a + b)
         return Sketch(self.attribute, tables, float(deviation), self.releases + newer.releases, newer.records)
+
+
+def shuffled(sketch: Sketch, bins: Mapping[str, np.ndarray], rng: np.random.Generator) -> Sketch:
+    """Party step, local: the tables as they would be were s shuffled over the records, with noise of the same size.
+
+    Where s is shuffled, a table follows from the owner's own columns and the sizes of groups, which its noisy tables
+    tell. So the owner draws groups of these sizes itself: nothing is opened and nothing charged.
+    """
+    if not sketch.tables:
+        return sketch
+    sizes = np.clip(np.mean([table.sum(axis=0) for table in sketch.tables.values()], axis=0), 0.0, None)
+    rows = len(next(iter(bins.values())))
+    share = sizes / sizes.sum() if sizes.sum() > 0 else np.full(len(sizes), 1 / len(sizes))
+    member = np.eye(len(sizes))[rng.choice(len(sizes), size=rows, p=share)]
+    tables = {k: bins[k].T @ member for k in sketch.tables}
+    noisy = {k: table + rng.normal(0.0, sketch.deviation, table.shape) for k, table in tables.items()}
+    return replace(sketch, tables=noisy)
 
 
 @dataclass(frozen=True)

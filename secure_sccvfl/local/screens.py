@@ -11,7 +11,7 @@ from typing import Any
 from accounting.plain_text import plain
 from secure_sccvfl.report.charts import tidy
 from secure_sccvfl.run.console import say, screen
-from secure_sccvfl.run.new_records import REFUSED
+from secure_sccvfl.run.scoring.new_records import REFUSED
 
 
 class Progress:
@@ -77,6 +77,15 @@ def show_report(report: dict[str, Any], folder: Path) -> None:
         f"{privacy['cap']:g} at delta {privacy['delta']:g} for a record replaced; "
         f"in secret: {total['seconds']:.1f} s, {total['rounds']} rounds, {total['bytes'] / 1e6:.1f} MB sent"
     )
+    if tables := report.get("tables"):
+        console.print(
+            f"statistics of s: {len(tables['releases'])} releases kept of run {tables['runs'][-1][:12]}, paid for "
+            "before; this run opened none and was charged nothing for them"
+        )
+    elif privacy.get("releases_in_ledger", 0) > privacy.get("releases", 0):
+        console.print(
+            f"this run made {privacy['releases']} of the {privacy['releases_in_ledger']} noisy releases in the ledger"
+        )
     told = report["evaluation"]
     if told.get("kind") == "noisy":
         first, half = next(iter(report["noise"].items()))
@@ -107,7 +116,7 @@ def _show_models(console: Any, report: dict[str, Any]) -> None:
         columns |= {f"{unrest}_{judge}": f"{word}\n{judge}", f"{unrest}_null_{judge}": f"null\n{judge}"}
     columns |= {f"net_{judge}": f"net\n{judge}" for judge in judges[:1]}
     if not judges:
-        columns[f"{unrest}_{OWN}"] = f"{word}\n{OWN}"
+        columns |= {f"{unrest}_{OWN}": f"{word}\n{OWN}", f"{unrest}_null_{OWN}": f"null\n{OWN}"}
     columns["dp_gap"] = "dp_gap"
     shown = [name for name in columns if name in report["metrics"]]
     head = f"{report['dataset']}, {report['parties']} parties, mode {report['mode']}, seed {report['seed']}"
@@ -122,7 +131,11 @@ def _show_models(console: Any, report: dict[str, Any]) -> None:
         console.print(f"null: {word} with s shuffled over the records, which are a judge's own noise")
         console.print(f"gates of the judges: {'; '.join(told)}")
     elif f"{unrest}_{OWN}" in shown:
-        console.print(f"{word} are by the run's own generator, which has no null control")
+        null = f"{unrest}_null_{OWN}" in shown
+        control = "null: the same with tables and groups shuffled" if null else "it has no null control"
+        console.print(f"{word} are by the run's own generator; {control}")
+    if "baseline_noise" in report:
+        console.print("majority and drop_m (without mediators and proxies) are computed in secret, with noise too")
 
 
 def show_result(job: str, result: dict[str, Any], folder: Path) -> None:

@@ -9,16 +9,21 @@ from them. Nobody knows a decision, logit, label or group of a record, or an exa
 | `right` | classes | 1 if it is decided as its label says |
 | `cells` | two classes | 1 to the cell of its group, label and decision |
 | `error` | a number | its squared error, at most 1 (of the label's public range) |
+| `labels` | several classes | 1 to the cell of its label |
+| `label` | a number | its label and the square of it, at most 1 each: two sums |
+| `right drop_m`, `error drop_m` | all | the same of the head that was trained without mediators and proxies |
+| `cells drop_m` | two classes, `controls = full` | the same |
 | `flips JUDGE` | classes | the weight of its copies whose decision flips, at most 1 |
 | `shift JUDGE` | a number | the weighted shift of its copies, at most 1 each |
 
-A null control (a judge under shuffled s) is one of the judges here. Net flips are not told: gains and losses of each
-pair of groups would double the noise of flips, or add a sum.
+The majority follows from the cells, or from `labels` or `label`. A null control (a judge under shuffled s) is one of
+the judges here. Decisions of the model, of the other head and of all copies take one comparison together. Net flips
+are not told: gains and losses of each pair of groups would double the noise of flips, or add a sum.
 
 Sensitivity. One record adds a vector of non-negative numbers to these sums. Its l2 norm is at most the root of the
-number of sums (`cells` count as one, since only one of them moves). So adding or removing a record moves them by
-that much. Replacing one moves them by at most sqrt(2) of it: for non-negative u and v, |u - v|^2 <= |u|^2 + |v|^2.
-Truncation of squares may add two units in the last place, which `SLACK` allows for.
+number of sums (`cells` and `labels` count as one, since only one of them moves; `label` counts as two). So adding or
+removing a record moves them by that much. Replacing one moves them by at most sqrt(2) of it: for non-negative u and
+v, |u - v|^2 <= |u|^2 + |v|^2. Truncation of squares may add two units in the last place, which `SLACK` allows for.
 
 Noise. Label and s must both be hidden. So with `dealer+holder` both holders add a copy: a party without the label
 or s lacks the dealer's copy and at least one more. Rounds: those of the comparisons and products, none for noise.
@@ -49,6 +54,7 @@ from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.metrics.copies import Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.group_rates import RATES, gaps_of
+from secure_sccvfl.metrics.intervals import wilson
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.releases import EVALUATION
@@ -60,25 +66,55 @@ NORMAL_95 = 1.959964
 LABELS, DECISIONS = 2, 2
 
 
+MAJORITY, DROP_M = "majority", "drop_m"
+BASELINES = (MAJORITY, DROP_M)
+"""What the model is compared with: always the most frequent answer, and the head without mediators and proxies."""
+
+
 @dataclass(frozen=True)
 class Sums:
-    """Which sums are opened, in order: public, the same at every party."""
+    """Which sums are opened, in order: public, the same at every party. full: cells of `drop_m` too."""
 
     task: Task
     groups: int
     judges: tuple[str, ...]
+    baselines: tuple[str, ...] = ()
+    classes: int = 0
+    full: bool = False
 
     @property
     def widths(self) -> dict[str, int]:
+        dropped = DROP_M in self.baselines
         if self.task == "regression":
-            return {"error": 1, **{f"shift {judge}": 1 for judge in self.judges}}
-        cells = {"cells": self.groups * LABELS * DECISIONS} if self.task == "binary" else {}
-        return {"right": 1, **cells, **{f"flips {judge}": 1 for judge in self.judges}}
+            found = {"error": 1, "label": 2 * (MAJORITY in self.baselines), f"error {DROP_M}": int(dropped)}
+            found |= {f"shift {judge}": 1 for judge in self.judges}
+        else:
+            cells = self.groups * LABELS * DECISIONS if self.task == "binary" else 0
+            labels = self.classes if self.task == "multiclass" and MAJORITY in self.baselines else 0
+            found = {"right": 1, "cells": cells, "labels": labels, f"right {DROP_M}": int(dropped)}
+            found |= {f"cells {DROP_M}": cells * dropped * self.full}
+            found |= {f"flips {judge}": 1 for judge in self.judges}
+        return {name: width for name, width in found.items() if width}
 
     @property
     def sensitivity(self) -> Sensitivity:
         """Joint l2 sensitivity: a record adds nothing negative."""
-        return Sensitivity.of_counts(SLACK * math.sqrt(len(self.widths)))
+        moved = sum(2 if name == "label" else 1 for name in self.widths)
+        return Sensitivity.of_counts(SLACK * math.sqrt(moved))
+
+    def standard_errors(self, deviation: float, rows: int) -> dict[str, float]:
+        """What noise of this deviation in every sum adds to each figure of `rows` records: its standard error.
+
+        For a rate of a group the denominator is not known before; it is that of a group with all records, so divide
+        by the group's share. These are the prices of a plan: they follow from public settings alone.
+        """
+        each = deviation / rows
+        found = {"flips": each, DROP_M: each} if DROP_M in self.baselines else {"flips": each}
+        if self.task == "regression":
+            return {"squared error": each, "shift": each}
+        if self.task == "binary":
+            found |= {MAJORITY: each * math.sqrt(self.groups), "positive rate of a group": each * math.sqrt(2)}
+        return {"acc": each, **found}
 
     def release(self, parties: int) -> Release:
         facts = Facts({rank: {} for rank in range(parties)}, sizes={"sums": sum(self.widths.values())})
@@ -110,12 +146,13 @@ class NoisyEvaluation:
         label: AtHolder,
         groups: AtHolder,
         copies: Mapping[str, tuple[Words, Copies]],
+        control: Words | None = None,
     ) -> dict[str, np.ndarray]:
-        """The noisy sums of `layout`, at every party."""
+        """The noisy sums of `layout`, at every party. control: logits of the head without mediators."""
         if layout.task == "regression":
-            made = self._regression(logits, label, copies)
+            made = self._regression(layout, logits, label, copies, control)
         else:
-            made = self._classes(layout, logits, label, groups, copies)
+            made = self._classes(layout, logits, label, groups, copies, control)
         exact = np.concatenate([made[name] for name in layout.widths])
         paid = self._charger.charge(NAME, layout.sensitivity)
         unit, kind = 2.0**WIDE_BITS, self._charger.noise
@@ -133,26 +170,55 @@ class NoisyEvaluation:
         label: AtHolder,
         groups: AtHolder,
         copies: Mapping[str, tuple[Words, Copies]],
+        control: Words | None,
     ) -> dict[str, Words]:
         secret, rows = self._secret, len(logits)
-        shown, truth = secret.decisions(logits), secret.truth(label, rows, logits.shape[1])
-        made = {"right": _whole(secret.right(shown, truth).sum(keepdims=True).reshape(1))}
+        every = [logits, *([] if control is None else [control]), *(edited for edited, _ in copies.values())]
+        apart = np.cumsum([len(one) for one in every])[:-1]
+        shown, *others = np.split(secret.decisions(np.concatenate(every)), apart)
+        truth = secret.truth(label, rows, logits.shape[1])
+        made = {"right": self._right(shown, truth)}
         if layout.task == "binary":
-            size, positive, true, hit = secret.group_counts(shown, truth, groups, layout.groups)
-            cells = np.stack([size - positive - true + hit, positive - hit, true - hit, hit], axis=1)
-            made["cells"] = _whole(cells.reshape(-1))
-        for judge, (edited, of) in copies.items():
-            flipped = secret.flipped(shown, secret.decisions(edited), of.source)
+            made["cells"] = self._cells(layout, shown, truth, groups)
+        if "labels" in layout.widths:
+            made["labels"] = _whole(truth.sum(axis=0))
+        if control is not None:
+            dropped, *others = others
+            made[f"right {DROP_M}"] = self._right(dropped, truth)
+            if layout.full and layout.task == "binary":
+                made[f"cells {DROP_M}"] = self._cells(layout, dropped, truth, groups)
+        for (judge, (_, of)), after in zip(copies.items(), others, strict=True):
+            flipped = secret.flipped(shown, after, of.source)
             made[f"flips {judge}"] = (_weights(of, WIDE_BITS)[:, None] * flipped).sum().reshape(1)
         return made
 
+    def _right(self, shown: Words, truth: Words) -> Words:
+        return _whole(self._secret.right(shown, truth).sum(keepdims=True).reshape(1))
+
+    def _cells(self, layout: Sums, shown: Words, truth: Words, groups: AtHolder) -> Words:
+        size, positive, true, hit = self._secret.group_counts(shown, truth, groups, layout.groups)
+        cells = np.stack([size - positive - true + hit, positive - hit, true - hit, hit], axis=1)
+        return _whole(cells.reshape(-1))
+
     def _regression(
-        self, logits: Words, label: AtHolder, copies: Mapping[str, tuple[Words, Copies]]
+        self,
+        layout: Sums,
+        logits: Words,
+        label: AtHolder,
+        copies: Mapping[str, tuple[Words, Copies]],
+        control: Words | None,
     ) -> dict[str, Words]:
-        secret, rows = self._secret, len(logits)
+        secret, rows, party = self._secret, len(logits), self._session.party
         wide = WIDE_BITS - FRACTION_BITS
-        error = arithmetic.square(self._session.party, self._clamped(logits - secret.target(label, rows)))
-        made = {"error": np.left_shift(error.sum().reshape(1), wide)}
+        target = secret.target(label, rows)
+        heads = np.hstack([logits, *([] if control is None else [control])])
+        error = arithmetic.square(party, self._clamped(heads - target)).sum(axis=0)
+        made = {"error": np.left_shift(error[:1], wide)}
+        if control is not None:
+            made[f"error {DROP_M}"] = np.left_shift(error[1:], wide)
+        if "label" in layout.widths:
+            both = [target.sum(), arithmetic.square(party, target).sum()]
+            made["label"] = np.left_shift(np.array(both), wide)
         for judge, (edited, of) in copies.items():
             shift = secret.size(self._clamped(edited - logits[of.source]))
             made[f"shift {judge}"] = (_weights(of, wide)[:, None] * shift).sum().reshape(1)
@@ -184,13 +250,19 @@ def share_of_copies(of: Copies) -> float:
 
 @dataclass(frozen=True)
 class _Rate:
-    """A ratio of noisy counts, and the standard error that the noise gives it."""
+    """A ratio of noisy counts, and the standard error that the noise gives it. rows: its noisy denominator."""
 
     value: float
     error: float
+    rows: float = 0.0
 
     def as_record(self) -> dict[str, float]:
-        return {"value": self.value, "noise": NORMAL_95 * self.error}
+        """With its 95 % interval: from the number of records, and from noise."""
+        noise, rows = NORMAL_95 * self.error, max(round(self.rows), 1)
+        low, high = wilson(self.value, rows)
+        below, above = math.hypot(self.value - low, noise), math.hypot(high - self.value, noise)
+        told = {"value": self.value, "noise": noise, "rows": rows}
+        return {**told, "low": max(0.0, self.value - below), "high": min(1.0, self.value + above)}
 
 
 def figures_of(
@@ -198,38 +270,68 @@ def figures_of(
 ) -> dict[str, Any]:
     """Reports' figures from noisy sums: metrics, half of the 95 % interval that noise adds, and rates of groups.
 
-    scales: `share_of_copies` of each judge. deviation: of the noise in every sum. floor: `min_group`.
+    scales: `share_of_copies` of each judge. deviation: of the noise in every sum. floor: `min_group`. `baselines` has
+    the same figures of what the model is compared with, and `baseline_noise` their noise.
     """
-    found: dict[str, _Rate] = {}
-    if layout.task == "regression":
-        squared = max(float(sums["error"][0]) / rows, 0.0)
-        root = math.sqrt(squared)
-        error = deviation / rows
-        found["rmse"] = _Rate(root, min(error / max(2 * root, 1e-12), math.sqrt(error)))
-    else:
-        found["acc"] = _limited(float(sums["right"][0]) / rows, deviation / rows)
-    groups: list[dict[str, Any]] = []
-    if "cells" in sums:
-        cells = sums["cells"].reshape(layout.groups, LABELS, DECISIONS)
-        error = deviation * math.sqrt(layout.groups * LABELS) / rows
-        found["positive_rate"] = _limited(float(cells[:, :, 1].sum()) / rows, error)
-        rates = [_group_rates(table, deviation, floor) for table in cells]
-        groups = [
-            {
-                "rates": {name: rate.as_record() for name, rate in own.items()},
-                "too_few": [name for name in RATES if name not in own],
-            }
-            for own in rates
-        ]
-        found |= _gaps(rates)
+    found, groups = _of_model(layout, sums, "", deviation, rows, floor)
     for judge, scale in scales.items():
         name, metric = ("shift", "scg") if layout.task == "regression" else ("flips", "fr")
         found[f"{metric}_{judge}"] = _limited(float(sums[f"{name} {judge}"][0]) * scale, deviation * scale)
-    return {
+    told: dict[str, Any] = {
         "metrics": {name: rate.value for name, rate in found.items()},
         "noise": {name: NORMAL_95 * rate.error for name, rate in found.items()},
         "groups": groups,
     }
+    if layout.baselines:
+        others = {MAJORITY: _of_majority(layout, sums, deviation, rows)} if MAJORITY in layout.baselines else {}
+        if DROP_M in layout.baselines:
+            others[DROP_M] = _of_model(layout, sums, f" {DROP_M}", deviation, rows, floor)[0]
+        told["baselines"] = {k: {name: rate.value for name, rate in own.items()} for k, own in others.items()}
+        told["baseline_noise"] = {
+            k: {name: NORMAL_95 * rate.error for name, rate in own.items()} for k, own in others.items()
+        }
+    return told
+
+
+def _of_model(
+    layout: Sums, sums: Mapping[str, np.ndarray], which: str, deviation: float, rows: int, floor: int
+) -> tuple[dict[str, _Rate], list[dict[str, Any]]]:
+    """Figures of the model, or of another head whose sums end in `which`, and its rates of groups."""
+    if layout.task == "regression":
+        return {"rmse": _root(float(sums[f"error{which}"][0]) / rows, deviation / rows)}, []
+    found = {"acc": _limited(float(sums[f"right{which}"][0]) / rows, deviation / rows)}
+    if f"cells{which}" not in sums:
+        return found, []
+    cells = sums[f"cells{which}"].reshape(layout.groups, LABELS, DECISIONS)
+    error = deviation * math.sqrt(layout.groups * LABELS) / rows
+    found["positive_rate"] = _limited(float(cells[:, :, 1].sum()) / rows, error)
+    rates = [_group_rates(table, deviation, floor) for table in cells]
+    groups = [
+        {
+            "rates": {name: rate.as_record() for name, rate in own.items()},
+            "too_few": [name for name in RATES if name not in own],
+        }
+        for own in rates
+    ]
+    return {**found, **_gaps(rates)}, groups
+
+
+def _of_majority(layout: Sums, sums: Mapping[str, np.ndarray], deviation: float, rows: int) -> dict[str, _Rate]:
+    """Always giving the most frequent label of these records, or their mean. Decides the same for all: no gap."""
+    if layout.task == "regression":
+        mean, square = (float(value) / rows for value in sums["label"])
+        return {"rmse": _root(square - mean**2, deviation * math.hypot(1.0, 2 * mean) / rows)}
+    if layout.task == "multiclass":
+        return {"acc": _limited(float(sums["labels"].max()) / rows, deviation / rows)}
+    cells = sums["cells"].reshape(layout.groups, LABELS, DECISIONS).sum(axis=(0, 2))
+    ones = (float(cells[1] - cells[0]) + rows) / 2  # all records are counted, so half of the noise cancels
+    still = {name: _Rate(0.0, 0.0) for name in ("dp_gap", "eo_gap")}
+    return {"acc": _limited(max(ones, rows - ones) / rows, deviation * math.sqrt(layout.groups) / rows), **still}
+
+
+def _root(squared: float, error: float) -> _Rate:
+    root = math.sqrt(max(squared, 0.0))
+    return _Rate(root, min(error / max(2 * root, 1e-12), math.sqrt(error)))
 
 
 def _limited(value: float, error: float) -> _Rate:
@@ -247,7 +349,7 @@ def _group_rates(table: np.ndarray, deviation: float, floor: int) -> dict[str, _
             continue
         rate = min(max(positive / total, 0.0), 1.0)
         spread = len(cells) * ((1 - rate) ** 2 + rate**2)
-        told[name] = _Rate(rate, deviation * math.sqrt(spread) / total)
+        told[name] = _Rate(rate, deviation * math.sqrt(spread) / total, total)
     return told
 
 

@@ -32,13 +32,15 @@ from secure_sccvfl.model.encoders import EncoderKind
 from secure_sccvfl.model.generators import GeneratorConfig, Source
 from secure_sccvfl.modes import MODES, gradient_mode
 from secure_sccvfl.policy.card import PolicyCard, named_card
-from secure_sccvfl.privacy.ledgers import ledger_folder
+from secure_sccvfl.privacy.ledgers import LEDGER, ledger_folder
 from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training import RECIPES
-from secure_sccvfl.training.config import EvaluationKind, TrainConfig
+from secure_sccvfl.training.config import Controls, EvaluationKind, TrainConfig
 from secure_sccvfl.training.engine import ConsistencyKind
 from secure_sccvfl.training.paper_settings import settings_of
 
+KEPT = "kept"
+"""As `tables`: the last ones beside the ledger that fit."""
 WEIGHTS = ("weight_identity", "weight_support", "weight_leak")
 NO_WEIGHTS = (
     "in sealed and aware no parameter depends on it, and in dp its gradient would carry records into others' sums"
@@ -55,6 +57,11 @@ DISCOVERY_OPTIONS = (
 class RunOptions:
     """One field per option. `ledger` is a folder that outlives runs.
 
+    `tables`: use the statistics of s that an earlier run has paid for, and charge nothing: that run's folder, or
+    "kept" for the last ones beside the ledger (`run.paid_tables`). `reserve`: the share of the cap that this run
+    leaves for later ones. `cap`: a file with the decision of all parties to raise the cap (`privacy.caps`).
+    `generator_seed`: of encoders and edits, if not `seed`, which also makes the split.
+
     `card` is a path, "shipped" (the one for this data set) or the name of a shipped card.
     `dp_sampling`: a record's chance to take part in a step of mode `dp`, rounded to a multiple of 2^-16.
     `evaluation`: how validation and test records are evaluated. "noisy": what is opened about them has noise and is
@@ -62,6 +69,9 @@ class RunOptions:
     `evaluations`: how many noisy evaluations of the same records the cap `evaluation_epsilon` is planned for.
     `min_group`: no rate of a group is opened that rests on fewer records. `slices`: the column that groups are
     crossed with for rates of intersections; the second protected attribute if there is one.
+    `controls`: what noisy figures are compared with. "standard": the majority, a model without mediators and proxies
+    that is trained beside it (mode `sealed`, encoder `plain`, one logit), and flips under shuffled groups. "full":
+    also rates of groups of the model without mediators. "none": less noise in what is left.
     `leak`: measure how well s is recovered from encodings of validation records; only with exact evaluation. It
     tells of s of training records too, which no ledger covers: where data may not be pooled it must be asked for.
     `method`: a recipe of `training.recipes`; options that are not given follow from it. `take_lambda`: the
@@ -89,6 +99,7 @@ class RunOptions:
     min_group: int = 20
     leak: bool = True
     slices: str = ""
+    controls: Controls = "standard"
     rule: Rule = DiscoveryConfig.rule
     score: ScoreKind = DiscoveryConfig.score
     rho_m: float = DiscoveryConfig.rho_m
@@ -120,6 +131,10 @@ class RunOptions:
     dp_sampling: float = 1.0
     card: str = ""
     ledger: str = ""
+    tables: str = ""
+    reserve: float = 0.0
+    cap: str = ""
+    generator_seed: int = -1
     checkpoints: bool = True
     resume: bool = False
     model: str = ""
@@ -176,6 +191,9 @@ class RunOptions:
             raise ConfigError(
                 f"weights of validity terms must not be negative: {[getattr(made, n) for n in WEIGHTS]}"
             )
+        if not 0 <= made.reserve < 1:
+            raise ConfigError(f"reserve is a share of the cap, from 0 to below 1, not {made.reserve}")
+        made.check_tables()
         if made.dp_steps < 1:
             raise ConfigError(f"dp_steps must be at least 1, got {made.dp_steps}")
         if min(made.min_group, made.evaluations) < 1:
@@ -203,10 +221,39 @@ class RunOptions:
             steps=self.steps,
             evaluation=self.evaluation,
             leak=self.leak,
+            control=self.trains_control,
             min_group=self.min_group,
             discovery=discovery,
             generator=generator,
         )
+
+    @property
+    def trains_control(self) -> bool:
+        """Whether a head without mediators is trained beside the others, where the task allows it."""
+        wanted = self.evaluation == "noisy" and self.controls != "none"
+        return wanted and self.mode == "sealed" and self.encoder == "plain"
+
+    def check_tables(self) -> None:
+        """Raise ConfigError if kept tables could not make this run free, or cannot be found."""
+        if not self.tables:
+            return
+        if self.mode == "dp":
+            raise ConfigError("mode dp pays for its gradients, so kept tables would not make it free: leave them out")
+        if self.pooled and not self.ledger:
+            if self.tables == KEPT:
+                raise ConfigError("these data have a ledger for each run: name the run whose tables are to be used")
+            if self.evaluation == "noisy":
+                raise ConfigError("tables of a run with its own ledger go with exact evaluation; give a --ledger")
+
+    @property
+    def drawn_seed(self) -> int:
+        """The seed of encoders and edits."""
+        return self.seed if self.generator_seed < 0 else self.generator_seed
+
+    @property
+    def spendable(self) -> float:
+        """What this run may spend: the cap without the reserve."""
+        return self.epsilon * (1 - self.reserve)
 
     @property
     def charged(self) -> int:
@@ -215,14 +262,14 @@ class RunOptions:
 
     def simulated_budget(self, parties: int) -> SpendingPlan:
         """The same cap, releases and noise for a simulation in the clear."""
-        return SpendingPlan(self.epsilon, self.delta, self.charged, self.noise, parties)
+        return SpendingPlan(self.spendable, self.delta, self.charged, self.noise, parties)
 
     def settings(self, description: str, records: str) -> dict[str, str]:
         """Everything that a run's state follows from, as its checkpoints carry it; files enter by their digests.
 
         The ledger is part of it: another one would not know what the run has spent.
         """
-        files = ("dataset", "card", "checkpoints", "resume", "model", "records", "scores", "receiver")
+        files = ("dataset", "card", "checkpoints", "resume", "model", "records", "scores", "receiver", "cap")
         own = {f.name: str(getattr(self, f.name)) for f in fields(self) if f.name not in files}
         card = self.policy()
         roles = hashlib.sha256(("None" if card is None else card.rules()).encode()).hexdigest()
@@ -236,7 +283,13 @@ class RunOptions:
         return card
 
     def ledger_folder(self, session: Session, home: Path | None = None) -> Path:
-        """Where this party's ledgers lie; `home` is the run's folder if that is not the session's."""
+        """Where this party's ledgers lie; `home` is the run's folder if that is not the session's.
+
+        A run on public data that uses another's tables goes on with that one's ledger and tags of records.
+        """
+        if self.tables and self.pooled and not self.ledger:
+            other = Path(self.tables)
+            return other if (other / LEDGER).is_file() else other / f"party-{session.rank}"
         return ledger_folder(self.dataset, self.ledger, self.pooled, session, home)
 
     def check(self, parties: int) -> None:

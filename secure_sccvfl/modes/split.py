@@ -414,7 +414,7 @@ class Split:
                 finding.roles,
                 generators,
                 config,
-                options.seed,
+                options.drawn_seed,
                 place.hooks,
                 trainer.state,
             )

@@ -54,7 +54,8 @@ class Charger:
     name of the run in the ledger. It is unlike any other (`Session.agree_on_name`), since charging a name again is
     free. A run that resumes keeps its name and must not add new noise to what it has released
     (`accounting.budget`). noise: who makes it. The noise drawn must be of this kind, since the price counts its
-    hidden copies.
+    hidden copies. reserve: the share of the cap that this run leaves for later ones. paid: what it has charged, by
+    the name of the charge.
     """
 
     def __init__(
@@ -65,11 +66,15 @@ class Charger:
         run: str,
         records: RecordSet,
         noise: NoiseKind = "dealer+holder",
+        *,
+        reserve: float = 0.0,
     ) -> None:
         if not multiplier > 0:
             raise ValueError(f"the noise multiplier must be positive, got {multiplier}")
         self._session, self.budget, self.multiplier, self._run = session, budget, multiplier, run
         self.records, self.noise = records, noise
+        self.limit = budget.terms.epsilon * (1 - reserve)
+        self.paid: dict[str, Paid] = {}
 
     def check(self, rows: int) -> None:
         """Refuse a cap that promises nothing for this many records."""
@@ -118,9 +123,11 @@ class Charger:
         """
         event = self.event(name, sensitivity, sampling, mechanism)
         quote = self.budget.ask(event, self.records)
-        refused = [rank for rank, yes in enumerate(self._session.tell_all("budget", int(quote.allowed))) if not yes]
+        allowed = quote.allowed and quote.after <= self.limit
+        refused = [rank for rank, yes in enumerate(self._session.tell_all("budget", int(allowed))) if not yes]
         if refused:
-            own = f"; epsilon would be {quote.after:.4f} of {quote.cap:g} here" if not quote.allowed else ""
+            kept = f", less a reserve of {quote.cap - self.limit:g}" if self.limit < quote.cap else ""
+            own = "" if allowed else f"; epsilon would be {quote.after:.4f} of {quote.cap:g}{kept} here"
             raise BudgetError(
                 f"{name}: refused by the ledger of party {refused[0]}{own}; nothing was charged, "
                 "release nothing more about these records"
@@ -131,4 +138,5 @@ class Charger:
         except BudgetError as error:  # another process was faster; the other parties have charged, so all must stop
             raise ProtocolError(f"{name}: the ledger changed while the release was agreed on") from error
         self._session.activity.facts |= {"epsilon": quote.after, "cap": quote.cap}
-        return Paid(event, Receipt(name if pays is None else pays, charge))
+        self.paid[name] = Paid(event, Receipt(name if pays is None else pays, charge))
+        return self.paid[name]

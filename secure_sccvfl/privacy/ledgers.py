@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from accounting.ledger import SETS
 from protocols.config import ConfigError
 from protocols.operations.noise import NoiseKind
 from protocols.session.runtime import Session
+from secure_sccvfl.privacy.caps import check_raised
 
 LEDGER = "ledger.jsonl"
 EVALUATIONS = "evaluation.jsonl"
@@ -57,17 +59,26 @@ def ledger_folder(dataset: str, ledger: str, pooled: bool, session: Session, hom
 
 
 def open_budget(place: Path, epsilon: float, delta: float, rows: int, file: str = LEDGER) -> tuple[Budget, Path]:
-    """This party's ledger of this name, for releases about `rows` records, and its path."""
+    """This party's ledger of this name, for releases about `rows` records, and its path.
+
+    Decisions to raise its cap must be signed as they stand there (`caps.py`).
+    """
     place.mkdir(parents=True, exist_ok=True)
     try:
         check_target(epsilon, delta, rows)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    return Budget.open(place / file, epsilon, delta, rows), place / file
+    budget = Budget.open(place / file, epsilon, delta, rows)
+    check_raised(budget)
+    return budget, place / file
 
 
-def spent_figures(budget: Budget, noise: NoiseKind) -> dict[str, Any]:
-    """What the record that has spent most has spent, in every reading, for a job's result."""
+def spent_figures(budget: Budget, noise: NoiseKind, runs: Collection[str]) -> dict[str, Any]:
+    """What the record that has spent most has spent, in every reading, for a job's result.
+
+    `runs`: the names under which this run has charged, one for each session of it. `releases` are its own; other runs
+    may have charged the same ledger before, or at the same time.
+    """
     account, terms = budget.account, budget.terms
     return {
         "epsilon_rdp": account.most(epsilon_of),
@@ -77,7 +88,9 @@ def spent_figures(budget: Budget, noise: NoiseKind) -> dict[str, Any]:
         "delta": terms.delta,
         "cap": terms.epsilon,
         "noise": noise,
-        "releases": len(account.charges),
+        "releases": sum(charge.key.partition(" ")[0] in runs for charge in account.charges),
+        "releases_in_ledger": len(account.charges),
+        "raised": [raised.decision.reason for raised in account.raised],
     }
 
 

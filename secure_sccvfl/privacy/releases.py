@@ -22,6 +22,11 @@ def _rounds(facts: Facts) -> int:
     return 1 + facts.late_refreshes
 
 
+def _paid(facts: Facts) -> bool:
+    """Whether statistics of s are opened, or those that an earlier run paid for are used."""
+    return not facts.tables
+
+
 def _scored(facts: Facts) -> bool:
     """Whether tables are scored, or conditional evidence alone."""
     return facts.score != "conditional"
@@ -49,6 +54,7 @@ SKETCH = Kind(
     "counts of each of P's features by group of s with discrete Gaussian noise; charged",
     charge="sketch-K",
     numbers=_sketches,
+    times=lambda facts: int(_paid(facts)),
 )
 RESIDUALS = Kind(
     "residuals for party P",
@@ -60,7 +66,7 @@ RESIDUALS = Kind(
     "noisy dependence of its residuals with s, to their owner alone",
     "one noisy number per feature (conditional scores, off by default); charged",
     charge="residuals",
-    times=lambda facts: int(facts.conditional),
+    times=lambda facts: int(facts.conditional and _paid(facts)),
 )
 RISK_GAINS = Kind(
     "risk gains for party P",
@@ -73,7 +79,7 @@ RISK_GAINS = Kind(
     "with `gain` (off by default): sums by group of (1 + r) / 2 and (1 - r) / 2 of each feature's residual r, with "
     "discrete Gaussian noise; charged",
     charge="risk gains",
-    times=lambda facts: int(facts.gain),
+    times=lambda facts: int(facts.gain and _paid(facts)),
 )
 MOMENTS = Kind(
     "moments for party P",
@@ -85,7 +91,7 @@ MOMENTS = Kind(
     "noisy moments of its mediators with s, to their owner alone",
     "with `source = moments`: noisy counts, sums and squares of its mediators by group; charged",
     charge="moments",
-    times=lambda facts: int(facts.source == "moments"),
+    times=lambda facts: int(facts.source == "moments" and _paid(facts)),
 )
 NUMBERS = Kind(
     "numbers",
@@ -203,6 +209,19 @@ FEATURES = Kind(
     "how many columns each party has",
     "announced: features of each party, by the public dictionary",
     "number of features of each party: the same",
+)
+LEFT_OUT = Kind(
+    "left out",
+    "all",
+    "edits",
+    ("*",),
+    "follows",
+    "which encoded columns are of mediators and proxies",
+    "announced: 1 for each encoded column that the comparison without mediators leaves out; follows from the roles",
+    "with noisy evaluation: which encoded columns the comparison without mediators and proxies leaves out; it "
+    "follows from the roles and the public dictionary; again after each late refresh",
+    follows=("scores",),
+    times=lambda facts: _rounds(facts) if facts.evaluation == "noisy" and facts.controls != "none" else 0,
 )
 MOVED_FIXED = Kind(
     "moved-fixed",

@@ -42,7 +42,9 @@ def card_of_run(report: Mapping[str, Any], given: PolicyCard | None, today: date
     place = {name: number + 1 for number, name in enumerate(sorted(scores, key=lambda k: -scores[k]))}
     idle = {line.split(":")[0] for line in report["role_changes"] if "does not respond" in line}
     privacy = report["privacy"]
-    noisy = f"{privacy['releases']} noisy releases, epsilon {privacy['epsilon_rdp']:.2f} at {privacy['delta']:g}"
+    made = privacy["releases"] if not report.get("tables") else len(report["tables"]["releases"])
+    whose = " kept of an earlier run" if report.get("tables") else ""
+    noisy = f"{made} noisy releases{whose}, epsilon {privacy['epsilon_rdp']:.2f} at {privacy['delta']:g}"
     decisions = {}
     for name, role in roles.items():
         text = f"score {scores[name]:.3f}, place {place[name]} of {len(scores)}; {noisy}"

@@ -11,12 +11,12 @@ from accounting.account import read_account
 from accounting.accountant import LossDistributionAccountant
 from accounting.ledger import FileSets, read_ledger
 from protocols.records.chain import read_chain
-from secure_sccvfl.metrics.intervals import wilson
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.policy.aware_entry import AwareEntry
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.ledgers import LEDGER
 from secure_sccvfl.report.charts import percent
+from secure_sccvfl.report.compared.figures import interval
 from secure_sccvfl.report.compared.judged import judge_warnings
 from secure_sccvfl.report.finished.folders import EVALUATE, PREDICT, RunFolder, logs_in
 
@@ -24,7 +24,8 @@ VERSION = 1
 APPROVALS = "approvals.json"
 """On a party's host: who had approved the plan when it began."""
 HARNESS = ("baselines", "judges", "qualitative", "frontier", "slice_baselines")
-"""What a harness that sees pooled data adds to a report. Without one, baselines are empty and the rest is absent."""
+"""What a harness that sees pooled data adds to a report. Without one, baselines are those that were computed in
+secret with noise, if any, and the rest is absent."""
 
 
 def result_of(folder: Path, rank: int) -> dict[str, Any]:
@@ -101,7 +102,8 @@ def build(
         **{key: evaluated[key] if evaluated is not None else {} for key in ("evaluation", "metrics", "noise")},
         "groups": evaluated["groups"] if evaluated is not None else [],
         **({"slices": evaluated["slices"]} if evaluated is not None and "slices" in evaluated else {}),
-        "baselines": {},
+        "baselines": evaluated.get("baselines", {}) if evaluated is not None else {},
+        **{key: evaluated[key] for key in ("baseline_noise",) if evaluated is not None and key in evaluated},
         **(harness or {}),
         "roles": trained["roles"],
         "proxies": trained["proxies"],
@@ -114,6 +116,7 @@ def build(
         "role_changes": trained["changes"],
         "lambda": trained["lambda"],
         "temperature": trained["temperature"],
+        **({"tables": trained["tables"]} if trained.get("tables") else {}),
         "trials": trained["trials"],
         "validity": trained.get("validity", {}),
         "privacy": {
@@ -169,7 +172,7 @@ def find_warnings(report: Mapping[str, Any]) -> list[str]:
     ):
         other = baselines.get(name, {}).get("acc")
         if other is not None and metrics.get("acc", 1.0) <= other:
-            low, high = wilson(metrics["acc"], report["rows"]["test"])
+            low, high = interval(report, "acc", metrics["acc"]) or (0.0, 1.0)
             told = f"{percent(metrics['acc'])} right against {percent(other)}"
             unsure = (
                 f", which its 95 % interval, {percent(low)} to {percent(high)}, includes" if other <= high else ""

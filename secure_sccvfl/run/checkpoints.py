@@ -52,8 +52,8 @@ class Checkpoints:
         self.number += 1
         arrays: dict[str, Any] = {}
         heads = {"head": state.head, **{f"trial {number}": head for number, head in enumerate(state.heads)}}
-        if state.choice is not None:
-            heads["chosen"] = state.choice
+        heads |= {"chosen": state.choice} if state.choice is not None else {}
+        heads |= {"control": state.control} if state.control is not None else {}
         for name, head in heads.items():
             if head is not None:
                 arrays |= {f"{name} {f.name}": getattr(head.weights, f.name) for f in fields(Weights)}
@@ -168,6 +168,7 @@ class Checkpoints:
             taken=facts["taken"],
             heads=tuple(head(f"trial {number}") for number in range(facts["heads"])),
             choice=head("chosen"),
+            control=head("control"),
             own={name.removeprefix("own "): value for name, value in arrays.items() if name.startswith("own ")},
         )
 

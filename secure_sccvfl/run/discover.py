@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from accounting.calibration import check_target, noise_multiplier
+from accounting.calibration import check_target
 from protocols.config import ConfigError, SessionConfig
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
@@ -21,10 +21,11 @@ from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.inputs import check_support
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.sketches import Sketch
-from secure_sccvfl.modes.base import discovery_releases
+from secure_sccvfl.modes.base import discovery_releases, planned_multiplier
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.privacy.caps import raise_cap
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
-from secure_sccvfl.privacy.ledgers import open_budget, spent_figures
+from secure_sccvfl.privacy.ledgers import LEDGER, open_budget, spent_figures
 from secure_sccvfl.privacy.record_tags import record_key
 from secure_sccvfl.run.audit_log import AuditLog
 from secure_sccvfl.run.jobs import Progress
@@ -35,7 +36,9 @@ class DiscoveryJob:
     """Job "discovery"."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
-        self.options = RunOptions.of(config.options)
+        self.options, self.certificates = RunOptions.of(config.options), config.certificates
+        if self.options.tables:
+            raise ConfigError("discovery is about all records: it opens its own tables, and uses no kept ones")
         if self.options.source != "tables":
             raise ConfigError("discovery makes no generators, so it releases no moments")
         try:
@@ -68,10 +71,12 @@ class DiscoveryJob:
         options, data, schema, rows = self.options, self.data, self.data.schema, len(self.about)
         check_alignment(session, data.ids, schema.parties)
         compare_public(session, schema, self.card)
-        budget, ledger = open_budget(options.ledger_folder(session), options.epsilon, options.delta, rows)
+        place = options.ledger_folder(session)
+        raise_cap(session, place / LEDGER, options.cap, self.certificates)
+        budget, ledger = open_budget(place, options.epsilon, options.delta, rows)
         records = record_key(session, ledger.parent).tags(data.ids[self.about])
-        multiplier = noise_multiplier(options.epsilon, options.delta, options.charged)
-        charger = Charger(session, budget, multiplier, session.agree_on_name(), records, options.noise)
+        multiplier, name = planned_multiplier(session, options, budget, records, ()), session.agree_on_name()
+        charger = Charger(session, budget, multiplier, name, records, options.noise, reserve=options.reserve)
         statistics = SecureStatistics(session, schema.bins, schema.group_holders, rows, charger)
         audit = AuditLog(session.folder / "audit.jsonl" if session.folder is not None else None)
         config = options.train_config().discovery
@@ -109,6 +114,6 @@ class DiscoveryJob:
             "deviation": sketches[0].deviation,
             "own_tables": {s.attribute: {k: t.tolist() for k, t in s.tables.items()} for s in sketches},
             "noise": options.noise,
-            "privacy": {**spent_figures(budget, options.noise), "ledger": str(ledger)},
+            "privacy": {**spent_figures(budget, options.noise, [name]), "ledger": str(ledger)},
             "cost": asdict(session.total_cost),
         }

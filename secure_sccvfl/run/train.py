@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -16,6 +17,7 @@ from typing import Any
 from accounting.records import RecordSet
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import ProtocolError
+from protocols.operations.noise import NoiseKind
 from protocols.records.chain import unused_name
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
@@ -23,21 +25,25 @@ from protocols.steps.alignment import check_alignment
 from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.discovery.inputs import check_support
+from secure_sccvfl.discovery.kept_tables import KeptTables, Recorded, Replayed
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.modes import gradient_mode
 from secure_sccvfl.modes.aware import declared
-from secure_sccvfl.modes.base import Workplace, keep_gradients, mode_plan, noise_multiplier_of
+from secure_sccvfl.modes.base import Workplace, keep_gradients, mode_plan, planned_multiplier
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.privacy.caps import raise_cap
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
-from secure_sccvfl.privacy.ledgers import keep_copy, open_budget, spent_figures
+from secure_sccvfl.privacy.ledgers import LEDGER, keep_copy, open_budget, spent_figures
 from secure_sccvfl.privacy.record_tags import record_key
-from secure_sccvfl.run.audit_log import AuditLog
+from secure_sccvfl.run.audit_log import RUN, TABLES, AuditLog, sessions_of
 from secure_sccvfl.run.checkpoints import Checkpoints
 from secure_sccvfl.run.costs import PhaseMeter
 from secure_sccvfl.run.description import describe
 from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.run.model_files import HeldOut, PartyModel, save_model, trained_networks
+from secure_sccvfl.run.paid_tables import WHOLE, About, TableFile, agreed_tables, tables_in_words, tables_record
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Hooks, Model, Problem, State
 
@@ -57,7 +63,7 @@ class TrainJob:
     """Job "train"."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
-        self.options = RunOptions.of(config.options)
+        self.options, self.certificates = RunOptions.of(config.options), config.certificates
         self.data = self.options.load(rank, len(config.parties))
         gradient_mode(self.options.mode).check(self.options, self.data.schema)
         self.card = self.options.policy(self.data.schema)
@@ -84,15 +90,31 @@ class TrainJob:
         with meter.phase("alignment"):
             progress("alignment", 0, 1)
             name, place, parts, kept = self._begin(session)
+            raise_cap(session, place / LEDGER, options.cap, self.certificates)
+            budget, ledger = open_budget(place, options.epsilon, options.delta, len(data.split.train))
+            about = About(data.schema.digest(), self._digests(parts))
+            tables = agreed_tables(session, place, options, budget, about) if options.tables else None
+            before = sessions_of(folder) if folder is not None and options.resume else ()
+            noise: tuple[float, NoiseKind] = (
+                (planned_multiplier(session, options, budget, parts["train"], before), options.noise)
+                if tables is None
+                else (tables.multiplier, tables.noise)
+            )
         if folder is not None:
             self._keep_public(folder)
-        budget, ledger = open_budget(place, options.epsilon, options.delta, len(data.split.train))
-        charger = Charger(session, budget, noise_multiplier_of(options), name, parts["train"], options.noise)
+        charger = Charger(session, budget, noise[0], name, parts["train"], noise[1], reserve=options.reserve)
         audit = AuditLog(unused_name(folder / "audit.jsonl") if folder is not None else None)
-        audit("run", {"run": name, "records": parts["train"].digest, "options": asdict(options)})
+        audit(RUN, {"run": name, "records": parts["train"].digest, "options": asdict(options)})
+        if tables is not None:
+            logging.getLogger("party").info("%s", tables_in_words(tables))
+            audit(TABLES, tables_record(tables))
         hooks = Hooks(progress, audit, kept.keep if kept is not None else lambda state: None)
         state = self._resume(session, kept, charger, audit) if options.resume else None
-        trained = gradient_mode(options.mode).train(self._workplace(session, charger, hooks, meter, state))
+        begun = kept.run if kept is not None and options.resume else name
+        own = KeptTables((begun,), session.rank, about.schema, about.records, *noise)
+        statistics = self._statistics(session, charger, tables, TableFile(place, own, name))
+        workplace = self._workplace(session, charger, statistics, hooks, meter, state)
+        trained = gradient_mode(options.mode).train(workplace)
         model = trained.model
         if trained.shown and folder is not None:
             keep_gradients(folder, trained.shown)
@@ -100,12 +122,14 @@ class TrainJob:
         mine = self._keep(session, trained.engine, model, name, digests)
         if folder is not None:
             keep_copy(ledger, folder)
-        privacy = spent_figures(budget, options.noise)
+        sessions = sessions_of(folder) if folder is not None else (name,)
+        privacy = spent_figures(budget, charger.noise, sessions)
         paid = {"epsilon_rdp": privacy["epsilon_rdp"], "mask": model.roles.digest()}
         audit("trained", {"lambda": model.lam, "temperature": model.temperature, **paid, "model": mine})
         return {
             "ok": True,
             "run": name,
+            "tables": None if tables is None else tables_record(tables),
             **self._facts(),
             **model.finding.as_record(),
             "lambda": model.lam,
@@ -149,13 +173,30 @@ class TrainJob:
         audit("resumed", {"checkpoint": kept.number, "of run": kept.run, "ledgers differed": differed})
         return state
 
+    def _digests(self, parts: Mapping[str, RecordSet]) -> dict[str, str]:
+        """Of the records of each part, and of all together."""
+        whole = RecordSet.union(list(parts.values()))
+        return {**{part: known.digest for part, known in parts.items()}, WHOLE: whole.digest}
+
+    def _statistics(
+        self, session: Session, charger: Charger, tables: KeptTables | None, file: TableFile
+    ) -> Statistics:
+        """Statistics of s: opened in secret and kept, or those that were kept before."""
+        schema = self.data.schema
+        made = SecureStatistics(session, schema.bins, schema.group_holders, len(self.data.split.train), charger)
+        return Recorded(made, charger, file.keep) if tables is None else Replayed(made, tables)
+
     def _workplace(
-        self, session: Session, charger: Charger, hooks: Hooks, meter: PhaseMeter, state: State | None
+        self,
+        session: Session,
+        charger: Charger,
+        statistics: Statistics,
+        hooks: Hooks,
+        meter: PhaseMeter,
+        state: State | None,
     ) -> Workplace:
         """What the mode trains with at this party."""
         data, schema = self.data, self.data.schema
-        rows = len(data.split.train)
-        statistics = SecureStatistics(session, schema.bins, schema.group_holders, rows, charger)
         return Workplace(
             engine=SecureEngine(session, schema.label_holder, schema.group_holders),
             statistics=statistics,
@@ -188,6 +229,7 @@ class TrainJob:
             "pooled": options.pooled,
             "parties": list(schema.parties),
             "seed": options.seed,
+            "generator_seed": options.drawn_seed,
             "split": options.split if options.pooled else "by id",
             "owners": schema.owners,
             "rows": {k: len(getattr(data.split, k)) for k in ("train", "validation", "test")},
@@ -209,11 +251,13 @@ class TrainJob:
             proxies=model.roles.proxies,
             generator=options.train_config().generator,
             seed=options.seed,
-            held_out=HeldOut(options.split, options.pooled, options.evaluation, parts),
+            generator_seed=options.generator_seed,
+            held_out=HeldOut(options.split, options.pooled, options.evaluation, parts, options.controls),
             encoder=model.encoders[session.rank],
             sketches=model.sketches,
             weight=weight,
             bias=bias,
+            control=None if model.control is None else engine.unscaled(model.control),
             moments=model.moments,
             aware=self.aware,
             networks=trained_networks(model.generators, session.rank),

@@ -186,9 +186,11 @@ class PlainEngine:
         factor = scales(flat, energy, reach) * relative_scales(grid, flat, energy, reach)
         both = factor[:, :, None] * factor[:, None, :]
         curved = np.array([fitted + penalties(*pair) for pair in grid.inverted])
-        inverse = (both * inverses(grid, both * curved))[list(grid.places)]
-        pull = np.array([penalties(*pair) for pair in zip(grid.lambdas, grid.guards, strict=True)])
-        return GridDescent(self._prepared, batch, grid, inverse, pull)
+        used = np.ones(curved.shape)
+        used[-1] = grid.used(d + 1)
+        inverse = used * both * inverses(grid, both * curved * used)
+        pull = np.array([penalties(*pair) for pair in grid.heads])
+        return GridDescent(self._prepared, batch, grid, inverse[list(grid.places)], pull)
 
     def steps(self, head: Head, descent: Descent | GridDescent, count: int) -> Head:
         if descent.number != self._prepared:

@@ -323,7 +323,7 @@ class SecureEngine:
             met = self._meets(heads, logits, penalty, target)
             whole = [np.concatenate([weight, bias[None]]) for weight, bias in map(self.unscaled, heads)]
             kept = choice.first_of(party, whole, met)
-        return self._plain_head(kept[:-1], kept[-1], task)
+        return self.plain_head(kept[:-1], kept[-1], task)
 
     def _meets(self, heads: Sequence[SharedHead], logits: Words, penalty: SharedPenalty, target: Target) -> Words:
         """Shares of the bits that say whether each head meets the target."""
@@ -352,7 +352,7 @@ class SecureEngine:
             weight, bias = self.unscaled(trained)
             whole = np.concatenate([weight, bias[None]])
             kept = arithmetic.scaled_bilinear(party, "mul", whole, inverse[:, None], 1 << _SCALE_BITS)
-        return self._plain_head(kept[:-1], kept[-1], trained.task)
+        return self.plain_head(kept[:-1], kept[-1], trained.task)
 
     def _rising(
         self, trained: SharedHead, batch: SharedBatch, temperatures: Sequence[float], clamped: bool = False
@@ -398,19 +398,19 @@ class SecureEngine:
     def restored(self, weight: Words, bias: Words, task: Task, widths: Sequence[int]) -> SharedHead:
         """A head from the shares of `unscaled`, which were kept on disk."""
         self.widths = tuple(widths)
-        return self._plain_head(weight, bias, task)
+        return self.plain_head(weight, bias, task)
 
-    def _plain_head(self, weight: Words, bias: Words, task: Task) -> SharedHead:
+    def plain_head(self, weight: Words, bias: Words, task: Task) -> SharedHead:
         """A head outside any descent, for unscaled columns."""
         still, flat = np.zeros_like(weight), np.zeros_like(bias)
         scale = np.ones(self.widths[self.session.rank])
         return SharedHead(Weights(weight, bias, still, flat), scale, task, plain_weight=weight)
 
-    def shared_logits(self, trained: SharedHead, encodings: Blocks | SharedRows) -> Words:
-        """Shares of the logits of these records, FRACTION_BITS."""
+    def shared_logits(self, trained: SharedHead, encodings: Blocks | SharedRows, *more: SharedHead) -> Words:
+        """Shares of the logits of these records, FRACTION_BITS; of more heads beside them, in no round more."""
         with self.session.measure("prediction"):
             masked = self._masked(self._own(encodings))
-            logits = self._logits_of([trained], masked)
+            logits = self._logits_of([trained, *more], masked)
             self._forget(masked)
         return logits
 

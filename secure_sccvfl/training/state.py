@@ -23,7 +23,8 @@ class State:
 
     Without a head, its training has not begun. head: in second-order training those of all lambdas. heads: those
     trained so far; in the end those of the trials, if one of them is chosen by what was opened. choice: the head
-    chosen in secret. own: what a gradient mode keeps besides, at this party.
+    chosen in secret. control: a head without mediators and proxies, for comparison. own: what a gradient mode keeps
+    besides, at this party.
     refreshes: how many releases of the sketch are behind it, late ones included.
     """
 
@@ -37,6 +38,7 @@ class State:
     taken: int = 0
     heads: tuple[Any, ...] = ()
     choice: Any = None
+    control: Any = None
     own: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
 
 

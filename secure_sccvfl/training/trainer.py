@@ -27,13 +27,14 @@ from secure_sccvfl.discovery.decisions import Finding, interventional_check
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.model.edits import EncodedEdits, Validity, movement, validity
-from secure_sccvfl.model.encoders import Encoder, fit_encoder, reached, without
+from secure_sccvfl.model.encoders import Encoder, PlainEncoder, fit_encoder, reached, without
 from secure_sccvfl.model.generators import Generator, make_generator
 from secure_sccvfl.model.table_generator import shift_direction
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.releases import (
     FEATURES,
+    LEFT_OUT,
     MOVED_EDITED,
     MOVED_FIXED,
     VALIDITY,
@@ -306,6 +307,21 @@ class Trainer(Descents):
             guards.append(blocks)
         return guards
 
+    def columns_left_out(self, roles: Roles) -> tuple[int, ...] | None:
+        """Columns of mediators and proxies over all parties, by the public roles; None without a control."""
+        if not (self.config.control and self.config.second_order(self.task) and self.outputs == 1):
+            return None
+        hidden: dict[str, float] = {}
+        for party in self.train.parties:
+            encoder = self.encoders[party.rank]
+            if not isinstance(encoder, PlainEncoder):
+                raise TypeError("a control leaves columns out, so each must belong to one feature")
+            shown = replace(encoder, dropped=frozenset(roles.descendants)).shown
+            hidden |= {f"{party.rank} {number}": 1.0 - value for number, value in enumerate(shown)}
+        told = self.engine.publish(LEFT_OUT.name, hidden)
+        order = sorted(told, key=lambda name: tuple(map(int, name.split())))
+        return tuple(at for at, name in enumerate(order) if told[name])
+
     def fit(self, descend: Descend, check: Any) -> None:
         """Train the whole grid of lambda, then check, measure or choose among all heads at once.
 
@@ -316,7 +332,8 @@ class Trainer(Descents):
             return
         heads = self.heads_of(descend, lambdas)
         # The bit is opened, so in secret evaluation it may be about training records only.
-        self.engine.check_range(heads, self.check if config.evaluation == "exact" else self.batch)
+        every = heads if self.state.control is None else (*heads, self.state.control)
+        self.engine.check_range(every, self.check if config.evaluation == "exact" else self.batch)
         seen: Sequence[Measures | None] = [None] * len(heads)
         choice = None
         if config.evaluation == "exact":
@@ -404,6 +421,7 @@ class Trainer(Descents):
             self.state.trials,
             self.state.moments or (),
             self.frontier(),
+            control=self.state.control,
             validity=with_leaks(self.validity, leak),
         )
 
@@ -415,6 +433,7 @@ class Trainer(Descents):
                 self.leave_out(found.roles.dropped)
             finding, generators = self.generate(found, None if roles is None else roles.of)
             self.learned(finding)
+            self.left_out = self.columns_left_out(finding.roles)
             penalty, check, energy = self.penalties(finding, generators)
             return _Edited(finding, generators, self.joint(penalty, energy, self.guards(finding.roles)), check)
 

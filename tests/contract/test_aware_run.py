@@ -26,7 +26,7 @@ from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.aware_entry import USES_S
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.run.model_files import load_model
-from secure_sccvfl.run.score import EvaluateJob, PredictJob
+from secure_sccvfl.run.scoring.jobs import EvaluateJob, PredictJob
 from secure_sccvfl.run.train import TrainJob
 from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.plain import PlainEngine

@@ -1,5 +1,7 @@
 """Second-order steps of a grid: both engines reach the optimum, the secret one follows, and odd data do no harm."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -168,6 +170,28 @@ def test_the_secret_engine_follows_the_plain_one(widths):
     ((expected, _),) = in_plaintext(problem, script)
     for found, _ in in_secret(problem, script):
         assert np.abs(found - expected).max() < FOLLOWS
+
+
+LEFT_OUT = (1, 3, 4, 8)
+
+
+@pytest.mark.parametrize("side", sorted(SIDES))
+@pytest.mark.parametrize("task", ["binary", "regression"])
+def test_a_head_without_columns_is_that_of_the_other_columns_alone(side, task):
+    """Beside the others, which it does not touch, in not a round more."""
+    problem = Problem(WIDTHS, task)
+    grid = replace(grid_of(problem, (1.0, 16.0)), without=LEFT_OUT)
+    kept = np.setdiff1d(np.arange(sum(WIDTHS)), LEFT_OUT)
+    ridge = np.diag(whole(problem.ridge))
+    alone = optimum(whole(problem.x)[:, kept], problem.y, ridge[np.ix_(kept, kept)], task)
+    every = optimum(whole(problem.x), problem.y, ridge, task)
+    assert np.abs(alone - every).max() > 3 * CLOSE, "the columns matter"
+    expected = np.column_stack([optima(problem, replace(grid, without=None)), alone])
+    for found, rounds in SIDES[side].run(problem, training(grid, guard_length(problem))):
+        assert np.abs(found - expected).max() < CLOSE
+        if rounds:
+            assert rounds["training step"] == STEPS * 6
+            assert rounds["inverse curvature"] == 10 + 2 * grid.doublings(sum(WIDTHS) + 1)
 
 
 def test_rounds_do_not_depend_on_the_number_of_lambdas():

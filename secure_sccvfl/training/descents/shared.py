@@ -30,10 +30,11 @@ _TOGETHER = 1 << 18
 def plan_of(grid: Grid, columns: int) -> Plan:
     """The public numbers of a grid; `columns` includes the bias."""
     return Plan(
-        tuple(zip(grid.lambdas, grid.guards, strict=True)),
+        grid.heads,
         grid.inverted,
         grid.places,
         *(grid.curvature, grid.factor(columns), grid.doublings(columns), grid.rate, grid.momentum),
+        None if grid.without is None else ring.packed(grid.used(columns)),
     )
 
 

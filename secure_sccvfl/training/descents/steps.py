@@ -33,6 +33,8 @@ class Descents:
     batch: Any
     encodings: Blocks
     flat: Blocks
+    left_out: tuple[int, ...] | None = None
+    """Columns that a control is trained without, if there is one."""
 
     def go_on(self, **changes: Any) -> None:
         self.state = replace(self.state, **changes)
@@ -74,11 +76,15 @@ class Descents:
 
         def together(lambdas: Sequence[float]) -> tuple[Any, ...]:
             each = [lam for lam in lambdas for _ in range(self.outputs)]
-            grid = Grid(tuple(each), tuple(weight(lam) for lam in each), CURVATURE[self.task])
+            held = tuple(weight(lam) for lam in each)
+            grid = Grid(tuple(each), held, CURVATURE[self.task], without=self.left_out)
             # An edit of a record is one of those made for the groups, so its square is at most the sum of theirs.
             groups = max(len(attribute.groups) for attribute in self.train.protected)
             most = {rank: groups * block for rank, block in energy.items()}
-            return self.descend_together(penalty, grid, Bounds(self.steepness(), most, reach))
+            heads = self.descend_together(penalty, grid, Bounds(self.steepness(), most, reach))
+            if self.left_out is not None:
+                self.go_on(control=heads[-1])
+            return heads[: len(lambdas)]
 
         def alone(lambdas: Sequence[float]) -> tuple[Any, ...]:
             (lam,) = lambdas

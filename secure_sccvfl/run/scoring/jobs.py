@@ -8,14 +8,14 @@ The model decides which records are the test part, never the session: seed, spli
 parts are in it, and other records are refused. Figures are noisy and paid for by the evaluation ledger of these
 records (`secure_sccvfl.metrics.noisy`), or exact if all agreed to that before training
 (`secure_sccvfl.metrics.exact`). Either way they are opened once for a model
-(`secure_sccvfl.run.evaluation_record`).
+(`secure_sccvfl.run.scoring.evaluation_record`).
 """
 
 from __future__ import annotations
 
 import csv
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,11 @@ import numpy as np
 from accounting.calibration import noise_multiplier
 from accounting.records import RecordSet
 from protocols.config import ConfigError, SessionConfig
+from protocols.dealing.randomness import fresh_key
 from protocols.errors import ProtocolError
 from protocols.operations import arithmetic
 from protocols.records.private import private
-from protocols.records.releases import ANY, Release, ReleasePlan
+from protocols.records.releases import ReleasePlan
 from protocols.ring import FRACTION_BITS, Words
 from protocols.session.runtime import Session
 from protocols.steps.alignment import check_alignment
@@ -37,40 +38,33 @@ from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Blocks, Party
 from secure_sccvfl.data.party_data import Schema
+from secure_sccvfl.data.randomness import stream
+from secure_sccvfl.discovery.sketches import shuffled
 from secure_sccvfl.metrics.copies import NULL, Copies
-from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures, exact_release
-from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums, figures_of, share_of_copies
-from secure_sccvfl.metrics.slices import Crossed, secret_counts, slice_table
+from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures
+from secure_sccvfl.metrics.noisy import BASELINES, MAJORITY, NoisyEvaluation, Sums, figures_of, share_of_copies
+from secure_sccvfl.metrics.slices import secret_counts, slice_table
 from secure_sccvfl.model.aware import AwareEdits, hypotheses
-from secure_sccvfl.model.edits import EncodedEdits, public_targets
+from secure_sccvfl.model.edits import EncodedEdits, below_each_other, public_targets
 from secure_sccvfl.model.encoders import PlainEncoder, reached
 from secure_sccvfl.model.generators import Generator
 from secure_sccvfl.modes.aware import declared, in_time
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.aware_entry import USES_S, AwareEntry
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.privacy.caps import raise_cap
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
-from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.ledgers import EVALUATIONS, keep_copy, open_budget, spent_figures
 from secure_sccvfl.privacy.record_tags import record_key
-from secure_sccvfl.privacy.releases import ALIGNMENT, COLUMNS, PREDICTIONS, REFUSED_RECORDS
+from secure_sccvfl.privacy.releases import COLUMNS, PREDICTIONS, REFUSED_RECORDS
 from secure_sccvfl.run.costs import PhaseMeter
-from secure_sccvfl.run.evaluation_record import record, recorded
 from secure_sccvfl.run.jobs import Progress
-from secure_sccvfl.run.model_files import ModelError, PartyModel, load_model
-from secure_sccvfl.run.new_records import read_new_records
+from secure_sccvfl.run.model_files import ModelError, PartyModel, load_model, model_folder
+from secure_sccvfl.run.scoring.evaluation_record import record, recorded
+from secure_sccvfl.run.scoring.new_records import read_new_records
+from secure_sccvfl.run.scoring.plans import OWN, crossed_of, evaluation_plan, prediction_plan, sums_of
 from secure_sccvfl.training.handles import SharedHead, SharedRows
 from secure_sccvfl.training.secure import SecureEngine
-
-OWN = "own"
-"""The run's own generator as a judge: a diagnostic where there is no common judge."""
-
-
-def model_folder(root: str, rank: int) -> Path:
-    """Where a party's part of a model is: the folder itself, the party's own, its host's, or that of a whole run."""
-    path = Path(root)
-    near = [p for p in (path, path / "model", path / "train" / "model") if (p / "model.json").exists()]
-    return near[0] if near else path / f"party-{rank}" / "model"
 
 
 class _WithModel:
@@ -123,54 +117,23 @@ class _WithModel:
         return engine.select(hypotheses(model.aware_encoders(party.layout), (party,)), groups)
 
 
-def facts_of(parties: int, **sizes: int) -> Facts:
-    """The facts that the plan of a job on a model follows from."""
-    return Facts({rank: {} for rank in range(parties)}, sizes=sizes)
-
-
-def common_releases(parties: int) -> list[Release]:
-    """What every job on a model opens: alignment and the sizes of encodings."""
-    return [*ALIGNMENT.releases(facts_of(parties)), *COLUMNS.releases(facts_of(parties))]
-
-
-def crossed_of(options: RunOptions, schema: Schema) -> Crossed | None:
-    """The column that groups are crossed with, where counts of slices may be opened."""
-    return Crossed.opened(schema, options.slices, pooled=options.pooled, exact=options.evaluation != "noisy")
-
-
-def evaluation_plan(options: RunOptions, schema: Schema, judges: Sequence[str]) -> ReleasePlan:
-    """What an evaluation under these judges opens."""
-    parties, groups, crossed = len(schema.parties), schema.group_counts[0], crossed_of(options, schema)
-    if options.evaluation == "noisy":
-        opened = Sums(schema.task, groups, tuple(judges)).release(parties)
-    else:
-        opened = exact_release(parties, schema.task, judges, groups)
-    sliced = [] if crossed is None else [crossed.release(parties, groups)]
-    return ReleasePlan([*common_releases(parties), opened, *sliced])
-
-
-def prediction_plan(options: RunOptions, schema: Schema, records: int = ANY) -> ReleasePlan:
-    """What a prediction for this many records opens, and to whom."""
-    receiver = schema.label_holder if options.receiver < 0 else options.receiver
-    if not 0 <= receiver < len(schema.parties):
-        raise ConfigError(f"the receiver of predictions must be a party, not {receiver}")
-    what = "calibrated logits" if options.scores else "decisions"
-    facts = facts_of(len(schema.parties), records=records)
-    made = PREDICTIONS.releases(facts, receiver=receiver, detail=what)
-    refused = REFUSED_RECORDS.releases(facts, receiver=receiver)
-    return ReleasePlan([*common_releases(len(schema.parties)), *made, *refused])
-
-
 def as_trained(options: RunOptions, given: Mapping[str, Any], model: PartyModel) -> RunOptions:
     """Options whose held-out records, and what may be told of them, are those of the model; others are refused."""
     fixed: dict[str, Any] = {"seed": model.seed}
-    fixed |= {name: getattr(model.held_out, name) for name in ("split", "pooled", "evaluation")}
+    fixed |= {name: getattr(model.held_out, name) for name in ("split", "pooled", "evaluation", "controls")}
     for name, value in fixed.items():
         if given.get(name, value) != value:
             raise ConfigError(
                 f"the model was trained with {name} = {value!r}, so it is not evaluated with {given[name]!r}"
             )
     return replace(options, **fixed)
+
+
+def shuffled_anew(codes: AtHolder) -> AtHolder:
+    """At the holder of s: its groups, shuffled over the records with fresh randomness that nobody else has."""
+    if codes is None:
+        return None
+    return np.random.default_rng(np.frombuffer(fresh_key(), np.uint64)).permutation(codes)
 
 
 def cooled(session: Session, logits: Words, temperature: float) -> Words:
@@ -184,6 +147,7 @@ class EvaluateJob(_WithModel):
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
         super().__init__(config, rank)
+        self.certificates = config.certificates
         schema = self.options.schema(self.parties)
         self.model = self.load(Layout.of(schema.features[rank]), schema)
         self.options = as_trained(self.options, config.options, self.model)
@@ -200,7 +164,8 @@ class EvaluateJob(_WithModel):
     def public_plan(config: SessionConfig) -> ReleasePlan:
         """What it opens on a host, from public things alone: no harness hands out edited records there."""
         options = RunOptions.of(config.options)
-        return evaluation_plan(options, options.schema(len(config.parties)), [OWN])
+        schema = options.schema(len(config.parties))
+        return evaluation_plan(options, schema, [OWN], sums_of(options, schema))
 
     def _judged(self) -> dict[str, tuple[Party, AtHolder, Copies]]:
         """Own columns of the edited records of each judge, from the files beside the model; targets at the holder.
@@ -227,7 +192,14 @@ class EvaluateJob(_WithModel):
 
     @property
     def judges(self) -> list[str]:
-        return [*self.judged, OWN]
+        return [*self.judged, OWN, *([NULL + OWN] if self._has_null else [])]
+
+    @property
+    def _has_null(self) -> bool:
+        """Whether flips by the own generator have a null control: it must follow from tables alone, and not use s."""
+        model = self.model
+        follows = model.generator.kind != "masked" and model.generator.source == "tables"
+        return self.noisy and model.held_out.controls != "none" and follows and model.aware is None
 
     @property
     def noisy(self) -> bool:
@@ -237,10 +209,15 @@ class EvaluateJob(_WithModel):
     def sums(self) -> Sums:
         """What a noisy evaluation opens."""
         schema = self.data.schema
-        return Sums(schema.task, schema.group_counts[0], tuple(self.judges))
+        model = self.model
+        beside = BASELINES if model.held_out.controls != "none" else ()
+        known = tuple(name for name in beside if name == MAJORITY or model.control is not None)
+        classes = len(schema.classes)
+        full = model.held_out.controls == "full"
+        return Sums(schema.task, schema.group_counts[0], tuple(self.judges), known, classes, full)
 
     def plan(self) -> ReleasePlan:
-        return evaluation_plan(self.options, self.data.schema, self.judges)
+        return evaluation_plan(self.options, self.data.schema, self.judges, self.sums)
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         with refusals_in_one_line():
@@ -280,15 +257,19 @@ class EvaluateJob(_WithModel):
         schema, model, options = self.data.schema, self.model, self.options
         check_alignment(session, self.data.ids, schema.parties)
         engine, head = self.engine(session, model, schema)
+        beside = [] if model.control is None else [engine.plain_head(*model.control, schema.task)]
 
         def logits(party: Party, groups: AtHolder) -> Words:
-            shared = engine.shared_logits(head, self.rows(engine, model, party, groups))
+            shared = engine.shared_logits(head, self.rows(engine, model, party, groups), *beside)
             return cooled(session, shared, model.temperature)
 
         progress("scoring", 1, 3)
         plain = logits(self.test.parties[0], self.test.protected[0].codes)
+        control = None
+        if model.control is not None:
+            plain, control = np.split(plain, 2, axis=1)
         copies = {judge: (logits(edited, groups), of) for judge, (edited, groups, of) in self.judged.items()}
-        copies[OWN] = self._own_copies(session, engine, head, plain)
+        copies |= self._own_copies(session, engine, head, plain)
         progress("metrics", 2, 3)
         secret = SecureEvaluation(
             session, schema.task, schema.label_holder, schema.group_holders[0], options.min_group
@@ -304,36 +285,50 @@ class EvaluateJob(_WithModel):
                 figures["slices"] = slice_table(counts, first.groups, self.crossed)
             return {**told, **figures, "noise": {}}
         cap, delta = options.evaluation_epsilon, options.evaluation_delta
+        raise_cap(session, place / EVALUATIONS, options.cap, self.certificates)
         budget, _ = open_budget(place, cap, delta, self.test.rows, EVALUATIONS)
         multiplier = noise_multiplier(cap, delta, options.evaluations)
-        # New noise needs a new name in the ledger, whatever model it is about.
-        charger = Charger(session, budget, multiplier, session.agree_on_name(), test, options.noise)
+        name = session.agree_on_name()  # new noise needs a new name in the ledger, whatever model it is about
+        charger = Charger(session, budget, multiplier, name, test, options.noise)
         noisy = NoisyEvaluation(secret, charger)
-        sums = noisy.sums(self.sums, plain, label, first.codes, copies)
+        sums = noisy.sums(self.sums, plain, label, first.codes, copies, control)
         scales = {judge: share_of_copies(of) for judge, (_, of) in copies.items()}
-        told["evaluation"] |= {**spent_figures(budget, options.noise), "deviation": noisy.deviation(self.sums)}
+        deviation = noisy.deviation(self.sums)
+        errors = self.sums.standard_errors(deviation, self.test.rows)
+        told["evaluation"] |= spent_figures(budget, options.noise, [name])
+        told["evaluation"] |= {"deviation": deviation, "controls": options.controls, "standard_errors": errors}
         return {
             **told,
-            **figures_of(self.sums, sums, scales, noisy.deviation(self.sums), self.test.rows, options.min_group),
+            **figures_of(self.sums, sums, scales, deviation, self.test.rows, options.min_group),
         }
 
     def _own_copies(
         self, session: Session, engine: SecureEngine, head: SharedHead, plain: Words
-    ) -> tuple[Words, Copies]:
-        """Test records under the run's own generator, with tables as released and the direction chosen in secret."""
+    ) -> dict[str, tuple[Words, Copies]]:
+        """Test records under the run's own generator, with tables as released and the direction chosen in secret.
+
+        The null control is the same with tables of shuffled groups, which each owner draws itself, and groups that
+        the holder of s shuffles over the records. Both are selected together: the control takes no round more.
+        """
         data, model, first = self.data, self.model, self.test.protected[0]
-        trained = data.party.take(data.split.train)
-        unthinned = replace(model, generator=replace(model.generator, thinning=0.0))
-        generator = unthinned.generators(trained)[first.name]
-        party = self.test.parties[0]
-        made = self._own_edits(party, len(first.groups), {party.rank: generator})
-        chosen = engine.selected(made, first.codes, 0, self._moving())
+        trained, party, count = data.party.take(data.split.train), self.test.parties[0], len(first.groups)
+        real = replace(model, generator=replace(model.generator, thinning=0.0))
+        rng = stream(model.drawn_seed, "null tables", session.rank)
+        null = replace(real, sketches=tuple(shuffled(s, trained.bins(), rng) for s in model.sketches))
+        names = [name for name in (OWN, NULL + OWN) if name in self.judges]
+        makers = [(real if name == OWN else null).generators(trained)[first.name] for name in names]
+        made = [self._own_edits(party, count, {party.rank: maker}) for maker in makers]
+        codes = [first.codes if name == OWN else shuffled_anew(first.codes) for name in names]
+        known = [one for one in codes if one is not None]
+        every = np.concatenate(known) if known else None
+        chosen = engine.selected(below_each_other(made), every, 0, self._moving())
         shift = cooled(session, engine.shared_shift(head, chosen), model.temperature)
         rows = np.arange(len(party.inputs))
-        target = None
-        if first.codes is not None:
-            target = public_targets(len(rows), len(first.groups), model.seed, 0)[rows, first.codes]
-        return plain + shift, Copies(rows, np.ones(len(rows)), target)
+        targets = public_targets(len(rows), count, model.drawn_seed, 0)
+        return {
+            name: (plain + moved, Copies(rows, np.ones(len(rows)), None if of is None else targets[rows, of]))
+            for name, of, moved in zip(names, codes, np.split(shift, len(names)), strict=True)
+        }
 
     def _moving(self) -> Mapping[int, np.ndarray] | None:
         """Of every party, the columns that an edit may change; None where that is not public."""
@@ -346,9 +341,9 @@ class EvaluateJob(_WithModel):
     def _own_edits(self, party: Party, groups: int, generator: Mapping[int, Generator]) -> EncodedEdits:
         model = self.model
         if model.aware is not None:
-            return AwareEdits((party,), groups, generator, model.aware_encoders(party.layout), 1, model.seed)
+            return AwareEdits((party,), groups, generator, model.aware_encoders(party.layout), 1, model.drawn_seed)
         own, encoded = {party.rank: model.encoder}, {party.rank: model.encoder(party.inputs)}
-        return EncodedEdits((party,), groups, generator, own, encoded, 1, model.seed)
+        return EncodedEdits((party,), groups, generator, own, encoded, 1, model.drawn_seed)
 
 
 class PredictJob(_WithModel):
