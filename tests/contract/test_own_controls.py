@@ -19,8 +19,8 @@ from secure_sccvfl.metrics import noisy
 from secure_sccvfl.metrics.noisy import Sums, figures_of
 from secure_sccvfl.model.edits import EncodedEdits
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.run import score
 from secure_sccvfl.run.model_files import load_model
+from secure_sccvfl.run.scoring import jobs as score
 from secure_sccvfl.run.scoring.jobs import EvaluateJob
 from secure_sccvfl.run.train import TrainJob
 from secure_sccvfl.training.descents.grid import Bounds, Grid

@@ -25,6 +25,7 @@ from secure_sccvfl.run.scoring.new_records import read_new_records
 from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.handles import (
     SharedBatch,
+    SharedChoices,
     SharedDescent,
     SharedEdits,
     SharedGrid,
@@ -114,14 +115,16 @@ def test_handles_with_shares_show_nothing_when_printed():
     share = np.full((1, 1), 123456789, np.int64)
     weights = Weights(share, share[0], share, share[0])
     own = np.full((1, 1), 0.987654321)
-    rows = BandedMatrix((), 1)
+    rows, places = BandedMatrix((), 1), np.zeros(1, int)
+    chosen = SharedChoices((share,), places)
     handles = [
         weights,
+        chosen,
         SharedHead(weights, own[0], "binary", 1, share, share),
         SharedBatch(own, own[0], share),
-        SharedEdits((share,), share),
-        SharedPenalty((share,), share, (own[0],)),
-        SharedDescent(1, SharedBatch(own, own[0], share), Step(0.1, 0.5), own[0], rows, rows, None, share[0]),
+        SharedEdits(chosen, share),
+        SharedPenalty(chosen, share, (own[0],)),
+        SharedDescent(1, SharedBatch(own, own[0], share), Step(0.1, 0.5), own[0], rows, rows, None, places, share[0]),
         SharedGrid(
             1,
             SharedBatch(own, own[0], share),
