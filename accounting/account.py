@@ -8,13 +8,14 @@ budget is about the record that has spent most.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from accounting.accountant import Epsilons, Price, epsilon_of, epsilons, price_of
 from accounting.calibration import check_target
+from accounting.caps import RAISED, Raised
 from accounting.events import Event
-from accounting.ledger import Entry, LedgerError, Sets
+from accounting.ledger import START, Entry, LedgerError, Sets
 from accounting.records import RecordSet, memberships
 
 VERSION = 2
@@ -24,7 +25,7 @@ Reading = Callable[[Sequence[Event], float], float]
 
 @dataclass(frozen=True)
 class Terms:
-    """The cap of every record. It is the first line of the ledger."""
+    """The cap of every record. It is the first line of the ledger, or the last decision to raise it."""
 
     epsilon: float
     delta: float
@@ -45,11 +46,15 @@ class Charge:
 
 @dataclass(frozen=True)
 class Account:
-    """A ledger in its current state, with the sets of records that its charges are about."""
+    """A ledger in its current state, with the sets of records that its charges are about.
+
+    raised: the decisions of all parties that led to the cap of now.
+    """
 
     terms: Terms
     charges: tuple[Charge, ...]
     sets: Mapping[str, RecordSet] = field(repr=False)
+    raised: tuple[Raised, ...] = ()
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -117,11 +122,16 @@ def read_account(entries: Sequence[Entry], sets: Sets) -> Account:
         if first["version"] != VERSION:
             raise LedgerError(_other_version(first["version"]))
         terms = Terms(first["epsilon"], first["delta"])
-        charges = []
+        charges, raised, heads = [], list[Raised](), {START, first["hash"]}
         for entry in rest:
-            if entry["kind"] != "charge":
+            if entry["kind"] == RAISED:
+                raised.append(_raised(entry, terms, heads))
+                terms = Terms(raised[-1].decision.after, terms.delta)
+            elif entry["kind"] == "charge":
+                charges.append(Charge(entry["key"], Event.from_dict(entry["event"])))
+            else:
                 raise ValueError("unknown line")
-            charges.append(Charge(entry["key"], Event.from_dict(entry["event"])))
+            heads.add(entry["hash"])
     except (ValueError, KeyError, TypeError) as error:
         raise LedgerError(
             f"the ledger has a line that is no charge ({type(error).__name__}); nothing was charged"
@@ -130,7 +140,15 @@ def read_account(entries: Sequence[Entry], sets: Sets) -> Account:
     if len(set(keys)) != len(keys):
         raise LedgerError("the ledger charges a key twice; nothing was charged")
     digests = {charge.event.records for charge in charges}
-    return Account(terms, tuple(charges), {digest: sets.load(digest) for digest in sorted(digests)})
+    loaded = {digest: sets.load(digest) for digest in sorted(digests)}
+    return Account(terms, tuple(charges), loaded, tuple(raised))
+
+
+def _raised(entry: Entry, terms: Terms, heads: Collection[str]) -> Raised:
+    found = Raised.from_dict(entry)
+    if (why := found.decision.misfit(terms.epsilon, terms.delta, heads)) is not None:
+        raise LedgerError(f"the ledger has a decision on its cap that {why}; nothing was charged")
+    return found
 
 
 def _other_version(version: object) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from accounting.account import VERSION, Account, Charge, Terms, read_account
 from accounting.accountant import Epsilons, epsilon_of
 from accounting.calibration import check_target
+from accounting.caps import RAISED, Raised
 from accounting.events import Event
 from accounting.ledger import Book, Entry, FileLedger, Ledger, MemoryLedger, digest_of
 from accounting.records import RecordSet
@@ -94,6 +95,23 @@ class Budget:
             book.append({"kind": "charge", "key": key, "event": event.to_dict()})
             return quote
 
+    def raise_cap(self, raised: Raised) -> Budget:
+        """The same ledger under a higher cap, which is a line of it when this returns, or BudgetError.
+
+        The caller has checked the signatures. A decision that the ledger already has changes nothing.
+        """
+        decision = raised.decision
+        with self._ledger.locked() as book:
+            account = read_account(book.entries, self._ledger.sets)
+            if decision not in [known.decision for known in account.raised]:
+                heads = [str(entry["hash"]) for entry in book.entries]
+                why = decision.misfit(account.terms.epsilon, account.terms.delta, heads)
+                if why is not None:
+                    raise BudgetError(f"the decision on the cap {why}; the cap stays")
+                book.append({"kind": RAISED, **raised.to_dict()})
+                account = read_account(book.entries, self._ledger.sets)
+        return Budget(self._ledger, account.terms)
+
     def paid(self, key: str) -> bool:
         """Whether a release of this key was charged."""
         return any(charge.key == key for charge in self.charges)
@@ -151,7 +169,8 @@ class Budget:
         if account.terms != self.terms:
             raise BudgetError(
                 f"the ledger's cap is epsilon {account.terms.epsilon:g} at delta {account.terms.delta:g}, not "
-                f"{self.terms.epsilon:g} at {self.terms.delta:g}; a cap is set once, before the first release"
+                f"{self.terms.epsilon:g} at {self.terms.delta:g}; a cap is set once, before the first release, and "
+                "only all parties together can raise it (sccvfl raise-cap)"
             )
         return account
 

@@ -8,14 +8,14 @@ from dataclasses import replace
 from decimal import ROUND_CEILING, Context
 from functools import lru_cache
 
-from accounting.accountant import Price, epsilon_of, renyi
+from accounting.accountant import Price, epsilon_of, price_of, renyi
 from accounting.events import Event
 
 UPWARDS = Context(prec=7, rounding=ROUND_CEILING)
 """Multipliers are rounded up to seven digits: the planned releases always fit, and all hosts find the same."""
 MOST_RELEASES = 2**20
-LEAST = 2.0**-20
-"""The least noise over sensitivity, for any cap."""
+LEAST, MOST = 2.0**-20, 2.0**20
+"""The least and the most noise over sensitivity, for any cap."""
 Sampled = tuple[tuple[float, int], ...]
 """A record's chance to take part, and how many releases are made at it."""
 
@@ -37,8 +37,12 @@ def check_target(epsilon: float, delta: float, records: int | None = None) -> No
 
 
 @lru_cache(maxsize=256)
-def noise_multiplier(epsilon: float, delta: float, releases: int, sampled: Sampled = ()) -> float:
+def noise_multiplier(
+    epsilon: float, delta: float, releases: int, sampled: Sampled = (), spent: tuple[Event, ...] = ()
+) -> float:
     """Hidden noise over sensitivity at which all planned releases together just fit the cap, never more.
+
+    spent: what a record has paid for before; the planned releases share what is left. Infinite if nothing is left.
 
     It is `Event.multiplier`: sigma is this times the sensitivity to a replaced record, over the root of the copies.
     releases: how many are about every record. sampled: how many more are about a secret Poisson sample, of
@@ -54,12 +58,16 @@ def noise_multiplier(epsilon: float, delta: float, releases: int, sampled: Sampl
 
     from scipy.optimize import brentq  # slow to import
 
+    before = tuple((price_of(event), event.count) for event in spent)
+
     def cost(multiplier: float) -> float:
         whole = [(Price(multiplier), releases)] if releases else []
         steps = [(Price(multiplier, sampling, 2 * multiplier), count) for sampling, count in parts]
-        return renyi(tuple(whole + steps), delta)
+        return renyi((*before, *whole, *steps), delta)
 
     low = high = 1.0
+    if spent and cost(MOST) > epsilon:
+        return math.inf
     while cost(high) > epsilon:
         low, high = high, 2 * high
     while cost(low) < epsilon and low > LEAST:

@@ -22,6 +22,7 @@ records have spent would be forgotten.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -37,6 +38,7 @@ from accounting.records import RecordSet
 Entry = dict[str, Any]
 START = hashlib.sha256(b"sccvfl privacy ledger").hexdigest()
 SETS = "sets"
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 WHAT_TO_DO = (
     "nothing was charged; do not delete it, bring back the last good copy of the ledger and its .head "
     "(another party's has the same lines)"
@@ -47,6 +49,14 @@ class LedgerError(RuntimeError):
     """The book of charges is damaged, so nothing may be released on its account."""
 
     for_operator = True
+
+
+class LedgerFull(LedgerError):
+    """There is no room for a charge. Nothing is wrong with the book; `reason` has the file that could not grow."""
+
+    def __init__(self, number: int, words: str, file: str) -> None:
+        super().__init__(f"the disk is full: cannot write {file}; release nothing until there is room")
+        self.reason = OSError(number, words, file)
 
 
 class Book(Protocol):
@@ -210,6 +220,8 @@ class FileLedger:
             finally:
                 os.close(handle)
         except OSError as error:
+            if error.errno in _DISK_FULL:
+                raise LedgerFull(error.errno, error.strerror or "", str(self.path)) from None
             reason = error.strerror or type(error).__name__
             raise LedgerError(
                 f"{self.path.name}: {reason}; release nothing until it can be read and written"

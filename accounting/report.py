@@ -105,6 +105,7 @@ def build_report(account: Account, notes: Notes | None = None) -> dict[str, Any]
         "epsilon_batches_known": known,
         "delta": terms.delta,
         "cap": terms.epsilon,
+        **({"raised": [asdict(raised.decision) for raised in account.raised]} if account.raised else {}),
         "remaining": max(0.0, terms.epsilon - total.renyi),
         "sets": [{"records": digest, "size": len(account.sets[digest])} for digest in sorted(account.sets)],
         "neighbours": "one record replaced by another",

@@ -8,7 +8,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from protocols.config import ConfigError
 from secure_sccvfl.run.console import EXIT_CODES, WRONG_USE
+from secure_sccvfl.status.server import LOOPBACK
+from secure_sccvfl.status.watching import Watching
 
 
 class Parser(argparse.ArgumentParser):
@@ -36,3 +39,24 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(WRONG_USE, f"{self.prog}: {message}; --help shows examples\n")
+
+
+def add_status(parser: Parser) -> None:
+    """The options of a process that can be watched."""
+    parser.add_argument(
+        "--status", type=int, metavar="PORT", help="show what goes on: a page, /status.json and /metrics at this port"
+    )
+    parser.add_argument(
+        "--status-host",
+        default=LOOPBACK,
+        metavar="ADDRESS",
+        help=f"where --status answers (default {LOOPBACK}: this host alone); there is no password",
+    )
+
+
+def watching(parser: Parser, options: argparse.Namespace) -> Watching:
+    """How the process is watched, from those options."""
+    try:
+        return Watching(options.status, options.status_host)
+    except ConfigError as error:
+        parser.error(str(error))

@@ -2,11 +2,14 @@
 
     python launch/audit.py verify runs/2026-01-01
     python launch/audit.py verify runs/2026-01-01 --seal 3f9c0a12d4e5    the seal that you noted when it ended
+    python launch/audit.py verify out --certs certs --config session.toml   one party's host, by what all signed
     python launch/audit.py log runs/2026-01-01                           what was done, line by line
 
 `verify` compares them with each other. It says in one line whether the run can be trusted, and
-names what does not fit. Someone who can write every file of the folder could make all of it anew.
-Only the seal, kept by others, shows that.
+names what does not fit. Someone who can write every file of a run on one machine could make all of it
+anew; only the seal, kept by others, shows that. A seal from before an appeal or a new page still fits.
+On a party's own host, the others' signatures show it: --certs names the consortium's authority
+(ca.pem), --config the session file as you have it. Nothing is written.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("what", choices=("verify", "log"), help="check the run, or show its log")
     parser.add_argument("run", type=Path, help="the folder of a finished run")
     parser.add_argument("--seal", help="the seal noted when the run ended (at least its first 12 characters)")
+    parser.add_argument("--certs", type=Path, help="a host's folder: folder with ca.pem, whose certificates count")
+    parser.add_argument("--config", type=Path, help="a host's folder: the session file that all agreed on")
     options = parser.parse_args(arguments)
     return guarded("audit", lambda: run(options), debug=options.debug)
 
@@ -35,20 +40,34 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from secure_sccvfl.report.verify import verify
+    from secure_sccvfl.report.verify import unchecked, verify
 
-    found = verify(options.run, options.seal)
+    authority = None if options.certs is None else (options.certs / "ca.pem").read_bytes()
+    found = verify(options.run, options.seal, authority)
+    if options.config is not None:
+        found["session file"] = _other_session(options.run, options.config)
     problems = [line for lines in found.values() for line in lines]
+    notes = [] if problems else unchecked(options.run, options.seal, authority)
     if options.json:
-        print(json.dumps({"trusted": not problems, "checks": found}))
+        print(json.dumps({"trusted": not problems, "checks": found, "notes": notes}))
     elif not problems:
         say(f"{options.run} can be trusted: {', '.join(found)} fit together")
+        for line in notes:
+            say(f"  note: {line}")
     else:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         say(f"{options.run} can NOT be trusted: {problems[0]}{more}")
         for line in problems[1:]:
             say(f"  {line}", error=True)
     return CHECK_FAILED if problems else OK
+
+
+def _other_session(run: Path, known: Path) -> list[str]:
+    """A problem if the run's session file is not the one that the reader has."""
+    from protocols.config import SessionConfig
+
+    same = SessionConfig.load(run / "session.toml") == SessionConfig.load(known)
+    return [] if same else [f"session.toml is not {known}"]
 
 
 def _log(options: argparse.Namespace) -> int:

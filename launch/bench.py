@@ -9,6 +9,7 @@
     python launch/bench.py run --dataset acs-income:PATH.csv.gz   # one of them
     python launch/bench.py evaluation --dataset german --repeats 100    # noisy test figures beside the exact ones
     python launch/bench.py align --parties 3 --lists hidden:1000000    # records that only partly overlap
+    python launch/bench.py costs --json results/bench-costs.json    # what `sccvfl plan` estimates from
 
 Systems: `ours` (dealer process, mutual TLS), `crypten-tfp` and `crypten-ttp` (stock CrypTen over
 gloo without TLS, with its two tuple providers), `plain` (torch, one thread). They run in turn,
@@ -34,10 +35,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__, json=False)
     parser.add_argument(
         "what",
-        choices=("ops", "discovery", "step", "rounds", "run", "evaluation", "align"),
+        choices=("ops", "discovery", "step", "rounds", "run", "evaluation", "align", "costs"),
         help="ops: single secret operations; discovery: noisy tables of s; step: one training step; rounds: the grid "
         "of lambda by steps of second and first order; run: all of it; evaluation: how far noisy figures are from "
-        "exact ones; align: which records are common",
+        "exact ones; align: which records are common; costs: train and evaluate by size, for estimates",
     )
     parser.add_argument("--json", type=Path, help="write the rows here")
     parser.add_argument("--dataset", help="run: this one with three parties instead of all sizes (as of run_mpc.py)")
@@ -68,6 +69,8 @@ def _arguments(options: argparse.Namespace) -> str:
     """The part of the command line that the results depend on."""
     if options.what == "run":
         return f" --dataset {options.dataset}" if options.dataset else ""
+    if options.what == "costs":
+        return ""
     if options.what == "rounds":
         return f" --dataset {options.dataset or 'german'} --blocks {options.blocks}"
     if options.what == "evaluation":
@@ -115,6 +118,11 @@ def _measured(options: argparse.Namespace, command: str) -> tuple[dict[str, Any]
 
         result = {"rows": alignment.measure(_tell, options.lists, options.parties)}
         text = alignment.markdown(result["rows"], command)
+    elif options.what == "costs":
+        from secure_sccvfl.local import cost_survey
+
+        result = {"rows": cost_survey.measure(_tell)}
+        text = cost_survey.markdown(result["rows"], command)
     else:
         from secure_sccvfl.benchmarks import evaluation
 

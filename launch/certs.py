@@ -1,9 +1,18 @@
-"""Make the certificates of a consortium: a small authority, one for each party and the dealer.
+"""Certificates of a consortium. Each host makes its own key; an authority signs; a session file pins.
 
-    python launch/certs.py certs --parties 3
+    sccvfl certs request certs --place party-0 --name bank      on each host: its key, which stays, and a request
+    sccvfl certs authority authority                            once, at one place
+    sccvfl certs sign certs/party-0/request.pem --authority authority
+    sccvfl certs install authority/issued/party-0.pem authority/ca.pem certs
+    sccvfl certs pin session.toml certs/party-0/cert.pem        whom the session file accepts
+    sccvfl certs show certs                                     places, validity, fingerprints
+    sccvfl certs request certs --place party-0 --name bank --renew
+    sccvfl certs revoke authority/issued/party-0.pem --authority authority
+    python launch/certs.py throwaway --parties 3                a whole set on one machine
 
-Give each host ca.pem and its own folder (party-0, party-1, ..., dealer) and nothing else. The
-authority's key is never written, so nobody can add a member later; make a new set instead.
+`sccvfl certs COMMAND --help` tells more; docs/deploy.md has the whole way. Without a command, a whole
+set is made in a new folder: all keys on one machine, for a test or a run on that machine. Its
+authority's key is never written, so nobody can be added later.
 """
 
 from __future__ import annotations
@@ -14,15 +23,19 @@ import sys
 from pathlib import Path
 
 from launch.arguments import Parser
+from launch.consortium import certificates
 from secure_sccvfl.run.console import OK, guarded
 
 
 def main(arguments: list[str] | None = None) -> int:
+    given = sys.argv[1:] if arguments is None else arguments
+    if given and given[0] in certificates.COMMANDS:
+        return certificates.main(given)
     parser = Parser(__doc__)
     parser.add_argument("folder", type=Path, help="a new folder for the set")
     parser.add_argument("--parties", type=int, default=3, help="number of parties (default 3)")
     parser.add_argument("--days", type=int, default=365, help="how long they are valid (default 365)")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(given)
     return guarded("certs", lambda: run(options), debug=options.debug)
 
 

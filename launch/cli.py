@@ -9,7 +9,12 @@ sccvfl predict --model runs/2026-01-01 --records new.csv
 sccvfl policy appeal runs/2026-01-01 --feature housing --who "an applicant" --text "no choice of mine"
 sccvfl privacy runs/2026-01-01
 sccvfl selftest --parties 5
-sccvfl certs certs --parties 3
+sccvfl init bank.csv --party bank --label late        draft a description of your own data
+sccvfl check loans.toml --party bank                  everything that is wrong with your own file
+sccvfl certs request certs --place party-0 --name bank
+sccvfl plan session.toml
+sccvfl approve session.toml --certs certs --rank 0
+sccvfl raise-cap show cap.toml
 sccvfl party --rank 0 --config session.toml --certs certs --out out
 """
 
@@ -34,8 +39,13 @@ COMMANDS: dict[str, tuple[str, list[str], str]] = {
     "privacy": ("privacy_report", [], "what was released about the records, and what it cost"),
     "reproduce": ("reproduce", [], "the method's tables over seeds, on the plaintext engine"),
     "bench": ("bench", [], "measure beside stock CrypTen and plain torch"),
-    "certs": ("certs", [], "make the certificates of a consortium"),
+    "init": ("consortium.init", [], "draft the description of your own data; merge the parties' drafts"),
+    "check": ("consortium.check", [], "read your own file against the description: every problem at once"),
+    "certs": ("certs", [], "keys and certificates of a consortium: request, sign, install, pin, revoke"),
     "align": ("consortium.align", [], "what an alignment of records would tell, before it is made"),
+    "plan": ("consortium.plan", [], "what a session will open, to whom and at what price, before it starts"),
+    "approve": ("consortium.approve", [], "sign the plan of a session as one of its parties"),
+    "raise-cap": ("consortium.raise_cap", [], "raise the cap of the budget, with the signatures of all parties"),
     "party": ("run_party", [], "start one party, on any host"),
     "dealer": ("run_dealer", [], "start the dealer, on any host"),
 }
@@ -46,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not given or given[0] in ("-h", "--help"):
         print(__doc__)
         for name, (_, _, meaning) in COMMANDS.items():
-            print(f"  {name:<10}{meaning}")
+            print(f"  {name:<11}{meaning}")
         print("\nsccvfl COMMAND --help tells more; --debug works everywhere, --json where there is a result.")
         print(EXIT_CODES)
         return OK

@@ -5,8 +5,8 @@
 
 On public data everything is shown, by plaintext twins of the model: nobody has the model of a run in
 secret. Of a consortium's records a party sees its own columns and what its own generator does to
-them, with --party; on its own host `--config` names the session file. `--predictions FILE` adds the
-decision that it received.
+them, with --party; in the folder of its own host it sees that without. `--config` names the session
+file if it is elsewhere. `--predictions FILE` adds the decision that it received.
 """
 
 from __future__ import annotations
@@ -35,12 +35,14 @@ def main(arguments: list[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> int:
     import torch
 
+    from secure_sccvfl.report.finished.folders import RunFolder
     from secure_sccvfl.report.qualitative.explain import explain, explain_to_party
     from secure_sccvfl.report.qualitative.walk import walk
 
     torch.set_num_threads(1)  # small models: more threads are slower
-    if options.party is not None:
-        told = explain_to_party(options.run, options.record, options.party, options.config, options.predictions)
+    own = RunFolder.of(options.run).host if options.party is None else options.party
+    if own is not None:
+        told = explain_to_party(options.run, options.record, own, options.config, options.predictions)
     elif options.config is not None or options.predictions is not None:
         raise ConfigError("--config and --predictions are for one party: name it with --party")
     else:

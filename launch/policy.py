@@ -16,7 +16,8 @@ CARD is a file (JSON; TOML to read only), the folder of a run, or a shipped name
 the life of a card. `verify` says whether its approvals hold. A review with --dataset runs discovery
 again on these records, in secret, which is charged, and records what changed. It sets the next date,
 a quarter later. A change makes a new version: train with `--card RUN/policy_card.json` to follow it.
-Every change to the card of a run goes to the run's hash-chained log.
+Every change to the card of a run goes to the run's hash-chained log, and the new seal is printed.
+A seal that was noted before still fits: `audit verify RUN --seal OLD` names what came since.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ def _changed(options: argparse.Namespace, card: PolicyCard) -> PolicyCard:
         card = card.appealed(options.feature, today, options.who, options.text, options.wants)
     else:
         card, files = _reviewed(options, card, place, today)
-    keep_card(place, card, options.what, files)
+    if seal := keep_card(place, card, options.what, files):
+        say(f"seal, to be kept by every party: {seal}", error=True)
     return card
 
 

@@ -3,12 +3,12 @@
     python launch/privacy_report.py runs/2026-01-01
     python launch/privacy_report.py ledger.jsonl --out somewhere
 
-RUN is the folder of a run, in which every party has party-K/ledger.jsonl, or one ledger. The
-parties' ledgers must have the same lines. The program prints the report and writes
-privacy_budget.json, .md and .html. Noisy figures of test records have their own ledger
-(RUN/evaluation/party-K/evaluation.jsonl), and so evaluation_budget.json, .md and .html. If
-RUN/report.json exists, the program reads the notes of the run from it (who made noise, what was
-released without a charge).
+RUN is the folder of a run, of all parties or of one on its own host, or one ledger. The parties'
+ledgers must have the same lines. The program prints the report. With --out it also writes
+privacy_budget.json, .md and .html there; it never writes into what it reads. Noisy figures of test
+records have their own ledger, and so evaluation_budget.json, .md and .html. If RUN/report.json
+exists, the program reads the notes of the run from it (who made noise, what was released without a
+charge).
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ import sys
 from pathlib import Path
 
 from launch.arguments import Parser
+from protocols.config import ConfigError
 from secure_sccvfl.run.console import CHECK_FAILED, OK, guarded, say
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument("run", type=Path, help="the folder of a run, or a ledger")
-    parser.add_argument("--out", type=Path, help="folder for the report (default: beside what is read)")
-    parser.add_argument("--quiet", action="store_true", help="write the files, print nothing")
+    parser.add_argument("--out", type=Path, help="write the report's files to this folder")
+    parser.add_argument("--quiet", action="store_true", help="with --out: write the files, print nothing")
     options = parser.parse_args(arguments)
     return guarded("privacy_report", lambda: run(options), debug=options.debug)
 
@@ -34,17 +35,20 @@ def main(arguments: list[str] | None = None) -> int:
 def run(options: argparse.Namespace) -> int:
     from accounting.ledger import LedgerError
     from accounting.report import to_markdown
-    from secure_sccvfl.report.privacy_report import write_budget_reports
+    from secure_sccvfl.report.privacy_report import budget_reports
 
+    if options.quiet and options.out is None:
+        raise ConfigError("--quiet prints nothing, so it needs --out, the folder to write to")
     try:
-        for made in write_budget_reports(options.run, options.out):
+        for made in budget_reports(options.run):
+            files = () if options.out is None else made.write(options.out)
             if options.json:
                 print(json.dumps(made.report))
             elif not options.quiet:
                 print(to_markdown(made.report))
             if not made.vouched and made.report["ledgers"]["read"] == 1:
                 say("privacy_report: no .head beside the ledger, so lines cut off its end would not show", error=True)
-            for path in () if options.json or options.quiet else made.files:
+            for path in () if options.json or options.quiet else files:
                 say(f"wrote {path}")
             if not made.sound:
                 say("privacy_report: the accountants disagree; trust none of the figures", error=True)

@@ -4,7 +4,10 @@
     python launch/report.py runs/2026-01-01 --party 0     for that party, with what its own generator does
 
 A run makes its page at its end. The security evaluation makes it again with its curves. The page of
-a party holds what was released to that party alone, so it goes into the party's folder.
+a party holds what was released to that party alone, so it goes into the party's folder. On a
+party's own host the page is that party's. The program writes the page and a line in the run's log,
+and prints the new seal; nothing else changes. If the page is the same as before, nothing is written.
+On a host where all jobs ended but the report was not made, it makes the report.
 """
 
 from __future__ import annotations
@@ -27,18 +30,31 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    from secure_sccvfl.report.page import write_page
+    from secure_sccvfl.report.edits import own_edits
+    from secure_sccvfl.report.finished.folders import RunFolder
+    from secure_sccvfl.report.page import PAGE, render
     from secure_sccvfl.report.run_log import LOG, record
 
-    if options.party is None:
-        path = write_page(options.run)
-    else:
-        from secure_sccvfl.report.edits import own_edits
+    folder, seal = RunFolder.of(options.run), ""
+    if folder.host is not None and not (options.run / "report.json").exists():
+        from secure_sccvfl.consortium.member import finish
 
-        path = write_page(options.run, options.party, own_edits(options.run, options.party))
-    if (options.run / LOG).exists():
-        record(options.run, "page", {}, [path])
-    say(json.dumps({"written": str(path)}) if options.json else f"wrote {path}")
+        return finish(options.run)
+    edits = None if options.party is None else own_edits(options.run, options.party)
+    party = None if folder.host is not None else options.party  # there, the page is the party's anyway
+    path = (options.run if party is None else options.run / f"party-{party}") / PAGE
+    page = render(options.run, party, edits)
+    changed = not path.exists() or path.read_text(encoding="utf-8") != page
+    if changed:
+        path.write_text(page, encoding="utf-8")
+        if (options.run / LOG).exists():
+            seal = record(options.run, "page", {}, [path])
+    if options.json:
+        print(json.dumps({"written": str(path) if changed else None, "seal": seal or None}))
+        return OK
+    say(f"wrote {path}" if changed else f"{path} is up to date")
+    if seal:
+        say(f"seal, to be kept by every party: {seal}")
     return OK
 
 

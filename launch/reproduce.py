@@ -177,9 +177,9 @@ def run_qualitative(options: argparse.Namespace) -> int:
     """Roles, representations, curves and single people of the first seed, written to OUT."""
     from secure_sccvfl.evaluation.qualitative.views import of_methods
     from secure_sccvfl.modes.options import RunOptions
-    from secure_sccvfl.report.description import describe
     from secure_sccvfl.report.qualitative.dictionary import Dictionary
     from secure_sccvfl.report.qualitative.results import write_qualitative
+    from secure_sccvfl.run.description import describe
 
     dataset, split = (options.dataset or ["german"])[0], (options.split or ["iid"])[0]
     data = load(dataset)

@@ -22,8 +22,9 @@ import datetime
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launch.arguments import Parser
 from secure_sccvfl.data.catalogue import dataset_help
@@ -35,10 +36,16 @@ from secure_sccvfl.run.console import OK, guarded, say
 from secure_sccvfl.run.process import check_transcript
 from secure_sccvfl.training import RECIPES
 
-_BUDGET = ("epsilon", "delta", "refreshes", "noise", "ledger")
+if TYPE_CHECKING:
+    from protocols.config import SessionConfig
+
+_BUDGET = ("epsilon", "delta", "refreshes", "noise", "ledger", "reserve", "cap")
 _ALIGN = ("align", "align_bounds")
-_TRAINING = ("dataset", "split", "seed", "mode", "card", *_ALIGN, *_BUDGET, "late_refreshes")
-_EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group", "leak", "slices")
+_TRAINING = (
+    *("dataset", "split", "seed", "mode", "card", *_ALIGN, *_BUDGET),
+    *("late_refreshes", "tables", "generator_seed"),
+)
+_EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group", "leak", "slices", "controls")
 _ROLES = (
     *("rule", "score", "rho_m", "rho_p", "fdr", "hysteresis", "per_party"),
     *("conditional", "gain", "sketch", "clip", "decay"),
@@ -95,6 +102,14 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
         "--ledger", help="folder of the budget's ledgers, kept from run to run (default: the run's own)"
     )
     data.add_argument(
+        "--tables",
+        metavar="RUN",
+        help="use the statistics of s that this run has paid for (or the last ones: kept): nothing is charged",
+    )
+    data.add_argument("--reserve", type=float, help="share of the cap that is left for later runs (default 0)")
+    data.add_argument("--cap", metavar="FILE", help="decision of all parties to raise the cap (sccvfl raise-cap)")
+    data.add_argument("--generator-seed", type=int, help="of generators and encoders alone (default: the seed)")
+    data.add_argument(
         "--card", help='policy card that fixes roles: a file, "shipped", or a shipped name; see docs/policy.md'
     )
     data.add_argument(
@@ -110,10 +125,16 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
         "--leak",
         action=argparse.BooleanOptionalAction,
         help="measure in secret how well s is recovered from the encodings of validation records (exact evaluation "
-        "only, where it is the default; about 100 rounds for each protected attribute)",
+        "only; the default for data that may be pooled; about 100 rounds for each protected attribute)",
     )
     data.add_argument(
         "--slices", metavar="COLUMN", help="rates of groups crossed with this column (pooled data, exact evaluation)"
+    )
+    data.add_argument(
+        "--controls",
+        choices=("none", "standard", "full"),
+        help="what noisy figures are compared with: the majority, a model without mediators and proxies, flips with "
+        "groups shuffled (standard, the default); also its rates of groups (full); nothing, for less noise (none)",
     )
     data.add_argument("--pooled", action="store_true", help="your own data may be pooled here: adds common judges")
 
@@ -213,7 +234,10 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         "--warmup", type=int, help="first-order steps before consistency: several classes, l1 (default 60)"
     )
     method.add_argument(
-        "--steps", type=int, help="first-order steps at each lambda: several classes, l1, mode split (default 60)"
+        "--steps",
+        type=int,
+        help="first-order steps at each lambda: several classes, l1, mode split (default 60; paper: the most after "
+        "the warm-up, default as its table; it stops early)",
     )
     method.add_argument("--dp-steps", type=int, help="mode dp: noisy steps of the encoders (default 10)")
     method.add_argument("--dp-sampling", type=float, help="mode dp: chance of a record to be in a step (default 1)")
@@ -274,6 +298,8 @@ def run(options: argparse.Namespace) -> int:
     if options.transcript:
         _check_transcript(options, settings)
     config = session_config(folder, job, parties, settings, transport=options.transport, deadline=options.deadline)
+    if settings.get("cap"):
+        config = _pinned(config, options.certs)
     with Progress(quiet=options.json) as progress:
         if job == "train":
             whole = WholeRun(folder, config, options.certs, progress.event, options.debug, options.transcript)
@@ -302,20 +328,26 @@ def run(options: argparse.Namespace) -> int:
 def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
     """The job, the number of parties, and the content of the session file."""
     from protocols.config import ConfigError
-    from secure_sccvfl.local.whole_run import natural_parties, session_of
+    from secure_sccvfl.local.whole_run import natural_parties
+    from secure_sccvfl.modes.options import prediction_options
+    from secure_sccvfl.report.finished.folders import RunFolder
 
     if options.job == "selftest":
         seed = options.seed or 0
         return "selftest", options.parties or 3, {"seed": seed, "size": options.size, "repeat": options.repeat}
     if options.resume is not None:
+        folder = RunFolder.of(options.resume)
+        folder.must_hold_all("every host goes on with run_party.py --resume")
         _check_resume(options)
-        known = session_of(options.resume)
+        known = folder.session()
         return "train", len(known.parties), {**known.options, "resume": True}
     if options.job == "predict":
         if options.model is None or options.records is None:
             raise ConfigError("predict needs --model RUN and --records FILE")
-        known = session_of(options.model)
-        settings = {k: v for k, v in known.options.items() if k in ("dataset", "split", "seed", "pooled", "align")}
+        folder = RunFolder.of(options.model)
+        folder.must_hold_all("every host decides together, with run_party.py predict")
+        known = folder.session()
+        settings = prediction_options(known.options)
         settings |= {"model": str(options.model.resolve()), "records": str(options.records.resolve())}
         settings |= {"scores": options.scores, **({"card": options.card} if options.card else {})}
         if options.receiver is not None:
@@ -325,9 +357,25 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
     settings = {name: getattr(options, name) for name in wanted if getattr(options, name) is not None}
     if "dataset" not in settings:
         settings = {k: v for k, v in FIRST_RUN.items() if k in wanted} | settings
+    for name in ("tables", "cap"):  # a folder and a file, wherever the processes run
+        if settings.get(name, "kept") != "kept":
+            settings[name] = str(Path(settings[name]).resolve())
     if options.pooled and options.job == "train":
         settings["pooled"] = True
     return options.job, options.parties or natural_parties(settings["dataset"]), settings
+
+
+def _pinned(config: SessionConfig, certs: Path | None) -> SessionConfig:
+    """The session with the certificates of this folder: those who may raise a cap."""
+    from protocols.config import ConfigError, node_folder
+    from protocols.net.certificates import Credentials
+    from protocols.net.signatures import fingerprint
+
+    if certs is None:
+        raise ConfigError("--cap is signed with the parties' certificates: name their folder with --certs")
+    places = [node_folder(node, config.dealer) for node in range(config.dealer + 1)]
+    prints = {place: fingerprint(Credentials.of(certs, place).certificate.read_bytes()) for place in places}
+    return replace(config, certificates=prints, approval="none")
 
 
 def _check_resume(options: argparse.Namespace) -> None:

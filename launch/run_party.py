@@ -1,10 +1,21 @@
 """Start one party of a session by hand, on any host.
 
     python launch/run_party.py --rank 1 --config session.toml --certs certs --out out
+    python launch/run_party.py --rank 1 --config session.toml --certs certs --out out --resume
+    python launch/run_party.py predict --rank 1 --config session.toml --certs certs --out out --records new.csv
 
 Every host needs the same session file and this code, the folder of its own certificate
 (certs/party-1) and certs/ca.pem. Start the parties and the dealer in any order. `connect` in the
-session file says how many seconds they wait for each other (60).
+session file says how many seconds they wait for each other (60, or 600 if it pins certificates).
+If it pins certificates, all parties must have approved its plan (`sccvfl plan`, `sccvfl approve`).
+`--status 8080` shows what goes on at http://127.0.0.1:8080/, and /metrics for Prometheus.
+
+The jobs of the session file (`jobs = ["selftest", "train", "evaluate"]`) run one after the other, each
+in its folder out/JOB. At the end of each all parties sign what they have on record. After the last
+one out/ has this party's report.html, report.json, policy card, privacy report, log and seal.
+--resume goes on where an interrupted sequence stopped; every party and the dealer must say so.
+`predict` decides about new records with the model in --out; each host names its own file.
+docs/operations.md tells more.
 """
 
 from __future__ import annotations
@@ -14,33 +25,46 @@ import contextlib
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
-from launch.arguments import Parser
+from launch.arguments import Parser, add_status, watching
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import InputError
+from secure_sccvfl.consortium.approvals import approvals_beside, check_approvals
 from secure_sccvfl.local.screens import show_concerns
-from secure_sccvfl.run.console import documented
+from secure_sccvfl.run.console import OK, documented, guarded
 from secure_sccvfl.run.process import PartyProcess
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__, json=False)
+    parser.add_argument("job", nargs="?", choices=("predict",), help="predict: decide about new records")
     parser.add_argument("--rank", type=int, required=True, help="this party's place in the session file, from 0")
     parser.add_argument("--config", type=Path, required=True, help="the session file")
     parser.add_argument("--certs", type=Path, help="folder with ca.pem and party-RANK/ (not needed for gloo)")
-    parser.add_argument("--out", type=Path, required=True, help="a new folder for releases.jsonl and result.json")
+    parser.add_argument("--out", type=Path, required=True, help="a new folder for all that this party keeps")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out that was stopped")
     parser.add_argument(
         "--listen", metavar="HOST:PORT", help="listen here instead of the address in the session file"
     )
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of this process (default 1)")
+    predict = parser.add_argument_group("predict")
+    predict.add_argument("--records", type=Path, help="CSV with the id column and this party's columns")
+    predict.add_argument("--model", type=Path, help="folder of the run whose model decides (default: --out)")
+    predict.add_argument("--card", help="a policy card with the model's roles that was approved since")
+    predict.add_argument("--scores", action="store_true", help="open calibrated logits, not decisions alone")
+    predict.add_argument("--receiver", type=int, help="who sees the predictions (default: the label's holder)")
     parser.add_argument(
         "--transcript",
         type=Path,
         metavar="FOLDER",
         help="for a security evaluation: write all that this party sees, SHARES INCLUDED, to a new folder",
     )
+    add_status(parser)
     parser.add_argument("--listen-fd", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    if wrong := _wrong(options):
+        parser.error(wrong)
     process = PartyProcess(
         rank=options.rank,
         config=options.config,
@@ -50,13 +74,49 @@ def main(arguments: list[str] | None = None) -> int:
         threads=options.threads,
         transcript=options.transcript,
         debug=options.debug,
+        watching=watching(parser, options),
     )
+    listener = socket.socket(fileno=options.listen_fd) if options.listen_fd is not None else None
+    session: SessionConfig | None = None
     with contextlib.suppress(InputError, ConfigError):  # the process itself says what is wrong
         session = SessionConfig.load(options.config)
-        if session.job == "train":
+        if "train" in (session.jobs or (session.job,)) and options.job is None:
             show_concerns(session.options)
-    listener = socket.socket(fileno=options.listen_fd) if options.listen_fd is not None else None
-    return documented(process.run(listener))
+    approvals: list[dict[str, Any]] = []
+    if (code := guarded(process.name, lambda: _approved(options.config, approvals), debug=options.debug)) != OK:
+        return code
+    if options.job is None and not options.resume and (session is None or not session.jobs):
+        return documented(process.run(listener))
+    from secure_sccvfl.consortium.member import Member
+
+    member = Member(process, options.resume, approvals, _predict(options) if options.job else None)
+    return documented(member.run(listener))
+
+
+def _wrong(options: argparse.Namespace) -> str:
+    """What does not go together."""
+    given = [name for name in ("records", "model", "card", "scores", "receiver") if getattr(options, name)]
+    if options.job is None and given:
+        return f"--{given[0]} goes with predict"
+    if options.job is not None and options.records is None:
+        return "predict needs --records FILE, this party's columns of the new records"
+    return "a prediction is not resumed: start it anew" if options.job is not None and options.resume else ""
+
+
+def _predict(options: argparse.Namespace) -> dict[str, Any]:
+    """What a prediction is given on this host. Paths are no part of what the hosts compare; the rest they compare."""
+    given: dict[str, Any] = {"records": str(options.records.resolve()), "scores": options.scores}
+    if options.model is not None:
+        given["model"] = str(options.model.resolve())
+    if options.card is not None:
+        given["card"] = options.card
+    return given if options.receiver is None else {**given, "receiver": options.receiver}
+
+
+def _approved(session: Path, found: list[dict[str, Any]]) -> int:
+    """Refuse to start unless all parties approved the plan as it is here. Adds their approvals to `found`."""
+    found += check_approvals(SessionConfig.load(session), approvals_beside(session))
+    return OK
 
 
 if __name__ == "__main__":

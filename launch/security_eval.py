@@ -12,7 +12,8 @@ model, telling shares of two secrets apart. The audit gives an empirical lower b
 of a sketch. The program writes security.json, security.md and pictures into RUN, and makes its page
 (report.html) anew.
 
-It needs data that may be pooled: transcripts of all parties in one place give every secret away.
+It needs data that may be pooled: transcripts of all parties in one place give every secret away. On
+your own pooled data the audit is left out, and the report says why.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def evaluate(options: argparse.Namespace) -> int:
     from protocols.config import ConfigError
+    from secure_sccvfl.report.finished.folders import RunFolder
 
     given = [name for name in _FRESH if getattr(options, name) is not None]
     if given and not options.fresh:
@@ -58,7 +60,8 @@ def evaluate(options: argparse.Namespace) -> int:
             made = run_mpc.main(["--transcript", "--no-harness", "--out", str(options.run), *settings])
         if made != OK:
             return made
-    elif (options.run / "session.toml").exists() and not (options.run / "dealer" / "transcript").is_dir():
+    RunFolder.of(options.run).must_hold_all("attacks need what every place saw")
+    if (options.run / "session.toml").exists() and not (options.run / "dealer" / "transcript").is_dir():
         raise ConfigError(f"{options.run} has no transcripts: make a run with --transcript, or give --fresh")
     from secure_sccvfl.local.security_evaluation import evaluate_run
 

@@ -21,6 +21,9 @@ TRANSPORTS = ("tls", "gloo")
 APPROVALS = ("", "required", "none")
 DEALER = "dealer"
 """The dealer's name for the others."""
+SOURCES = "sources of "
+CONNECT_BY_HAND = 600.0
+"""Seconds to find each other in a session file that pins certificates and does not say how many."""
 KINDS: dict[Any, tuple[str, tuple[type, ...]]] = {
     str: ("text in quotes", (str,)),
     bool: ("true or false", (bool,)),
@@ -48,7 +51,8 @@ class SessionConfig:
 
     parties: host:port of each party, by rank. Each listens there; higher ranks and the
       dealer connect to lower ones, so the dealer needs no open port.
-    connect: seconds for all processes to start and find each other.
+    connect: seconds for all processes to start and find each other. A session file that pins certificates and does
+      not say gives ten minutes.
     deadline: seconds that a process waits for a peer's message before it gives up.
     idle: seconds that the dealer waits for work, since parties may compute locally for long.
     job, options: what runs, and its own settings.
@@ -96,6 +100,8 @@ class SessionConfig:
         places = {node_folder(node, self.dealer) for node in range(self.dealer + 1)}
         if self.certificates and set(self.certificates) != places:
             raise ConfigError(f"certificates must have one entry for each of {', '.join(sorted(places))}")
+        if self.certificates and self.transport != "tls":
+            raise ConfigError(f"certificates are pinned, and the transport {self.transport!r} shows none: use tls")
         for place, print_ in self.certificates.items():
             if not (isinstance(print_, str) and len(print_) == 64 and set(print_) <= set("0123456789abcdef")):
                 raise ConfigError(f"certificates: {place} must be the SHA-256 of a certificate in hexadecimal digits")
@@ -161,6 +167,8 @@ class SessionConfig:
             if not all(isinstance(value, str) for value in data.get(key, [])):
                 raise ConfigError(f"{path}: {key} must be a list of texts in quotes")
             data[key] = tuple(data.get(key, []))
+        if data.get("certificates"):  # people start these by hand, each on their own host
+            data.setdefault("connect", CONNECT_BY_HAND)
         return cls(**data)
 
 
@@ -178,14 +186,19 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 @cache
-def code_digest() -> bytes:
-    """SHA-256 over our own sources and the versions of the libraries that compute."""
+def code_parts() -> dict[str, str]:
+    """A digest of the sources of each of our packages, and the versions of the libraries that compute."""
     root = Path(__file__).resolve().parent.parent
-    digest = hashlib.sha256()
+    parts: dict[str, str] = {}
     for package in ("accounting", "launch", "protocols", "secure_sccvfl"):
+        digest = hashlib.sha256()
         for path in sorted((root / package).rglob("*.py")):
             digest.update(f"{path.relative_to(root)}\0".encode())
             digest.update(hashlib.sha256(path.read_bytes()).digest())
-    for library in ("torch", "crypten", "numpy"):
-        digest.update(f"{library}={importlib.metadata.version(library)}\0".encode())
-    return digest.digest()
+        parts[f"{SOURCES}{package}"] = digest.hexdigest()
+    return parts | {library: importlib.metadata.version(library) for library in ("torch", "crypten", "numpy")}
+
+
+def code_digest() -> bytes:
+    """SHA-256 over our own sources and the versions of the libraries that compute."""
+    return hashlib.sha256(json.dumps(code_parts()).encode()).digest()

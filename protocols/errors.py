@@ -1,5 +1,13 @@
 """Everything that can go wrong, each as its own type. No message ever carries a key, a seed or a share."""
 
+from __future__ import annotations
+
+import errno
+from typing import ClassVar
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says when a file cannot grow."""
+
 
 class ProtocolError(Exception):
     """Anything that must stop the session. The message is one line for a person.
@@ -41,15 +49,21 @@ class CounterReuse(ProtocolError):
 
 
 class LocalError(ProtocolError):
-    """An error about a party's own data or ledger. Only people at this party see it; peers hear the type alone."""
+    """An error about a party's own data or ledger. Only people at this party see it; peers hear its kind alone."""
+
+    kind: ClassVar[str] = "its own data, files or ledger do not allow it"
 
 
 class RangeError(LocalError, ValueError):
     """A value does not fit the fixed-point range, or the bound that its caller promised."""
 
+    kind = "a value is out of range"
+
 
 class InputError(LocalError, ValueError):
     """A person's input cannot be used: data, a description, a policy card, a model."""
+
+    kind = "its data, or other files that it was given, cannot be used"
 
 
 class Unavailable(ProtocolError, AttributeError):
@@ -66,10 +80,14 @@ class LedgerError(ProtocolError):
 def reason_for_peers(error: BaseException | None) -> str:
     """What peers are told when this process stops: our own errors in full, only the type of others.
 
-    A LocalError speaks about a party's own inputs, so peers hear only its type too.
+    A LocalError speaks about a party's own inputs, so peers hear only its kind and type.
     """
-    told = isinstance(error, ProtocolError) and not isinstance(error, LocalError)
-    return str(error) if told else type(error).__name__
+    name = type(error).__name__
+    if isinstance(error, LocalError):
+        return f"{error.kind} ({name})"
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
+        return "its disk is full"
+    return str(error) if isinstance(error, ProtocolError) else name
 
 
 def waited_for(error: BaseException | None) -> str:

@@ -16,7 +16,7 @@ from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.catalogue import load as load_dataset
 from secure_sccvfl.data.dataset import Dataset, DataWarning
 from secure_sccvfl.data.features import DataError
-from secure_sccvfl.data.files import read_description
+from secure_sccvfl.data.files import id_rule, read_description
 from secure_sccvfl.data.party import part_of
 from secure_sccvfl.data.party_data import benchmark_schema
 from secure_sccvfl.data.splits import SplitKind, make_split
@@ -147,7 +147,7 @@ def _load_named(name: str) -> Data:
         return Data(load_dataset(name), name)
     path = Path(name).resolve()
     data, spec = load_dataset(str(path)), read_description(path)
-    return Data(data, str(path), spec["id"], spec["label"]["column"])
+    return Data(data, str(path), id_rule(spec["id"], path.name).name, spec["label"]["column"])
 
 
 def as_data(data: Data | Dataset | str | Path) -> Data:

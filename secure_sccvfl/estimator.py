@@ -84,7 +84,8 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    epsilon, delta : what the statistics of s may spend.
+    epsilon, delta : what the statistics of s may spend. Their noise is seeded: it shows what noise costs, and
+        protects nothing.
     lambdas : rising weights of consistency; all are trained.
     take_lambda : the weight that is taken, or the nearest of `lambdas`.
     refreshes : further releases of the statistics.

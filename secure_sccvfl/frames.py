@@ -5,7 +5,6 @@ A data set made here means the same as one read from files: both go through the 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,16 +16,16 @@ import pandas as pd
 from protocols.alignment.ids import IdRule
 from protocols.records.private import private
 from secure_sccvfl.data.dataset import Dataset, Reader, Tables, read_whole
-from secure_sccvfl.data.features import NOTES, DataError, Feature
-from secure_sccvfl.data.files import check_description, check_table
+from secure_sccvfl.data.drafts.guesses import FEW_VALUES, MOST_CATEGORIES, in_order
+from secure_sccvfl.data.features import DataError, Feature
+from secure_sccvfl.data.files import absent, check_description, check_table
+from secure_sccvfl.data.tables.problems import Finding, refuse
+from secure_sccvfl.data.tables.toml import key_text, toml
 
 Entry = Mapping[str, Any]
 Holder = tuple[str, str] | tuple[str, str, Sequence[Any]] | Entry
 """Who holds the label or s: (party, column), (party, column, values), or an entry as in a description."""
 
-FEW_VALUES = 10
-"""A column of numbers with at most this many distinct values is read as a category."""
-MOST_CATEGORIES = 50
 MOST_CLASSES = 20
 SOURCE = "frames"
 """The name of a description made here, in messages."""
@@ -100,10 +99,7 @@ def infer_feature(name: str, column: pd.Series) -> dict[str, Any]:
 
 def values_of(column: pd.Series) -> list[str]:
     """The values that occur, as text; numbers in their order."""
-    text = column.dropna().astype("string").str.strip().str.removesuffix(".0").unique().tolist()
-    number = pd.to_numeric(pd.Series(text, dtype="string"), errors="coerce")
-    order = number if len(text) and not number.isna().any() else text
-    return [value for _, value in sorted(zip(order, text, strict=True))]
+    return in_order(column.dropna().astype("string").str.strip().str.removesuffix(".0").unique().tolist())
 
 
 def _entry(tables: Tables, holder: Holder, values: str, read_off: list[str]) -> dict[str, Any]:
@@ -168,11 +164,19 @@ def _dictionary(
 
 def read_records(parties: Sequence[Sequence[Feature]], frame: pd.DataFrame) -> list[np.ndarray]:
     """Cells of new records, party by party; a missing column or a value out of range raises DataError."""
+    found: list[Finding] = []
+    tables = []
     for features in parties:
-        for feature in features:
-            if feature.name not in frame:
-                raise DataError(f"the frame has no column {feature.name!r}")
-    return [np.column_stack([feature.read(frame[feature.name]) for feature in features]) for features in parties]
+        looked = [
+            feature.look(frame[feature.name])
+            if feature.name in frame
+            else (np.full(len(frame), math.nan), [absent(feature.name, "the frame", frame)])
+            for feature in features
+        ]
+        found += [odd for _, all_odd in looked for odd in all_odd]
+        tables.append(np.column_stack([values for values, _ in looked]))
+    refuse("new records", found, frame.index)
+    return tables
 
 
 def to_frames(data: Dataset, id: str = "id", label: str = "y") -> dict[str, pd.DataFrame]:
@@ -184,7 +188,7 @@ def to_frames(data: Dataset, id: str = "id", label: str = "y") -> dict[str, pd.D
     for table in data.parties:
         frame = pd.DataFrame({id: data.ids})
         for feature, values in zip(table.features, table.values.T, strict=True):
-            frame[feature.name] = _named(values, feature.categories) if feature.kind == "category" else _short(values)
+            frame[feature.name] = _cells(feature, values)
         if table.name == data.label.holder:
             frame[label] = _named(data.label.values, data.label.classes) if data.label.classes else data.label.values
         for attribute in data.protected:
@@ -192,6 +196,14 @@ def to_frames(data: Dataset, id: str = "id", label: str = "y") -> dict[str, pd.D
                 frame[attribute.name] = _named(attribute.codes, attribute.groups)
         frames[table.name] = frame
     return frames
+
+
+def _cells(feature: Feature, values: np.ndarray) -> Any:
+    """Cells that read as these values."""
+    if feature.kind == "category":
+        return _named(values, feature.categories)
+    plain = feature.cells.decimal == "." and not feature.cells.dated
+    return _short(values) if plain else [feature.text(value) for value in values]
 
 
 def _named(codes: np.ndarray, names: Sequence[str]) -> list[str | None]:
@@ -208,40 +220,17 @@ def describe_dataset(data: Dataset, files: Mapping[str, str], id: str = "id", la
     head = {"name": data.name, "task": data.task, "id": id}
     target: dict[str, Any] = {"party": data.label.holder, "column": label, "meaning": data.label.meaning}
     target |= {"classes": list(data.label.classes)} if data.label.classes else {"low": 0.0, "high": 1.0}
-    lines = [f"{key} = {_toml(value)}" for key, value in head.items()]
-    lines += ["", f"label = {_toml(target)}", "protected = ["]
+    lines = [f"{key} = {toml(value)}" for key, value in head.items()]
+    lines += ["", f"label = {toml(target)}", "protected = ["]
     for attribute in data.protected:
         entry = {"party": attribute.holder, "column": attribute.name, "groups": list(attribute.groups)}
-        lines.append(f"  {_toml({**entry, 'meaning': attribute.meaning})},")
+        lines.append(f"  {toml({**entry, 'meaning': attribute.meaning})},")
     lines.append("]")
     for table in data.parties:
-        lines += ["", f"[parties.{_toml(table.name)}]", f"file = {_toml(files[table.name])}", "features = ["]
-        lines += [f"  {_toml(_feature_entry(feature))}," for feature in table.features]
+        lines += ["", f"[parties.{key_text(table.name)}]", f"file = {toml(files[table.name])}", "features = ["]
+        lines += [f"  {toml(feature.entry())}," for feature in table.features]
         lines.append("]")
     return "\n".join(lines) + "\n"
-
-
-def _feature_entry(feature: Feature) -> dict[str, Any]:
-    entry: dict[str, Any] = {"name": feature.name, "kind": feature.kind}
-    if feature.kind == "category":
-        entry["categories"] = list(feature.categories)
-    else:
-        entry |= {"low": feature.low, "high": feature.high}
-    lists = {"edges": list(feature.edges), "labels": list(feature.labels)}
-    words = {"missing": feature.missing, "meaning": feature.meaning, "unit": feature.unit}
-    words |= {name: getattr(feature, name) for name in NOTES}
-    return entry | {key: value for key, value in (lists | words).items() if value}
-
-
-def _toml(value: Any) -> str:
-    """A value as TOML has it on one line."""
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_toml(key)} = {_toml(item)}" for key, item in value.items()) + " }"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return json.dumps(value)
 
 
 def write_files(data: Dataset, folder: Path, id: str = "id", label: str = "y") -> Path:

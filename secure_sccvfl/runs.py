@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -22,20 +23,23 @@ from protocols.errors import ProtocolError
 from protocols.records.private import private
 from secure_sccvfl.api import Data, as_data
 from secure_sccvfl.data.catalogue import is_benchmark
-from secure_sccvfl.data.dataset import Dataset
+from secure_sccvfl.data.dataset import Dataset, DataWarning
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.local.processes import run_job, session_config
 from secure_sccvfl.local.whole_run import WholeRun
-from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.modes.options import RunOptions, prediction_options
 from secure_sccvfl.report.compared.figures import interval
+from secure_sccvfl.report.finished.folders import RunFolder
 from secure_sccvfl.report.verify import verify
+from secure_sccvfl.run.scoring.new_records import REFUSED
 from secure_sccvfl.trained import SHOWN, probabilities
 
 Progress = Callable[[str, int, int], None]
 """Takes a step's name, its number and how many there are."""
 
 SECURITY = "security.json"
+SHOWN_REFUSALS = 5
 
 
 class Run:
@@ -75,23 +79,24 @@ class Run:
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """Figures of the test part with 95 % intervals; the majority's beside them if there are baselines.
+        """Figures of the test part with 95 % intervals; beside them those of the majority and of dropping mediators.
 
         Names are those of `TrainedModel.evaluate`. An interval allows for noise in the figure; rates always have
         one.
         """
-        found, simple = self.report["metrics"], self.report["baselines"].get("majority")
+        found, others = self.report["metrics"], self.report["baselines"]
+        beside = {name: others[name] for name in ("majority", "drop_m") if name in others}
         rows = []
         for name in (name for name in SHOWN if name in found):
-            low, high = interval(self.report, name, found[name], True) or (math.nan, math.nan)
+            low, high = interval(self.report, name, found[name]) or (math.nan, math.nan)
             rows.append({"": name, "value": found[name], "low": low, "high": high})
-            if simple is not None:
-                rows[-1]["majority"] = simple.get(name, math.nan)
+            rows[-1] |= {other: own.get(name, math.nan) for other, own in beside.items()}
         return pd.DataFrame(rows).set_index("").rename_axis(None).round(4)
 
     @property
     def baselines(self) -> pd.DataFrame:
-        """The same figures of the baselines, trained in plaintext with the roles of the run: for pooled data only."""
+        """The same figures of the baselines: of pooled data many, trained in plaintext with the roles of the run; of
+        your own the majority and a model without mediators and proxies, with noise."""
         return pd.DataFrame(self.report["baselines"]).reindex(self.metrics.index).round(4)
 
     def privacy(self) -> dict[str, Any]:
@@ -132,7 +137,7 @@ class Run:
         """Decisions about new records, by a session of real processes; only the label's holder sees them.
 
         `frame` holds the columns of all parties; each process reads its own. Without an id column, rows are
-        numbered.
+        numbered. A record that a party cannot read is refused: it has no decision (NaN), and a warning says why.
         """
         return self._predicted(frame, scores=False).iloc[:, 0]
 
@@ -146,8 +151,10 @@ class Run:
         return pd.DataFrame(probabilities(logits, self.report["data"]["task"]), found.index, label["classes"])
 
     def _predicted(self, frame: pd.DataFrame, scores: bool) -> pd.DataFrame:
-        session = SessionConfig.load(self.folder / "session.toml")
-        settings = {k: v for k, v in session.options.items() if k in ("dataset", "split", "seed", "pooled", "align")}
+        folder = RunFolder.of(self.folder)
+        folder.must_hold_all("every host decides together, with run_party.py predict")
+        session = folder.session()
+        settings = prediction_options(session.options)
         key = RunOptions.of(settings).schema(len(session.parties)).id_rule.name
         numbered = key not in frame
         records = frame.assign(**{key: np.arange(len(frame))}) if numbered else frame
@@ -159,8 +166,18 @@ class Run:
             place = Path(work) / "session"
             _end_well(session_config(place, "predict", len(session.parties), options), place)
             told = pd.read_csv(next(place.glob("party-*/predictions.csv")), dtype={"id": str, "decision": str})
-        found = told.set_index("id").loc[records[key].astype("string").tolist()]
+            _warn_refused(place)
+        found = told.set_index("id").reindex(records[key].astype("string").tolist())
         return found.set_axis(frame.index if numbered else pd.Index(frame[key]))
+
+
+def _warn_refused(place: Path) -> None:
+    """Say which records a session refused, as each party tells its own people."""
+    kept = [pd.read_csv(path, dtype=str, keep_default_na=False) for path in sorted(place.glob(f"party-*/{REFUSED}"))]
+    lines = [f"{row.id}: {row.column}: {row.why}" for table in kept for row in table.itertuples() if row.column]
+    if lines:
+        told = "; ".join(lines[:SHOWN_REFUSALS]) + ("; ..." if len(lines) > SHOWN_REFUSALS else "")
+        warnings.warn(f"records without a decision: {told}", DataWarning, stacklevel=4)
 
 
 def run_local(

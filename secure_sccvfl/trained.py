@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 import torch
-from scipy.special import expit, softmax
+from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 from secure_sccvfl.data.dataset import Task, codes_of
@@ -33,7 +33,7 @@ from secure_sccvfl.policy.aware_entry import LEGAL_NOTE, USES_S
 from secure_sccvfl.training.plain import decisions, log_loss
 
 ROLE_WORDS = {"M": "edited with s", "P": "proxies, guarded", "N": "held fixed"}
-FLIPS = (*(f"{figure}_{judge}" for judge in HANDED_OUT for figure in ("fr", "fr_null")), f"fr_{OWN}")
+FLIPS = tuple(f"{figure}_{judge}" for judge in (*HANDED_OUT, OWN) for figure in ("fr", "fr_null"))
 SHOWN = ("acc", "rmse", "logloss", *FLIPS, "positive_rate", "dp_gap", "eo_gap")
 GAPS = {"dp_gap": ("positive_rate",), "eo_gap": ("tpr", "fpr")}
 """The rates of groups whose widest difference is the gap."""
@@ -52,11 +52,12 @@ def one_thread() -> Iterator[None]:
 
 
 def probabilities(logits: np.ndarray, task: Task) -> np.ndarray:
-    """Probability of every class (records x classes)."""
+    """Probability of every class (records x classes): of several, those of each against the rest, to a sum of 1."""
     if task == "binary":
         positive = expit(logits[:, 0])
         return np.column_stack([1.0 - positive, positive])
-    return np.asarray(softmax(logits, axis=1))
+    against_rest = expit(logits)
+    return np.asarray(against_rest / against_rest.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ class TrainedModel:
             return None
         if attribute.name not in frame:
             raise DataError(f"{USES_S}: the frame has no column {attribute.name!r}")
-        return codes_of(frame[attribute.name], attribute.groups, f"protected attribute {attribute.name!r}")
+        return codes_of(frame[attribute.name], attribute.groups, "protected attribute")
 
     def predict(self, frame: pd.DataFrame) -> pd.Series:
         """The class of each record, or for a regression the share of the label's public range."""

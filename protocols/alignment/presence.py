@@ -61,12 +61,14 @@ class Presence:
 
     def kept(self, party: Party, rows: Words) -> Words:
         """Shares of these rows (places x columns), zero where not all parties have a record."""
-        each = max(1, _ROUND_WORDS // max(1, rows.shape[1]))
+        if not rows.size:
+            return rows
+        each = max(1, _ROUND_WORDS // rows.shape[1])
         made = [
             arithmetic.bilinear(party, "mul", rows[at : at + each], self.bits[at : at + each, None])
             for at in range(0, len(rows), each)
         ]
-        return np.concatenate(made) if made else rows
+        return np.concatenate(made)
 
     def ratio(self, party: Party) -> Words:
         """Shares of the number of records over `count`, RATIO_BITS; an array of one."""

@@ -1,20 +1,22 @@
-"""A small certificate authority for one consortium, and what a process needs to prove its rank.
+"""Certificates of one consortium, and what a process needs to prove its place.
 
-Each process gets a certificate with one subject alternative name: its place in the session (`urn:sccvfl:party:2`,
-`urn:sccvfl:dealer`). The authority's private key lives in memory while the certificates are made and is never
-written. So nobody can add a member later: new members mean a new set.
+A certificate has one subject alternative name: a place in the session (`urn:sccvfl:party:2`, `urn:sccvfl:dealer`).
+On several hosts each makes its own key (`enrolment`) and an authority signs (`authority`). `make_certificates` makes
+a whole set on one machine, keys included. Its authority's key lives in memory alone, so nobody can be added later.
 """
 
 from __future__ import annotations
 
 import datetime
 import os
+import re
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -22,6 +24,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from protocols.config import ConfigError, node_folder
 
 _PREFIX = "urn:sccvfl:"
+_PLACE = re.compile(r"dealer|party-(?:0|[1-9][0-9]{0,3})")
+AUTHORITY, CERTIFICATE, KEY = "ca.pem", "cert.pem", "key.pem"
+"""Files of a member: the authority's certificate in its folder; its own certificate and key in that of its place."""
+Key = ec.EllipticCurvePrivateKey
 
 
 @dataclass(frozen=True)
@@ -34,11 +40,11 @@ class Credentials:
 
     @classmethod
     def of(cls, folder: Path, node: str) -> Credentials:
-        """The files of `node` ('party-0', 'dealer') in a folder made by `make_certificates`."""
-        found = cls(folder / "ca.pem", folder / node / "cert.pem", folder / node / "key.pem")
+        """The files of `node` ('party-0', 'dealer') in a folder of certificates."""
+        found = cls(folder / AUTHORITY, folder / node / CERTIFICATE, folder / node / KEY)
         for path in (found.authority, found.certificate, found.key):
             if not path.is_file():
-                raise ConfigError(f"no certificate file {path}; make a set with launch/certs.py")
+                raise ConfigError(f"no certificate file {path}; `sccvfl certs --help` tells how to get one")
         return found
 
     def context(self, *, server: bool) -> ssl.SSLContext:
@@ -54,7 +60,7 @@ class Credentials:
             context.load_cert_chain(self.certificate, self.key)
         except (ssl.SSLError, OSError) as error:
             raise ConfigError(
-                f"cannot use the certificate {self.certificate}: {error}; make a new set with launch/certs.py"
+                f"cannot use the certificate {self.certificate}: {error}; make a new set, or ask for a new one"
             ) from None
         return context
 
@@ -72,75 +78,151 @@ def certified_node(certificate: dict[str, Any], parties: int) -> int | None:
     return int(rank) if kind == "party" and rank.isdigit() and int(rank) < parties else None
 
 
+def check_place(place: str) -> str:
+    """A place as folders and messages name it, or ConfigError."""
+    if not _PLACE.fullmatch(place):
+        raise ConfigError(f"a place is party-0, party-1, ... or dealer, not {place!r}")
+    return place
+
+
+def alternative_name(place: str) -> x509.SubjectAlternativeName:
+    """The one name of a certificate: its place."""
+    role = check_place(place).replace("-", ":")
+    return x509.SubjectAlternativeName([x509.UniformResourceIdentifier(_PREFIX + role)])
+
+
+def place_named(extensions: x509.Extensions) -> str | None:
+    """The place that a certificate or a request names, or None if it names none, several, or something else."""
+    try:
+        names = list(extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except x509.ExtensionNotFound:
+        return None
+    if len(names) != 1 or not isinstance(names[0], x509.UniformResourceIdentifier):
+        return None
+    place = names[0].value.removeprefix(_PREFIX).replace(":", "-")
+    return (
+        place if _PLACE.fullmatch(place) and alternative_name(place) == x509.SubjectAlternativeName(names) else None
+    )
+
+
+def subject(name: str) -> x509.Name:
+    """What a certificate calls its holder."""
+    if not 1 <= len(name) <= 64 or not name.isprintable():
+        raise ConfigError(f"a name has 1 to 64 printable characters, not {name[:80]!r}")
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
 def make_certificates(folder: Path, parties: int, days: int = 365) -> list[Path]:
     """Write ca.pem and one folder per party and for the dealer; returns those folders."""
     if parties < 2:
         raise ConfigError(f"a session needs at least 2 parties, got {parties}")
-    if (folder / "ca.pem").exists():
+    if (folder / AUTHORITY).exists():
         raise ConfigError(f"{folder} already holds a set of certificates; choose a new folder")
-    if not 1 <= days <= 36_500:
-        raise ConfigError(f"certificates can be valid for 1 to 36500 days, not {days}")
+    check_days(days)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    now = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=5)
-    until = now + datetime.timedelta(days=days)
     authority_key = ec.generate_private_key(ec.SECP256R1())
-    authority_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "sccvfl consortium")])
-    authority = (
-        _builder(authority_name, authority_name, authority_key.public_key(), now, until)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(sign_certificates=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-    (folder / "ca.pem").write_bytes(authority.public_bytes(serialization.Encoding.PEM))
+    authority = self_signed("sccvfl consortium", authority_key, days)
+    (folder / AUTHORITY).write_bytes(pem(authority))
     made = []
     for node in range(parties + 1):
-        name = node_folder(node, parties)
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"sccvfl {name}")])
-        role = "dealer" if node == parties else f"party:{node}"
-        usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-        certificate = (
-            _builder(subject, authority_name, key.public_key(), now, until)
-            .add_extension(
-                x509.SubjectAlternativeName([x509.UniformResourceIdentifier(_PREFIX + role)]), critical=False
-            )
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_usage(sign_certificates=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
-            )
-            .sign(authority_key, hashes.SHA256())
-        )
+        name, key = node_folder(node, parties), ec.generate_private_key(ec.SECP256R1())
+        certificate = certify(authority, authority_key, key.public_key(), name, f"sccvfl {name}", days)
         place = folder / name
         place.mkdir(mode=0o700)
-        (place / "cert.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        secret = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        handle = os.open(place / "key.pem", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(secret)
+        (place / CERTIFICATE).write_bytes(pem(certificate))
+        write_key(place / KEY, key)
         made.append(place)
     return made
 
 
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
+def self_signed(name: str, key: Key, days: int) -> x509.Certificate:
+    """An authority's own certificate: it may sign those of members, and no further authority."""
+    return (
+        _builder(subject(name), subject(name), key.public_key(), days)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(sign_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def certify(
+    authority: x509.Certificate,
+    authority_key: Key,
     key: ec.EllipticCurvePublicKey,
-    start: datetime.datetime,
-    end: datetime.datetime,
+    place: str,
+    name: str,
+    days: int,
+) -> x509.Certificate:
+    """A member's certificate: for this key and place, to speak TLS and to sign."""
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    identity = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    return (
+        _builder(subject(name), authority.subject, key, days)
+        .add_extension(alternative_name(place), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(sign_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        .add_extension(identity, critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+
+
+def check_days(days: int) -> None:
+    if not 1 <= days <= 36_500:
+        raise ConfigError(f"certificates can be valid for 1 to 36500 days, not {days}")
+
+
+def pem(made: x509.Certificate | x509.CertificateSigningRequest) -> bytes:
+    return made.public_bytes(serialization.Encoding.PEM)
+
+
+def write_key(path: Path, key: Key, passphrase: bytes | None = None) -> None:
+    """A private key in a new file that its owner alone can read, from the first byte on."""
+    hidden = serialization.NoEncryption() if passphrase is None else serialization.BestAvailableEncryption(passphrase)
+    secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, hidden)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(secret)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_key(path: Path, passphrase: bytes | None = None) -> Key:
+    """The private key in a file. No message shows what the file holds."""
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), passphrase)
+    except OSError as error:
+        raise ConfigError(f"cannot read the key {path}: {error.strerror}") from None
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise ConfigError(f"{path} is no private key, or not one of this passphrase") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ConfigError(f"{path} is no key of an elliptic curve")
+    return key
+
+
+def read_certificate(path: Path) -> x509.Certificate:
+    """The certificate in a PEM file."""
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"cannot read the certificate {path}: {error.strerror}") from None
+    except ValueError:
+        raise ConfigError(f"{path} is not a certificate in PEM form") from None
+
+
+def _builder(
+    holder: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
 ) -> x509.CertificateBuilder:
+    check_days(days)
+    start = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=5)  # clocks differ
     return (
         x509.CertificateBuilder()
-        .subject_name(subject)
+        .subject_name(holder)
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(start)
-        .not_valid_after(end)
+        .not_valid_after(start + datetime.timedelta(days=days))
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ssl
 import struct
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -81,6 +82,8 @@ class Link:
         self._half_sent = False
         self.want: Want | None = None
         self.said_goodbye = False
+        self.heard = time.monotonic()
+        """When the last bytes came."""
         self._kind = self._payload = 0
         self._record = memoryview(bytearray(_RECORD))
         self._unread = self._record[:0]
@@ -115,7 +118,17 @@ class Link:
         except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
             self._half_sent = True
         except (OSError, ValueError) as error:
+            self._hear_why(step)
             raise PeerError(self.name, step, f"closed the connection ({why(error)})") from None
+
+    def _hear_why(self, step: str) -> None:
+        """Raise what a peer that closed the connection said before, if it said something."""
+        try:
+            self.read(step)
+        except PeerStopped:
+            raise
+        except PeerError:
+            pass
 
     # receiving
 
@@ -168,7 +181,7 @@ class Link:
             count = self.sock.recv_into(self._record)
             if count == 0:
                 raise PeerError(self.name, step, "closed the connection")
-            self._unread = self._record[:count]
+            self._unread, self.heard = self._record[:count], time.monotonic()
         if len(self._unread) < HEADER.size:
             return False
         kind, described, sequence, payload = HEADER.unpack_from(self._unread)
@@ -192,6 +205,7 @@ class Link:
             count = self.sock.recv_into(view if direct else self._record)
             if count == 0:
                 raise PeerError(self.name, step, "closed the connection")
+            self.heard = time.monotonic()
             if direct:
                 return count
             self._unread = self._record[:count]

@@ -15,6 +15,7 @@ import numpy as np
 
 from protocols.config import SessionConfig
 from protocols.errors import PeerError, PeerLate
+from protocols.net.activity import Activity
 from protocols.net.certificates import Credentials
 from protocols.net.link import DATA, GOODBYE, HEADER, MESSAGE, Frame, Link, Want
 from protocols.net.rendezvous import Rendezvous
@@ -40,9 +41,10 @@ class Mesh:
         node: int,
         credentials: Credentials,
         listener: socket.socket | None = None,
+        activity: Activity | None = None,
     ) -> Mesh:
         """Reach every other place within the deadline, or raise."""
-        return cls(config, node, Rendezvous(config, node, credentials, listener).run())
+        return cls(config, node, Rendezvous(config, node, credentials, listener, activity).run())
 
     def exchange(
         self, step: str, send: Mapping[int, Sequence[Array]], receive: Mapping[int, Sequence[Spec]]

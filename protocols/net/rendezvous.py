@@ -2,14 +2,19 @@
 
 The process at place i dials all lower places, and all higher ones dial it (the dealer has the highest, so it needs
 no open port). After the TLS handshake both sides send a fixed-size hello: their place, the digest of the
-configuration and of the code. The place must be the one in the peer's certificate, and the digests must be equal. A
-caller without a certificate of our authority is turned away, and waiting goes on. A member of the session who
-contradicts itself stops the session.
+configuration and of the code. The place must be the one in the peer's certificate, and the digests must be equal. If
+not, both say which key differs (protocols/net/differences.py). A caller without a certificate of our authority is
+turned away, and waiting goes on. A member of the session who contradicts itself stops the session. One that cannot
+take part meets the others all the same, only to tell them so (`refuse`).
+
+A session file may pin the certificate of every place. Then no other one is accepted, even if the authority signed it:
+a process that dials stops and says so, and a caller is turned away like any stranger.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import logging
 import queue
 import socket
@@ -18,10 +23,15 @@ import struct
 import threading
 import time
 
-from protocols.config import SessionConfig, code_digest, split_address
-from protocols.errors import ConfigurationMismatch, PeerError, ProtocolError, reason_for_peers
+from protocols.config import ConfigError, SessionConfig, code_digest, code_parts, node_folder, split_address
+from protocols.errors import PeerError, ProtocolError, reason_for_peers
+from protocols.net.activity import Activity
 from protocols.net.certificates import Credentials, certified_node
+from protocols.net.clocks import check_own_clock, clock_words, own_period
+from protocols.net.differences import exchanged, settings_by_key, told
+from protocols.net.enrolment import SHOWN
 from protocols.net.link import Link, why
+from protocols.net.signatures import fingerprint
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +39,7 @@ _HELLO = struct.Struct(">8sHH32s32s")
 _MAGIC = b"sccvfl01"
 _MAX_PENDING_CALLERS = 32
 _LOOK_SECONDS = 0.2
+_SAY_SECONDS = 10.0  # how often people hear for whom this process waits
 _STRANGER_SECONDS = 3.0  # how long a caller may take to show who it is
 
 
@@ -61,17 +72,28 @@ class Rendezvous:
     """Dialling and being dialled, each connection in its own short-lived thread."""
 
     def __init__(
-        self, config: SessionConfig, node: int, credentials: Credentials, listener: socket.socket | None
+        self,
+        config: SessionConfig,
+        node: int,
+        credentials: Credentials,
+        listener: socket.socket | None,
+        activity: Activity | None = None,
     ) -> None:
-        self.config, self.node = config, node
+        self.config, self.node, self.credentials = config, node, credentials
+        check_own_clock(credentials)
         self.hello = _HELLO.pack(_MAGIC, node, len(config.parties), config.digest(), code_digest())
         self.client = credentials.context(server=False)
         self.server = credentials.context(server=True)
+        if other := self._unpinned(fingerprint(credentials.certificate.read_bytes()), node):
+            raise ConfigError(f"{credentials.certificate}: {other}; pin the new one, or bring the old one back")
         self.callers = set(range(node + 1, config.dealer + 1))
         self.listener = listener
         if self.callers and listener is None:
             self.listener = listen(config.parties[node])
         self.end = time.monotonic() + config.connect
+        self.said = time.monotonic()
+        self.activity = Activity() if activity is None else activity
+        self.peers = {peer: config.node_name(peer) for peer in range(config.dealer + 1) if peer != node}
         self.stop = threading.Event()
         self.found: queue.Queue[tuple[int, ssl.SSLSocket] | Exception] = queue.Queue()
         self.refused: list[str] = []
@@ -79,26 +101,23 @@ class Rendezvous:
 
     def run(self) -> dict[int, Link]:
         links: dict[int, Link] = {}
-        for peer in range(self.node):
-            threading.Thread(target=self._dial, args=(peer,), daemon=True).start()
-        if self.callers:
-            threading.Thread(target=self._accept, daemon=True).start()
+        self._begin()
         try:
-            while len(links) < self.config.dealer:
-                try:
-                    came = self.found.get(timeout=_LOOK_SECONDS)
-                except queue.Empty:
+            while len(links) < len(self.peers):
+                came = self._next()
+                if came is None:
                     if time.monotonic() > self.end:
-                        raise self._missing(links) from None
+                        raise self._missing(links)
+                    self._say_who_is_missing(links)
                     for link in links.values():
                         link.read("connect")  # a peer that has given up says so
                     continue
                 if isinstance(came, Exception):
                     raise came
-                peer, sock = came
-                if peer in links:
-                    raise PeerError(self.config.node_name(peer), "connect", "connected twice")
-                links[peer] = Link(sock, peer, self.config.node_name(peer), self.config.frame_limit)
+                if came.node in links:
+                    raise PeerError(came.name, "connect", "connected twice")
+                links[came.node] = came
+                self.activity.joined(came)
         except BaseException as error:
             self.stop.set()
             for link in links.values():
@@ -108,15 +127,63 @@ class Rendezvous:
                     late[1].close()
             raise
         finally:
-            self.stop.set()
-            if self.listener is not None:
-                self.listener.close()
+            self._end()
         return links
 
+    def refuse(self, reason: str) -> list[str]:
+        """Meet the others only to tell them why this process does not take part; returns who was told.
+
+        It ends when every other place was told or has given up, at the latest when the time to connect is over.
+        """
+        met: list[str] = []
+        gone = 0
+        self._begin()
+        try:
+            while len(met) + gone < len(self.peers) and time.monotonic() < self.end:
+                came = self._next()
+                if isinstance(came, Link):
+                    came.abort(reason)
+                    met.append(came.name)
+                elif came is not None:
+                    gone += 1
+        finally:
+            self._end()
+        return met
+
+    def _begin(self) -> None:
+        self.activity.connecting(self.peers, self.end)
+        for peer in range(self.node):
+            threading.Thread(target=self._dial, args=(peer,), daemon=True).start()
+        if self.callers:
+            threading.Thread(target=self._accept, daemon=True).start()
+
+    def _next(self) -> Link | Exception | None:
+        """Who came, or why one will not; None if nobody came for a moment."""
+        try:
+            came = self.found.get(timeout=_LOOK_SECONDS)
+        except queue.Empty:
+            return None
+        if isinstance(came, Exception):
+            return came
+        peer, sock = came
+        return Link(sock, peer, self.peers[peer], self.config.frame_limit)
+
+    def _end(self) -> None:
+        self.stop.set()
+        if self.listener is not None:
+            self.listener.close()
+
+    def _say_who_is_missing(self, links: dict[int, Link]) -> None:
+        now = time.monotonic()
+        if now - self.said >= _SAY_SECONDS:
+            self.said = now
+            names = ", ".join(name for peer, name in self.peers.items() if peer not in links)
+            log.info("waiting for %s, %.0f s left", names, self.end - now)
+
     def _missing(self, links: dict[int, Link]) -> PeerError:
-        absent = [self.config.node_name(peer) for peer in range(self.config.dealer + 1)]
-        names = [name for peer, name in enumerate(absent) if peer != self.node and peer not in links]
-        turned_away = f"; turned away: {self.refused[-1]}" if self.refused else ""
+        names = [name for peer, name in self.peers.items() if peer not in links]
+        telling = [who for who in self.refused if "certificate" in who] or self.refused
+        turned_away = f"; turned away: {telling[-1]}" if telling else ""
         return PeerError(
             ", ".join(names), "connect", f"did not connect within {self.config.connect:.0f} s{turned_away}"
         )
@@ -134,13 +201,13 @@ class Rendezvous:
                 continue
             try:
                 sock = self._secure(raw, self.client, self._left(), server=False)
-            except (ConnectionError, ssl.SSLEOFError):
-                raw.close()  # the peer is too busy or just starting: try again
+            except (ConnectionError, ssl.SSLEOFError, TimeoutError):
+                raw.close()  # the peer is too busy or just starting: try again, while there is time
                 self.stop.wait(0.05)
                 continue
             except (OSError, ValueError) as error:
                 raw.close()
-                self.found.put(PeerError(name, "connect", f"TLS handshake failed: {why(error)}"))
+                self.found.put(PeerError(name, "connect", f"TLS handshake failed: {_reason(error)}"))
                 return
             try:
                 self._check(sock, peer, name)
@@ -150,7 +217,7 @@ class Rendezvous:
                 self.found.put(error)
             except (OSError, ValueError) as error:
                 sock.close()
-                self.found.put(PeerError(name, "connect", f"refused the connection ({why(error)})"))
+                self.found.put(PeerError(name, "connect", f"refused the connection ({self._refusal(error)})"))
             return
 
     def _accept(self) -> None:
@@ -175,12 +242,16 @@ class Rendezvous:
                 sock = self._secure(raw, self.server, min(self._left(), _STRANGER_SECONDS), server=True)
             except (OSError, ValueError) as error:
                 raw.close()
-                self._refuse(f"{caller} ({why(error)})")
+                self._turn_away(f"{caller} ({_reason(error)})")
                 return
             node = certified_node(sock.getpeercert() or {}, self.config.dealer)
             if node not in self.callers:
                 sock.close()
-                self._refuse(f"{caller} (its certificate names no place that should call here)")
+                self._turn_away(f"{caller} (its certificate names no place that should call here)")
+                return
+            if other := self._unpinned(_shown(sock), node):
+                sock.close()
+                self._turn_away(f"{caller}, which says it is {self.config.node_name(node)} ({other})")
                 return
             try:
                 self._check(sock, node, self.config.node_name(node))
@@ -190,7 +261,7 @@ class Rendezvous:
                 self.found.put(error)
             except (OSError, ValueError) as error:
                 sock.close()
-                self._refuse(f"{self.config.node_name(node)} ({why(error)})")
+                self._turn_away(f"{self.config.node_name(node)} ({why(error)})")
         finally:
             self.pending.release()
 
@@ -200,7 +271,7 @@ class Rendezvous:
         else:
             self.found.put((peer, sock))
 
-    def _refuse(self, who: str) -> None:
+    def _turn_away(self, who: str) -> None:
         if len(self.refused) < 100:
             self.refused.append(who)
             log.warning("turned away %s", who)
@@ -217,12 +288,22 @@ class Rendezvous:
         secure.settimeout(self._left())
         return secure
 
+    def _unpinned(self, shown: str, node: int) -> str:
+        """Why a certificate is not the one that the session file pins for a place; empty if it is, or none is."""
+        place = node_folder(node, self.config.dealer)
+        pin = self.config.certificates.get(place, shown)
+        if shown == pin:
+            return ""
+        return f"its certificate {shown[:SHOWN]} is not the one that the session file pins for {place}, {pin[:SHOWN]}"
+
     def _check(self, sock: ssl.SSLSocket, expected: int, name: str) -> None:
         """Exchange hellos; the certificate, the claim and the digests must all agree."""
         certified = certified_node(sock.getpeercert() or {}, self.config.dealer)
         if certified != expected:
             shown = "no place of this session" if certified is None else self.config.node_name(certified)
             raise PeerError(name, "connect", f"its certificate is for {shown}")
+        if other := self._unpinned(_shown(sock), expected):
+            raise PeerError(name, "connect", other)
         sock.sendall(self.hello)
         came = b""
         while len(came) < _HELLO.size:
@@ -237,6 +318,24 @@ class Rendezvous:
             claimed = self.config.node_name(node) if node <= self.config.dealer else f"place {node}"
             raise PeerError(name, "connect", f"its certificate is for {name}, but its handshake says {claimed}")
         if parties != len(self.config.parties) or configuration != self.config.digest():
-            raise ConfigurationMismatch(name, "connect", "has another configuration")
+            own = settings_by_key(self.config)
+            raise told(name, "has another configuration", own, exchanged(sock, own))
         if code != code_digest():
-            raise ConfigurationMismatch(name, "connect", "runs another version of the code")
+            own = code_parts()
+            raise told(name, "runs another version of the code", own, exchanged(sock, own))
+
+    def _refusal(self, error: Exception) -> str:
+        """Why a peer does not accept this process. If it is about our certificate, with the times that matter."""
+        reason = why(error)
+        if "certificate" in reason or "unknown ca" in reason:
+            reason += f": it does not accept our certificate, which is {own_period(self.credentials)}"
+        return reason
+
+
+def _reason(error: Exception) -> str:
+    return why(error) + clock_words(error)
+
+
+def _shown(sock: ssl.SSLSocket) -> str:
+    """The fingerprint of the certificate that a peer has shown."""
+    return hashlib.sha256(sock.getpeercert(binary_form=True) or b"").hexdigest()

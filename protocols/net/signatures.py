@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from protocols.config import ConfigError
-from protocols.net.certificates import Credentials
+from protocols.net.certificates import Credentials, certified_node, read_key
 
 _CONTEXT = b"sccvfl signature 1\0"
 
@@ -28,9 +28,7 @@ def fingerprint(certificate: bytes) -> str:
 
 def sign(credentials: Credentials, purpose: str, message: bytes) -> str:
     """This member's signature, in base64."""
-    key = serialization.load_pem_private_key(credentials.key.read_bytes(), password=None)
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ConfigError(f"{credentials.key} is no key of an elliptic curve")
+    key = read_key(credentials.key)
     return base64.b64encode(key.sign(_covered(purpose, message), ec.ECDSA(hashes.SHA256()))).decode()
 
 
@@ -44,6 +42,25 @@ def is_signed(certificate: bytes, purpose: str, message: bytes, signature: str) 
     except (InvalidSignature, binascii.Error, ValueError):
         return False
     return True
+
+
+def is_issued(certificate: bytes, authority: bytes) -> bool:
+    """Whether an authority (PEM) issued a certificate (PEM). Dates do not matter: a signature outlives them."""
+    try:
+        _read(certificate).verify_directly_issued_by(_read(authority))
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def place_in(certificate: bytes, parties: int) -> int | None:
+    """The place in a session that a certificate (PEM) names, or None."""
+    try:
+        names = _read(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return None
+    uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    return certified_node({"subjectAltName": [("URI", uri) for uri in uris]}, parties)
 
 
 def _read(certificate: bytes) -> x509.Certificate:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from protocols.errors import LedgerError
+from protocols.records.private import naming
 
 START = hashlib.sha256(b"sccvfl chain").hexdigest()
 
@@ -51,7 +52,7 @@ class HashChain:
             entry["hash"] = head = _hash(entry)
             added.append(entry)
         if self._path is not None:
-            with self._path.open("a") as file:
+            with naming(self._path), self._path.open("a") as file:
                 file.write("".join(json.dumps(entry) + "\n" for entry in added))
                 file.flush()
                 os.fsync(file.fileno())

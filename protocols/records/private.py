@@ -1,8 +1,14 @@
-"""Files that only their owner can read, from the first byte on: setting the mode afterwards would be too late."""
+"""Files that only their owner can read, from the first byte on: setting the mode afterwards would be too late.
+
+The system does not say which file cannot grow on a full disk; `naming` does.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 
 def private(path: str, flags: int) -> int:
@@ -10,3 +16,14 @@ def private(path: str, flags: int) -> int:
     handle = os.open(path, flags, 0o600)
     os.fchmod(handle, 0o600)  # an existing file may have been readable by others
     return handle
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors of writing inside carry the name of this file."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise

@@ -47,6 +47,11 @@ class Release:
         if self.times < 1:
             raise ProtocolError(f"release {self.name!r}: times must be at least 1, not {self.times}")
 
+    def covers(self, other: Release) -> bool:
+        """Whether another release tells the same receivers no more, no more often, and is paid for alike."""
+        alike = (self.name, self.receivers, self.event) == (other.name, other.receivers, other.event)
+        return alike and self.fits(other.shape) and other.times <= self.times
+
     def fits(self, shape: tuple[int, ...]) -> bool:
         return len(shape) == len(self.shape) and all(
             declared in (ANY, length) for declared, length in zip(self.shape, shape, strict=True)

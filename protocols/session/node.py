@@ -13,8 +13,10 @@ from protocols.config import ConfigError, SessionConfig
 from protocols.dealing.dealer import Dealer
 from protocols.dealing.party import agree_on_keys
 from protocols.errors import reason_for_peers, waited_for
+from protocols.net.activity import Activity
 from protocols.net.certificates import Credentials
 from protocols.net.mesh import Mesh
+from protocols.net.rendezvous import Rendezvous
 from protocols.net.transport import Transport
 from protocols.records.releases import ReleasePlan
 from protocols.records.transcript import Recording, Transcript
@@ -28,8 +30,22 @@ def connect(
     node: int,
     credentials: Credentials | None,
     listener: socket.socket | None = None,
+    activity: Activity | None = None,
 ) -> Transport:
     """Links to all other processes, by the transport that the configuration names."""
+    transport = _connected(config, node, credentials, listener, activity)
+    if activity is not None:
+        activity.running(transport.meter)
+    return transport
+
+
+def _connected(
+    config: SessionConfig,
+    node: int,
+    credentials: Credentials | None,
+    listener: socket.socket | None,
+    activity: Activity | None,
+) -> Transport:
     if not 0 <= node <= config.dealer:
         raise ConfigError(f"rank must be from 0 to {config.dealer - 1}, not {node}")
     if config.transport == "gloo":
@@ -37,8 +53,8 @@ def connect(
 
         return Gloo.connect(config, node)
     if credentials is None:
-        raise ConfigError("the tls transport needs certificates; make a set with launch/certs.py")
-    return Mesh.connect(config, node, credentials, listener)
+        raise ConfigError("the tls transport needs certificates; `sccvfl certs --help` tells how to get them")
+    return Mesh.connect(config, node, credentials, listener, activity)
 
 
 def open_session(
@@ -49,21 +65,50 @@ def open_session(
     log: Path | None = None,
     listener: socket.socket | None = None,
     transcript: Path | None = None,
+    activity: Activity | None = None,
 ) -> Session:
-    """A party's session, connected and ready to enter. `transcript`: where to write everything that it sees."""
+    """A party's session, connected and ready to enter. `transcript`: where to write everything that it sees.
+
+    `activity`: for people who watch its links.
+    """
     from protocols.session.runtime import Session
 
     if log is not None and log.exists():
         raise ConfigError(f"{log} is there already: choose a new folder for this run")
     kept = Transcript(transcript) if transcript is not None else None
-    transport = connect(config, rank, credentials, listener)
-    return Session(transport if kept is None else Recording(transport, kept), config, plan, log, kept)
+    transport = connect(config, rank, credentials, listener, activity)
+    session = Session(transport if kept is None else Recording(transport, kept), config, plan, log, kept)
+    if activity is not None:
+        session.activity = activity
+    return session
 
 
-def serve_as_dealer(config: SessionConfig, credentials: Credentials | None, transcript: Path | None = None) -> int:
+def refuse(
+    config: SessionConfig,
+    node: int,
+    credentials: Credentials | None,
+    reason: str,
+    listener: socket.socket | None = None,
+    activity: Activity | None = None,
+) -> list[str]:
+    """Meet the others only to tell them why this process does not take part; returns who was told.
+
+    gloo has no way to do so: there the others wait until the time to connect is over.
+    """
+    if config.transport == "gloo" or credentials is None:
+        return []
+    return Rendezvous(config, node, credentials, listener, activity).refuse(reason)
+
+
+def serve_as_dealer(
+    config: SessionConfig,
+    credentials: Credentials | None,
+    transcript: Path | None = None,
+    activity: Activity | None = None,
+) -> int:
     """Serve one session to its end; returns how many tuples were made."""
     kept = Transcript(transcript) if transcript is not None else None
-    transport = connect(config, config.dealer, credentials)
+    transport = connect(config, config.dealer, credentials, None, activity)
     if kept is not None:
         transport = Recording(transport, kept)
     try:

@@ -44,6 +44,7 @@ from protocols.errors import (
     reason_for_peers,
     waited_for,
 )
+from protocols.net.activity import Activity
 from protocols.net.transport import Array, Cost, Spec, Transport
 from protocols.operations import arithmetic, comparison, series
 from protocols.records.releases import Receipt, Release, ReleaseDesk, ReleasePlan
@@ -116,6 +117,8 @@ class Session:
         self._transport, self._config = transport, config
         self._desk = ReleaseDesk(plan, transport.parties, log)
         self._plan, self._transcript = plan, transcript
+        self.activity = Activity()
+        """For people who watch this session."""
         self.folder = log.parent if log is not None else None
         """Where this party keeps the files of the run."""
         self._token: Token[Session | None] | None = None
@@ -338,6 +341,17 @@ class Session:
         """Public bytes of every party, the same number from each, by rank."""
         came = self._to_all(step, np.frombuffer(own, np.uint8))
         return [own if rank == self.rank else came[rank].tobytes() for rank in range(self.parties)]
+
+    def swap_texts(self, step: str, own: bytes) -> list[bytes]:
+        """Public bytes of every party, of any length, by rank. Two rounds, or one if all are empty."""
+        sizes = [int.from_bytes(size, "big") for size in self.swap_bytes(step, len(own).to_bytes(8, "big"))]
+        longest = max(sizes)
+        if longest > _LONGEST_ANNOUNCEMENT:
+            raise ProtocolError(f"{step}: what a party would tell all is too long")
+        if longest == 0:
+            return [b""] * self.parties
+        padded = self.swap_bytes(step, own.ljust(longest, b"\0"))
+        return [text[:size] for text, size in zip(padded, sizes, strict=True)]
 
     def agree_on_name(self) -> str:
         """A public name that no other run has: the sum of random words of all parties."""

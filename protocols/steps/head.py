@@ -18,7 +18,7 @@ Why it is secure: each opened value is a secret minus a uniform tuple value that
 belongs to one secret. So every view is uniform whatever the data are.
 
 Selection: `owner` holds a[i, g, :] for every group g, `holder` holds the one-hot s[i, :]. One message each way
-between these two gives shares of a[i, s_i, :] (1 round for each band of 2^11 rows), and nothing else.
+between these two gives shares of a[i, s_i, :] (1 round for each 2^21 words), and nothing else.
 
 Rows that s has selected (mode `aware`) are shares of all columns, and no owner's. They are scaled by a product with
 the shared factors and go under a mask of nobody, once per descent. A step on them has the same rounds and words.
@@ -261,17 +261,23 @@ def headroom(party: Party, logits: Words, bits: int, bound: float = LOGIT_BOUND)
     return room
 
 
+def rows_at_once(words: int) -> int:
+    """How many rows of this many words go into one round."""
+    return max(BAND_ROWS, _ROUND_WORDS // max(1, words))
+
+
 def select(
     party: Party, owner: int, holder: int, choices: Words | None, one_hot: Words | None, shape: tuple[int, int, int]
 ) -> Words:
     """Shares of choices[i, s_i, :] (rows x columns), from choices at `owner` and the one-hot of s at `holder`.
 
-    Each of the two sends one message to the other. A party that is both computes alone.
+    Each of the two sends one message to the other, for each 2^21 words. A party that is both computes alone.
     """
     rows, groups, columns = shape
     out = np.zeros((rows, columns), np.int64)
-    for start in range(0, rows, BAND_ROWS):
-        here = slice(start, min(start + BAND_ROWS, rows))
+    each = rows_at_once(groups * columns)
+    for start in range(0, rows, each):
+        here = slice(start, min(start + each, rows))
         out[here] = _select(
             party,
             owner,
@@ -337,10 +343,11 @@ def _known_mask(block: Masked) -> Words:
 
 
 def gram(party: Party, rows: Words) -> Words:
-    """Shares of X^T X of a shared matrix, not truncated; one round per band of rows."""
+    """Shares of X^T X of a shared matrix, not truncated; one round for each 2^21 words, or 2^16 rows."""
     total = np.zeros((rows.shape[1], rows.shape[1]), np.int64)
-    for start in range(0, len(rows), BAND_ROWS):
-        band = mask_square(party, rows[start : start + BAND_ROWS])
+    each = min(rows_at_once(rows.shape[1]), _GRAM_BANDS * BAND_ROWS)
+    for start in range(0, len(rows), each):
+        band = mask_square(party, rows[start : start + each])
         total += ring.unpacked(gram_sums(party, band)[0], rows.shape[1])
         for counter in band.numbers():
             party.tuples.forget(counter)

@@ -35,12 +35,16 @@ since A is at least the ridge, and 4 stretch for the bias: below 2^14 by the cal
 below 2^62. For the gradient q of a convex objective f whose curvature is at most A, q^T P q <= 2 f(0). So a step is
 at most 2 sqrt(P_jj) < 2^8, and 28 + 26 bits stay below 2^62. Penalties of a head are divided by a power of two near
 its weight, and multiplied back by the divisor of a truncation.
+
+A head that leaves columns out has its own matrix, with zeros in their rows and columns, and so has its inverse: its
+steps are 0 there. Which columns these are is public. Zeroing shares is local, and keeps a matrix positive
+semidefinite: all ranges hold. It adds a head and a matrix, and no round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, log2
 
 import numpy as np
@@ -76,7 +80,8 @@ class Plan:
     """Public numbers of a grid of heads.
 
     heads, inverted: weights of edits and guards of each head, and of each matrix that is inverted. places: the number
-    of the matrix of each head. curvature, factor: C and a.
+    of the matrix of each head. curvature, factor: C and a. used: 1 for each pair of columns that the last matrix is
+    about (an upper triangle), 0 for columns that its head does not use; None if it uses all.
     """
 
     heads: tuple[tuple[float, float], ...]
@@ -87,6 +92,7 @@ class Plan:
     doublings: int
     rate: float
     momentum: float
+    used: Words | None = field(default=None, compare=False)
 
     @property
     def inverse_bits(self) -> int:
@@ -154,6 +160,7 @@ def inverse_curvatures(
     sizes = np.array([_magnitude(pair) for pair in plan.inverted])[:, None]
     whole = _penalties(edits, guard, ridge, plan.inverted)
     whole += fitted.sum(axis=0) * ((1 << _WEIGHT_BITS) // sizes)
+    whole = _limited(whole, plan)
     pull, whole = divide_each(party, [(pull, 1 << _WEIGHT_BITS), (whole, 1 << _WEIGHT_BITS)])
     unit = round(2 ** (MATRIX_BITS + _OUTER_BITS - _ERROR_BITS) / plan.factor)
     error = -scaled_bilinear(party, "mul", whole, relative * sizes, unit)
@@ -161,7 +168,15 @@ def inverse_curvatures(
         error += _identity(columns) << _ERROR_BITS
     made = _inverted(party, error, columns, plan)
     inverse = scaled_bilinear(party, "mul", made, relative, 1 << (plan.inverse_bits + _OUTER_BITS - MATRIX_BITS))
+    inverse = _limited(inverse, plan)
     return mask_shared(party, ring.unpacked(np.concatenate([pull, inverse]), columns).reshape(-1, columns))
+
+
+def _limited(matrices: Words, plan: Plan) -> Words:
+    """The last matrix without the columns that its head does not use. Which these are is public, so this is local."""
+    if plan.used is None:
+        return matrices
+    return np.concatenate([matrices[:-1], matrices[-1:] * plan.used])
 
 
 def _padded(gram: Words) -> Words:

@@ -25,7 +25,8 @@ itself gives away every label of the step (attacks/labels.py) and the direction 
 What round 6 does not tell. The consistency gradient in the *edited* activations is zero in every direction but the
 record's own: it would hand s to every party. So the counterfactual logit is a target: c pulls the original towards
 it, and edited activations get no gradient. The head is trained on the whole loss, in secret. c still holds one
-number for each record that depends on s where edits shift the logit.
+number for each record that depends on s where edits shift the logit. Over many steps that tells s to a party that
+knows it of other records (tests/contract/test_split_paper.py measures it). So `split` does not keep s private.
 
 Fractions: activations 12 bits, head 18, logits 30, residual 28, c 20. With |h| <= 16, |u| and |v| <= 22 and 2^11
 rows all sums stay below 2^62, where truncation is exact.

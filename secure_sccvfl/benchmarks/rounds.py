@@ -41,7 +41,7 @@ from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.training.config import TrainConfig, warmup_steps
 from secure_sccvfl.training.descents.grid import Bounds, Grid
 from secure_sccvfl.training.engine import CURVATURE, Engine, Step
-from secure_sccvfl.training.handles import SharedPenalty
+from secure_sccvfl.training.handles import SharedChoices, SharedPenalty
 from secure_sccvfl.training.plain import Penalty, PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Descend, Trainer, train
@@ -176,7 +176,8 @@ class RoundsBenchmark:
         shares = session.party.zero_share(penalty.gram.shape)
         if session.rank == 0:
             shares += ring.encode(penalty.gram, MATRIX_BITS)
-        return SharedPenalty((), shares, tuple(guard[session.rank] for guard in self.problem.guards))
+        nothing = SharedChoices((), np.zeros(0, int))
+        return SharedPenalty(nothing, shares, tuple(guard[session.rank] for guard in self.problem.guards))
 
 
 def _secure(dataset: str, order: Order, delay_ms: int) -> Row:

@@ -32,7 +32,7 @@ class DataReport:
         return self.rows - self.distinct
 
 
-def _auc(values: np.ndarray, label: np.ndarray, category: bool) -> float:
+def lone_auc(values: np.ndarray, label: np.ndarray, category: bool) -> float:
     """AUC of one column alone; a category is scored by its label rate, since that is how a leak looks."""
     from sklearn.metrics import roc_auc_score  # slow to import, and a party's process does not need it
 
@@ -50,7 +50,7 @@ def examine(data: Dataset) -> DataReport:
     if data.task != "regression":
         for feature, values in zip(data.features, data.values.T, strict=True):
             for code in range(1 if data.task == "binary" else 0, len(data.label.classes)):
-                auc = _auc(values, (data.label.values == code).astype(float), feature.kind != "number")
+                auc = lone_auc(values, (data.label.values == code).astype(float), feature.kind != "number")
                 if auc > LEAK_AUC:
                     leaks.append((feature.name, auc))
                     message = f"column {feature.name!r} alone has AUC {auc:.3f}: does it contain the label?"

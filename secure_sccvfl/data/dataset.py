@@ -16,8 +16,17 @@ import numpy as np
 import pandas as pd
 
 from protocols.alignment.ids import IdRule
-from secure_sccvfl.data.features import Feature, check_disjoint
-from secure_sccvfl.data.files import DataError, id_rule, named, read_description, read_table
+from secure_sccvfl.data.features import Feature, check_disjoint, dictionary
+from secure_sccvfl.data.files import absent, id_rule, read_description, read_table
+from secure_sccvfl.data.tables.problems import (
+    DataError,
+    Finding,
+    cut,
+    refuse,
+    short,
+    some,
+    whole_column,
+)
 
 Task = Literal["binary", "multiclass", "regression"]
 
@@ -125,34 +134,48 @@ class Dataset:
         )
 
 
-def codes_of(column: pd.Series, values: tuple[str, ...], what: str) -> np.ndarray:
+def codes_of(column: pd.Series, values: tuple[str, ...], what: str, owner: str = "the table") -> np.ndarray:
     """The number of each cell among the values that may occur; DataError for another one."""
+    codes, found = look_at_codes(column, values, what)
+    refuse(owner, found, column.index)
+    return codes
+
+
+def look_at_codes(column: pd.Series, values: tuple[str, ...], what: str) -> tuple[np.ndarray, list[Finding]]:
+    """The number of each cell among the values that may occur, and the cells with others (which read as 0)."""
     text = column.astype("string").str.strip().str.removesuffix(".0")
     codes = text.map({v: i for i, v in enumerate(values)}).to_numpy(dtype=float, na_value=np.nan)
-    if np.isnan(codes).any():
-        bad = sorted({str(v) for v in column[np.isnan(codes)]})[:5]
-        raise DataError(f"{what}: values {bad} are not among {list(values)}")
-    return codes.astype(int)
+    bad = np.isnan(codes)
+    if not bad.any():
+        return codes.astype(int), []
+    seen = some(sorted({str(value) for value in column[bad].fillna("")}))
+    reason = f"not among {short(str(list(values)))} of the {what}"
+    todo = "leave such records out, put them right, or declare the value if all may know that it occurs"
+    return np.where(bad, 0, codes).astype(int), [Finding(str(column.name), reason, todo, bad, seen)]
 
 
-def _check_present(codes: np.ndarray, values: tuple[str, ...], what: str) -> None:
-    """Refuse a class or group without a record, where its records are no secret."""
+def _not_present(codes: np.ndarray, values: tuple[str, ...], what: str, column: str) -> list[Finding]:
+    """A class or group without a record, where its records are no secret."""
     present = np.unique(codes)
     if len(present) < 2:
-        raise DataError(f"{what}: only {values[int(present[0])]!r} occurs; at least two are needed")
-    if absent := [v for i, v in enumerate(values) if i not in present]:
-        raise DataError(f"{what}: no record of {absent}")
+        told = f"the {what}: only {cut(values[int(present[0])])} occurs; at least two are needed"
+        return [whole_column(column, told, "bring records of both", len(codes))]
+    if lost := [v for i, v in enumerate(values) if i not in present]:
+        return [
+            whole_column(column, f"the {what}: no record of {lost}", "bring some, or do not declare it", len(codes))
+        ]
+    return []
 
 
-def warn_absent(codes: np.ndarray, groups: tuple[str, ...], name: str) -> None:
+def warn_absent(codes: np.ndarray, groups: tuple[str, ...], name: str, owner: str) -> None:
     """Tell the holder alone that a group has no record.
 
     A refusal would tell the others about s, and nobody charged for that.
     """
     sizes = np.bincount(codes, minlength=len(groups))
-    if absent := [group for group, size in zip(groups, sizes, strict=True) if size == 0]:
+    if lost := [group for group, size in zip(groups, sizes, strict=True) if size == 0]:
         warnings.warn(
-            f"protected attribute {name!r}: no training record of {absent}; what is released of it will be noise",
+            f"{owner}: protected attribute {name!r}: no training record of {lost}; what is released of it is noise",
             DataWarning,
             stacklevel=3,
         )
@@ -165,26 +188,30 @@ class Tables:
         self.folder, self.rule = folder, rule
         self.tables: dict[str, pd.DataFrame] = {}
 
-    def get(self, name: str, columns: list[str], owner: str) -> pd.DataFrame:
+    def get(self, name: str, owner: str) -> pd.DataFrame:
         if name not in self.tables:
             path = self.folder / name
             if not path.is_file():
-                raise DataError(f"no file {name!r} next to the description")
+                raise DataError(f"{owner}: no file {name!r} next to the description")
             table = read_table(path, self.rule, owner)
             self.tables[name] = table.set_index(self.rule.name).sort_index()
-        table = self.tables[name]
-        lost = [c for c in columns if c not in table]
-        if lost:
-            raise DataError(f"{owner}: {name!r} has no column {lost[0]!r}; it has {named(table)}")
-        return table[columns]
+        return self.tables[name]
 
 
 def _same_ids(reference: pd.Index, other: pd.Index, who: str) -> None:
     if len(reference) == len(other) and bool((reference == other).all()):
         return
-    odd = list(reference.symmetric_difference(other)[:3])
-    count = len(reference.symmetric_difference(other))
-    raise DataError(f"ids of {who} do not match the first party's: {count} differ, such as {odd}")
+    odd = list(reference.symmetric_difference(other))
+    raise DataError(f"ids of {who} do not match the first party's: {len(odd)} differ, such as {some(odd)}")
+
+
+@dataclass(frozen=True)
+class Held:
+    """Everything that one party holds: its columns, and label and protected attributes (by place) if it has them."""
+
+    table: PartyTable
+    label: Label | None
+    protected: dict[int, Protected]
 
 
 class Reader:
@@ -192,9 +219,7 @@ class Reader:
 
     def __init__(self, spec: dict[str, Any], tables: Tables) -> None:
         self.spec, self.tables = spec, tables
-        self.features = {
-            name: tuple(Feature.of(row) for row in party["features"]) for name, party in self.spec["parties"].items()
-        }
+        self.features = dictionary(self.spec["parties"])
         self.ids: pd.Index | None = None
 
     @classmethod
@@ -203,39 +228,96 @@ class Reader:
         spec = read_description(path)
         return cls(spec, Tables(path.parent, id_rule(spec["id"], path.name)))
 
-    def table(self, name: str) -> PartyTable:
-        features = self.features[name]
-        frame = self.tables.get(self.spec["parties"][name]["file"], [f.name for f in features], name)
-        self._same_ids(frame.index, name)
-        return PartyTable(name, features, np.column_stack([f.read(frame[f.name]) for f in features]))
-
-    def label(self) -> Label:
-        entry = self.spec["label"]
-        if self.spec["task"] == "regression":
-            label = Feature(name=entry["column"], kind="number", low=entry["low"], high=entry["high"])
-            scaled = (label.read(self._column(entry, "label")) - label.low) / (label.high - label.low)
-            return Label(entry["party"], scaled, (), entry.get("meaning", ""))
-        codes = codes_of(self._column(entry, "label"), self.classes, "label")
-        _check_present(codes, self.classes, "label")
-        return Label(entry["party"], codes, self.classes, entry.get("meaning", ""))
-
     @property
     def classes(self) -> tuple[str, ...]:
         return tuple(str(c) for c in self.spec["label"].get("classes", ()))
 
-    def protected(self, entry: dict[str, Any]) -> Protected:
-        groups = tuple(str(g) for g in entry["groups"])
-        what = f"protected attribute {entry['column']!r}"
-        codes = codes_of(self._column(entry, what), groups, what)
+    def table(self, name: str) -> PartyTable:
+        """A party's columns; DataError for all cells that cannot be used."""
+        found: list[Finding] = []
+        table = self._features(name, found)
+        self._refuse(name, found)
+        return table
+
+    def held(self, name: str, *, all_present: bool = False) -> Held:
+        """All that a party holds; one DataError for everything in it that cannot be used.
+
+        all_present: refuse a group without a record. In a run that would tell of s, and nobody charged for it.
+        """
+        held, found = self.look(name, all_present=all_present)
+        self._refuse(name, found)
+        return held
+
+    def look(self, name: str, *, all_present: bool = False) -> tuple[Held, list[Finding]]:
+        """All that a party holds, and everything in it that cannot be used."""
+        found: list[Finding] = []
+        table = self._features(name, found)
+        label = self._label(found) if self.spec["label"]["party"] == name else None
+        protected = {
+            place: self._protected(entry, found, all_present)
+            for place, entry in enumerate(self.spec["protected"])
+            if entry["party"] == name
+        }
+        return Held(table, label, protected), found
+
+    def _refuse(self, name: str, found: list[Finding]) -> None:
+        refuse(name, found, pd.Index([]) if self.ids is None else self.ids)
+
+    def _features(self, name: str, found: list[Finding]) -> PartyTable:
+        features, file = self.features[name], self.spec["parties"][name]["file"]
+        frame = self.tables.get(file, name)
+        self._same_ids(frame.index, name)
+        columns = []
+        for feature in features:
+            values, odd = np.full(len(frame), np.nan), [absent(feature.name, file, frame)]
+            if feature.name in frame:
+                values, odd = feature.look(frame[feature.name])
+            columns.append(values)
+            found += odd
+        return PartyTable(name, features, np.column_stack(columns) if columns else np.zeros((len(frame), 0)))
+
+    def _label(self, found: list[Finding]) -> Label:
+        entry = self.spec["label"]
+        party, meaning = entry["party"], entry.get("meaning", "")
+        column = self._column(entry, "label", found)
+        if self.spec["task"] == "regression":
+            bounds = {"name": entry["column"], "kind": "number", "low": entry["low"], "high": entry["high"]}
+            label = Feature.of(bounds, self.spec["parties"][party])
+            values, odd = label.look(column) if column.name is not None else (np.zeros(len(column)), [])
+            found += odd
+            return Label(party, (values - label.low) / (label.high - label.low), (), meaning)
+        codes = self._codes(column, self.classes, "label", found, all_present=True)
+        return Label(party, codes, self.classes, meaning)
+
+    def _protected(self, entry: dict[str, Any], found: list[Finding], all_present: bool) -> Protected:
+        groups, what = tuple(str(g) for g in entry["groups"]), "protected attribute"
+        codes = self._codes(self._column(entry, what, found), groups, what, found, all_present=all_present)
         return Protected(entry["column"], entry["party"], groups, codes, entry.get("meaning", ""))
 
-    def _column(self, entry: dict[str, Any], what: str) -> pd.Series:
-        file = entry.get("file", self.spec["parties"][entry["party"]]["file"])
-        frame = self.tables.get(file, [entry["column"]], what)
-        self._same_ids(frame.index, what)
-        if entry["column"] in {f.name for features in self.features.values() for f in features}:
-            raise DataError(f"{what}: column {entry['column']!r} is also listed as a feature")
-        return frame[entry["column"]]
+    @staticmethod
+    def _codes(
+        column: pd.Series, values: tuple[str, ...], what: str, found: list[Finding], *, all_present: bool
+    ) -> np.ndarray:
+        if column.name is None:
+            return np.zeros(len(column), int)
+        codes, odd = look_at_codes(column, values, what)
+        if all_present and not odd:
+            odd = _not_present(codes, values, what, str(column.name))
+        found += odd
+        return codes
+
+    def _column(self, entry: dict[str, Any], what: str, found: list[Finding]) -> pd.Series:
+        """The column of an entry; one without a name if the file lacks it."""
+        file, column = entry.get("file", self.spec["parties"][entry["party"]]["file"]), entry["column"]
+        frame = self.tables.get(file, entry["party"])
+        self._same_ids(frame.index, f"{entry['party']} ({what})")
+        if column in {f.name for features in self.features.values() for f in features}:
+            todo = "take it out of the features"
+            found.append(whole_column(column, f"the {what} is also listed as a feature", todo, len(frame)))
+        if column not in frame:
+            found.append(absent(column, file, frame))
+            return pd.Series([None] * len(frame), frame.index, dtype="string")
+        return frame[column]
 
     def _same_ids(self, index: pd.Index, who: str) -> None:
         if self.ids is None:
@@ -255,14 +337,13 @@ def load_toml(path: Path) -> Dataset:
 def read_whole(reader: Reader, name: str) -> Dataset:
     """Everything that a reader can read; `name` stands for the description in messages."""
     spec = reader.spec
-    tables = tuple(reader.table(party) for party in spec["parties"])
-    if not tables:
+    held = [reader.held(party, all_present=True) for party in spec["parties"]]
+    if not held:
         raise DataError(f"{name}: no party")
-    label = reader.label()
-    protected = tuple(reader.protected(entry) for entry in spec["protected"])
-    for attribute in protected:
-        _check_present(attribute.codes, attribute.groups, f"protected attribute {attribute.name!r}")
-    data = Dataset(spec["name"], spec["task"], reader.known_ids, tables, label, protected)
+    label = next(one.label for one in held if one.label is not None)
+    by_place = {place: attribute for one in held for place, attribute in one.protected.items()}
+    protected = tuple(by_place[place] for place in sorted(by_place))
+    data = Dataset(spec["name"], spec["task"], reader.known_ids, tuple(one.table for one in held), label, protected)
     for table in data.parties:
         warn_constant(table)
     return data
@@ -272,4 +353,6 @@ def warn_constant(table: PartyTable) -> None:
     """Warn about columns that are constant."""
     for feature, values in zip(table.features, table.values.T, strict=True):
         if len(np.unique(values[~np.isnan(values)])) < 2:
-            warnings.warn(f"column {feature.name!r} is constant and carries nothing", DataWarning, stacklevel=3)
+            warnings.warn(
+                f"{table.name}: column {feature.name!r} is constant and carries nothing", DataWarning, stacklevel=3
+            )

@@ -9,46 +9,44 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from protocols.config import wrong_kind
-from protocols.errors import InputError
+from secure_sccvfl.data.tables.cells import DAYS, PLAIN, WRITING, Cells, cells_of, plain_number, since
+from secure_sccvfl.data.tables.problems import DataError, Finding, cut, refuse, short, some
 
 Kind = Literal["number", "category", "code"]
 MISSING = "(missing)"
 DEFAULT_BINS = 5
+CELL_KEYS = (*WRITING, "other")
 NOTES = ("measurement", "manipulability", "confounders", "relation")
 """What people should know of a column before they decide its role."""
 MANIPULABLE = ("none", "some", "free")
 """How far a person can change the value: not at all, with time or means, at will."""
 
 
-class DataError(InputError):
-    """The data or its description cannot be used as it is; the message says why."""
-
-    for_operator = True
-
-
 def check_entries(where: str, table: object, wanted: Mapping[str, Any], optional: Mapping[str, Any]) -> None:
     """Raise DataError unless a table has all wanted entries and each entry has the right kind."""
     if not isinstance(table, dict):
-        raise DataError(f"{where} must be a table with {', '.join(wanted)}, not {table!r}")
+        raise DataError(f"{where} must be a table with {', '.join(wanted)}, not {cut(table)}")
     for key, kind in {**wanted, **optional}.items():
         if key not in table:
             if key in wanted:
                 raise DataError(f"{where}: no {key!r}")
             continue
         if (odd := wrong_kind(table[key], kind)) is not None:
-            raise DataError(f"{where}: {key} {odd}")
+            raise DataError(f"{where}: {key} {short(odd)}")
 
 
 @dataclass(frozen=True)
 class Feature:
     """One column. `code` is a number that stands for a category and is cut at public edges.
 
+    `cells` says how cells are written; a date is a number whose cells are dates. Digests of a description cover it.
     `labels` are words for the categories, in their order, for people who read a report. The notes at the end are for
     those who decide roles: how it is measured, how far a person can change it, what confounds it, and how it is known
     to relate to s. They change no model, so no digest of a description covers them (`repr=False`).
@@ -64,6 +62,7 @@ class Feature:
     meaning: str = ""
     unit: str = ""
     labels: tuple[str, ...] = ()
+    cells: Cells = field(default=PLAIN, repr=False)
     measurement: str = field(default="", repr=False)
     manipulability: str = field(default="", repr=False)
     confounders: str = field(default="", repr=False)
@@ -77,12 +76,16 @@ class Feature:
                 f"{self.name}: manipulability must be {', '.join(MANIPULABLE)}, not {self.manipulability!r}"
             )
         if self.kind not in ("number", "category", "code"):
-            raise DataError(f"{self.name}: unknown kind {self.kind!r}; use number, category or code")
+            raise DataError(f"{self.name}: unknown kind {self.kind!r}; use number, category, code or date")
         if self.kind == "category":
             if len(self.categories) < 2 and not self.missing:
                 raise DataError(f"{self.name}: a category needs at least two values, got {self.categories}")
             if len(set(self.categories)) != len(self.categories):
                 raise DataError(f"{self.name}: a category is listed twice in {self.categories}")
+            if both := set(self.cells.na) & set(self.categories):
+                raise DataError(f"{self.name}: {some(sorted(both))} cannot be a gap and a category")
+            if self.cells.other and self.cells.other not in self.categories:
+                raise DataError(f"{self.name}: other = {cut(self.cells.other)} must be one of its categories")
             if self.labels and len(self.labels) != len(self.categories):
                 raise DataError(f"{self.name}: {len(self.labels)} labels for {len(self.categories)} categories")
             return
@@ -106,32 +109,59 @@ class Feature:
         inner = len(self.categories) if self.kind == "category" else len(self.cuts) - 1
         return inner + self.missing
 
-    def read(self, raw: pd.Series) -> np.ndarray:
-        """Turn text cells into numbers (a category becomes its index); NaN marks an allowed gap."""
+    def read(self, raw: pd.Series, owner: str = "the table") -> np.ndarray:
+        """The numbers of a column; DataError if a cell cannot be used."""
+        values, found = self.look(raw)
+        refuse(owner, found, raw.index)
+        return values
+
+    def look(self, raw: pd.Series) -> tuple[np.ndarray, list[Finding]]:
+        """Text cells as numbers (a category becomes its index) and all cells that cannot be used.
+
+        NaN marks a gap, and a cell that cannot be used.
+        """
         text = raw.astype("string").str.strip()
-        gap = (text.isna() | text.isin(["", "NA", "nan"])).to_numpy(bool)
-        if gap.any() and not self.missing:
-            raise DataError(f"{self.name}: {int(gap.sum())} missing values; declare `missing = true` or fill them in")
+        gap = self.cells.gaps(text)
         if self.kind == "category":
-            text = text.map(_plain_number, na_action="ignore")
-            index = {c: float(i) for i, c in enumerate(self.categories)}
-            values = text.map(index).to_numpy(dtype=float, na_value=np.nan)
-            bad = np.isnan(values) & ~gap
-            if bad.any():
-                seen = sorted(set(text[bad]))[:5]
-                raise DataError(f"{self.name}: categories not in the public dictionary: {seen}")
-            return values
-        values = pd.to_numeric(text.where(~gap, None), errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+            values, found = self._categories(text, gap)
+        else:
+            values, found = self._numbers(text, gap)
+        if gap.any() and not self.missing:
+            found.append(Finding(self.name, "missing", "declare `missing = true` or fill them in", gap))
+        return values, found
+
+    def _categories(self, text: pd.Series, gap: np.ndarray) -> tuple[np.ndarray, list[Finding]]:
+        text = text.map(plain_number, na_action="ignore")
+        index = {c: float(i) for i, c in enumerate(self.categories)}
+        values = text.map(index).to_numpy(dtype=float, na_value=np.nan)
+        bad = np.isnan(values) & ~gap
+        if not bad.any():
+            return values, []
+        if self.cells.other:
+            return np.where(bad, index[self.cells.other], values), []
+        todo = "list them in `categories` if all may know that they occur, or name one for the rest, `other = ...`"
+        return values, [Finding(self.name, "not in the public dictionary", todo, bad, some(sorted(set(text[bad]))))]
+
+    def _numbers(self, text: pd.Series, gap: np.ndarray) -> tuple[np.ndarray, list[Finding]]:
+        values, found = self.cells.numbers(text.where(~gap, None)), []
         bad = np.isnan(values) & ~gap
         if bad.any():
-            raise DataError(f"{self.name}: not a number: {sorted(set(text[bad]))[:5]}")
+            form = f"not a date in the format {self.cells.format}" if self.cells.dated else "not a number"
+            marks = "another `format = ...`" if self.cells.dated else "`decimal` and `thousands` marks"
+            todo = f"declare {marks} or gaps, `na = [...]`, or put them right"
+            found.append(Finding(self.name, form, todo, bad, some(sorted(set(text[bad])))))
         out = (values < self.low) | (values > self.high)
         if out.any():
-            raise DataError(
-                f"{self.name}: {int(out.sum())} values outside the public range {self.low:g}..{self.high:g}, "
-                f"such as {values[out][0]:g}"
-            )
-        return values
+            low, high = self.cells.bound(self.low), self.cells.bound(self.high)
+            todo, sample = "widen `low` and `high`, or put them right", self.cells.bound(values[out][0])
+            found.append(Finding(self.name, f"outside the public range {low}..{high}", todo, out, sample))
+        return np.where(out, np.nan, values), found
+
+    def text(self, value: float) -> str:
+        """A value as a cell that reads as it."""
+        if math.isnan(value):
+            return ""
+        return self.categories[int(value)] if self.kind == "category" else self.cells.text(value)
 
     def bin_index(self, values: np.ndarray) -> np.ndarray:
         """Public bin of every value; a gap falls into the last bin."""
@@ -143,28 +173,36 @@ class Feature:
         return np.where(np.isnan(values), self.bins - 1, inner)
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Feature:
-        """Read one entry of a feature dictionary; unknown keys are refused."""
+    def of(cls, row: Mapping[str, Any], party: Mapping[str, Any] = MappingProxyType({})) -> Feature:
+        """Read one entry of a feature dictionary; unknown keys are refused.
+
+        `party`: how cells of this party are written where the entry does not say.
+        """
         where = f"feature {row.get('name')!r}" if isinstance(row, dict) else "a feature"
-        kinds = {"low": float, "high": float, "categories": list, "missing": bool, "meaning": str, "unit": str}
+        dated = isinstance(row, dict) and row.get("kind") == "date"
+        bounds = {} if dated else {"low": float, "high": float}
+        kinds = {"categories": list, "missing": bool, "meaning": str, "unit": str, **bounds}
         kinds |= dict.fromkeys(NOTES, str)
         check_entries(where, row, {"name": str, "kind": str}, {**kinds, "labels": list})
-        extra = set(row) - {"name", "kind", "edges", "labels", *kinds}
-        if extra:
+        known = {"name", "kind", "low", "high", "edges", "labels", *CELL_KEYS, *kinds}
+        if extra := set(row) - known:
             raise DataError(f"{where}: unknown keys {sorted(extra)}")
-        fields = dict(row)
+        cells = cells_of(where, row["kind"], row, party)
+        fields = {key: value for key, value in row.items() if key not in CELL_KEYS} | {"cells": cells}
+        if dated:
+            fields |= _date_fields(where, row, cells)
         if "edges" in fields:
             edges = fields["edges"]
             if not isinstance(edges, list) or len(edges) < 2 or any(wrong_kind(v, float) for v in edges):
                 raise DataError(
                     f"{row.get('name')}: edges must be public numbers, agreed before any record is read, "
-                    f"not {fields['edges']!r}"
+                    f"not {cut(fields['edges'])}"
                 )
             fields["edges"] = tuple(float(v) for v in fields["edges"])
             fields.setdefault("low", fields["edges"][0])
             fields.setdefault("high", fields["edges"][-1])
         if "categories" in fields:
-            fields["categories"] = tuple(_plain_number(str(v).strip()) for v in fields["categories"])
+            fields["categories"] = tuple(plain_number(str(v).strip()) for v in fields["categories"])
         if "labels" in fields:
             fields["labels"] = tuple(str(v) for v in fields["labels"])
         for bound in ("low", "high"):
@@ -172,10 +210,43 @@ class Feature:
                 fields[bound] = float(fields[bound])
         return cls(**fields)
 
+    def entry(self) -> dict[str, Any]:
+        """The entry of a feature dictionary that `of` reads as this feature."""
+        entry: dict[str, Any] = {"name": self.name, "kind": "date" if self.cells.dated else self.kind}
+        if self.kind == "category":
+            entry["categories"] = list(self.categories)
+        else:
+            entry |= {"low": self._bound(self.low), "high": self._bound(self.high)}
+        lists = {"edges": [self._bound(edge) for edge in self.edges], "labels": list(self.labels)}
+        unit = self.cells.unit if self.cells.dated else self.unit
+        words = {"missing": self.missing, "meaning": self.meaning, "unit": unit, **self.cells.entry()}
+        words |= {name: getattr(self, name) for name in NOTES}
+        return entry | {key: value for key, value in (lists | words).items() if value}
 
-def _plain_number(text: str) -> str:
-    """A whole number written as 3.0 (as in tables with gaps) reads as 3."""
-    return text.removesuffix(".0") if text.removesuffix(".0").lstrip("-").isdigit() else text
+    def _bound(self, number: float) -> float | str:
+        return self.cells.bound(number) if self.cells.dated else number
+
+
+def _date_fields(where: str, row: Mapping[str, Any], cells: Cells) -> dict[str, Any]:
+    """Range, edges and unit of a date: numbers since its `low`."""
+    if row.get("unit", "days") not in DAYS:
+        raise DataError(f"{where}: the unit of a date must be {', '.join(DAYS)}, not {cut(row['unit'])}")
+    told: dict[str, Any] = {"kind": "number", "unit": f"{cells.unit} since {cells.origin}"}
+    told |= {bound: since(row.get(bound), cells, f"{where}: {bound}") for bound in ("low", "high")}
+    if isinstance(row.get("edges"), list):
+        told["edges"] = [since(edge, cells, f"{where}: an edge") for edge in row["edges"]]
+    return told
+
+
+def dictionary(parties: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[Feature, ...]]:
+    """The features of every party of a description; a message names the party."""
+    found = {}
+    for name, party in parties.items():
+        try:
+            found[name] = tuple(Feature.of(row, party) for row in party["features"])
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from None
+    return found
 
 
 def check_disjoint(parties: Mapping[str, Sequence[Feature]]) -> None:

@@ -24,6 +24,7 @@ from secure_sccvfl.data.files import id_rule
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Part, Party
 from secure_sccvfl.data.splits import TEST_SHARE, UNSPLIT, VALIDATION_SHARE, Split, SplitKind, make_split
+from secure_sccvfl.data.tables.cells import PLAIN
 
 BY_ID = IdRule(("id",))
 
@@ -73,13 +74,20 @@ class Schema:
         """Feature -> its party."""
         return {f.name: self.parties[rank] for rank, own in enumerate(self.features) for f in own}
 
+    @property
+    def layouts(self) -> dict[int, Layout]:
+        """Of every party."""
+        return {rank: Layout.of(own) for rank, own in enumerate(self.features)}
+
     def digest(self) -> str:
         """Stands for the public description in model files."""
         public = (self.name, self.task, self.classes, self.parties, self.label_holder, self.features)
         groups: list[Any] = [(a.name, a.groups, a.holder) for a in self.protected]
         if not self.id_rule.plain:
             groups.append(self.id_rule)
-        return hashlib.sha256(repr((public, groups)).encode()).hexdigest()
+        written = [(f.name, f.cells) for own in self.features for f in own if f.cells != PLAIN]
+        told = (public, groups, written) if written else (public, groups)
+        return hashlib.sha256(repr(told).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -189,19 +197,20 @@ def own_part(path: Path, rank: int, seed: int) -> PartyData:
     schema = _schema(reader)
     if rank >= len(schema.parties):
         raise DataError(f"{path.name} has {len(schema.parties)} parties, so there is no party {rank}")
-    table = reader.table(schema.parties[rank])
-    warn_constant(table)
-    label = reader.label().values if schema.label_holder == rank else None
+    owner = schema.parties[rank]
+    held = reader.held(owner)
+    warn_constant(held.table)
+    label = None if held.label is None else held.label.values
     known = tuple(
-        replace(a, codes=reader.protected(entry).codes if a.holder == rank else None)
-        for a, entry in zip(schema.protected, reader.spec["protected"], strict=True)
+        replace(a, codes=held.protected[place].codes if place in held.protected else None)
+        for place, a in enumerate(schema.protected)
     )
     ids = reader.known_ids
     split = public_split(ids, seed)
     for attribute in known:
         if attribute.codes is not None:
-            warn_absent(attribute.codes[split.train], attribute.groups, attribute.name)
-    return PartyData(schema, rank, ids, _party(rank, table), label, known, split)
+            warn_absent(attribute.codes[split.train], attribute.groups, attribute.name, owner)
+    return PartyData(schema, rank, ids, _party(rank, held.table), label, known, split)
 
 
 def _schema(reader: Reader) -> Schema:

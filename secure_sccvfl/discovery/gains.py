@@ -33,6 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from secure_sccvfl.data.party import MOMENT_GRID, Attribute, Party
+from secure_sccvfl.discovery.inputs import joint_norm
 from secure_sccvfl.discovery.shrinkage import group_sizes
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.privacy.releases import RISK_GAINS
@@ -90,7 +91,7 @@ def release_halves(
     columns: dict[str, np.ndarray] = {}
     for party, other in zip(parties, others, strict=True):
         columns.update(party.residual_halves(other.known.inputs))
-    sensitivity = MOMENT_GRID * float(np.sqrt(features * len(protected)))
+    sensitivity = joint_norm(MOMENT_GRID, features, len(protected))
     counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
     sums = statistics.group_sums(columns, codes, counts, RISK_GAINS.charged_as(), sensitivity, HALVES)
     scale = statistics.deviation(sensitivity) / MOMENT_GRID

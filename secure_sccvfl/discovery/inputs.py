@@ -32,9 +32,13 @@ def clipping_of(bins: Sequence[int], counts: Sequence[int], rows: int, length: f
 
 def clipped_sensitivity(clipping: Clipping, features: int) -> Sensitivity:
     """What one record moves in the scaled tables of all features."""
-    apart = float(np.sqrt(features))
-    joint = apart * float(np.sqrt(len(clipping.groups)))
-    return clipped(joint, clipping.length, apart * clipping.distance, clipping.unit)
+    joint = joint_norm(1.0, features, len(clipping.groups))
+    return clipped(joint, clipping.length, joint_norm(clipping.distance, features, 1), clipping.unit)
+
+
+def joint_norm(row: float, features: int, attributes: int) -> float:
+    """What one record adds to all sums (l2 norm), if its row of every feature is no longer than `row`."""
+    return row * float(np.sqrt(features * attributes))
 
 
 def row_bound(sensitivity: float, features: int, attributes: int) -> float:

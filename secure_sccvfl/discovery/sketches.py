@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from secure_sccvfl.data.party import KERNEL_FEATURES, MOMENT_GRID, MOMENTS, Attribute, Party
 from secure_sccvfl.discovery.hsic import Grid
+from secure_sccvfl.discovery.inputs import joint_norm
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.privacy.releases import MOMENTS as MOMENTS_RELEASE
 from secure_sccvfl.privacy.releases import RESIDUALS
@@ -38,6 +39,28 @@ class Sketch:
         return Sketch(self.attribute, tables, float(deviation), self.releases + newer.releases, newer.records)
 
 
+def shuffled(
+    sketch: Sketch, bins: Mapping[str, np.ndarray], rng: np.random.Generator, *, some: bool = False
+) -> Sketch:
+    """Party step, local: the tables as they would be were s shuffled over the records, with noise of the same size.
+
+    Where s is shuffled, a table follows from the owner's own columns and the sizes of groups, which its noisy tables
+    tell. So the owner draws groups of these sizes itself: nothing is opened and nothing charged. some: the tables are
+    of some of its records, and it does not know which. Then it draws as many of them as its tables tell.
+    """
+    if not sketch.tables:
+        return sketch
+    sizes = np.clip(np.mean([table.sum(axis=0) for table in sketch.tables.values()], axis=0), 0.0, None)
+    rows = len(next(iter(bins.values())))
+    share = sizes / sizes.sum() if sizes.sum() > 0 else np.full(len(sizes), 1 / len(sizes))
+    member = np.eye(len(sizes))[rng.choice(len(sizes), size=rows, p=share)]
+    if some:
+        member[rng.permutation(rows)[round(float(sizes.sum())) :]] = 0
+    tables = {k: bins[k].T @ member for k in sketch.tables}
+    noisy = {k: table + rng.normal(0.0, sketch.deviation, table.shape) for k, table in tables.items()}
+    return replace(sketch, tables=noisy)
+
+
 @dataclass(frozen=True)
 class Moments:
     """Noisy sums of count, u and u^2 by group of the numbers among the mediators, in real units."""
@@ -63,7 +86,7 @@ def release_sketches(
     tables are scaled before noise is added, if they are; the sketch has them scaled back by a public number.
     """
     bins = {key: block for party in parties for key, block in party.bins().items()}
-    sensitivity = float(np.sqrt(features * len(protected)))
+    sensitivity = joint_norm(1.0, features, len(protected))
     counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
     if clip is not None:
         found = statistics.clipped_sums(bins, codes, counts, name, clip)
@@ -83,7 +106,7 @@ def release_moments(
     On the grid of `Party.moments` a record adds a row of norm at most MOMENT_GRID sqrt(3) for each number.
     """
     columns = {key: block for party in parties for key, block in party.moments(names).items()}
-    sensitivity = MOMENT_GRID * float(np.sqrt(MOMENTS * len(names) * len(protected)))
+    sensitivity = joint_norm(MOMENT_GRID * float(np.sqrt(MOMENTS)), len(names), len(protected))
     counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
     name, widths = MOMENTS_RELEASE.charged_as(), dict.fromkeys(names, MOMENTS)
     sums = statistics.group_sums(columns, codes, counts, name, sensitivity, widths)

@@ -33,13 +33,7 @@ Cells = dict[str, str]
 
 def cells(features: Sequence[Feature], values: np.ndarray) -> Cells:
     """A record as the text of a CSV file, by the public dictionary."""
-    out = {}
-    for feature, value in zip(features, values, strict=True):
-        if np.isnan(value):
-            out[feature.name] = ""
-        else:
-            out[feature.name] = feature.categories[int(value)] if feature.kind == "category" else f"{value:.10g}"
-    return out
+    return {feature.name: feature.text(value) for feature, value in zip(features, values, strict=True)}
 
 
 def decoded(block: Block, inputs: np.ndarray) -> float:

@@ -64,7 +64,7 @@ LETTER = (
     network_baselines.settings_of.__module__,
     *(f"secure_sccvfl.evaluation.letter.{name}" for name in ("roles", "generators", "trainer")),
     *(f"secure_sccvfl.evaluation.{name}" for name in ("network_baselines", "networks")),
-    *(f"secure_sccvfl.model.{name}" for name in ("masked_cvae", "adversary", "cvae")),
+    *(f"secure_sccvfl.model.{name}" for name in ("masked_cvae", "adversary", "cvae", "mlp")),
 )
 """The modules that the letter is made of."""
 SYMBOLS = {"rho_m": "tau_m", "edit_scale": "gamma_cf"}

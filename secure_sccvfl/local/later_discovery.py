@@ -16,8 +16,9 @@ from protocols.errors import ProtocolError
 from protocols.records.chain import unused_name
 from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.local.processes import run_job, session_config
-from secure_sccvfl.local.whole_run import natural_parties, session_of
+from secure_sccvfl.local.whole_run import natural_parties
 from secure_sccvfl.policy.reviews import Found
+from secure_sccvfl.report.finished.folders import RunFolder
 from secure_sccvfl.report.results import result_of
 from secure_sccvfl.run.console import OK
 
@@ -41,7 +42,9 @@ def discover_again(run: Path, dataset: str, number: str) -> tuple[Found, list[Pa
 
 def _settings(run: Path, dataset: str) -> tuple[int, dict[str, Any]]:
     """Number of parties and options of the session: those of the run, on another data set, with the same ledgers."""
-    known = session_of(run)
+    folder = RunFolder.of(run)
+    folder.must_hold_all("run the job discovery at every host, then review with --discovery")
+    known = folder.session()
     settings = {k: v for k, v in known.options.items() if k not in NOT_OURS} | {"dataset": dataset}
     before = str(known.options["dataset"])
     if not is_benchmark(before) and "ledger" not in settings:

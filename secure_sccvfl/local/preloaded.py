@@ -10,7 +10,7 @@ usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
 for name in (
     "protocols.session.node",
     "secure_sccvfl.run.process",
-    "secure_sccvfl.run.score",
+    "secure_sccvfl.run.scoring.jobs",
     "secure_sccvfl.run.train",
     # Other modules import these late, because they are slow.
     "dp_accounting.rdp",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from accounting.plain_text import plain
+from secure_sccvfl.report.charts import tidy
 from secure_sccvfl.run.console import say, screen
+from secure_sccvfl.run.scoring.new_records import REFUSED
 
 
 class Progress:
@@ -74,6 +77,15 @@ def show_report(report: dict[str, Any], folder: Path) -> None:
         f"{privacy['cap']:g} at delta {privacy['delta']:g} for a record replaced; "
         f"in secret: {total['seconds']:.1f} s, {total['rounds']} rounds, {total['bytes'] / 1e6:.1f} MB sent"
     )
+    if tables := report.get("tables"):
+        console.print(
+            f"statistics of s: {len(tables['releases'])} releases kept of run {tables['runs'][-1][:12]}, paid for "
+            "before; this run opened none and was charged nothing for them"
+        )
+    elif privacy.get("releases_in_ledger", 0) > privacy.get("releases", 0):
+        console.print(
+            f"this run made {privacy['releases']} of the {privacy['releases_in_ledger']} noisy releases in the ledger"
+        )
     told = report["evaluation"]
     if told.get("kind") == "noisy":
         first, half = next(iter(report["noise"].items()))
@@ -104,7 +116,7 @@ def _show_models(console: Any, report: dict[str, Any]) -> None:
         columns |= {f"{unrest}_{judge}": f"{word}\n{judge}", f"{unrest}_null_{judge}": f"null\n{judge}"}
     columns |= {f"net_{judge}": f"net\n{judge}" for judge in judges[:1]}
     if not judges:
-        columns[f"{unrest}_{OWN}"] = f"{word}\n{OWN}"
+        columns |= {f"{unrest}_{OWN}": f"{word}\n{OWN}", f"{unrest}_null_{OWN}": f"null\n{OWN}"}
     columns["dp_gap"] = "dp_gap"
     shown = [name for name in columns if name in report["metrics"]]
     head = f"{report['dataset']}, {report['parties']} parties, mode {report['mode']}, seed {report['seed']}"
@@ -112,14 +124,18 @@ def _show_models(console: Any, report: dict[str, Any]) -> None:
     for name in shown:
         table.add_column(Text(columns[name]), justify="right")
     for name, row in {"secure run": report["metrics"], **report["baselines"]}.items():
-        table.add_row(name, *(f"{row[m]:.3f}" if m in row else "" for m in shown))
+        table.add_row(name, *(tidy(row[m], 3) if m in row else "" for m in shown))
     console.print(table)
     if judges:
         told = [f"{j} fails {', '.join(gates)}" if (gates := failed(report, j)) else f"{j} passes" for j in judges]
         console.print(f"null: {word} with s shuffled over the records, which are a judge's own noise")
         console.print(f"gates of the judges: {'; '.join(told)}")
     elif f"{unrest}_{OWN}" in shown:
-        console.print(f"{word} are by the run's own generator, which has no null control")
+        null = f"{unrest}_null_{OWN}" in shown
+        control = "null: the same with tables and groups shuffled" if null else "it has no null control"
+        console.print(f"{word} are by the run's own generator; {control}")
+    if "baseline_noise" in report:
+        console.print("majority and drop_m (without mediators and proxies) are computed in secret, with noise too")
 
 
 def show_result(job: str, result: dict[str, Any], folder: Path) -> None:
@@ -128,15 +144,19 @@ def show_result(job: str, result: dict[str, Any], folder: Path) -> None:
 
     console = screen()
     if job == "predict":
+        place = next(iter(sorted(folder.glob("party-*/predictions.csv"))))
+        told = json.loads((place.parent / "result.json").read_text(encoding="utf-8")).get("refused", 0)
         console.print(
-            f"{result['records']} records scored in secret; {result['receiver']} alone has the predictions: "
-            f"{next(iter(sorted(folder.glob('party-*/predictions.csv'))))}"
+            f"{result['records'] - told} of {result['records']} records scored in secret; {result['receiver']} alone "
+            f"has the predictions: {place}"
         )
+        for refused in sorted(folder.glob(f"party-*/{REFUSED}")) if told else ():
+            console.print(Text("refused:", "yellow"), f"the records of {refused}, with the reason")
         if result["note"]:
             console.print(Text("note:", "yellow"), result["note"])
     elif job == "discovery":
         for name in sorted(result["scores"], key=lambda k: -result["scores"][k]):
-            console.print(f"{result['roles'][name]}  {result['scores'][name]:.3f}  {name}")
+            console.print(f"{result['roles'][name]}  {tidy(result['scores'][name], 3)}  {name}")
         privacy = result["privacy"]
         console.print(
             f"epsilon {privacy['epsilon_rdp']:.2f} of {privacy['cap']:g} at delta {privacy['delta']:g}; {folder}"

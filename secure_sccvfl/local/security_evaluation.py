@@ -1,7 +1,7 @@
 """The security evaluation of a finished run: the sessions that it needs on this machine, all attacks, its report.
 
 Attacks on what the run showed take long and run in their own process, beside the sessions. The sessions give the
-receiver's predictions, shares of two secrets, and sketches with a canary.
+receiver's predictions, shares of two secrets, and noisy statistics with a canary.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
+from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.local.processes import run_job, session_config
 from secure_sccvfl.report.page import write_page
+from secure_sccvfl.report.results import result_of
 from secure_sccvfl.report.run_log import LOG, record
 from secure_sccvfl.run.process import THREAD_VARIABLES
 from secure_sccvfl.security import evaluation, report
-from secure_sccvfl.security.dp_audit import of_results
+from secure_sccvfl.security.canaries import canaries_of
+from secure_sccvfl.security.dp_audit import Audit, of_results
 from secure_sccvfl.security.evaluation import ViewAttacks
 from secure_sccvfl.security.finished_run import FinishedRun, write_records
 
@@ -36,8 +39,8 @@ Tell = Callable[[str], None]
 """Called with what is being done. It must be a function of a module: another process calls it too."""
 
 _PRICED = (
-    *("dataset", "split", "seed", "epsilon", "delta", "refreshes", "late_refreshes"),
-    *("mode", "conditional", "gain", "generator", "source", "dp_steps", "dp_sampling"),
+    *("dataset", "split", "seed", "pooled", "epsilon", "delta", "refreshes", "late_refreshes"),
+    *("mode", "conditional", "gain", "generator", "source", "dp_steps", "dp_sampling", "sketch", "clip"),
 )
 """The settings that the noise of a run depends on."""
 
@@ -45,18 +48,18 @@ _PRICED = (
 def evaluate_run(folder: Path, releases: int, tell: Tell) -> dict[str, Any]:
     """Attack a run made with transcripts; writes the report's files into its folder and returns the report.
 
-    `releases`: number of sketches of each data set in the audit.
+    `releases`: number of releases of each kind from each data set in the audit.
     """
     started = time.monotonic()
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         views = pool.submit(attack_views, folder, tell)
         with tempfile.TemporaryDirectory(prefix="sccvfl-") as work, threadpool_limits(1):
-            run, attacks, audit = _attack_the_rest(folder, Path(work), releases, tell)
+            run, attacks, audits = _attack_the_rest(folder, Path(work), releases, tell)
         found = views.result()
     found.join(attacks)
     found.decide()
-    made = report.assemble(run, found.rows, audit, time.monotonic() - started)
+    made = report.assemble(run, found.rows, audits, time.monotonic() - started)
     _write(folder, made)
     return made
 
@@ -69,7 +72,9 @@ def attack_views(folder: Path, tell: Tell) -> ViewAttacks:
     return attacks
 
 
-def _attack_the_rest(folder: Path, work: Path, releases: int, tell: Tell) -> tuple[FinishedRun, ViewAttacks, Any]:
+def _attack_the_rest(
+    folder: Path, work: Path, releases: int, tell: Tell
+) -> tuple[FinishedRun, ViewAttacks, dict[str, Audit]]:
     """Sessions that the evaluation needs, and attacks on them and on the model."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -80,16 +85,23 @@ def _attack_the_rest(folder: Path, work: Path, releases: int, tell: Tell) -> tup
     tell("shares of two secrets")
     _session(run, work / "shares", "share-probe", {})
     evaluation.shares(attacks, work / "shares")
-    tell("sketches with a canary's s kept and changed")
-    settings = {k: getattr(run.options, k) for k in _PRICED}
-    _session(run, work / "canary", "canary-audit", {**settings, "releases": releases})
-    results = [json.loads((work / "canary" / f"party-{p.rank}" / "result.json").read_text()) for p in run.parties]
-    audit = of_results(results, run.data, run.split)
+    audits = _canaries(run, work / "canary", releases, tell)
     ready = evaluation.prepared(run)
     if run.options.mode == "sealed":
         attacks.rows += list(evaluation.white_box_rows(report.OURS, run.white_box(), ready))
     evaluation.contrasts(attacks, ready, tell)
-    return run, attacks, audit
+    return run, attacks, audits
+
+
+def _canaries(run: FinishedRun, folder: Path, releases: int, tell: Tell) -> dict[str, Audit]:
+    """Audits of the noise, by release: on public data. A user's own records are spared them, pooled or not."""
+    if not is_benchmark(run.options.dataset):
+        return {}
+    tell("noisy statistics with a canary's s kept and changed")
+    settings = {k: getattr(run.options, k) for k in _PRICED}
+    _session(run, folder, "canary-audit", {**settings, "releases": releases})
+    results = [result_of(folder, party.rank) for party in run.parties]
+    return of_results(results, run.data, run.split, canaries_of(run.options))
 
 
 def _session(run: FinishedRun, folder: Path, job: str, options: dict[str, Any]) -> None:
@@ -101,7 +113,7 @@ def _predictions(run: FinishedRun, work: Path) -> np.ndarray:
     """Logits of the test records as their receiver got them from a real session."""
     records, folder = work / "records.csv", work / "predictions"
     write_records(run.data, run.split.test, records)
-    settings = {k: getattr(run.options, k) for k in ("dataset", "split", "seed")}
+    settings = {k: getattr(run.options, k) for k in ("dataset", "split", "seed", "pooled")}
     settings |= {"model": str(run.folder.resolve()), "records": str(records.resolve()), "scores": True}
     _session(run, folder, "predict", settings)
     with (folder / f"party-{run.holder('y')}" / "predictions.csv").open(newline="") as file:

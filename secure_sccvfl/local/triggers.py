@@ -15,10 +15,10 @@ from secure_sccvfl.data.dataset import PartyTable, Reader
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.local.whole_run import session_of
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.shift import LEVEL, Shift, new_records, shifts
+from secure_sccvfl.report.finished.folders import RunFolder
 
 
 def due_by_card(card: PolicyCard, today: datetime.date) -> list[str]:
@@ -29,7 +29,8 @@ def due_by_card(card: PolicyCard, today: datetime.date) -> list[str]:
 
 def changed_schema(run: Path, card: PolicyCard, dataset: str) -> list[str]:
     """How the public description of a data set differs from that of the run. No record is read."""
-    known = session_of(run)
+    folder = RunFolder.of(run)
+    known = folder.session()
     options = {k: v for k, v in known.options.items() if k == "pooled"}
     if is_benchmark(dataset):
         schema = RunOptions.of({**options, "dataset": dataset}).schema(len(known.parties))
@@ -37,9 +38,8 @@ def changed_schema(run: Path, card: PolicyCard, dataset: str) -> list[str]:
         from secure_sccvfl.data.party_data import own_schema
 
         schema = own_schema(Path(dataset))
-    trained = {
-        json.loads(path.read_text(encoding="utf-8")).get("scheme") for path in run.glob("party-*/model/model.json")
-    }
+    models = [folder.part(rank) / "model" / "model.json" for rank in folder.ranks(len(known.parties))]
+    trained = {json.loads(path.read_text(encoding="utf-8")).get("scheme") for path in models if path.exists()}
     if not trained:
         raise ConfigError(f"{run} holds no part of a model, so its description of the data is not known")
     if trained == {schema.digest()}:
@@ -52,10 +52,13 @@ def changed_schema(run: Path, card: PolicyCard, dataset: str) -> list[str]:
 
 def own_shift(run: Path, dataset: str, party: int) -> tuple[str, list[Shift]]:
     """A party's own columns in the records of the run and in new ones; it reads that party's files alone."""
-    known = session_of(run)
+    folder = RunFolder.of(run)
+    known = folder.session()
     seed, before = int(known.options.get("seed", 0)), str(known.options["dataset"])
     if not 0 <= party < len(known.parties):
         raise ConfigError(f"--party must be from 0 to {len(known.parties) - 1}, not {party}")
+    if party not in folder.ranks(len(known.parties)):
+        folder.must_hold_all(f"party {party} looks at its own columns itself")
     old, old_ids = _own_table(before, party, len(known.parties))
     new, new_ids = _own_table(dataset, party, len(known.parties))
     fresh = new_records(old, new, old_ids, new_ids)

@@ -9,18 +9,18 @@ run's log with the digests of all of them.
 from __future__ import annotations
 
 import datetime
-import json
 from concurrent.futures import Future
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from protocols.config import ConfigError, SessionConfig
+from protocols.config import SessionConfig
 from protocols.errors import ProtocolError
 from secure_sccvfl.local.further_seeds import beside, rule_in_words, seeds_of
 from secure_sccvfl.local.processes import Ending, Event, run_job
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.report.finished.folders import RunFolder
 from secure_sccvfl.run.console import OK
 
 
@@ -51,18 +51,16 @@ class WholeRun:
 
         `seeds`: how many seeds of the plaintext engine give the frontier its intervals; None: as fits the data.
         """
-        from secure_sccvfl.report.description import describe
-        from secure_sccvfl.report.page import write_page
-        from secure_sccvfl.report.policy_card import card_of_run, write_card
-        from secure_sccvfl.report.results import build, find_warnings, result_of, set_aside
-        from secure_sccvfl.report.run_log import seal
+        from secure_sccvfl.report.finished.folders import set_aside
+        from secure_sccvfl.report.finished.making import seal_results, write_results
+        from secure_sccvfl.report.results import build
 
-        trained = result_of(self.folder, 0)
+        folder = RunFolder(self.folder)
+        trained = folder.result()
         for session in ("evaluation", "examples"):
             set_aside(self.folder, session)
         compared: dict[str, Any] = {}
         drawn: list[dict[str, Any]] = []
-        words = describe(self.options, self.parties)
         # Judges, baselines and further seeds look at records exactly: with noisy evaluation nothing may.
         pooled = self.options.pooled and harness and self.options.evaluation == "exact"
         further = seeds_of(self.options, sum(trained["rows"].values()), seeds) if pooled else range(0)
@@ -70,22 +68,14 @@ class WholeRun:
             if pooled:
                 compared, drawn = self._harness(trained)
             self._must_end_well(self.evaluate())
-            evaluated = result_of(self.folder / "evaluation", 0)
-            receiver = trained["parties"].index(words["label"]["holder"])
+            receiver = trained["parties"].index(trained["data"]["label"]["holder"])
             chosen = compared["qualitative"]["cases"] if drawn else []
             examples = self._examples(drawn, chosen, receiver) if drawn else None
             if frontier := self._frontier(waiting, trained):
                 compared["frontier"] = frontier
-        models = {f"party-{rank}": result_of(self.folder, rank)["model"] for rank in range(self.parties)}
-        report = build(self.folder, trained, evaluated, compared, models, words, examples, self._label_inference())
-        report["warnings"] = find_warnings(report)
-        (self.folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
-        self._privacy_report()
-        write_card(self.folder, card_of_run(report, self.options.policy(), datetime.date.today()))
-        write_page(self.folder)
-        facts = {key: report[key] for key in ("run", "dataset", "mask", "lambda")}
-        budget = {k: report["privacy"][k] for k in ("epsilon_rdp", "epsilon_pld", "delta", "cap")}
-        report["seal"] = seal(self.folder, {**facts, "budget": budget, "metrics": report["metrics"]})
+        report = build(folder, compared, None, examples, self._label_inference())
+        write_results(self.folder, report, self.options.policy(), datetime.date.today())
+        report["seal"] = seal_results(self.folder, report)
         return report
 
     def _frontier(self, waiting: list[Future[dict[str, Any] | None]], trained: dict[str, Any]) -> dict[str, Any]:
@@ -169,17 +159,6 @@ class WholeRun:
         found = [labels_from_kept(self.folder / f"party-{rank}", label) for rank in range(self.parties)]
         return [{"party": rank, **asdict(rate)} for rank, rate in enumerate(found) if rate is not None]
 
-    def _privacy_report(self) -> None:
-        from accounting.ledger import LedgerError
-        from secure_sccvfl.report.privacy_report import write_budget_reports
-
-        try:
-            made = list(write_budget_reports(self.folder))
-        except LedgerError as error:
-            raise ConfigError(f"the parties' ledgers do not agree: {error}") from None
-        if not all(report.sound for report in made):
-            raise ConfigError("the accountants disagree; trust none of the figures of the privacy report")
-
 
 def natural_parties(dataset: str) -> int:
     """The number of parties that the description of the data names."""
@@ -187,11 +166,3 @@ def natural_parties(dataset: str) -> int:
     from secure_sccvfl.data.party_data import own_schema
 
     return len(load(dataset).parties if is_benchmark(dataset) else own_schema(Path(dataset)).parties)
-
-
-def session_of(run: Path) -> SessionConfig:
-    """The session file of an earlier run."""
-    path = run / "session.toml"
-    if not path.exists():
-        raise ConfigError(f"{run} is not the folder of a run: it has no session.toml")
-    return SessionConfig.load(path)

@@ -178,16 +178,13 @@ class SecureEvaluation:
         return decisions(self.session, logits)
 
     def _log_loss(self, logits: Words, truth: Words) -> Words:
+        """Of several classes each against the rest, summed over classes."""
         party = self.session.party
-        if self.task == "multiclass":
-            chances = words_of(self.session.wrap(logits, FRACTION_BITS).log_softmax(dim=1))
-            of_truth = arithmetic.bilinear(party, "mul", truth, chances)
-            return self._mean(-np.left_shift(of_truth, WIDE_BITS - FRACTION_BITS), len(logits))
         inside = words_of(self.session.clamp(self.session.wrap(logits, FRACTION_BITS), LOSS_BOUND))
         even = series.evaluate(party, "log_cosh", inside, LOSS_BOUND)
         sign = 2 * truth - (1 if self.session.rank == 0 else 0)
         of_truth = arithmetic.bilinear(party, "mul", sign, inside)
-        return self._mean(even - np.left_shift(of_truth, WIDE_BITS - FRACTION_BITS - 1))
+        return self._mean(even - np.left_shift(of_truth, WIDE_BITS - FRACTION_BITS - 1), len(logits))
 
     def _variance(self, logits: Words) -> Words:
         party, rows = self.session.party, len(logits)

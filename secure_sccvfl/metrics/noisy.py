@@ -9,6 +9,10 @@ from them. Nobody knows a decision, logit, label or group of a record, or an exa
 | `right` | classes | 1 if it is decided as its label says |
 | `cells` | two classes | 1 to the cell of its group, label and decision |
 | `error` | a number | its squared error, at most 1 (of the label's public range) |
+| `labels` | several classes | 1 to the cell of its label |
+| `label` | a number | its label and the square of it, at most 1 each: two sums |
+| `right drop_m`, `error drop_m` | all | the same of the head that was trained without mediators and proxies |
+| `cells drop_m` | two classes, `controls = full` | the same |
 | `flips JUDGE` | classes | the weight of its copies whose decision flips, at most 1 |
 | `shift JUDGE` | a number | the weighted shift of its copies, at most 1 each |
 | `records` | all | 1, where the number of records is secret (`counted`) |
@@ -16,13 +20,14 @@ from them. Nobody knows a decision, logit, label or group of a record, or an exa
 Where the parties' records overlap in secret, a sum is over those that all have: every row is multiplied by its
 secret bit first.
 
-A null control (a judge under shuffled s) is one of the judges here. Net flips are not told: gains and losses of each
-pair of groups would double the noise of flips, or add a sum.
+The majority follows from the cells, or from `labels` or `label`. A null control (a judge under shuffled s) is one of
+the judges here. Decisions of the model, of the other head and of all copies take one comparison together. Net flips
+are not told: gains and losses of each pair of groups would double the noise of flips, or add a sum.
 
 Sensitivity. One record adds a vector of non-negative numbers to these sums. Its l2 norm is at most the root of the
-number of sums (`cells` count as one, since only one of them moves). So adding or removing a record moves them by
-that much. Replacing one moves them by at most sqrt(2) of it: for non-negative u and v, |u - v|^2 <= |u|^2 + |v|^2.
-Truncation of squares may add two units in the last place, which `SLACK` allows for.
+number of sums (`cells` and `labels` count as one, since only one of them moves; `label` counts as two). So adding or
+removing a record moves them by that much. Replacing one moves them by at most sqrt(2) of it: for non-negative u and
+v, |u - v|^2 <= |u|^2 + |v|^2. Truncation of squares may add two units in the last place, which `SLACK` allows for.
 
 Noise. Label and s must both be hidden. So with `dealer+holder` both holders add a copy: a party without the label
 or s lacks the dealer's copy and at least one more. Rounds: those of the comparisons and products, none for noise.
@@ -55,6 +60,7 @@ from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.metrics.copies import Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.group_rates import RATES, gaps_of
+from secure_sccvfl.metrics.intervals import wilson
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.releases import EVALUATION
@@ -66,27 +72,57 @@ NORMAL_95 = 1.959964
 LABELS, DECISIONS = 2, 2
 
 
+MAJORITY, DROP_M = "majority", "drop_m"
+BASELINES = (MAJORITY, DROP_M)
+"""What the model is compared with: always the most frequent answer, and the head without mediators and proxies."""
+
+
 @dataclass(frozen=True)
 class Sums:
-    """Which sums are opened, in order: public, the same at every party."""
+    """Which sums are opened, in order: public, the same at every party. full: cells of `drop_m` too."""
 
     task: Task
     groups: int
     judges: tuple[str, ...]
+    baselines: tuple[str, ...] = ()
+    classes: int = 0
+    full: bool = False
     counted: bool = False
 
     @property
     def widths(self) -> dict[str, int]:
-        counted = {"records": 1} if self.counted else {}
+        dropped = DROP_M in self.baselines
         if self.task == "regression":
-            return {"error": 1, **{f"shift {judge}": 1 for judge in self.judges}, **counted}
-        cells = {"cells": self.groups * LABELS * DECISIONS} if self.task == "binary" else {}
-        return {"right": 1, **cells, **{f"flips {judge}": 1 for judge in self.judges}, **counted}
+            found = {"error": 1, "label": 2 * (MAJORITY in self.baselines), f"error {DROP_M}": int(dropped)}
+            found |= {f"shift {judge}": 1 for judge in self.judges}
+        else:
+            cells = self.groups * LABELS * DECISIONS if self.task == "binary" else 0
+            labels = self.classes if self.task == "multiclass" and MAJORITY in self.baselines else 0
+            found = {"right": 1, "cells": cells, "labels": labels, f"right {DROP_M}": int(dropped)}
+            found |= {f"cells {DROP_M}": cells * dropped * self.full}
+            found |= {f"flips {judge}": 1 for judge in self.judges}
+        found["records"] = int(self.counted)
+        return {name: width for name, width in found.items() if width}
 
     @property
     def sensitivity(self) -> Sensitivity:
         """Joint l2 sensitivity: a record adds nothing negative."""
-        return Sensitivity.of_counts(SLACK * math.sqrt(len(self.widths)))
+        moved = sum(2 if name == "label" else 1 for name in self.widths)
+        return Sensitivity.of_counts(SLACK * math.sqrt(moved))
+
+    def standard_errors(self, deviation: float, rows: int) -> dict[str, float]:
+        """What noise of this deviation in every sum adds to each figure of `rows` records: its standard error.
+
+        For a rate of a group the denominator is not known before; it is that of a group with all records, so divide
+        by the group's share. These are the prices of a plan: they follow from public settings alone.
+        """
+        each = deviation / rows
+        found = {"flips": each, DROP_M: each} if DROP_M in self.baselines else {"flips": each}
+        if self.task == "regression":
+            return {"squared error": each, "shift": each}
+        if self.task == "binary":
+            found |= {MAJORITY: each * math.sqrt(self.groups), "positive rate of a group": each * math.sqrt(2)}
+        return {"acc": each, **found}
 
     def release(self, parties: int) -> Release:
         facts = Facts({rank: {} for rank in range(parties)}, sizes={"sums": sum(self.widths.values())})
@@ -118,13 +154,14 @@ class NoisyEvaluation:
         label: AtHolder,
         groups: AtHolder,
         copies: Mapping[str, tuple[Words, Copies]],
+        control: Words | None = None,
         presence: Presence | None = None,
     ) -> dict[str, np.ndarray]:
-        """The noisy sums of `layout`, at every party."""
+        """The noisy sums of `layout`, at every party. control: logits of the head without mediators."""
         if layout.task == "regression":
-            made = self._regression(logits, label, copies, presence)
+            made = self._regression(layout, logits, label, copies, control, presence)
         else:
-            made = self._classes(layout, logits, label, groups, copies, presence)
+            made = self._classes(layout, logits, label, groups, copies, control, presence)
         if presence is not None:
             made["records"] = _whole(presence.bits.sum(keepdims=True))
         exact = np.concatenate([made[name] for name in layout.widths])
@@ -144,20 +181,38 @@ class NoisyEvaluation:
         label: AtHolder,
         groups: AtHolder,
         copies: Mapping[str, tuple[Words, Copies]],
+        control: Words | None,
         presence: Presence | None,
     ) -> dict[str, Words]:
         secret, rows = self._secret, len(logits)
-        shown, truth = secret.decisions(logits), secret.truth(label, rows, logits.shape[1])
-        right = self._kept(presence, secret.right(shown, truth))
-        made = {"right": _whole(right.sum(keepdims=True).reshape(1))}
+        every = [logits, *([] if control is None else [control]), *(edited for edited, _ in copies.values())]
+        apart = np.cumsum([len(one) for one in every])[:-1]
+        shown, *others = np.split(secret.decisions(np.concatenate(every)), apart)
+        truth = secret.truth(label, rows, logits.shape[1])
+        member = None
         if layout.task == "binary":
             member = self._kept(presence, secret.member(groups, rows, layout.groups))
-            size, positive, true, hit = secret.counts_of(member, shown, truth)
-            cells = np.stack([size - positive - true + hit, positive - hit, true - hit, hit], axis=1)
-            made["cells"] = _whole(cells.reshape(-1))
-        for judge, (edited, of) in copies.items():
-            flipped = self._kept(presence, secret.flipped(shown, secret.decisions(edited), of.source), of)
+        made = self._of_head("", shown, truth, member, presence)
+        if "labels" in layout.widths:
+            made["labels"] = _whole(self._kept(presence, truth).sum(axis=0))
+        if control is not None:
+            dropped, *others = others
+            made |= self._of_head(f" {DROP_M}", dropped, truth, member if layout.full else None, presence)
+        for (judge, (_, of)), after in zip(copies.items(), others, strict=True):
+            flipped = self._kept(presence, secret.flipped(shown, after, of.source), of)
             made[f"flips {judge}"] = (_weights(of, WIDE_BITS)[:, None] * flipped).sum().reshape(1)
+        return made
+
+    def _of_head(
+        self, which: str, shown: Words, truth: Words, member: Words | None, presence: Presence | None
+    ) -> dict[str, Words]:
+        """How often a head is right and, by shares of the groups of records, its cells; `which` ends their names."""
+        right = self._kept(presence, self._secret.right(shown, truth))
+        made = {f"right{which}": _whole(right.sum(keepdims=True).reshape(1))}
+        if member is not None:
+            size, positive, true, hit = self._secret.counts_of(member, shown, truth)
+            cells = np.stack([size - positive - true + hit, positive - hit, true - hit, hit], axis=1)
+            made[f"cells{which}"] = _whole(cells.reshape(-1))
         return made
 
     def _kept(self, presence: Presence | None, rows: Words, of: Copies | None = None) -> Words:
@@ -169,16 +224,26 @@ class NoisyEvaluation:
 
     def _regression(
         self,
+        layout: Sums,
         logits: Words,
         label: AtHolder,
         copies: Mapping[str, tuple[Words, Copies]],
+        control: Words | None,
         presence: Presence | None,
     ) -> dict[str, Words]:
-        secret, rows = self._secret, len(logits)
+        secret, rows, party = self._secret, len(logits), self._session.party
         wide = WIDE_BITS - FRACTION_BITS
-        off = self._kept(presence, self._clamped(logits - secret.target(label, rows)))
-        error = arithmetic.square(self._session.party, off)
-        made = {"error": np.left_shift(error.sum().reshape(1), wide)}
+        target = secret.target(label, rows)
+        heads = np.hstack([logits, *([] if control is None else [control])])
+        off = self._kept(presence, self._clamped(heads - target))
+        error = arithmetic.square(party, off).sum(axis=0)
+        made = {"error": np.left_shift(error[:1], wide)}
+        if control is not None:
+            made[f"error {DROP_M}"] = np.left_shift(error[1:], wide)
+        if "label" in layout.widths:
+            counted = self._kept(presence, target)
+            both = [counted.sum(), arithmetic.square(party, counted).sum()]
+            made["label"] = np.left_shift(np.array(both), wide)
         for judge, (edited, of) in copies.items():
             shift = self._kept(presence, secret.size(self._clamped(edited - logits[of.source])), of)
             made[f"shift {judge}"] = (_weights(of, wide)[:, None] * shift).sum().reshape(1)
@@ -210,13 +275,40 @@ def share_of_copies(of: Copies) -> float:
 
 @dataclass(frozen=True)
 class _Rate:
-    """A ratio of noisy counts, and the standard error that the noise gives it."""
+    """A ratio of noisy counts, and the standard error that the noise gives it. rows: its noisy denominator."""
 
     value: float
     error: float
+    rows: float = 0.0
 
     def as_record(self) -> dict[str, float]:
-        return {"value": self.value, "noise": NORMAL_95 * self.error}
+        """With its 95 % interval: from the number of records, and from noise."""
+        noise, rows = NORMAL_95 * self.error, max(round(self.rows), 1)
+        low, high = wilson(self.value, rows)
+        below, above = math.hypot(self.value - low, noise), math.hypot(high - self.value, noise)
+        told = {"value": self.value, "noise": noise, "rows": rows}
+        return {**told, "low": max(0.0, self.value - below), "high": min(1.0, self.value + above)}
+
+
+@dataclass(frozen=True)
+class _Among:
+    """What figures are shares of: this many records. deviation: of each sum. counted: their number has it too."""
+
+    rows: float
+    deviation: float
+    counted: bool = False
+
+    def share(self, total: float, noises: float = 1.0) -> _Rate:
+        """A sum over the records; its noise has `noises` deviations."""
+        value = float(total) / self.rows
+        return _limited(value, self._error(value, noises))
+
+    def root(self, total: float) -> _Rate:
+        value = float(total) / self.rows
+        return _root(value, self._error(value, 1.0))
+
+    def _error(self, value: float, noises: float) -> float:
+        return self.deviation * math.hypot(noises, value * self.counted) / self.rows
 
 
 def figures_of(
@@ -230,46 +322,76 @@ def figures_of(
     """Reports' figures from noisy sums: metrics, half of the 95 % interval that noise adds, and rates of groups.
 
     scales: `share_of_copies` of each judge. deviation: of the noise in every sum. floor: `min_group`. rows: of the
-    table; where records are counted in secret their noisy number takes its place.
+    table; where records are counted in secret their noisy number takes its place, and intervals allow for its noise.
+    `baselines` has the same figures of what the model is compared with, and `baseline_noise` their noise.
     """
-    found: dict[str, _Rate] = {}
+    among = _Among(rows, deviation)
     if layout.counted:
-        known = float(sums["records"][0])
-        if known - SURE * deviation < floor:
+        among = _Among(float(sums["records"][0]), deviation, counted=True)
+        if among.rows - SURE * deviation < floor:
             raise AlignmentError(
-                f"about {max(0, round(known))} test records are common to all parties: too few for a rate"
+                f"about {max(0, round(among.rows))} test records are common to all parties: too few for a rate"
             )
-        scales, rows = {judge: scale * rows / known for judge, scale in scales.items()}, known
-    if layout.task == "regression":
-        squared = max(float(sums["error"][0]) / rows, 0.0)
-        root = math.sqrt(squared)
-        error = deviation / rows
-        found["rmse"] = _Rate(root, min(error / max(2 * root, 1e-12), math.sqrt(error)))
-    else:
-        found["acc"] = _limited(float(sums["right"][0]) / rows, deviation / rows)
-    groups: list[dict[str, Any]] = []
-    if "cells" in sums:
-        cells = sums["cells"].reshape(layout.groups, LABELS, DECISIONS)
-        error = deviation * math.sqrt(layout.groups * LABELS) / rows
-        found["positive_rate"] = _limited(float(cells[:, :, 1].sum()) / rows, error)
-        rates = [_group_rates(table, deviation, floor) for table in cells]
-        groups = [
-            {
-                "rates": {name: rate.as_record() for name, rate in own.items()},
-                "too_few": [name for name in RATES if name not in own],
-            }
-            for own in rates
-        ]
-        found |= _gaps(rates)
+    found, groups = _of_model(layout, sums, "", among, floor)
     for judge, scale in scales.items():
         name, metric = ("shift", "scg") if layout.task == "regression" else ("flips", "fr")
-        found[f"{metric}_{judge}"] = _limited(float(sums[f"{name} {judge}"][0]) * scale, deviation * scale)
-    return {
+        found[f"{metric}_{judge}"] = among.share(sums[f"{name} {judge}"][0] * scale * rows, scale * rows)
+    told: dict[str, Any] = {
         "metrics": {name: rate.value for name, rate in found.items()},
         "noise": {name: NORMAL_95 * rate.error for name, rate in found.items()},
         "groups": groups,
-        **({"records": round(rows)} if layout.counted else {}),
+        **({"records": round(among.rows)} if layout.counted else {}),
     }
+    if layout.baselines:
+        others = {MAJORITY: _of_majority(layout, sums, among)} if MAJORITY in layout.baselines else {}
+        if DROP_M in layout.baselines:
+            others[DROP_M] = _of_model(layout, sums, f" {DROP_M}", among, floor)[0]
+        told["baselines"] = {k: {name: rate.value for name, rate in own.items()} for k, own in others.items()}
+        told["baseline_noise"] = {
+            k: {name: NORMAL_95 * rate.error for name, rate in own.items()} for k, own in others.items()
+        }
+    return told
+
+
+def _of_model(
+    layout: Sums, sums: Mapping[str, np.ndarray], which: str, among: _Among, floor: int
+) -> tuple[dict[str, _Rate], list[dict[str, Any]]]:
+    """Figures of the model, or of another head whose sums end in `which`, and its rates of groups."""
+    if layout.task == "regression":
+        return {"rmse": among.root(sums[f"error{which}"][0])}, []
+    found = {"acc": among.share(sums[f"right{which}"][0])}
+    if f"cells{which}" not in sums:
+        return found, []
+    cells = sums[f"cells{which}"].reshape(layout.groups, LABELS, DECISIONS)
+    found["positive_rate"] = among.share(cells[:, :, 1].sum(), math.sqrt(layout.groups * LABELS))
+    rates = [_group_rates(table, among.deviation, floor) for table in cells]
+    groups = [
+        {
+            "rates": {name: rate.as_record() for name, rate in own.items()},
+            "too_few": [name for name in RATES if name not in own],
+        }
+        for own in rates
+    ]
+    return {**found, **_gaps(rates)}, groups
+
+
+def _of_majority(layout: Sums, sums: Mapping[str, np.ndarray], among: _Among) -> dict[str, _Rate]:
+    """Always giving the most frequent label of these records, or their mean. Decides the same for all: no gap."""
+    if layout.task == "regression":
+        mean, square = (float(value) / among.rows for value in sums["label"])
+        moved = math.hypot(1.0, 2 * mean, (square - 2 * mean**2) * among.counted)
+        return {"rmse": _root(square - mean**2, moved * among.deviation / among.rows)}
+    if layout.task == "multiclass":
+        return {"acc": among.share(sums["labels"].max())}
+    cells = sums["cells"].reshape(layout.groups, LABELS, DECISIONS).sum(axis=(0, 2))
+    ones = (float(cells[1] - cells[0]) + among.rows) / 2  # all records are counted, so half of the noise cancels
+    still = {name: _Rate(0.0, 0.0) for name in ("dp_gap", "eo_gap")}
+    return {"acc": among.share(max(ones, among.rows - ones), math.sqrt(layout.groups)), **still}
+
+
+def _root(squared: float, error: float) -> _Rate:
+    root = math.sqrt(max(squared, 0.0))
+    return _Rate(root, min(error / max(2 * root, 1e-12), math.sqrt(error)))
 
 
 def _limited(value: float, error: float) -> _Rate:
@@ -287,7 +409,7 @@ def _group_rates(table: np.ndarray, deviation: float, floor: int) -> dict[str, _
             continue
         rate = min(max(positive / total, 0.0), 1.0)
         spread = len(cells) * ((1 - rate) ** 2 + rate**2)
-        told[name] = _Rate(rate, deviation * math.sqrt(spread) / total)
+        told[name] = _Rate(rate, deviation * math.sqrt(spread) / total, total)
     return told
 
 

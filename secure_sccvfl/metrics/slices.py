@@ -59,6 +59,11 @@ class Crossed:
         known = ", ".join(f.name for own in schema.features for f in own)
         raise ConfigError(f"slices: no column {name!r}; there is {known}")
 
+    @classmethod
+    def opened(cls, schema: Schema, name: str, *, pooled: bool, exact: bool) -> Crossed | None:
+        """The column where counts of slices may be opened: exact figures, two classes, data that may be pooled."""
+        return cls.of(schema, name) if pooled and exact and schema.task == "binary" else None
+
     def member(self, part: Part, rank: int) -> AtHolder:
         """The one-hot of the column at its holder."""
         if rank != self.holder:

@@ -62,6 +62,17 @@ class EncodedEdits:
         return self.encoders[party.rank](edited) - self.encodings[party.rank]
 
 
+def below_each_other(edits: Sequence[EncodedEdits]) -> Iterator[Iterator[Blocks]]:
+    """Edits of several generators, each of all records, as those of one long part."""
+
+    def joined(groups: Sequence[Iterator[Blocks]]) -> Iterator[Blocks]:
+        for blocks in zip(*groups, strict=True):
+            yield {rank: np.concatenate([one[rank] for one in blocks]) for rank in blocks[0]}
+
+    for draw in zip(*edits, strict=True):
+        yield joined(draw)
+
+
 @dataclass(frozen=True)
 class Validity:
     """What an edit must not do, and how much it does, per record and group: sums over features (and parties).

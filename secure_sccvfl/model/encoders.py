@@ -17,6 +17,8 @@ from secure_sccvfl.data.layout import Block, Layout, unit_cuts
 from secure_sccvfl.data.randomness import stream, torch_seed
 
 EncoderKind = Literal["plain", "random", "autoencoder"]
+WIDTH = 16
+"""How many columns the other kinds add."""
 
 
 class Encoder(Protocol):
@@ -102,6 +104,15 @@ def without(encoder: Encoder, names: Iterable[str], inputs: np.ndarray) -> Encod
     raise TypeError(f"an encoder of kind {type(encoder).__name__} cannot drop features")
 
 
+def reached(layout: Layout, names: Iterable[str], kind: EncoderKind, width: int = WIDTH) -> np.ndarray:
+    """Which columns of an encoder can change when these features change: public, as layout and roles are."""
+    wanted, nothing = set(names), np.zeros((1, layout.width))
+    plain = np.concatenate(
+        [np.full(_plain_block(b, nothing).shape[1], b.feature.name in wanted) for b in layout.blocks]
+    )
+    return plain if kind == "plain" else np.concatenate([plain, np.full(width, plain.any())])
+
+
 def _autoencoder(base: np.ndarray, width: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     generator = torch.Generator().manual_seed(seed)
     x = torch.tensor(base, dtype=torch.float32)
@@ -117,7 +128,7 @@ def _autoencoder(base: np.ndarray, width: int, seed: int) -> tuple[np.ndarray, n
     return down.detach().double().numpy(), bias.detach().double().numpy()
 
 
-def fit_encoder(layout: Layout, inputs: np.ndarray, kind: EncoderKind, seed: int, width: int = 16) -> Encoder:
+def fit_encoder(layout: Layout, inputs: np.ndarray, kind: EncoderKind, seed: int, width: int = WIDTH) -> Encoder:
     """Party step, local: fit an encoder on its own training rows, without labels and without s."""
     plain = PlainEncoder(layout, plain_encoding(layout, inputs).mean(axis=0))
     if kind == "plain":

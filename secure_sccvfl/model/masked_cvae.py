@@ -123,10 +123,16 @@ class MaskedCvae(CvaeNet):
 
     @torch.no_grad()
     def edited_copy(
-        self, inputs: np.ndarray, z_s: torch.Tensor, z_target: torch.Tensor, c: torch.Tensor | None, scale: float
+        self,
+        inputs: np.ndarray,
+        z_s: torch.Tensor,
+        z_target: torch.Tensor,
+        c: torch.Tensor | None,
+        scale: float,
+        draws: torch.Generator | None = None,
     ) -> np.ndarray:
-        """`edit` on arrays of any precision, with the mean code."""
-        edited = self.edit(torch.tensor(inputs, dtype=torch.float32), z_s, z_target, c, scale)
+        """`edit` on arrays of any precision."""
+        edited = self.edit(torch.tensor(inputs, dtype=torch.float32), z_s, z_target, c, scale, draws)
         out = inputs.copy()
         out[:, self.mediators.columns] = edited[:, self.places].numpy()
         return out

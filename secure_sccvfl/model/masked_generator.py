@@ -40,12 +40,18 @@ class MaskedGenerator:
     shares: np.ndarray
 
     def __call__(self, inputs: np.ndarray, source: int, target: np.ndarray, draw: int) -> np.ndarray:
+        return self.edited(inputs, source, target)
+
+    def edited(
+        self, inputs: np.ndarray, source: int, target: np.ndarray, draws: torch.Generator | None = None
+    ) -> np.ndarray:
+        """Edited copies. draws: for latent codes, as training has them; without it codes are their means."""
         if self.net is None:
             return inputs.copy()
         groups = len(self.shares)
         z_s = F.one_hot(torch.full((len(inputs),), source), groups).float()
         z_target = F.one_hot(torch.as_tensor(target, dtype=torch.long), groups).float()
-        return self.net.edited_copy(inputs, z_s, z_target, self.context(len(inputs)), self.scale)
+        return self.net.edited_copy(inputs, z_s, z_target, self.context(len(inputs)), self.scale, draws)
 
     def context(self, rows: int) -> torch.Tensor:
         """c for so many records."""

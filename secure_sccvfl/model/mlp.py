@@ -1,4 +1,8 @@
-"""What a party trains alone in `split` mode: the paper's two-layer encoder, from the gradients it receives."""
+"""What a party trains alone in `split` mode: the paper's two-layer encoder, from the gradients it receives.
+
+An encoder reads the one-hot columns of its party, or one number for each feature (`code_columns`), as the paper's
+Table data-summary counts them. Standardised one-hot columns of rare categories reach 20; codes stay near 0.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,17 @@ import torch
 from torch import nn
 
 from protocols.steps.split import ACTIVATION_LIMIT
+from secure_sccvfl.data.layout import Layout
 
-_STANDARD = ("mean", "scale", "shown")
+_STANDARD = ("mean", "scale", "shown", "read")
 
 
 @dataclass(frozen=True)
 class MlpEncoder:
     """An `Encoder`: standardised inputs, two layers, activations in [0, ACTIVATION_LIMIT].
 
-    `shown`: 1 for each input column, 0 for those of features that the model must not see.
+    `shown`: 1 for each input column, 0 for those of features that the model must not see. `read`: from input columns
+    to those that the layers see; None: all as they are.
     """
 
     net: nn.Sequential = field(repr=False)
@@ -26,9 +32,19 @@ class MlpEncoder:
     scale: torch.Tensor = field(repr=False)
     shown: torch.Tensor = field(repr=False)
     columns: int
+    read: torch.Tensor | None = field(default=None, repr=False)
 
     def scaled(self, inputs: np.ndarray) -> torch.Tensor:
-        return (torch.tensor(inputs, dtype=torch.float32) - self.mean) / self.scale * self.shown
+        x, shown = torch.tensor(inputs, dtype=torch.float32), self.shown
+        if self.read is not None:
+            x, shown = x @ self.read, (self.shown @ self.read > 0).float()
+        return (x - self.mean) / self.scale * shown
+
+    def forward(self, inputs: np.ndarray, dropout: torch.Tensor | None = None) -> torch.Tensor:
+        """Activations with a gradient. `dropout`: a factor for each hidden unit of each row (`dropout_factors`)."""
+        hidden = self.net[:2](self.scaled(inputs))
+        made: torch.Tensor = self.net[2:](hidden if dropout is None else hidden * dropout)
+        return made
 
     def without(self, dropped: Sequence[int] | np.ndarray) -> MlpEncoder:
         """The same layers, which see every input column but these."""
@@ -38,12 +54,14 @@ class MlpEncoder:
 
     @torch.no_grad()
     def __call__(self, inputs: np.ndarray) -> np.ndarray:
-        return self.net(self.scaled(inputs)).double().numpy()
+        """Without dropout."""
+        return self.forward(inputs).double().numpy()
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Everything as arrays, to be kept on disk."""
         layers = {name: value.numpy() for name, value in self.net.state_dict().items()}
-        return {**{name: getattr(self, name).numpy() for name in _STANDARD}, **layers}
+        standard = {name: getattr(self, name) for name in _STANDARD}
+        return {**{name: value.numpy() for name, value in standard.items() if value is not None}, **layers}
 
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray]) -> MlpEncoder:
@@ -53,7 +71,8 @@ class MlpEncoder:
         net = _network(inputs, hidden)
         net.load_state_dict(layers)
         shown = torch.tensor(arrays["shown"]) if "shown" in arrays else torch.ones(inputs)
-        return cls(net, torch.tensor(arrays["mean"]), torch.tensor(arrays["scale"]), shown, hidden)
+        read = torch.tensor(arrays["read"]) if "read" in arrays else None
+        return cls(net, torch.tensor(arrays["mean"]), torch.tensor(arrays["scale"]), shown, hidden, read)
 
 
 def _network(inputs: int, hidden: int) -> nn.Sequential:
@@ -64,6 +83,21 @@ def _network(inputs: int, hidden: int) -> nn.Sequential:
         nn.Linear(hidden, hidden),
         nn.Hardtanh(0.0, ACTIVATION_LIMIT),
     )
+
+
+def code_columns(layout: Layout) -> torch.Tensor:
+    """From a party's input columns to one number for each feature; a category has its place among the others."""
+    codes = [
+        torch.linspace(0, 1, block.width) if block.one_hot else torch.tensor([1.0, 0.5])[: block.width]
+        for block in layout.blocks
+    ]
+    return torch.block_diag(*(c[:, None] for c in codes))
+
+
+def dropout_factors(rows: int, columns: int, rate: float, draws: torch.Generator) -> torch.Tensor:
+    """0 with chance `rate`, else what keeps the mean."""
+    kept: torch.Tensor = torch.rand(rows, columns, generator=draws) >= rate
+    return kept.float() / (1 - rate)
 
 
 def start_layers(net: nn.Module, seed: int) -> None:
@@ -95,13 +129,14 @@ def restore_training(net: nn.Module, optimiser: torch.optim.Optimizer, kept: Map
     optimiser.load_state_dict({**optimiser.state_dict(), "state": moments})
 
 
-def make_mlp(inputs: np.ndarray, hidden: int, seed: int) -> MlpEncoder:
+def make_mlp(inputs: np.ndarray, hidden: int, seed: int, read: torch.Tensor | None = None) -> MlpEncoder:
     """Party step, local: a fresh encoder, standardised on its own training rows."""
-    net = _network(inputs.shape[1], hidden)
+    columns = inputs if read is None else inputs @ read.double().numpy()
+    net = _network(columns.shape[1], hidden)
     start_layers(net, seed)
-    mean = torch.tensor(inputs.mean(axis=0), dtype=torch.float32)
-    scale = torch.tensor(np.maximum(inputs.std(axis=0), 0.05), dtype=torch.float32)
-    return MlpEncoder(net, mean, scale, torch.ones(inputs.shape[1]), hidden)
+    mean = torch.tensor(columns.mean(axis=0), dtype=torch.float32)
+    scale = torch.tensor(np.maximum(columns.std(axis=0), 0.05), dtype=torch.float32)
+    return MlpEncoder(net, mean, scale, torch.ones(inputs.shape[1]), hidden, read)
 
 
 class LocalTraining:
@@ -112,9 +147,9 @@ class LocalTraining:
         self._optimiser = torch.optim.AdamW(encoder.net.parameters(), lr=rate, weight_decay=decay)
         self._made: torch.Tensor | None = None
 
-    def activations(self, inputs: np.ndarray) -> np.ndarray:
+    def activations(self, inputs: np.ndarray, dropout: torch.Tensor | None = None) -> np.ndarray:
         """Activations of the rows of a step; `learn` continues from them."""
-        self._made = self.encoder.net(self.encoder.scaled(inputs))
+        self._made = self.encoder.forward(inputs, dropout)
         return self._made.detach().double().numpy()
 
     def learn(self, gradient: np.ndarray, extra: torch.Tensor | None = None) -> None:
@@ -126,13 +161,6 @@ class LocalTraining:
         (loss if extra is None else loss + extra).backward()
         self._optimiser.step()
         self._made = None
-
-    def copy(self) -> dict[str, np.ndarray]:
-        """The layers of the encoder as they are now."""
-        return {name: value.numpy().copy() for name, value in self.encoder.net.state_dict().items()}
-
-    def restore(self, kept: Mapping[str, np.ndarray]) -> None:
-        self.encoder.net.load_state_dict({name: torch.tensor(value) for name, value in kept.items()})
 
     def state(self) -> dict[str, np.ndarray]:
         """Encoder and optimiser, to be kept on disk."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
+from accounting.events import Event
+from accounting.records import RecordSet
 from protocols.config import ConfigError
 from protocols.records.private import private
 from protocols.records.releases import Release, ReleasePlan
+from protocols.session.runtime import Session
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.model.encoders import Encoder
@@ -56,7 +60,7 @@ class Workplace:
                 self.statistics,
                 self.problem,
                 config,
-                self.options.seed,
+                self.options.drawn_seed,
                 self.card,
                 self.hooks,
                 encoders,
@@ -120,10 +124,34 @@ def mode_plan(schema: Schema, options: RunOptions) -> ReleasePlan:
     return ReleasePlan(gradient_mode(options.mode).releases(options, schema))
 
 
-def noise_multiplier_of(options: RunOptions) -> float:
-    """Hidden noise over sensitivity of every release: statistics of s and charged steps fit the cap together."""
+def noise_multiplier_of(options: RunOptions, spent: tuple[Event, ...] = ()) -> float:
+    """Hidden noise over sensitivity of every release: together they fit the cap without its reserve."""
     steps = gradient_mode(options.mode).charged_steps(options)
-    return noise_multiplier(options.epsilon, options.delta, options.charged, steps)
+    return noise_multiplier(options.spendable, options.delta, options.charged, steps, spent)
+
+
+MOST_NOISE = 4.0
+"""How many times the noise of a fresh run a later one may carry to fit what is left of the cap."""
+
+
+def planned_multiplier(
+    session: Session, options: RunOptions, budget: Budget, records: RecordSet, own: Collection[str]
+) -> float:
+    """Run by all parties together: the same for a run that shares the cap of these records with earlier ones.
+
+    own: names of this run's sessions, whose charges it has planned itself. What is left may be the reserve of an
+    earlier run, or come from a cap that was raised. If it would take more than `MOST_NOISE` times the noise of a
+    fresh run, the plan is that of a fresh run, and the ledger refuses it. The parties take the largest of their
+    figures, so that no ledger is charged with more noise than is drawn. One round of 8 bytes to each peer.
+    """
+    account = budget.account
+    earlier = [charge for charge in account.charges if charge.key.partition(" ")[0] not in own]
+    histories = replace(account, charges=tuple(earlier)).histories(records)
+    fresh = noise_multiplier_of(options)
+    found = max(noise_multiplier_of(options, events) for events in histories)
+    mine = found if found <= MOST_NOISE * fresh else fresh
+    told = session.swap_bytes("planned noise", np.float64(mine).tobytes())
+    return max(float(np.frombuffer(one, np.float64)[0]) for one in told)
 
 
 GRADIENTS = "gradients.npz"

@@ -292,7 +292,7 @@ class Dp:
                 plain_columns(schema),
                 dp_config(options),
                 place.charger,
-                options.seed,
+                options.drawn_seed,
                 hooks=place.hooks,
                 state=place.state,
             )

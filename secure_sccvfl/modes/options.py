@@ -33,13 +33,15 @@ from secure_sccvfl.model.encoders import EncoderKind
 from secure_sccvfl.model.generators import GeneratorConfig, Source
 from secure_sccvfl.modes import MODES, gradient_mode
 from secure_sccvfl.policy.card import PolicyCard, named_card
-from secure_sccvfl.privacy.ledgers import ledger_folder
+from secure_sccvfl.privacy.ledgers import LEDGER, ledger_folder
 from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training import RECIPES
-from secure_sccvfl.training.config import EvaluationKind, TrainConfig
+from secure_sccvfl.training.config import Controls, EvaluationKind, TrainConfig
 from secure_sccvfl.training.engine import ConsistencyKind
 from secure_sccvfl.training.paper_settings import settings_of
 
+KEPT = "kept"
+"""As `tables`: the last ones beside the ledger that fit."""
 WEIGHTS = ("weight_identity", "weight_support", "weight_leak")
 NO_WEIGHTS = (
     "in sealed and aware no parameter depends on it, and in dp its gradient would carry records into others' sums"
@@ -59,6 +61,11 @@ class RunOptions:
     `align`: how records are brought together (`protocols.alignment`). "hidden" is the default for own data, where all
     settings allow it; "exact" elsewhere: ids must be equal. `align_bounds`: for "hidden", the most records of each
     party; then neither their number nor the size of the union is told, and tables are as long as all bounds together.
+    `tables`: use the statistics of s that an earlier run has paid for, and charge nothing: that run's folder, or
+    "kept" for the last ones beside the ledger (`run.paid_tables`). `reserve`: the share of the cap that this run
+    leaves for later ones. `cap`: a file with the decision of all parties to raise the cap (`privacy.caps`).
+    `generator_seed`: of encoders and edits, if not `seed`, which also makes the split.
+
     `card` is a path, "shipped" (the one for this data set) or the name of a shipped card.
     `dp_sampling`: a record's chance to take part in a step of mode `dp`, rounded to a multiple of 2^-16.
     `evaluation`: how validation and test records are evaluated. "noisy": what is opened about them has noise and is
@@ -66,7 +73,11 @@ class RunOptions:
     `evaluations`: how many noisy evaluations of the same records the cap `evaluation_epsilon` is planned for.
     `min_group`: no rate of a group is opened that rests on fewer records. `slices`: the column that groups are
     crossed with for rates of intersections; the second protected attribute if there is one.
-    `leak`: measure how well s is recovered from encodings of validation records; only with exact evaluation.
+    `controls`: what noisy figures are compared with. "standard": the majority, a model without mediators and proxies
+    that is trained beside it (mode `sealed`, encoder `plain`, one logit), and flips under shuffled groups. "full":
+    also rates of groups of the model without mediators. "none": less noise in what is left.
+    `leak`: measure how well s is recovered from encodings of validation records; only with exact evaluation. It
+    tells of s of training records too, which no ledger covers: where data may not be pooled it must be asked for.
     `method`: a recipe of `training.recipes`; options that are not given follow from it. `take_lambda`: the
     lambda of the model. A `gap_target` or `flip_target` above 0 lets validation records decide instead. `rule` to
     `decay` are settings of `DiscoveryConfig`.
@@ -94,6 +105,7 @@ class RunOptions:
     min_group: int = 20
     leak: bool = True
     slices: str = ""
+    controls: Controls = "standard"
     rule: Rule = DiscoveryConfig.rule
     score: ScoreKind = DiscoveryConfig.score
     rho_m: float = DiscoveryConfig.rho_m
@@ -125,6 +137,10 @@ class RunOptions:
     dp_sampling: float = 1.0
     card: str = ""
     ledger: str = ""
+    tables: str = ""
+    reserve: float = 0.0
+    cap: str = ""
+    generator_seed: int = -1
     checkpoints: bool = True
     resume: bool = False
     model: str = ""
@@ -147,7 +163,7 @@ class RunOptions:
         except DataError as error:
             raise ConfigError(str(error)) from None
         given.setdefault("evaluation", "exact" if given["pooled"] else "noisy")
-        given.setdefault("leak", given["evaluation"] == "exact")
+        given.setdefault("leak", given["evaluation"] == "exact" and given["pooled"])
         rules = [name for name in ("take_lambda", "gap_target", "flip_target") if given.get(name)]
         if len(rules) > 1:
             raise ConfigError(f"{rules[0]} and {rules[1]} are two rules for lambda: give one")
@@ -159,7 +175,9 @@ class RunOptions:
         weighed = [name for name in WEIGHTS if given.get(name)]
         if weighed and given.get("mode", cls.mode) != "split":
             raise ConfigError(f"{weighed[0]} weighs what parties train in mode split; {NO_WEIGHTS}")
-        recipe = recipe_options(given.get("method", cls.method), given.get("dataset", cls.dataset))
+        recipe = recipe_options(
+            given.get("method", cls.method), given.get("dataset", cls.dataset), given["evaluation"]
+        )
         given = {**recipe, **_mode_options(given.get("mode")), **given}
         if "lambdas" in given:
             given["lambdas"] = tuple(float(v) for v in given["lambdas"])
@@ -188,6 +206,9 @@ class RunOptions:
             )
         if any(bound < 1 or bound != int(bound) for bound in made.align_bounds):
             raise ConfigError(f"align_bounds must be whole numbers of records, not {list(made.align_bounds)}")
+        if not 0 <= made.reserve < 1:
+            raise ConfigError(f"reserve is a share of the cap, from 0 to below 1, not {made.reserve}")
+        made.check_tables()
         if made.dp_steps < 1:
             raise ConfigError(f"dp_steps must be at least 1, got {made.dp_steps}")
         if min(made.min_group, made.evaluations) < 1:
@@ -215,6 +236,7 @@ class RunOptions:
             steps=self.steps,
             evaluation=self.evaluation,
             leak=self.leak,
+            control=self.trains_control,
             min_group=self.min_group,
             discovery=discovery,
             generator=generator,
@@ -233,20 +255,48 @@ class RunOptions:
         return next((what for what, asked in needs.items() if asked), "")
 
     @property
+    def trains_control(self) -> bool:
+        """Whether a head without mediators is trained beside the others, where the task allows it."""
+        wanted = self.evaluation == "noisy" and self.controls != "none"
+        return wanted and self.mode == "sealed" and self.encoder == "plain"
+
+    def check_tables(self) -> None:
+        """Raise ConfigError if kept tables could not make this run free, or cannot be found."""
+        if not self.tables:
+            return
+        if self.mode == "dp":
+            raise ConfigError("mode dp pays for its gradients, so kept tables would not make it free: leave them out")
+        if self.pooled and not self.ledger:
+            if self.tables == KEPT:
+                raise ConfigError("these data have a ledger for each run: name the run whose tables are to be used")
+            if self.evaluation == "noisy":
+                raise ConfigError("tables of a run with its own ledger go with exact evaluation; give a --ledger")
+
+    @property
+    def drawn_seed(self) -> int:
+        """The seed of encoders and edits."""
+        return self.seed if self.generator_seed < 0 else self.generator_seed
+
+    @property
+    def spendable(self) -> float:
+        """What this run may spend: the cap without the reserve."""
+        return self.epsilon * (1 - self.reserve)
+
+    @property
     def charged(self) -> int:
         """How many releases of statistics of s the budget is planned for."""
         return self.train_config().charged
 
     def simulated_budget(self, parties: int) -> SpendingPlan:
         """The same cap, releases and noise for a simulation in the clear."""
-        return SpendingPlan(self.epsilon, self.delta, self.charged, self.noise, parties)
+        return SpendingPlan(self.spendable, self.delta, self.charged, self.noise, parties)
 
     def settings(self, description: str, records: str) -> dict[str, str]:
         """Everything that a run's state follows from, as its checkpoints carry it; files enter by their digests.
 
         The ledger is part of it: another one would not know what the run has spent.
         """
-        files = ("dataset", "card", "checkpoints", "resume", "model", "records", "scores", "receiver")
+        files = ("dataset", "card", "checkpoints", "resume", "model", "records", "scores", "receiver", "cap")
         own = {f.name: str(getattr(self, f.name)) for f in fields(self) if f.name not in files}
         card = self.policy()
         roles = hashlib.sha256(("None" if card is None else card.rules()).encode()).hexdigest()
@@ -260,7 +310,13 @@ class RunOptions:
         return card
 
     def ledger_folder(self, session: Session, home: Path | None = None) -> Path:
-        """Where this party's ledgers lie; `home` is the run's folder if that is not the session's."""
+        """Where this party's ledgers lie; `home` is the run's folder if that is not the session's.
+
+        A run on public data that uses another's tables goes on with that one's ledger and tags of records.
+        """
+        if self.tables and self.pooled and not self.ledger:
+            other = Path(self.tables)
+            return other if (other / LEDGER).is_file() else other / f"party-{session.rank}"
         return ledger_folder(self.dataset, self.ledger, self.pooled, session, home)
 
     def check(self, parties: int) -> None:
@@ -295,13 +351,23 @@ class RunOptions:
         return own_part(Path(self.dataset), rank, self.seed)
 
 
+def prediction_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a prediction takes over from the options of the session that trained: its data, and how records meet."""
+    kept = {k: v for k, v in options.items() if k in ("dataset", "split", "seed", "pooled")}
+    return {**kept, "align": RunOptions.of(options).align}
+
+
 def _mode_options(mode: Any) -> dict[str, Any]:
     """What a mode sets of the options that a user may also give: its own grid of lambda, if it has one."""
     return {"lambdas": MODES.get(mode).lambdas} if mode in MODES and MODES.get(mode).lambdas else {}
 
 
-def recipe_options(method: str, dataset: str) -> dict[str, Any]:
-    """What a method sets of the options that a user may also give."""
+def recipe_options(method: str, dataset: str, evaluation: EvaluationKind) -> dict[str, Any]:
+    """What a method sets of the options that a user may also give.
+
+    Steps of method `paper` after its warm-up are those of its table, which stops early. Where evaluation has noise
+    nothing stops early (`modes.split_settings`): there it takes the patience, the fewest that the paper can take.
+    """
     if method not in RECIPES:
         raise ConfigError(f"no method {method!r}; there is {', '.join(RECIPES)}")
     recipe, own = RECIPES.get(method), {}
@@ -310,7 +376,7 @@ def recipe_options(method: str, dataset: str) -> dict[str, Any]:
         own = {
             "take_lambda": column.lambda_cons,
             "warmup": column.warmup,
-            "steps": column.patience,
+            "steps": column.epochs - column.warmup if evaluation == "exact" else column.patience,
             "weight_identity": column.lambda_gen * column.terms.alpha,
             "weight_support": column.lambda_gen * column.terms.beta,
             "weight_leak": column.lambda_adv,

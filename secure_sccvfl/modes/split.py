@@ -1,32 +1,31 @@
 """`split` mode: the paper's split learning with head, labels and s in secret. One instance per party process.
 
 Every party trains its own encoder with torch. In every step the gradient in its own activations is opened to it
-alone (protocols/steps/split.py says what that tells: the labels of its training records, and a little about s).
+alone (protocols/steps/split.py says what that tells: labels of its training records, and s with consistency).
 What else it trains alone, and why that tells it nothing of s, is in modes/split_local.py. Steps follow a public
 schedule: warm-up without consistency, then with it. Every few steps it is opened whether logits left the range of
-the sigmoid; nothing stops early. Late refreshes are spread evenly over the steps with consistency. Each releases one
-more sketch, and what follows from roles and tables is made anew: generators, edits, posteriors, dropped columns.
-Encoders, adversaries and head go on. The result is an encoder per party and a shared head. The secure engine
-evaluates them like those of a sealed run.
+the sigmoid. With a patience, one bit after each step says whether training goes on (modes/split_stopping.py). Late
+refreshes are spread evenly over the steps with consistency. Each releases one more sketch, and what follows from
+roles and tables is made anew: generators, edits, posteriors, dropped columns. Encoders, adversaries and head go on.
+The result is an encoder per party and a shared head. The secure engine evaluates them like those of a sealed run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 
 from protocols.config import ConfigError
 from protocols.dealing.tuples import Request
-from protocols.net.transport import Array
 from protocols.operations import series
-from protocols.operations.arithmetic import divisions, rescale
+from protocols.operations.arithmetic import divisions
 from protocols.records.releases import Release
-from protocols.ring import FRACTION_BITS, Words, encode
-from protocols.session.runtime import words_of
+from protocols.ring import Words, encode
 from protocols.steps import head as secret_head
 from protocols.steps.head import HEAD_BITS, LOGIT_BOUND, Weights
 from protocols.steps.split import (
@@ -51,12 +50,14 @@ from secure_sccvfl.data.randomness import stream, torch_seed
 from secure_sccvfl.discovery.decisions import Finding
 from secure_sccvfl.model.edits import public_targets
 from secure_sccvfl.model.generators import Generator
-from secure_sccvfl.model.mlp import MlpEncoder, make_mlp
+from secure_sccvfl.model.masked_generator import MaskedGenerator
+from secure_sccvfl.model.mlp import MlpEncoder, code_columns, make_mlp
 from secure_sccvfl.modes.base import Trained, Workplace, check_sampling, common_releases, facts_of
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.modes.split_local import OwnTraining
 from secure_sccvfl.modes.split_settings import SplitConfig, split_config, split_releases
 from secure_sccvfl.modes.split_state import Seen, SplitState
+from secure_sccvfl.modes.split_stopping import Stopping
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.releases import EDITING_PARTIES, GRADIENT, plan_of
 from secure_sccvfl.training.handles import SharedHead
@@ -120,10 +121,15 @@ class SplitTrainer:
         self.state = State(None) if state is None else state
         (self.party,) = self.train.parties
         self.rank = self.party.rank
-        encoder = make_mlp(self.party.inputs, config.hidden, torch_seed(seed, "split", self.rank))
-        self.local = OwnTraining(encoder, (config.encoder_rate, config.decay), self.party, config.weights, seed)
+        read = code_columns(self.party.layout) if config.columns == "codes" else None
+        encoder = make_mlp(self.party.inputs, config.hidden, torch_seed(seed, "split", self.rank), read)
+        pace = config.encoder_rate, config.decay
+        self.local = OwnTraining(encoder, pace, self.party, config.weights, seed, config.dropout)
         shape = (self.train.rows, self.outputs)
         self.label: Words = share_label(self.session, self.train.label, engine.label_holder, shape, RESIDUAL_BITS)
+        self.validation, self.stopping = problem.validation, None
+        if config.patience:
+            self.stopping = Stopping(self.engine, self.validation, self.task, self.outputs, config.patience)
         self.take_up(roles, generators)
         self._patterns: dict[SplitLayout, list[Request]] = {}
         self._last: tuple[Words, Words] | None = None
@@ -147,33 +153,33 @@ class SplitTrainer:
         `late` is asked for the late refreshes of the settings; without it there are none.
         """
         config = self.config
-        due = {end: number for number, end in enumerate(config.refreshed_at)}
+        due = {config.warmup + end: number for number, end in enumerate(config.refreshed_at)}
         finding: Finding | None = None
-        with phase("training"):
-            at = self._begin()
-        for end in config.kept_at:
-            if end <= at.taken:
+        at = self._begin()
+        for end in (config.warmup + steps for steps in config.kept_at):
+            if end <= at.taken or at.stopped:
                 continue
             with phase("training"):
-                self.hooks.progress("split training", at.taken, config.steps)
-                weights, _ = self._steps(at.weights, at.taken, end - at.taken, config.lam)
-                at = replace(at, weights=weights, local=self.local.state(), taken=end)
+                self.hooks.progress("split training", at.taken, config.most)
+                at = self._steps(at, end, config.lam if end > config.warmup else 0.0)
                 self._check_range()
-            if late is not None and end in due:
+            if late is not None and end in due and not at.stopped:
                 finding = self._refresh(late, due[end], at, phase) or finding
             else:
                 self._keep(at)
-        steps = config.warmup + at.taken
-        self.hooks.audit("split training", {"steps": steps})
+        self.hooks.audit("split training", {"steps": at.taken, "stopped early": at.stopped})
         encoders = {self.rank: self.local.encoder}
-        return SplitModel(self.engine, encoders, self._head(at.weights), steps, at.seen, finding, self.generators)
+        head = self._head(at.weights)
+        return SplitModel(self.engine, encoders, head, at.taken, at.seen, finding, self.generators)
 
     def _begin(self) -> SplitState:
-        """The kept state, or the one after the warm-up."""
+        """The kept state, or the first one."""
         if not self.state.own:
-            return self._warm_up()
+            return SplitState(self._initial(), self.local.state(), ())
         at = SplitState.of(self.state.own)
         self.local.go_on(at.local)
+        if self.stopping is not None:
+            self.stopping.go_on(at.watched)
         return at
 
     def _keep(self, at: SplitState) -> None:
@@ -196,35 +202,45 @@ class SplitTrainer:
             self.take_up(finding.roles, generators)
         return finding
 
-    def _warm_up(self) -> SplitState:
-        self.hooks.progress("split warm-up", 0, self.config.warmup)
-        weights, seen = self._steps(self._initial(), 0, self.config.warmup, 0.0)
-        at = SplitState(weights, self.local.state(), tuple(seen))
-        self._keep(at)
-        return at
-
     def _check_range(self) -> None:
         """Stop if logits of the last step, or their shifts by edits, left the range of the sigmoid; opens one bit."""
-        if self.task == "binary" and self._last is not None:
+        if self.task != "regression" and self._last is not None:
             headroom = [secret_head.headroom(self.session.party, words, SPLIT_LOGIT_BITS) for words in self._last]
             self.engine.stop_outside(np.concatenate(headroom))
 
     # one step
 
-    def _steps(self, weights: Weights, first: int, count: int, lam: float) -> tuple[Weights, list[Seen]]:
+    def _steps(self, at: SplitState, end: int, lam: float) -> SplitState:
+        """All steps up to this one, or up to where early stopping ends them. What the first pass shows is kept."""
         rows = min(MOST_ROWS if self.config.batch is None else self.config.batch, self.train.rows)
         editing = self.editing if lam > 0 else ()
         layout = SplitLayout(rows, self.engine.widths, editing, self._attributes(), self.outputs)
         pace = SplitPace(self.config.head_rate, self.config.momentum, self.config.decay, lam)
-        batches, seen = self._batches(rows, first, lam), []
-        begun = first + (self.config.warmup if lam > 0 else 0)
-        with self.session.measure("split step"):
-            for number in self.session.repeat(count, self._patterns.setdefault(layout, [])):
-                picked = next(batches)
-                weights, gradient = self._step(weights, layout, picked, pace, begun + number)
-                if number < self.train.rows // rows:
-                    seen.append(Seen(picked, gradient))
-        return weights, seen
+        batches, seen = self._batches(rows, at.taken, lam), [*at.seen]
+        weights, first, taken, goes_on = at.weights, at.taken, at.taken, True
+        for number in self.session.repeat(end - first, self._patterns.setdefault(layout, [])):
+            picked = next(batches)
+            with self.session.measure("split step"):
+                weights, gradient = self._step(weights, layout, picked, pace, first + number)
+            taken += 1
+            if taken <= min(self.train.rows // rows, self.config.warmup):
+                seen.append(Seen(picked, gradient))
+            goes_on = self._goes_on(weights)
+            if not goes_on:
+                break
+        watched = {} if self.stopping is None else self.stopping.state()
+        return SplitState(weights, self.local.state(), tuple(seen), taken, watched, not goes_on)
+
+    def _goes_on(self, weights: Weights) -> bool:
+        """Whether the validation part asks for more steps; without early stopping always."""
+        if self.stopping is None:
+            return True
+        (party,) = self.validation.parties
+        activations, moved = self.local.encoder(party.inputs), None
+        if self.rank in self.editing:
+            edited = self._edits(self.validation, np.arange(self.validation.rows), 0)
+            moved = np.stack([self.local.encoder(inputs) - activations for inputs in edited], axis=1)
+        return self.stopping.goes_on(weights, activations, moved, bool(self.editing))
 
     def _step(
         self, weights: Weights, layout: SplitLayout, rows: np.ndarray, pace: SplitPace, number: int
@@ -255,33 +271,42 @@ class SplitTrainer:
 
     def _own(self, layout: SplitLayout, rows: np.ndarray, number: int) -> Own:
         """Party step, local: activations of these rows, and how far the edits of this step's draw move them."""
-        activations = self.local.activations(self.party.inputs[rows])
+        activations = self.local.begin(self.party.inputs[rows], number)
         deltas, groups = None, {}
         if layout.directions:
             if self.rank in layout.editing:
-                edited = self._edits_of(number % self.config.draws, rows)
-                moved = [self.local.encoder(inputs) - activations for inputs in edited]
+                edited = self._edits_of(number, rows)
+                moved = [self.local.edited(inputs) - activations for inputs in edited]
                 deltas = encode_activations(np.stack(moved, axis=1))
             for place, attribute in enumerate(self.train.protected):
                 if self.engine.group_holders[place] == self.rank and attribute.codes is not None:
                     groups[place] = one_hot(attribute.codes[rows], len(attribute.groups), np.int64)
         return Own(encode_activations(activations), deltas, groups)
 
-    def _edits_of(self, draw: int, rows: np.ndarray) -> list[np.ndarray]:
-        """Edited inputs of these rows for every hypothesised group; made once per draw, unless generators train."""
+    def _edits_of(self, number: int, rows: np.ndarray) -> list[np.ndarray]:
+        """Edited inputs of these rows in a step; made once per draw, unless generators train and draw their codes."""
+        draw = number % self.config.draws
         if self.local.generates:
-            return self._edits(draw, rows)
+            codes = torch.Generator().manual_seed(torch_seed(self.seed, "codes", self.rank, number))
+            return self._edits(self.train, rows, draw, codes)
         if draw not in self._edited:
-            self._edited[draw] = self._edits(draw, np.arange(self.train.rows))
+            self._edited[draw] = self._edits(self.train, np.arange(self.train.rows), draw)
         return [inputs[rows] for inputs in self._edited[draw]]
 
-    def _edits(self, draw: int, rows: np.ndarray) -> list[np.ndarray]:
-        made = []
-        for attribute in self.train.protected:
+    def _edits(
+        self, part: Part, rows: np.ndarray, draw: int, codes: torch.Generator | None = None
+    ) -> list[np.ndarray]:
+        """Own columns of these rows for every hypothesised group. codes: for latent codes of masked generators."""
+        made, inputs = [], part.parties[0].inputs[rows]
+        for attribute in part.protected:
             groups = len(attribute.groups)
-            targets = public_targets(self.train.rows, groups, self.seed, draw)[rows]
+            targets = public_targets(part.rows, groups, self.seed, draw)[rows]
             generator = self.generators[attribute.name][self.rank]
-            made += [generator(self.party.inputs[rows], g, targets[:, g], draw) for g in range(groups)]
+            for g in range(groups):
+                if codes is not None and isinstance(generator, MaskedGenerator):
+                    made.append(generator.edited(inputs, g, targets[:, g], codes))
+                else:
+                    made.append(generator(inputs, g, targets[:, g], draw))
         return made
 
     def _attributes(self) -> tuple[tuple[int, int], ...]:
@@ -337,21 +362,13 @@ def probes(layout: SplitLayout) -> tuple[Words, Words]:
 
 
 def residual_of(engine: SecureEngine, logits: Words, label: Words, task: Task) -> Pending:
-    """Half of a round that gives prediction minus label, RESIDUAL_BITS."""
-    party, session = engine.session.party, engine.session
-    if task == "binary":
-        masked, finish = series.evaluation(party, "sigmoid", logits, LOGIT_BOUND, SPLIT_LOGIT_BITS, RESIDUAL_BITS)
-        return [masked], lambda opened: finish(opened[0]) - label
+    """Half of a round that gives prediction minus label, RESIDUAL_BITS; each of several classes against the rest."""
+    party = engine.session.party
     if task == "regression":
         narrow, narrowed = divisions(party, [(logits, 1 << (SPLIT_LOGIT_BITS - RESIDUAL_BITS))])
         return narrow, lambda opened: narrowed(opened)[0] - label
-
-    def softmax(opened: Sequence[Array]) -> Words:
-        usual = rescale(party, logits, SPLIT_LOGIT_BITS, FRACTION_BITS)
-        chances = words_of(session.wrap(usual, FRACTION_BITS).softmax(dim=1))
-        return np.left_shift(chances, RESIDUAL_BITS - FRACTION_BITS) - label
-
-    return [], softmax
+    masked, finish = series.evaluation(party, "sigmoid", logits, LOGIT_BOUND, SPLIT_LOGIT_BITS, RESIDUAL_BITS)
+    return [masked], lambda opened: finish(opened[0]) - label
 
 
 class Split:
@@ -397,7 +414,7 @@ class Split:
                 finding.roles,
                 generators,
                 config,
-                options.seed,
+                options.drawn_seed,
                 place.hooks,
                 trainer.state,
             )

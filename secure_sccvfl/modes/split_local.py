@@ -15,11 +15,16 @@ uses its posterior too: what it trains has an effect on others' gradients.
 What is not the letter, since somebody would see another's data:
 
 - The consistency gradient goes to original activations alone. In edited ones it is zero in all directions but the
-  record's own, which hands s over. So generators learn from their own terms only.
+  record's own, which hands s over. Given in all directions, weighted by posteriors, it would tell both hypothesised
+  shifts; with the opened gradient, which holds one of them, that is s again. So generators learn from their own terms
+  only.
 - Consistency is squared, not l1: with l1 every record's gradient would move by lambda times a sign, which tells s.
 - The context c is the same for all records (secure_sccvfl/model/masked_generator.py).
-- Steps are fixed. Early stopping would open a figure of validation records after each epoch.
-- Encoders have no dropout: the shift of an edit is the difference of two passes, and would be noise.
+- Early stopping opens a bit of validation records (secure_sccvfl/modes/split_stopping.py), so there is none where
+  evaluation has noise.
+
+What the paper does not say: a record and its edited copies have the same dropout, so that an edit that moves nothing
+shifts nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +43,7 @@ from secure_sccvfl.model.adversary import Adversary, reverse
 from secure_sccvfl.model.cvae_generator import group_posterior
 from secure_sccvfl.model.generators import Generator
 from secure_sccvfl.model.masked_generator import MaskedGenerator, soft_targets
-from secure_sccvfl.model.mlp import LocalTraining, MlpEncoder, restore_training, training_state
+from secure_sccvfl.model.mlp import LocalTraining, MlpEncoder, dropout_factors, restore_training, training_state
 
 LASTING = ("encoder", "adversary")
 """Networks that go on when other generators are taken up: names in `OwnTraining.state` begin so."""
@@ -64,11 +69,18 @@ class OwnTraining(LocalTraining):
     """One party's networks and optimisers: activations out, gradients in. Begin with `take_up`."""
 
     def __init__(
-        self, encoder: MlpEncoder, pace: tuple[float, float], party: Party, weights: ValidityWeights, seed: int
+        self,
+        encoder: MlpEncoder,
+        pace: tuple[float, float],
+        party: Party,
+        weights: ValidityWeights,
+        seed: int,
+        dropout: float = 0.0,
     ) -> None:
         """`pace`: rate and decay of the encoder."""
         super().__init__(encoder, *pace)
-        self.party, self.weights, self.seed = party, weights, seed
+        self.party, self.weights, self.seed, self.dropout = party, weights, seed, dropout
+        self._factors: torch.Tensor | None = None
         self.inputs = torch.tensor(party.inputs, dtype=torch.float32)
         self.z_s: list[torch.Tensor] = []
         self.adversaries: list[Adversary] = []
@@ -125,6 +137,19 @@ class OwnTraining(LocalTraining):
                 watching = torch.optim.Adam(guard.parameters(), self.weights.adversary_rate)
                 self._nets[f"guard {place}"] = guard, watching
             self._learning.append((place, made, guard))
+
+    def begin(self, inputs: np.ndarray, number: int) -> np.ndarray:
+        """Activations of the rows of a step, with its dropout; `step` continues from them."""
+        self._factors = None
+        if self.dropout > 0:
+            draws = torch.Generator().manual_seed(torch_seed(self.seed, "dropout", self.party.rank, number))
+            self._factors = dropout_factors(len(inputs), self.encoder.columns, self.dropout, draws)
+        return self.activations(inputs, self._factors)
+
+    @torch.no_grad()
+    def edited(self, inputs: np.ndarray) -> np.ndarray:
+        """Activations of edited copies of these rows, with the dropout of the step."""
+        return self.encoder.forward(inputs, self._factors).double().numpy()
 
     def step(self, gradient: np.ndarray, rows: np.ndarray, number: int) -> None:
         """One step of all networks, from the opened gradient and from what the party knows. `number`: of the step."""

@@ -20,18 +20,24 @@ class Seen:
 
 @dataclass(frozen=True)
 class SplitState:
-    """The state after the warm-up and every few steps. `weights` are shares, `local` is the party's own."""
+    """The state after the warm-up and every few steps. `weights` are shares, `local` is the party's own.
+
+    taken: all steps so far. watched: shares of what early stopping has seen. stopped: whether it has stopped.
+    """
 
     weights: Weights
     local: Mapping[str, np.ndarray] = field(repr=False)
     seen: tuple[Seen, ...] = field(repr=False)
     taken: int = 0
+    watched: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+    stopped: bool = False
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Everything by name, to be kept on disk."""
-        made = {"taken": np.array(self.taken)}
+        made = {"taken": np.array(self.taken), "stopped": np.array(self.stopped)}
         made |= {f"weights/{f.name}": getattr(self.weights, f.name) for f in fields(Weights)}
         made |= {f"local/{key}": value for key, value in self.local.items()}
+        made |= {f"watched/{key}": value for key, value in self.watched.items()}
         for number, step in enumerate(self.seen):
             made |= {f"seen/{number}/rows": step.rows, f"seen/{number}/gradient": step.gradient}
         return made
@@ -49,4 +55,6 @@ class SplitState:
             part("local"),
             tuple(Seen(seen[f"{n}/rows"], seen[f"{n}/gradient"]) for n in range(len(seen) // 2)),
             int(arrays["taken"]),
+            part("watched"),
+            bool(arrays["stopped"]),
         )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from accounting.budget import Budget, BudgetError
 from accounting.calibration import check_target
 from accounting.events import Event, Mechanism, Sensitivity
-from accounting.ledger import LedgerError
+from accounting.ledger import LedgerError, LedgerFull
 from accounting.records import RecordSet
 from protocols.errors import LocalError, ProtocolError
 from protocols.operations.noise import NoiseKind, deviation
@@ -30,9 +30,11 @@ _LINE = 2048
 
 @contextmanager
 def refusals_in_one_line() -> Iterator[None]:
-    """Turn a refusal of the budget into a one-line error for the people here."""
+    """Turn a refusal of the budget into a one-line error for the people here; a full disk is told as what it is."""
     try:
         yield
+    except LedgerFull as error:
+        raise error.reason from error
     except (BudgetError, LedgerError) as error:
         raise LocalError(str(error)) from error
 
@@ -52,8 +54,9 @@ class Charger:
     name of the run in the ledger. It is unlike any other (`Session.agree_on_name`), since charging a name again is
     free. A run that resumes keeps its name and must not add new noise to what it has released
     (`accounting.budget`). noise: who makes it. The noise drawn must be of this kind, since the price counts its
-    hidden copies. alike: whether all parties charge the same records; otherwise each charges all its own that the
-    release may be about.
+    hidden copies. reserve: the share of the cap that this run leaves for later ones. paid: what it has charged, by
+    the name of the charge. alike: whether all parties charge the same records; otherwise each charges all its own
+    that the release may be about.
     """
 
     def __init__(
@@ -65,12 +68,15 @@ class Charger:
         records: RecordSet,
         noise: NoiseKind = "dealer+holder",
         *,
+        reserve: float = 0.0,
         alike: bool = True,
     ) -> None:
         if not multiplier > 0:
             raise ValueError(f"the noise multiplier must be positive, got {multiplier}")
         self._session, self.budget, self.multiplier, self._run = session, budget, multiplier, run
         self.records, self.noise, self._alike = records, noise, alike
+        self.limit = budget.terms.epsilon * (1 - reserve)
+        self.paid: dict[str, Paid] = {}
 
     def check(self, rows: int) -> None:
         """Refuse a cap that promises nothing for this many records."""
@@ -121,9 +127,11 @@ class Charger:
         """
         event = self.event(name, sensitivity, sampling, mechanism)
         quote = self.budget.ask(event, self.records)
-        refused = [rank for rank, yes in enumerate(self._session.tell_all("budget", int(quote.allowed))) if not yes]
+        allowed = quote.allowed and quote.after <= self.limit
+        refused = [rank for rank, yes in enumerate(self._session.tell_all("budget", int(allowed))) if not yes]
         if refused:
-            own = f"; epsilon would be {quote.after:.4f} of {quote.cap:g} here" if not quote.allowed else ""
+            kept = f", less a reserve of {quote.cap - self.limit:g}" if self.limit < quote.cap else ""
+            own = "" if allowed else f"; epsilon would be {quote.after:.4f} of {quote.cap:g}{kept} here"
             raise BudgetError(
                 f"{name}: refused by the ledger of party {refused[0]}{own}; nothing was charged, "
                 "release nothing more about these records"
@@ -133,4 +141,6 @@ class Charger:
             self.budget.charge(event, charge, self.records)
         except BudgetError as error:  # another process was faster; the other parties have charged, so all must stop
             raise ProtocolError(f"{name}: the ledger changed while the release was agreed on") from error
-        return Paid(event, Receipt(name if pays is None else pays, charge))
+        self._session.activity.facts |= {"epsilon": quote.after, "cap": quote.cap}
+        self.paid[name] = Paid(event, Receipt(name if pays is None else pays, charge))
+        return self.paid[name]

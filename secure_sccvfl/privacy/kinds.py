@@ -51,6 +51,9 @@ class Facts:
     evaluation: str = ""
     lambdas: tuple[float, ...] = ()
     leak: bool = False
+    controls: str = "none"
+    tables: str = ""
+    """Not empty where statistics of s are those of an earlier run."""
     align: str = "exact"
 
     def with_settings(self, *settings: object) -> Facts:

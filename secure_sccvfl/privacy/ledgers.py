@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,18 @@ from accounting.ledger import SETS
 from protocols.config import ConfigError
 from protocols.operations.noise import NoiseKind
 from protocols.session.runtime import Session
+from secure_sccvfl.privacy.caps import check_raised
 
 LEDGER = "ledger.jsonl"
 EVALUATIONS = "evaluation.jsonl"
 """The ledger of what was told about held-out records, beside that of training."""
+
+
+def lasting_folder(dataset: str, ledger: str, pooled: bool, rank: int) -> Path | None:
+    """The folder of a party's ledgers if they outlive a run."""
+    if pooled and not ledger:
+        return None
+    return (Path(ledger) if ledger else Path(dataset).parent / "sccvfl-ledgers") / f"party-{rank}"
 
 
 def ledger_folder(dataset: str, ledger: str, pooled: bool, session: Session, home: Path | None = None) -> Path:
@@ -33,15 +42,16 @@ def ledger_folder(dataset: str, ledger: str, pooled: bool, session: Session, hom
     beside the description. Public benchmark data have nothing to protect, so their ledger belongs to one run alone.
     `home` is the folder of that run if it differs from the session's.
     """
-    if ledger or not pooled:
-        folder = Path(ledger) if ledger else Path(dataset).parent / "sccvfl-ledgers"
+    lasting = lasting_folder(dataset, ledger, pooled, session.rank)
+    if lasting is not None:
+        folder = lasting.parent
         old = sorted(folder.glob(f"*/party-{session.rank}/{LEDGER}"))
         if old:
             raise ConfigError(
                 f"{old[0].parent.parent.name} in {folder.name} is a ledger of version 1, one for each set of "
                 "records; this version keeps one for all. Move it away, and subtract what it spent from the cap"
             )
-        return folder / f"party-{session.rank}"
+        return lasting
     own = home or session.folder
     if own is None:
         raise ConfigError("a run needs a folder for its ledger")
@@ -49,17 +59,26 @@ def ledger_folder(dataset: str, ledger: str, pooled: bool, session: Session, hom
 
 
 def open_budget(place: Path, epsilon: float, delta: float, rows: int, file: str = LEDGER) -> tuple[Budget, Path]:
-    """This party's ledger of this name, for releases about `rows` records, and its path."""
+    """This party's ledger of this name, for releases about `rows` records, and its path.
+
+    Decisions to raise its cap must be signed as they stand there (`caps.py`).
+    """
     place.mkdir(parents=True, exist_ok=True)
     try:
         check_target(epsilon, delta, rows)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    return Budget.open(place / file, epsilon, delta, rows), place / file
+    budget = Budget.open(place / file, epsilon, delta, rows)
+    check_raised(budget)
+    return budget, place / file
 
 
-def spent_figures(budget: Budget, noise: NoiseKind) -> dict[str, Any]:
-    """What the record that has spent most has spent, in every reading, for a job's result."""
+def spent_figures(budget: Budget, noise: NoiseKind, runs: Collection[str]) -> dict[str, Any]:
+    """What the record that has spent most has spent, in every reading, for a job's result.
+
+    `runs`: the names under which this run has charged, one for each session of it. `releases` are its own; other runs
+    may have charged the same ledger before, or at the same time.
+    """
     account, terms = budget.account, budget.terms
     return {
         "epsilon_rdp": account.most(epsilon_of),
@@ -69,7 +88,9 @@ def spent_figures(budget: Budget, noise: NoiseKind) -> dict[str, Any]:
         "delta": terms.delta,
         "cap": terms.epsilon,
         "noise": noise,
-        "releases": len(account.charges),
+        "releases": sum(charge.key.partition(" ")[0] in runs for charge in account.charges),
+        "releases_in_ledger": len(account.charges),
+        "raised": [raised.decision.reason for raised in account.raised],
     }
 
 

@@ -8,8 +8,10 @@ value whose kind is not in it cannot be opened. A charged kind also needs the re
 from __future__ import annotations
 
 from protocols.records.releases import Release
-from secure_sccvfl.privacy.alignment_kinds import ALIGNMENT, COMMON_RECORDS, LIST_SIZES, PLACES
+from secure_sccvfl.privacy import alignment_kinds
 from secure_sccvfl.privacy.kinds import Facts, Kind, Stage
+
+_FOLLOWS = "follows from noisy releases that were paid for"
 
 
 def _sketches(facts: Facts) -> int:
@@ -19,6 +21,11 @@ def _sketches(facts: Facts) -> int:
 def _rounds(facts: Facts) -> int:
     """How often edits are made: after the warm-up, and after each late refresh."""
     return 1 + facts.late_refreshes
+
+
+def _paid(facts: Facts) -> bool:
+    """Whether statistics of s are opened, or those that an earlier run paid for are used."""
+    return not facts.tables
 
 
 def _scored(facts: Facts) -> bool:
@@ -37,6 +44,7 @@ SKETCH = Kind(
     "counts of each of P's features by group of s with discrete Gaussian noise; charged",
     charge="sketch-K",
     numbers=_sketches,
+    times=lambda facts: int(_paid(facts)),
 )
 PRESENT = Kind(
     "records",
@@ -49,7 +57,7 @@ PRESENT = Kind(
     "with `align = hidden`: the sum of all noisy tables, which tells about how many records all parties hold; too "
     "few stop the run",
     follows=("sketch",),
-    times=lambda facts: int(facts.align == "hidden"),
+    times=lambda facts: int(facts.align == "hidden" and _paid(facts)),
 )
 RESIDUALS = Kind(
     "residuals for party P",
@@ -61,7 +69,7 @@ RESIDUALS = Kind(
     "noisy dependence of its residuals with s, to their owner alone",
     "one noisy number per feature (conditional scores, off by default); charged",
     charge="residuals",
-    times=lambda facts: int(facts.conditional),
+    times=lambda facts: int(facts.conditional and _paid(facts)),
 )
 RISK_GAINS = Kind(
     "risk gains for party P",
@@ -74,7 +82,7 @@ RISK_GAINS = Kind(
     "with `gain` (off by default): sums by group of (1 + r) / 2 and (1 - r) / 2 of each feature's residual r, with "
     "discrete Gaussian noise; charged",
     charge="risk gains",
-    times=lambda facts: int(facts.gain),
+    times=lambda facts: int(facts.gain and _paid(facts)),
 )
 MOMENTS = Kind(
     "moments for party P",
@@ -86,7 +94,7 @@ MOMENTS = Kind(
     "noisy moments of its mediators with s, to their owner alone",
     "with `source = moments`: noisy counts, sums and squares of its mediators by group; charged",
     charge="moments",
-    times=lambda facts: int(facts.source == "moments"),
+    times=lambda facts: int(facts.source == "moments" and _paid(facts)),
 )
 NUMBERS = Kind(
     "numbers",
@@ -106,7 +114,7 @@ SCORES = Kind(
     ("features",),
     "follows",
     "how much each column follows the group",
-    "follows from noisy releases that were paid for",
+    _FOLLOWS,
     "discovery scores of each feature: they follow from the noisy counts; none with `score = conditional`",
     follows=("sketch",),
     times=lambda facts: _sketches(facts) if _scored(facts) else 0,
@@ -118,7 +126,7 @@ P_VALUES = Kind(
     ("features",),
     "follows",
     "how sure it is that each column follows the group",
-    "follows from noisy releases that were paid for",
+    _FOLLOWS,
     "with the rule `fdr`: the same",
     follows=("sketch",),
     times=lambda facts: _sketches(facts) if facts.rule == "fdr" else 0,
@@ -130,7 +138,7 @@ RESIDUAL_SCORES = Kind(
     ("features",),
     "follows",
     "how much each column follows the group beyond the others",
-    "follows from noisy releases that were paid for",
+    _FOLLOWS,
     "with conditional scores: they follow from the noisy residuals",
     follows=("residuals",),
     times=lambda facts: int(facts.conditional),
@@ -142,7 +150,7 @@ GAINS = Kind(
     ("features",),
     "follows",
     "how much better the group predicts each column beyond the others",
-    "follows from noisy releases that were paid for",
+    _FOLLOWS,
     "with `gain`: how much s adds to the prediction of each feature; it follows from the noisy sums of residuals",
     follows=("risk gains",),
     times=lambda facts: int(facts.gain),
@@ -154,7 +162,7 @@ REDRAWN_CONDITIONAL = Kind(
     ("redraws",),
     "follows",
     "how much each column might follow the group beyond the others in another run",
-    "follows from noisy releases that were paid for",
+    _FOLLOWS,
     "with conditional scores, and with `gain`: 32 redraws of each feature's number within the known noise",
     follows=("residuals", "risk gains"),
     times=lambda facts: int(facts.conditional) + int(facts.gain),
@@ -166,7 +174,7 @@ REDRAWN_SCORES = Kind(
     ("redraws",),
     "follows",
     "how much each column might follow the group in another run",
-    "follows from noisy releases that were paid for",
+    _FOLLOWS,
     "32 redraws of each feature's score within the known noise, after the last release of the warm-up and each late "
     "one: they follow from the noisy counts, and give each proposed role its confidence. They tell so much of these "
     "counts that everybody may be taken to know them; the charge covers that",
@@ -180,7 +188,7 @@ REDRAWN_P_VALUES = Kind(
     ("redraws",),
     "follows",
     "how sure another run might be that each column follows the group",
-    "follows from noisy releases that were paid for",
+    _FOLLOWS,
     "with the rule `fdr`: the same",
     follows=("sketch",),
     times=lambda facts: _rounds(facts) if facts.rule == "fdr" else 0,
@@ -204,6 +212,19 @@ FEATURES = Kind(
     "how many columns each party has",
     "announced: features of each party, by the public dictionary",
     "number of features of each party: the same",
+)
+LEFT_OUT = Kind(
+    "left out",
+    "all",
+    "edits",
+    ("*",),
+    "follows",
+    "which encoded columns are of mediators and proxies",
+    "announced: 1 for each encoded column that the comparison without mediators leaves out; follows from the roles",
+    "with noisy evaluation: which encoded columns the comparison without mediators and proxies leaves out; it "
+    "follows from the roles and the public dictionary; again after each late refresh",
+    follows=("scores",),
+    times=lambda facts: _rounds(facts) if facts.evaluation == "noisy" and facts.controls != "none" else 0,
 )
 MOVED_FIXED = Kind(
     "moved-fixed",
@@ -265,8 +286,8 @@ RANGE_CHECK = Kind(
     "check: did a score leave the range that the arithmetic can hold?",
     "one bit: some logit is out of range (it must be 0, or the run stops)",
     'one bit for all lambdas, and one for each late refresh, "some logit of a training record is out of range" (if '
-    "evaluation is exact: of a validation record too), in `split` every ten steps and before each late refresh: 0, "
-    "or the run stops; not charged",
+    "evaluation is exact: of a validation record too), in `split` after the warm-up, every ten steps from then on "
+    "and before each late refresh: 0, or the run stops; not charged",
     times=lambda facts: 1 + facts.late_refreshes,
 )
 VALIDATION_SUMMARY = Kind(
@@ -304,10 +325,11 @@ LEAK = Kind(
     "how well the group can be guessed from what is shared",
     "not private: share of validation records whose group a linear adversary recovers from the representations, as a "
     "mean over groups and over records; share of the largest group; how many groups were counted",
-    "only with `evaluation = exact` (not private), once for each protected attribute: how often an adversary that "
-    "was fitted in secret recovers s of validation records from the encodings of all parties, as a mean over groups "
-    "and over records; the share of the largest group; how many groups were large enough (`leak = false` leaves it "
-    "out)",
+    "only with `evaluation = exact` (not private, and about s of training records too), once for each protected "
+    "attribute: how often an adversary that was fitted in secret recovers s of validation records from the encodings "
+    "of all parties, as a mean over groups and over records; the share of the largest group; all over the groups "
+    "with `min_group` records, and how many these are. By default on data that may be pooled alone (`leak = true` "
+    "asks for it on others)",
     times=lambda facts: len(facts.groups) if facts.leak and facts.evaluation == "exact" else 0,
 )
 EVALUATION = Kind(
@@ -360,16 +382,28 @@ PREDICTIONS = Kind(
     "`aware` it follows from s of the record too. With `align = hidden`: a bit for each, and the decision where it "
     "is 1: do all parties hold this record",
 )
+REFUSED_RECORDS = Kind(
+    "refused records",
+    "receiver",
+    "prediction",
+    ("records",),
+    "asked",
+    "which new records a party could not read",
+    "1 for each new record with a cell that some party cannot read",
+    "which new records have a cell that some party, it is not said which, cannot read by the public description; "
+    "their decision is 0 and tells nothing",
+)
 GRADIENT = Kind(
     "gradient P",
     "owner",
     "split",
     ("*",),
     "uncharged",
-    "gradients of its own part, which tell the labels",
-    "split learning: the loss gradient in the party's own activations; it reveals the labels",
+    "gradients of its own part, which tell the labels and s",
+    "split learning: the loss gradient in the party's own activations; it reveals the labels, and s with consistency",
     "`split`, every step: the loss gradient in P's own activations; it reveals the label of nearly every training "
-    "record, and a little of s; the report says how many (`attacks/gradients.py`); nothing is charged",
+    "record; the report says how many (`attacks/gradients.py`). Steps with consistency also tell s of training "
+    "records; nothing is charged",
 )
 EDITING_PARTIES = Kind(
     "editing parties",
@@ -382,6 +416,18 @@ EDITING_PARTIES = Kind(
     "`split`: who has mediators, which the roles tell anyway; again after each late refresh",
     follows=("scores",),
     times=_rounds,
+)
+EARLY_STOPPING = Kind(
+    "early stopping",
+    "all",
+    "split",
+    ("1",),
+    "exact",
+    "after each step: does training go on?",
+    "not private: one bit: the validation objective got better in one of the last steps",
+    "`split` with method `paper`, only with `evaluation = exact` (not private): after each step one bit, whether log "
+    "loss, gap and flips of the validation part, added up, got better in one of the last steps (as many as the "
+    "paper's patience); it is 1 until training stops",
 )
 NOISY_GRADIENT = Kind(
     "noisy gradient P",
@@ -396,42 +442,8 @@ NOISY_GRADIENT = Kind(
     charge="dp gradient-K",
     pays="dp gradient",
 )
-CATALOGUE = (
-    ALIGNMENT,
-    PLACES,
-    LIST_SIZES,
-    COMMON_RECORDS,
-    SKETCH,
-    PRESENT,
-    RESIDUALS,
-    RISK_GAINS,
-    MOMENTS,
-    NUMBERS,
-    SCORES,
-    P_VALUES,
-    RESIDUAL_SCORES,
-    GAINS,
-    REDRAWN_CONDITIONAL,
-    REDRAWN_SCORES,
-    REDRAWN_P_VALUES,
-    COLUMNS,
-    FEATURES,
-    MOVED_FIXED,
-    MOVED_EDITED,
-    VALIDITY,
-    GUARD_LENGTH,
-    RANGE_CHECK,
-    VALIDATION_SUMMARY,
-    TEMPERATURE_CHOICE,
-    LEAK,
-    EVALUATION,
-    EXACT_EVALUATION,
-    SLICES,
-    PREDICTIONS,
-    GRADIENT,
-    EDITING_PARTIES,
-    NOISY_GRADIENT,
-)
+CATALOGUE = tuple(k for k in (*vars(alignment_kinds).values(), *tuple(vars().values())) if isinstance(k, Kind))
+"""Every kind of an alignment and of this module, in their order."""
 
 
 def plan_of(facts: Facts, *stages: Stage) -> list[Release]:

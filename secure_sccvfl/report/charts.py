@@ -14,7 +14,9 @@ WIDTH = 360
 LONG = {"ours": 25, "other": 30}  # letters of a name, bold or not, that leave room for a value
 SERIES = tuple(f"var(--c{k})" for k in range(1, 9))
 _LABEL = 5
-"""How many characters of a number fit beside an axis."""
+"""How many characters of a number fit beside an axis without making room for it."""
+_LETTER = 6.8
+"""Width of a digit of a label, at most."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,10 @@ def curves(
     values = [y for line in lines for _, y in line.points] + [y for line in lines for pair in line.band for y in pair]
     start = math.floor(10 * min([*values, chance])) / 10 if chance else 0.0
     stop = min(start + round_up(max([*values, 1e-9]) - start), 1.0 if share else math.inf)
-    left, right, top, height = 44, 10, 12, 150
+    steps = axis_steps(stop - start, share)
+    marks = [start + (stop - start) * k / steps for k in range(steps + 1)]
+    labels = [f"{100 * at:g} %" if share else f"{at:.3g}" for at in marks]
+    left, right, top, height = max(44.0, 8 + _LETTER * max(map(len, labels))), 10, 12, 150
     bottom = top + height
 
     def x(place: float, series: float = (len(lines) - 1) / 2) -> float:
@@ -131,13 +136,10 @@ def curves(
         return bottom - height * (min(max(value, start), stop) - start) / (stop - start)
 
     parts = []
-    steps = axis_steps(stop - start, share)
-    for k in range(steps + 1):
-        at = start + (stop - start) * k / steps
-        label = f"{100 * at:g} %" if share else f"{at:.3g}"
+    for at, label in zip(marks, labels, strict=True):
         parts.append(
-            f'<path d="M{left} {y(at):.1f}H{WIDTH - right}" class="grid"/>'
-            f'<text x="{left - 6}" y="{y(at) + 4:.1f}" text-anchor="end" class="soft">{label}</text>'
+            f'<path d="M{left:g} {y(at):.1f}H{WIDTH - right}" class="grid"/>'
+            f'<text x="{left - 6:g}" y="{y(at) + 4:.1f}" text-anchor="end" class="soft">{label}</text>'
         )
     for place in places:
         weight = ' class="ours"' if place == chosen else ' class="soft"'
@@ -149,7 +151,9 @@ def curves(
     if chosen in places:
         parts.append(f'<path d="M{x(chosen):.1f} {top}V{bottom}" class="chosen"><title>chosen</title></path>')
     if chance:
-        parts.append(f'<path d="M{left} {y(chance):.1f}H{WIDTH - right}" class="chance"><title>chance</title></path>')
+        parts.append(
+            f'<path d="M{left:g} {y(chance):.1f}H{WIDTH - right}" class="chance"><title>chance</title></path>'
+        )
     for k, line in enumerate(lines):
         colour = SERIES[k % len(SERIES)]
         track = " ".join(f"{x(a, k):.1f},{y(b):.1f}" for a, b in line.points)

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from protocols.config import ConfigError, SessionConfig
+from protocols.config import ConfigError
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.discovery.scores import probabilities
 from secure_sccvfl.model.table_generator import FLOOR
-from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.report.finished.folders import RunFolder
 from secure_sccvfl.run.model_files import model_digest
 
 
@@ -47,13 +47,14 @@ def group_edits(model: Path, features: tuple[Feature, ...], groups: Mapping[str,
 
 def own_edits(run: Path, party: int) -> list[dict[str, Any]]:
     """What the generator of a party of this run does, from the party's folder and the public description."""
-    config = SessionConfig.load(run / "session.toml")
-    schema = RunOptions.of(config.options).schema(len(config.parties))
-    if not 0 <= party < len(schema.parties):
-        raise ConfigError(f"the run has parties 0 to {len(schema.parties) - 1}, not {party}")
+    folder = RunFolder.of(run)
+    parties = len(folder.session().parties)
+    if party not in folder.ranks(parties):
+        known = f"parties 0 to {parties - 1}" if folder.host is None else f"party {folder.host} alone"
+        raise ConfigError(f"the run has {known}, not {party}")
     report = json.loads((run / "report.json").read_text())
     groups = {a["name"]: a["labels"] for a in report["data"]["protected"]}
-    return group_edits(run / f"party-{party}" / "model", schema.features[party], groups)
+    return group_edits(folder.part(party) / "model", folder.options().schema(parties).features[party], groups)
 
 
 def _moves(feature: Feature, p: np.ndarray, q: np.ndarray) -> list[dict[str, str]]:

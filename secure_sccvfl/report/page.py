@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,12 @@ from secure_sccvfl.modes import MODES
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.report import sections
 from secure_sccvfl.report.attacks import attack_panels, attack_story, check_words, missed
+from secure_sccvfl.report.charts import tidy
 from secure_sccvfl.report.compared import figures, judged
 from secure_sccvfl.report.compared.frontier import frontier, gain
 from secure_sccvfl.report.compared.slices import slices
+from secure_sccvfl.report.edits import own_edits
+from secure_sccvfl.report.finished.folders import RunFolder, in_order
 from secure_sccvfl.report.policy_card import CARD, governance
 from secure_sccvfl.report.qualitative import sections as qualitative
 from secure_sccvfl.run.audit_log import read_audit
@@ -35,32 +39,57 @@ from secure_sccvfl.run.audit_log import read_audit
 PAGE = "report.html"
 
 
-def write_page(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any]] | None = None) -> Path:
+def write_page(
+    run: Path,
+    party: int | None = None,
+    edits: Sequence[Mapping[str, Any]] | None = None,
+    today: datetime.date | None = None,
+) -> Path:
     """Write the page of a run. With a party's number and its edits: the page for that party, in its folder."""
     path = (run if party is None else run / f"party-{party}") / PAGE
-    path.write_text(render(run, party, edits), encoding="utf-8")
+    path.write_text(render(run, party, edits, today), encoding="utf-8")
     return path
 
 
-def render(run: Path, party: int | None = None, edits: Sequence[Mapping[str, Any]] | None = None) -> str:
+def made_on(page: str) -> datetime.date:
+    """The day on which a page says that it was made."""
+    found = re.search(r'<meta name="made" content="([0-9-]+)">', page)
+    if found is None:
+        raise ConfigError(f"{PAGE} does not say when it was made; make it again")
+    return datetime.date.fromisoformat(found[1])
+
+
+def render(
+    run: Path,
+    party: int | None = None,
+    edits: Sequence[Mapping[str, Any]] | None = None,
+    today: datetime.date | None = None,
+) -> str:
+    """The page as text. On a party's own host it is the page for that party, with its edits."""
+    folder, today = RunFolder.of(run), today or datetime.date.today()
+    if folder.host is not None:
+        party, edits = folder.host, own_edits(run, folder.host)
     text = _text(run / "report.json")
     report = _json(text, run / "report.json")
     budget = _json(_text(run / "privacy_budget.json"), run / "privacy_budget.json")
     card, security = _optional(run / CARD), _optional(run / "security.json")
-    policy = None if card is None else governance(PolicyCard.of(card), datetime.date.today())
-    audit = [entry for log in sorted((run / "party-0").glob("audit*.jsonl")) for entry in read_audit(log)]
+    policy = None if card is None else governance(PolicyCard.of(card), today)
+    audit = [entry for log in in_order(folder.part(), "audit") for entry in read_audit(log)]
     environment = Environment(
         loader=PackageLoader("secure_sccvfl.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.filters["svg"] = Markup
+    environment.filters |= {"svg": Markup, "tidy": tidy}
     return environment.get_template("report.html").render(
         r=report,
         b=budget,
         card=policy,
         css=Markup(_template("report.css")),
         script=Markup(_template("report.js")),
+        made=today.isoformat(),
+        seen_from=report["party_names"][folder.first],
         digest=hashlib.sha256(text.encode()).hexdigest(),
         head=sections.headline(report),
+        other=sections.other_group(report),
         frontier=frontier(report),
         gain=gain(report),
         panels=figures.metric_panels(report),

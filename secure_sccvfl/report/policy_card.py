@@ -42,7 +42,9 @@ def card_of_run(report: Mapping[str, Any], given: PolicyCard | None, today: date
     place = {name: number + 1 for number, name in enumerate(sorted(scores, key=lambda k: -scores[k]))}
     idle = {line.split(":")[0] for line in report["role_changes"] if "does not respond" in line}
     privacy = report["privacy"]
-    noisy = f"{privacy['releases']} noisy releases, epsilon {privacy['epsilon_rdp']:.2f} at {privacy['delta']:g}"
+    made = privacy["releases"] if not report.get("tables") else len(report["tables"]["releases"])
+    whose = " kept of an earlier run" if report.get("tables") else ""
+    noisy = f"{made} noisy releases{whose}, epsilon {privacy['epsilon_rdp']:.2f} at {privacy['delta']:g}"
     decisions = {}
     for name, role in roles.items():
         text = f"score {scores[name]:.3f}, place {place[name]} of {len(scores)}; {noisy}"
@@ -195,18 +197,18 @@ def find_card(name: str) -> PolicyCard:
     return read_card(path) if path.suffix in (".json", ".toml") else shipped_card(name)
 
 
-def keep_card(place: Path, card: PolicyCard, event: str, files: Iterable[Path] = ()) -> None:
+def keep_card(place: Path, card: PolicyCard, event: str, files: Iterable[Path] = ()) -> str:
     """Write a changed card back to its place. In a run's folder the page is made anew and the log gets a line.
 
-    files: what else the event made in that folder.
+    files: what else the event made in that folder. Returns the new seal of the run; empty if it is no run's card.
     """
     if not place.is_dir():
         place.write_text(json.dumps(card.to_json(), indent=1) + "\n", encoding="utf-8")
-        return
+        return ""
     facts = {"events": len(card.events), "approvals": len(card.approvals), "version": card.version}
     changed = [*write_card(place, card), *files]
     if (place / "report.html").exists():
         from secure_sccvfl.report.page import write_page  # which reads what was just written
 
         changed.append(write_page(place))
-    record(place, event, {**facts, "mask": mask_of(card), "card": card.digest()}, changed)
+    return record(place, event, {**facts, "mask": mask_of(card), "card": card.digest()}, changed)

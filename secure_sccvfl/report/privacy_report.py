@@ -17,14 +17,18 @@ from accounting.account import read_account
 from accounting.ledger import Entry, FileSets, LedgerError, comparable, read_ledger
 from accounting.report import Notes, build_report, write_report
 from protocols.config import ConfigError
+from secure_sccvfl.privacy.ledgers import EVALUATIONS, LEDGER
+from secure_sccvfl.report.finished.folders import EVALUATE, TRAIN, RunFolder
+
+BUDGET = "privacy_budget"
 
 
 @dataclass(frozen=True)
 class BudgetReport:
-    """What the ledgers of one kind say, and the files that say it."""
+    """What the ledgers of one kind say. `name`: of the files that say it."""
 
+    name: str
     report: dict[str, Any]
-    files: tuple[Path, ...]
     vouched: bool
     """Whether every ledger has its head, so that lines cut off its end would be noticed."""
 
@@ -33,30 +37,41 @@ class BudgetReport:
         """The accountants agree."""
         return bool(self.report["accountants_agree"])
 
+    def write(self, folder: Path) -> tuple[Path, ...]:
+        """NAME.json, .md and .html in this folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        return tuple(write_report(folder, self.report, self.name))
 
-def write_budget_reports(run: Path, out: Path | None = None) -> Iterator[BudgetReport]:
-    """Write the reports of a run's folder, or of one ledger, into `out` (default: beside what is read).
 
-    The first report is about the training records, the second about the test records if there is one. LedgerError
-    if a ledger is damaged or two of them differ.
+def budget_reports(run: Path) -> Iterator[BudgetReport]:
+    """The reports of a run's folder, or of one ledger. Nothing is written.
+
+    The first is about the training records, the second about the test records if there is one. LedgerError if a
+    ledger is damaged or two of them differ.
     """
-    ledgers = [run] if run.is_file() else sorted(run.glob("party-*/ledger.jsonl"))
+    if run.is_file():
+        yield _report([run], None, BUDGET)
+        return
+    folder, notes = RunFolder.of(run), run / "report.json"
+    ledgers = [run / TRAIN / LEDGER] if folder.host is not None else sorted(run.glob(f"party-*/{LEDGER}"))
     if not ledgers:
-        raise ConfigError(f"{run}: neither a ledger nor a folder with party-K/ledger.jsonl")
-    folder = out or (run if run.is_dir() else run.parent)
-    notes = run / "report.json"
-    yield _write(ledgers, notes, folder, "privacy_budget")
-    if told := sorted(run.glob("evaluation/party-*/evaluation.jsonl")):
-        yield _write(told, notes, folder, "evaluation_budget")
+        raise ConfigError(f"{run}: neither a ledger nor a folder with party-K/{LEDGER}")
+    yield _report(ledgers, notes, BUDGET)
+    told = (
+        [run / EVALUATE / EVALUATIONS] if folder.host is not None else run.glob(f"evaluation/party-*/{EVALUATIONS}")
+    )
+    if found := sorted(path for path in told if path.exists()):
+        yield _report(found, notes, "evaluation_budget")
 
 
-def _write(ledgers: list[Path], notes: Path, folder: Path, name: str) -> BudgetReport:
-    """Read the parties' ledgers of one kind, which must agree, and write their report: that of the first."""
-    entries, vouched = _agreed(ledgers, _hidden(notes))
-    report = build_report(read_account(entries, FileSets.beside(ledgers[0])), _notes(notes))
+def _report(ledgers: list[Path], notes: Path | None, name: str) -> BudgetReport:
+    """The parties' ledgers of one kind, which must agree: the report is that of the first."""
+    entries, vouched = _agreed(ledgers, notes is not None and _hidden(notes))
+    report = build_report(
+        read_account(entries, FileSets.beside(ledgers[0])), None if notes is None else _notes(notes)
+    )
     report["ledgers"] = {"read": len(ledgers), "lines": len(entries), "head": entries[-1]["hash"]}
-    folder.mkdir(parents=True, exist_ok=True)
-    return BudgetReport(report, tuple(write_report(folder, report, name)), vouched)
+    return BudgetReport(name, report, vouched)
 
 
 def _agreed(ledgers: list[Path], own_records: bool) -> tuple[list[Entry], bool]:

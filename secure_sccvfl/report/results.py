@@ -1,67 +1,59 @@
-"""`report.json`: all results of a run as data, collected from what the parties wrote."""
+"""`report.json`: all results of a run as data, collected from what the parties here wrote: all of them, or one."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from accounting.account import read_account
 from accounting.accountant import LossDistributionAccountant
 from accounting.ledger import FileSets, read_ledger
-from protocols.records.chain import read_chain, unused_name
-from secure_sccvfl.metrics.intervals import wilson
+from protocols.records.chain import read_chain
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.policy.aware_entry import AwareEntry
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.privacy.ledgers import LEDGER
 from secure_sccvfl.report.charts import percent
+from secure_sccvfl.report.compared.figures import interval
 from secure_sccvfl.report.compared.judged import judge_warnings
+from secure_sccvfl.report.finished.folders import EVALUATE, PREDICT, RunFolder, logs_in
 
 VERSION = 1
+APPROVALS = "approvals.json"
+"""On a party's host: who had approved the plan when it began."""
 HARNESS = ("baselines", "judges", "qualitative", "frontier", "slice_baselines")
-"""What a harness that sees pooled data adds to a report. Without one, baselines are empty and the rest is absent."""
+"""What a harness that sees pooled data adds to a report. Without one, baselines are those that were computed in
+secret with noise, if any, and the rest is absent."""
 
 
 def result_of(folder: Path, rank: int) -> dict[str, Any]:
-    """What a party's job returned."""
+    """What a party's job returned, in the folder of a session on one machine."""
     return dict(json.loads((folder / f"party-{rank}" / "result.json").read_text()))
 
 
-def attempts(folder: Path, session: str) -> list[Path]:
-    """The folder of a later session of a run, and the folders of its attempts that were stopped and set aside."""
-    return [p for p in sorted(folder.glob(f"{session}*")) if p.name == session or p.stem.startswith(f"{session}-")]
-
-
-def set_aside(folder: Path, session: str) -> None:
-    """Make room for a later session again; releases of a stopped attempt stay on record, and are counted."""
-    if (folder / session).exists():
-        (folder / session).rename(unused_name(folder / session))
-
-
-def release_table(*folders: Path, rank: int = 0) -> list[dict[str, Any]]:
-    """Each kind of release with its receivers, purpose and how often it was made, from the hash-chained logs."""
+def release_table(logs: Iterable[Path]) -> list[dict[str, Any]]:
+    """Each kind of release with its receivers, purpose and how often it was made, from hash-chained logs."""
     made: dict[str, dict[str, Any]] = {}
-    for log in [log for folder in folders for log in sorted((folder / f"party-{rank}").glob("releases*.jsonl"))]:
-        for entry in read_chain(log):
-            known = made.setdefault(
-                entry["release"],
-                {
-                    "name": entry["release"],
-                    "receivers": entry["receivers"],
-                    "shape": entry["shape"],
-                    "purpose": entry["purpose"],
-                    "event": entry["event"],
-                    "times": 0,
-                },
-            )
-            known["times"] += 1
+    for entry in (entry for log in logs for entry in read_chain(log)):
+        known = made.setdefault(
+            entry["release"],
+            {
+                "name": entry["release"],
+                "receivers": entry["receivers"],
+                "shape": entry["shape"],
+                "purpose": entry["purpose"],
+                "event": entry["event"],
+                "times": 0,
+            },
+        )
+        known["times"] += 1
     return list(made.values())
 
 
-def tight_epsilon(folder: Path, delta: float) -> float:
-    """Epsilon by loss distributions of the record that has spent most, from the first party's ledger."""
-    ledger = folder / "party-0" / "ledger.jsonl"
+def tight_epsilon(ledger: Path, delta: float) -> float:
+    """Epsilon by loss distributions of the record that has spent most, from a party's ledger."""
     accountant = LossDistributionAccountant()
     for event in read_account(read_ledger(ledger)[0], FileSets.beside(ledger)).dearest():
         accountant.compose(event)
@@ -69,28 +61,32 @@ def tight_epsilon(folder: Path, delta: float) -> float:
 
 
 def build(
-    folder: Path,
-    trained: Mapping[str, Any],
-    evaluated: Mapping[str, Any] | None,
-    harness: Mapping[str, Any],
-    models: Mapping[str, str],
-    words: Mapping[str, Any],
-    examples: Mapping[str, Any] | None,
+    folder: RunFolder,
+    harness: Mapping[str, Any] | None = None,
+    words: Mapping[str, Any] | None = None,
+    examples: Mapping[str, Any] | None = None,
     label_inference: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The report of a finished run; paths of this machine are not in it. harness: by the names in `HARNESS`."""
-    releases = release_table(folder)
+    """The report of a finished run, from the folders of all parties or of one; no path of this machine is in it.
+
+    harness: by the names in `HARNESS`. words: the public words of the data, for runs of versions that did not keep
+    them.
+    """
+    trained = folder.result()
+    evaluated = folder.result(job=EVALUATE) if folder.has(EVALUATE) else None
     known = evaluated.get("records") if evaluated is not None else None
+    releases = release_table(logs_in(folder.attempts(), "releases"))
     if evaluated is not None:
-        told = release_table(*attempts(folder, "evaluation"))
+        told = release_table(logs_in(folder.attempts(EVALUATE), "releases"))
         releases += [r for r in told if r["name"] in ("evaluation", "slices")]
     if examples is not None:
-        releases += [r for r in release_table(*attempts(folder, "examples")) if r["name"] == "predictions"]
+        told = release_table(logs_in(folder.attempts(PREDICT), "releases"))
+        releases += [r for r in told if r["name"] == "predictions"]
     cost = {**trained["cost"], **(evaluated["cost"] if evaluated is not None else {})}
     total = {
         key: sum(phase[key] for phase in cost.values()) for key in ("seconds", "rounds", "bytes", "dealer_bytes")
     }
-    return {
+    report = {
         "version": VERSION,
         "run": trained["run"],
         "engine": trained["engine"],
@@ -99,7 +95,7 @@ def build(
         "parties": len(trained["parties"]),
         "party_names": trained["parties"],
         "dataset": trained["dataset"],
-        "data": words,
+        "data": trained.get("data", words),
         "pooled": trained["pooled"],
         "split": trained["split"],
         "seed": trained["seed"],
@@ -108,8 +104,9 @@ def build(
         **{key: evaluated[key] if evaluated is not None else {} for key in ("evaluation", "metrics", "noise")},
         "groups": evaluated["groups"] if evaluated is not None else [],
         **({"slices": evaluated["slices"]} if evaluated is not None and "slices" in evaluated else {}),
-        "baselines": {},
-        **harness,
+        "baselines": evaluated.get("baselines", {}) if evaluated is not None else {},
+        **{key: evaluated[key] for key in ("baseline_noise",) if evaluated is not None and key in evaluated},
+        **(harness or {}),
         "roles": trained["roles"],
         "proxies": trained["proxies"],
         "proposed": trained["proposed"],
@@ -121,11 +118,12 @@ def build(
         "role_changes": trained["changes"],
         "lambda": trained["lambda"],
         "temperature": trained["temperature"],
+        **({"tables": trained["tables"]} if trained.get("tables") else {}),
         "trials": trained["trials"],
         "validity": trained.get("validity", {}),
         "privacy": {
             **trained["privacy"],
-            "epsilon_pld": tight_epsilon(folder, trained["privacy"]["delta"]),
+            "epsilon_pld": tight_epsilon(folder.part() / LEDGER, trained["privacy"]["delta"]),
             "uncharged": [
                 {"name": r["name"], "purpose": r["purpose"], "receivers": r["receivers"], "times": r["times"]}
                 for r in releases
@@ -133,12 +131,20 @@ def build(
             ],
         },
         "releases": releases,
-        "models": models,
+        "models": {f"party-{k}": folder.result(k)["model"] for k in folder.ranks(len(trained["parties"]))},
         "examples": examples,
         "label_inference": list(label_inference),
         "cost": {**cost, "total": total},
         "warnings": [],
+        **({} if folder.host is None else {"host": folder.host, "approvals": _approvals(folder.run)}),
     }
+    return {**report, "warnings": find_warnings(report)}
+
+
+def _approvals(run: Path) -> list[dict[str, Any]]:
+    """Who had approved the plan when this host began."""
+    path = run / APPROVALS
+    return list(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else []
 
 
 def find_warnings(report: Mapping[str, Any]) -> list[str]:
@@ -168,7 +174,7 @@ def find_warnings(report: Mapping[str, Any]) -> list[str]:
     ):
         other = baselines.get(name, {}).get("acc")
         if other is not None and metrics.get("acc", 1.0) <= other:
-            low, high = wilson(metrics["acc"], report["rows"]["test"])
+            low, high = interval(report, "acc", metrics["acc"]) or (0.0, 1.0)
             told = f"{percent(metrics['acc'])} right against {percent(other)}"
             unsure = (
                 f", which its 95 % interval, {percent(low)} to {percent(high)}, includes" if other <= high else ""
@@ -208,7 +214,8 @@ def find_warnings(report: Mapping[str, Any]) -> list[str]:
             )
     if MODES.get(report["mode"]).labels == "shown":
         found.append(
-            f"Mode {report['mode']} shows every party gradients of its own columns, and these give the labels away. "
-            "Use mode sealed if labels must stay with their holder."
+            f"Mode {report['mode']} shows every party gradients of its own columns, and these give the labels away, "
+            "and s of training records to a party that knows s of others. The budget of s does not cover them. Use "
+            "mode sealed if labels and s must stay with their holders."
         )
     return found

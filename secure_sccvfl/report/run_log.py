@@ -7,7 +7,10 @@ changed. RUN/audit.head keeps the length and the head of the chain, so lines cut
 Who holds what: the process that runs the session on one machine writes the log, from files of all parties that are
 there. It holds digests and public figures, no share and no record. What it cannot show: a change by someone who can
 write every file of the folder and makes all digests anew. Against that, others must keep the head of this chain:
-each party should note the seal that a run prints, and check with `audit verify RUN --seal SEAL`.
+each party should note the seal that a run prints, and check with `audit verify RUN --seal SEAL`. Later events only
+add lines, so a seal that was noted before them still fits: it is the hash of an earlier line.
+
+On a party's own host the log is that party's. What the others know of it is in `report.finished.signed`.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +28,20 @@ from protocols.errors import LedgerError
 from protocols.records.chain import HashChain
 
 LOG, HEAD = "audit.jsonl", "audit.head"
-FINISHED = "finished"
+FINISHED, STOPPED = "finished", "stopped"
+SEAL = 12
+"""Fewest characters of a seal that tell one from another."""
+_CARD = r"policy_card\.\w+|report\.html"
+MAY_CHANGE = {
+    "page": r"(party-\d+/)?report\.html",
+    "leakage": r"security[\w.-]*|report\.html",
+    "appeal": _CARD,
+    "approve": _CARD,
+    "review": rf"{_CARD}|reviews/.*",
+    "predict": r"predict(-\d+)?/.*",
+    STOPPED: r"predict(-\d+)?/.*",
+}
+"""The files that each later event of a finished run may make or change."""
 
 
 def contents(run: Path) -> list[Path]:
@@ -73,6 +90,23 @@ def read_log(run: Path) -> list[dict[str, Any]]:
     chain = HashChain.reopened(run / LOG)
     check_head(run, chain)
     return chain.entries
+
+
+def strange(entries: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Lines of a log that claim a change which their event does not make."""
+    return [
+        f"{LOG}: the line {entry['event']!r} of {entry['time']} may not change {name}"
+        for entry in entries
+        if entry["event"] != FINISHED
+        for name in entry["files"]
+        if not re.fullmatch(MAY_CHANGE.get(entry["event"], ""), name)
+    ]
+
+
+def since(entries: Sequence[Mapping[str, Any]], seal: str) -> list[Mapping[str, Any]] | None:
+    """The lines after the one whose hash a seal is the beginning of; None if there is none."""
+    found = [number for number, entry in enumerate(entries) if len(seal) >= SEAL and entry["hash"].startswith(seal)]
+    return list(entries[found[-1] + 1 :]) if found else None
 
 
 def recorded(entries: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from secure_sccvfl.modes import MODES
 from secure_sccvfl.policy.entries import Evidence
 from secure_sccvfl.privacy.releases import kind_of
 from secure_sccvfl.report.charts import Line, before_after, curves, percent, sparkline
-from secure_sccvfl.report.compared.figures import METRIC_WORDS, MODELS, between
+from secure_sccvfl.report.compared.figures import MODELS, between, metric_words
 from secure_sccvfl.report.compared.judged import Report, asked, listed, null_of, trusted
 from secure_sccvfl.report.qualitative.dictionary import Dictionary
 
@@ -51,8 +51,8 @@ def headline(report: Report) -> dict[str, Any]:
     story = [
         f"{listed(names).capitalize()} hold different columns about the same people. They trained one model together "
         f"on {near}{rows['train']} records, {secrecy}. {data.get('about', '')}".strip(),
-        f"The aim: a decision should not change because somebody belongs to the other group ({groups}), nor through "
-        "columns that follow from it, the mediators. "
+        f"The aim: a decision should not change because somebody belongs to {other_group(report)} ({groups}), nor "
+        "through columns that follow from it, the mediators. "
         f"{near.capitalize()}{rows['validation']} more records served to choose settings; the results below are for "
         f"{near}{rows['test']} test "
         "records that were used for nothing else.",
@@ -98,6 +98,11 @@ def headline(report: Report) -> dict[str, Any]:
     return {"title": title, "story": story, "figures": figures, "mode": MODES.get(report["mode"]).words}
 
 
+def other_group(report: Report) -> str:
+    """What a record is moved to, in words: there is more than one other group if an attribute has three."""
+    return "the other group" if all(len(a["labels"]) == 2 for a in report["data"]["protected"]) else "another group"
+
+
 def _tell_flips(report: Report, story: list[str], figures: list[tuple[str, str, str, str]]) -> None:
     """Flips under the judge that claims rest on, with its null control; no figure if there is no such judge."""
     judge, baselines = trusted(report), report["baselines"]
@@ -119,8 +124,8 @@ def _tell_flips(report: Report, story: list[str], figures: list[tuple[str, str, 
     chance = f"; {percent(null)} where groups are shuffled, which is chance" if null is not None else ""
     own = percent(report["metrics"][f"fr_{judge}"])
     story.append(
-        f"Were a person of the other group, with mediators to match, the decision would change for {own} of them "
-        f"({between(report, f'fr_{judge}')}{chance}){'; ' + listed(others) if others else ''}."
+        f"Were a person of {other_group(report)}, with mediators to match, the decision would change for {own} of "
+        f"them ({between(report, f'fr_{judge}')}{chance}){'; ' + listed(others) if others else ''}."
     )
     below = between(report, f"fr_{judge}") + (f"; null {percent(null)}" if null is not None else "")
     figures.append(("decisions that flip", own, below, "metrics"))
@@ -216,7 +221,7 @@ def learned(report: Report) -> list[dict[str, Any]]:
             name,
             {
                 "name": name if kind is None else kind.words,
-                "purpose": _plain(release["purpose"]),
+                "purpose": _plain(release["purpose"], report),
                 "receivers": [],
                 "values": 0,
                 "own": kind is not None and kind.to == "owner",
@@ -228,9 +233,10 @@ def learned(report: Report) -> list[dict[str, Any]]:
     return list(merged.values())
 
 
-def _plain(purpose: str) -> str:
+def _plain(purpose: str, report: Report) -> str:
     """A declared purpose with the words of this page for its figures."""
-    return re.sub(r"\b(\w+)\b", lambda m: METRIC_WORDS.get(m[1], m[1]), purpose)
+    words = metric_words(report)
+    return re.sub(r"\b(\w+)\b", lambda m: words.get(m[1], m[1]), purpose)
 
 
 def learned_by(report: Report) -> list[dict[str, str]]:
@@ -289,15 +295,16 @@ def validity_words(report: Report) -> list[str]:
             )
         leak = told["leak"]
         if leak is not None:
-            guessed = "no group has enough records for a balanced figure"
+            guessed = "fewer than two groups have enough records to tell how often"
             if leak["balanced"] is not None:
                 guessed = (
-                    f"{percent(leak['balanced'])}, groups counted alike; guessing gives {percent(leak['chance'])}"
+                    f"{percent(leak['balanced'])}, groups counted alike; guessing gives {percent(leak['chance'])}. "
+                    f"Of their records it names {percent(leak['recovered'])} right; naming the largest group gives "
+                    f"{percent(leak['largest'])}"
                 )
             line += (
                 f" From the encodings of all parties together, which nobody sees, a linear adversary would recover "
-                f"{name} of validation records: {guessed}. Of all records it names {percent(leak['recovered'])} "
-                f"right; naming the largest group gives {percent(leak['largest'])}."
+                f"{name} of validation records: {guessed}."
             )
         lines.append(line)
     return lines

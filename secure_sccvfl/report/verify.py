@@ -7,17 +7,19 @@ The checks:
 - report.json and privacy_budget.json equal what these logs give when they are made anew.
 - The policy card matches the roles of the audit log.
 - Every file matches the run's own log (`secure_sccvfl.report.run_log`), in which nothing may be missing or new.
+- On a party's own host: everything fits what all parties signed, and what was made last is the same when made anew.
 
 So they find a changed, dropped, swapped or added line in any log, a changed share, and a report that does not
-belong to the run. They cannot find what `run_log` names, or whether the parties' inputs were true.
+belong to the run. On one machine they cannot find what `run_log` names; on a host, others' signatures do. They never
+tell whether the parties' inputs were true.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from accounting.account import read_account
@@ -30,71 +32,77 @@ from protocols.errors import LedgerError
 from protocols.records.chain import read_chain
 from secure_sccvfl.policy.card import read_card
 from secure_sccvfl.policy.roles import PolicyError, Roles
-from secure_sccvfl.privacy.ledgers import EVALUATIONS
-from secure_sccvfl.report.policy_card import CARD
-from secure_sccvfl.report.results import HARNESS, attempts, build, find_warnings, result_of
-from secure_sccvfl.report.run_log import LOG, contents, file_digest, read_log, recorded
+from secure_sccvfl.privacy.ledgers import EVALUATIONS, LEDGER
+from secure_sccvfl.report.finished.folders import EVALUATE, PREDICT, TRAIN, RunFolder, in_order, logs_in
+from secure_sccvfl.report.finished.making import make_host_results, sealed_facts
+from secure_sccvfl.report.finished.signed import agreed_part, bare, check_signed, signed_code
+from secure_sccvfl.report.page import PAGE, made_on, write_page
+from secure_sccvfl.report.policy_card import CARD, write_card
+from secure_sccvfl.report.results import APPROVALS, HARNESS, build
+from secure_sccvfl.report.run_log import (
+    FINISHED,
+    LOG,
+    contents,
+    file_digest,
+    read_log,
+    recorded,
+    since,
+    strange,
+)
 from secure_sccvfl.run.model_files import ModelError, model_digest
 
-SESSIONS = (".", "evaluation", "examples")
-CHAINED = ("index", "previous", "hash")
-PRIVATE = ("model",)
-"""Entries of an audit log that differ between parties by design."""
-LOCAL_RESULTS = ("model", "cost")
 Problems = Iterator[str]
 
 
 class RunFiles:
-    """A run's folder as the checks read it."""
+    """A run's folder as the checks read it: of all parties, or of one on its own host."""
 
-    def __init__(self, run: Path) -> None:
-        self.run = run
+    def __init__(self, run: Path, authority: bytes | None = None) -> None:
+        self.run, self.authority = run, authority
         try:
             self.report: dict[str, Any] = json.loads((run / "report.json").read_text(encoding="utf-8"))
             self.parties = int(self.report["parties"])
         except (OSError, ValueError, KeyError, TypeError):
             raise ConfigError(f"{run} is not the folder of a finished run: it has no report.json to check") from None
+        self.folder = RunFolder.of(run)
+        self.ranks = self.folder.ranks(self.parties)
 
-    def folders(self, session: str) -> list[Path]:
-        return [self.run / session / f"party-{rank}" for rank in range(self.parties)]
+    def parts(self, job: str) -> list[Path]:
+        """What each party that is here keeps of a job."""
+        return [self.folder.part(rank, job) for rank in self.ranks]
 
-    def sessions(self) -> list[str]:
-        return [s for s in SESSIONS if s == "." or (self.run / s).is_dir()]
+    def jobs(self) -> list[str]:
+        return [job for job in (TRAIN, EVALUATE, PREDICT) if self.folder.has(job)]
 
     def audit(self, rank: int) -> list[dict[str, Any]]:
-        return [e for log in _in_order(self.run / f"party-{rank}", "audit") for e in read_chain(log)]
+        return [e for log in in_order(self.folder.part(rank), "audit") for e in read_chain(log)]
 
-
-def _in_order(folder: Path, stem: str) -> list[Path]:
-    """audit.jsonl, then audit-1.jsonl, audit-2.jsonl, ... of resumed runs."""
-    found = [p for p in folder.glob(f"{stem}*.jsonl") if re.fullmatch(rf"{stem}(-\d+)?\.jsonl", p.name)]
-    return sorted(found, key=lambda p: int(p.stem.partition("-")[2] or 0))
-
-
-def _bare(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{k: v for k, v in e.items() if k not in (*CHAINED, *PRIVATE)} for e in entries]
+    @property
+    def same_code(self) -> bool:
+        """Whether this version of the code made the run. Words change between versions."""
+        return any(line.get("code") == code_digest().hex() for line in read_log(self.run))
 
 
 def check_logs(files: RunFiles) -> Problems:
     """Chains of the parties' logs, and their agreement."""
-    for session in files.sessions():
-        folders = files.folders(session)
+    for job in files.jobs():
+        folders = files.parts(job)
         for stem in ("releases", "audit"):
-            names = [[p.name for p in _in_order(folder, stem)] for folder in folders]
+            names = [[p.name for p in in_order(folder, stem)] for folder in folders]
             if any(n != names[0] for n in names) or (stem == "releases" and not names[0]):
-                yield f"{session}: the parties do not have the same {stem} logs"
+                yield f"{job}: the parties do not have the same {stem} logs"
                 continue
             for name in names[0]:
-                logs = [_bare(read_chain(folder / name)) for folder in folders]
+                logs = [bare(read_chain(folder / name)) for folder in folders]
                 # A session that was stopped, and resumed in a later log, may have left some parties a line ahead.
                 length = len(logs[0]) if name == names[0][-1] else min(map(len, logs))
                 for folder, log in zip(folders, logs, strict=True):
                     if log[:length] != logs[0][:length] or (name == names[0][-1] and len(log) != length):
                         yield f"{name} of {folder.name} differs from that of {folders[0].name}"
-    ledgers = [_lines(files, folder / "ledger.jsonl") for folder in files.folders(".")]
-    for rank, ledger in enumerate(ledgers):
+    ledgers = [_lines(files, folder / LEDGER) for folder in files.parts(TRAIN)]
+    for rank, ledger in zip(files.ranks, ledgers, strict=True):
         if ledger != ledgers[0]:
-            yield f"ledger.jsonl of party-{rank} differs from that of party-0"
+            yield f"{LEDGER} of party-{rank} differs from that of party-0"
 
 
 def _lines(files: RunFiles, ledger: Path) -> list[Entry]:
@@ -104,54 +112,42 @@ def _lines(files: RunFiles, ledger: Path) -> list[Entry]:
 
 def check_results(files: RunFiles) -> Problems:
     """What every party's process wrote at its end."""
-    for session in files.sessions():
-        results = [result_of(files.run / session, rank) for rank in range(files.parties)]
-        public = [{k: v for k, v in r.items() if k not in LOCAL_RESULTS} for r in results]
-        for rank, seen in enumerate(public):
-            if seen != public[0]:
-                yield f"{session}: result.json of party-{rank} differs from that of party-0"
+    for job in files.jobs():
+        results = [files.folder.result(rank, job) for rank in files.ranks]
+        for rank, result in zip(files.ranks, results, strict=True):
+            if agreed_part(result) != agreed_part(results[0]):
+                yield f"{job}: result.json of party-{rank} differs from that of party-0"
         if any(r["run"] != files.report["run"] for r in results):
-            yield f"{session}: result.json is of another run than report.json"
+            yield f"{job}: result.json is of another run than report.json"
 
 
 def check_models(files: RunFiles) -> Problems:
     """Shares against every place that names their digest."""
-    for rank, folder in enumerate(files.folders(".")):
+    for rank, folder in zip(files.ranks, files.parts(TRAIN), strict=True):
         found = model_digest(folder / "model")
         trained = [e for e in files.audit(rank) if e["event"] == "trained"]
         named = {
-            "report.json": files.report["models"].get(folder.name),
-            "result.json": result_of(files.run, rank)["model"],
+            "report.json": files.report["models"].get(f"party-{rank}"),
+            "result.json": files.folder.result(rank)["model"],
             "the audit log": trained[-1]["model"] if trained else None,
         }
         for place, digest in named.items():
             if digest != found:
-                yield f"the model share of {folder.name} is not the one that {place} names"
+                yield f"the model share of party-{rank} is not the one that {place} names"
 
 
 def check_report(files: RunFiles) -> Problems:
     """report.json made anew from the parties' files, and its figures in the audit log."""
-    report, run = files.report, files.run
-    models = {f"party-{rank}": result_of(run, rank)["model"] for rank in range(files.parties)}
-    evaluated = result_of(run / "evaluation", 0) if (run / "evaluation").is_dir() else None
-    anew = build(
-        run,
-        result_of(run, 0),
-        evaluated,
-        {key: report[key] for key in HARNESS if key in report},
-        models,
-        report["data"],
-        report["examples"],
-        report["label_inference"],
-    )
-    # Words change between versions of this code; for another version only the digest of the file is compared.
-    same_code = any(line.get("code") == code_digest().hex() for line in read_log(run))
-    anew["warnings"] = find_warnings(anew) if same_code else report["warnings"]
+    report = files.report
+    harness = {key: report[key] for key in HARNESS if key in report}
+    anew = build(files.folder, harness, report["data"], report["examples"], report["label_inference"])
+    if not files.same_code:  # then only the digest of the file is compared
+        anew["warnings"] = report["warnings"]
     anew = json.loads(json.dumps(anew))
     for key in sorted(anew.keys() | report.keys()):
         if anew.get(key) != report.get(key):
             yield f"report.json: {key!r} is not what the run's files give"
-    audit = files.audit(0)
+    audit = files.audit(files.folder.first)
     decided = [e for e in audit if e["event"] in ("roles", "interventional check")]
     if not decided or decided[-1]["roles"] != report["roles"] or decided[-1]["mask"] != report["mask"]:
         yield "report.json: the roles are not the last ones of the audit log"
@@ -163,7 +159,7 @@ def check_report(files: RunFiles) -> Problems:
 def check_budget(files: RunFiles) -> Problems:
     """The privacy report against the ledger, and the ledger against the releases that were made."""
     run = files.run
-    ledger = run / "party-0" / "ledger.jsonl"
+    ledger = files.folder.part() / LEDGER
     entries = read_ledger(ledger)[0]
     account = read_account(entries, FileSets.beside(ledger))
     anew = json.loads(json.dumps(build_report(account, Notes.from_dict(files.report["privacy"]))))
@@ -174,32 +170,31 @@ def check_budget(files: RunFiles) -> Problems:
     if told["ledgers"]["head"] != entries[-1]["hash"]:
         yield "privacy_budget.json was made from another ledger"
     paid = {event.name for event in account.events}
-    for log in _in_order(run / "party-0", "releases"):
-        for entry in read_chain(log):
-            # Steps of one kind are charged one by one, as NAME-0, NAME-1, ...
-            event = entry["event"]
-            if event is not None and not any(name == event or name.startswith(f"{event}-") for name in paid):
-                yield f"release {entry['release']!r} was never charged"
-    trained = [e for e in files.audit(0) if e["event"] == "trained"]
+    for entry in (entry for log in logs_in(files.folder.attempts(), "releases") for entry in read_chain(log)):
+        # Steps of one kind are charged one by one, as NAME-0, NAME-1, ...
+        event = entry["event"]
+        if event is not None and not any(name == event or name.startswith(f"{event}-") for name in paid):
+            yield f"release {entry['release']!r} was never charged"
+    trained = [e for e in files.audit(files.folder.first) if e["event"] == "trained"]
     if not trained or trained[-1]["epsilon_rdp"] != files.report["privacy"]["epsilon_rdp"]:
         yield "report.json: epsilon is not that of the audit log"
 
 
 def check_evaluation(files: RunFiles) -> Problems:
     """Noisy figures of test records: paid for at every party, at the price in the report."""
-    run, told = files.run, files.report["evaluation"]
+    told = files.report["evaluation"]
     if told.get("kind") != "noisy":
         return
-    ledgers = [folder / EVALUATIONS for folder in files.folders("evaluation")]
+    ledgers = [folder / EVALUATIONS for folder in files.parts(EVALUATE)]
     lines = [_lines(files, ledger) for ledger in ledgers]
-    for rank, entries in enumerate(lines):
+    for rank, entries in zip(files.ranks, lines, strict=True):
         if entries != lines[0]:
             yield f"{EVALUATIONS} of party-{rank} differs from that of party-0"
     account = read_account(read_ledger(ledgers[0])[0], FileSets.beside(ledgers[0]))
     if account.most(epsilon_of) != told["epsilon_rdp"]:
         yield "report.json: the epsilon of the evaluation is not what its ledger gives"
     paid = [charge.event.name for charge in account.charges]
-    logs = [log for folder in attempts(run, "evaluation") for log in _in_order(folder / "party-0", "releases")]
+    logs = logs_in(files.folder.attempts(EVALUATE), "releases")
     opened = [entry["event"] for log in logs for entry in read_chain(log) if entry["event"] is not None]
     if len(opened) > len(paid) or set(opened) - set(paid):
         yield "figures of test records were opened that were never charged"
@@ -222,7 +217,9 @@ def check_policy(files: RunFiles) -> Problems:
 def check_files(files: RunFiles) -> Problems:
     """Every file equals its entry in the run's own log; none is missing, none is new."""
     run = files.run
-    known = recorded(read_log(run))
+    log = read_log(run)
+    yield from strange(log)
+    known = recorded(log)
     here = {path.relative_to(run).as_posix(): path for path in contents(run)}
     for name in sorted(known.keys() - here.keys()):
         yield f"{name} is missing"
@@ -236,7 +233,42 @@ def check_files(files: RunFiles) -> Problems:
         yield "report.html was made from another report.json; make it again"
 
 
-CHECKS: dict[str, Callable[[RunFiles], Problems]] = {
+def check_heads(files: RunFiles) -> Problems:
+    """One party's host: what all parties signed at the end of each job."""
+    yield from check_signed(files.run, files.folder.session(), files.authority)
+
+
+def check_derived(files: RunFiles) -> Problems:
+    """One party's host: everything that was made last, made anew from what all parties signed, is the same."""
+    run, config = files.run, files.folder.session()
+    if (run / "session.toml").read_text(encoding="utf-8") != config.to_toml():
+        yield "session.toml was changed"
+    if signed_code(run, config) != code_digest().hex():
+        return  # `unchecked` says so
+    log = read_log(run)
+    changed = any(entry["event"] in ("appeal", "approve", "review") for entry in log)
+    with TemporaryDirectory(prefix="sccvfl-") as work:
+        anew = Path(work)
+        for path in run.iterdir():
+            if path.is_dir() or path.name in ("session.toml", APPROVALS):
+                (anew / path.name).symlink_to(path.resolve())
+        report = make_host_results(anew)
+        if changed:  # a card that people have changed since is in the log, and in later statements
+            write_card(anew, read_card(run / CARD))
+        made = made_on((run / PAGE).read_text(encoding="utf-8"))
+        write_page(anew, today=made)
+        for path in sorted(p for p in anew.iterdir() if p.is_file() and not p.is_symlink()):
+            there = run / path.name
+            if not there.is_file() or there.read_bytes() != path.read_bytes():
+                yield f"{path.name} is not what the signed files give"
+    facts = json.loads(json.dumps(sealed_facts(report)))
+    ended = [entry for entry in log if entry["event"] == FINISHED]
+    if not ended or any(ended[-1].get(key) != value for key, value in facts.items()):
+        yield f"{LOG}: the line {FINISHED!r} is not what the run's files give"
+
+
+Check = Callable[[RunFiles], Problems]
+CHECKS: dict[str, Check] = {
     "logs": check_logs,
     "results": check_results,
     "models": check_models,
@@ -246,34 +278,65 @@ CHECKS: dict[str, Callable[[RunFiles], Problems]] = {
     "policy": check_policy,
     "files": check_files,
 }
+HOST_CHECKS: dict[str, Check] = {**CHECKS, "signatures": check_heads, "made anew": check_derived}
 
 
-def verify(run: Path, seal: str | None = None) -> dict[str, list[str]]:
-    """Problems by check; none means that the run fits together. An unreadable file is a problem too."""
+def verify(run: Path, seal: str | None = None, authority: bytes | None = None) -> dict[str, list[str]]:
+    """Problems by check; none means that the run fits together. An unreadable file is a problem too.
+
+    seal: the one that was noted when the run ended, or after a later event. authority: on a party's host, the
+    consortium's authority (PEM), whose certificates alone count.
+    """
     found: dict[str, list[str]] = {}
     try:
-        files = RunFiles(run)
-    except ConfigError:
+        files = RunFiles(run, authority)
+    except ConfigError as error:
+        if (run / TRAIN).is_dir() and (run / "report.json").exists():
+            return {"signatures": [str(error)]}
         if not (run / LOG).exists():
             raise
         return {"report": ["report.json is missing, or cannot be read as the report of a run"]}
-    for name, check in CHECKS.items():
+    for name, check in (CHECKS if files.folder.host is None else HOST_CHECKS).items():
         problems = found.setdefault(name, [])
         try:
             problems.extend(check(files))
         except (LedgerError, BudgetLedgerError, ModelError, PolicyError, ConfigError) as error:
             problems.append(str(error))
         except FileNotFoundError as error:
-            problems.append(f"{Path(error.filename).relative_to(run).as_posix()} is missing")
+            lost = Path(error.filename)
+            problems.append(f"{lost.relative_to(run) if lost.is_relative_to(run) else lost.name} is missing")
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             problems.append(f"a file cannot be read as what it should be ({type(error).__name__})")
     if seal is not None:
-        found["seal"] = [] if _head(run).startswith(seal) and len(seal) >= 12 else ["the run's log has another seal"]
+        found["seal"] = list(_check_seal(run, seal))
     return found
 
 
-def _head(run: Path) -> str:
+def _check_seal(run: Path, seal: str) -> Problems:
+    """A seal is the hash of a line of the run's log; later events may have followed it, another end may not."""
     try:
-        return str(read_log(run)[-1]["hash"])
-    except (LedgerError, IndexError):
-        return ""
+        later = since(read_log(run), seal)
+    except LedgerError:
+        later = None
+    if later is None:
+        yield "the run's log has another seal"
+    elif any(entry["event"] == FINISHED for entry in later):
+        yield "the run was finished anew after this seal"
+
+
+def unchecked(run: Path, seal: str | None = None, authority: bytes | None = None) -> list[str]:
+    """What a check that found no problem could not look at, or what has happened since the seal."""
+    folder, told = RunFolder.of(run), []
+    if seal is not None and (later := since(read_log(run), seal)):
+        events = [f"{entry['event']} ({entry['time']})" for entry in later]
+        told.append(f"since this seal: {', '.join(events)}")
+    if folder.host is None:
+        return told
+    config = folder.session()
+    if signed_code(run, config) != code_digest().hex():
+        told.append("made by another version of the code: the page and the other reports were not made anew")
+    if config.transport != "tls":
+        told.append(f"the transport {config.transport} has no certificates: nothing is signed")
+    elif not config.certificates and authority is None:
+        told.append("session.toml pins no certificate: --certs FOLDER checks whose they are")
+    return told

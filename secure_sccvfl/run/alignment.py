@@ -64,6 +64,12 @@ class AlignJob:
         self.options = RunOptions.of(config.options)
         self.data = self.options.load(rank, len(config.parties))
 
+    @staticmethod
+    def public_plan(config: SessionConfig) -> ReleasePlan:
+        """What it opens, from public things alone."""
+        options = RunOptions.of(config.options)
+        return ReleasePlan(plan_of(facts_of(options.schema(len(config.parties)), options), "alignment"))
+
     def plan(self) -> ReleasePlan:
         return ReleasePlan(plan_of(facts_of(self.data.schema, self.options), "alignment"))
 

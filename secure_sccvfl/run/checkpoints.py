@@ -13,7 +13,6 @@ charged but is in no common checkpoint is charged anew under the new session's n
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -24,6 +23,7 @@ import numpy as np
 from protocols.config import ConfigError
 from protocols.dealing.randomness import KEY_BYTES
 from protocols.errors import ProtocolError
+from protocols.records.private import naming, private
 from protocols.session.runtime import Session
 from protocols.steps.head import Weights
 from secure_sccvfl.data.dataset import Task
@@ -54,8 +54,8 @@ class Checkpoints:
         self.number += 1
         arrays: dict[str, Any] = {}
         heads = {"head": state.head, **{f"trial {number}": head for number, head in enumerate(state.heads)}}
-        if state.choice is not None:
-            heads["chosen"] = state.choice
+        heads |= {"chosen": state.choice} if state.choice is not None else {}
+        heads |= {"control": state.control} if state.control is not None else {}
         for name, head in heads.items():
             if head is not None:
                 arrays |= {f"{name} {f.name}": getattr(head.weights, f.name) for f in fields(Weights)}
@@ -84,7 +84,7 @@ class Checkpoints:
         }
         target = self.folder / f"{self.number}.npz"
         part = target.with_suffix(".part")
-        with open(part, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        with naming(part), open(part, "wb", opener=private) as file:
             np.savez(file, facts=np.array(json.dumps(facts)), **arrays)
         part.replace(target)
         (self.folder / f"{self.number - KEPT}.npz").unlink(missing_ok=True)
@@ -171,6 +171,7 @@ class Checkpoints:
             taken=facts["taken"],
             heads=tuple(head(f"trial {number}") for number in range(facts["heads"])),
             choice=head("chosen"),
+            control=head("control"),
             records=facts.get("records", 0),
             own={name.removeprefix("own "): value for name, value in arrays.items() if name.startswith("own ")},
         )

@@ -6,18 +6,21 @@ the log. None of them lets a name move the cursor or act as markup.
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import logging
 import os
+import shutil
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accounting.plain_text import plain
 from protocols.config import ConfigError
-from protocols.errors import InputError, PeerStopped, ProtocolError
+from protocols.errors import DISK_FULL, InputError, PeerStopped, ProtocolError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,6 +30,7 @@ EXIT_CODES = (
     "exit codes: 0 done; 1 the session was stopped (the line says by whom and where); "
     "2 wrong use or configuration; 3 a check failed; 130 interrupted"
 )
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 PEER_STOPPED = 4
 """The process stopped because a peer said that it stops. Only launchers see this code; people see STOPPED."""
 
@@ -36,7 +40,7 @@ def guarded(name: str, work: Callable[[], int], *, debug: bool = False) -> int:
     try:
         return work()
     except BaseException as error:
-        code, line = _told(error)
+        code, line = told(error)
         if debug:
             traceback.print_exc()
     say(f"{name}: {line}", error=True)
@@ -65,7 +69,7 @@ def screen() -> Console:
     return Screen(width=None if sys.stdout.isatty() else 110)
 
 
-def _told(error: BaseException) -> tuple[int, str]:
+def told(error: BaseException) -> tuple[int, str]:
     """Exit code and line for an error; SystemExit and the like pass through."""
     if isinstance(error, (ConfigError, InputError)):
         return WRONG_USE, str(error)
@@ -77,22 +81,53 @@ def _told(error: BaseException) -> tuple[int, str]:
         return INTERRUPTED, "interrupted"
     if not isinstance(error, Exception):
         raise error
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
+        return STOPPED, _full_disk(error.filename)
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return WRONG_USE, f"cannot use {error.filename}: {error.strerror}"
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return STOPPED, "the disk is full; make room and start again"
     # The text of an unforeseen error may hold data; its type and place do not.
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return STOPPED, f"unexpected {type(error).__name__} in {os.path.basename(frame.filename)}:{frame.lineno}"
 
 
+def _full_disk(file: str | None) -> str:
+    """Which file could not be written, how much room its disk has, and what to do."""
+    place = "a file"
+    if file is not None:
+        place = str(file)
+        with contextlib.suppress(OSError):
+            free = shutil.disk_usage(Path(file).absolute().parent).free
+            place += f" ({free / 1e6:.1f} MB are free there)"
+    return f"the disk is full: cannot write {place}; make room, or raise the limit of this user, and resume"
+
+
 def start_logging(debug: bool) -> None:
     """Messages to standard error, a line each; warnings too."""
     shown = logging.StreamHandler(sys.stderr)
-    shown.setFormatter(_Line("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    shown.setFormatter(_Line(_FORMAT))
     logging.basicConfig(level=logging.DEBUG if debug else logging.INFO, handlers=[shown])
     logging.captureWarnings(True)
     warnings.formatwarning = lambda message, category, *place: f"{category.__name__}: {message}"
+
+
+@contextmanager
+def log_kept(path: Path) -> Iterator[logging.Handler]:
+    """Keep messages in a new file too, until the handler is closed or the work ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    kept = logging.FileHandler(path, encoding="utf-8")
+    kept.setFormatter(_Line(_FORMAT))
+    logging.getLogger().addHandler(kept)
+    try:
+        yield kept
+    finally:
+        close_log(kept)
+
+
+def close_log(kept: logging.Handler) -> None:
+    """No more goes to this file."""
+    logging.getLogger().removeHandler(kept)
+    kept.close()
 
 
 class _Line(logging.Formatter):

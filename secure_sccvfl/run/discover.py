@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from accounting.calibration import check_target, noise_multiplier
+from accounting.calibration import check_target
 from protocols.config import ConfigError, SessionConfig
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
@@ -21,13 +21,14 @@ from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.inputs import check_support
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.sketches import Sketch
-from secure_sccvfl.modes.base import discovery_releases
+from secure_sccvfl.modes.base import discovery_releases, planned_multiplier
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.privacy.caps import raise_cap
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
-from secure_sccvfl.privacy.ledgers import open_budget, spent_figures
+from secure_sccvfl.privacy.ledgers import LEDGER, open_budget, spent_figures
 from secure_sccvfl.privacy.record_tags import record_key
 from secure_sccvfl.run.alignment import placed, split_records
-from secure_sccvfl.run.audit_log import AuditLog
+from secure_sccvfl.run.audit_log import OWN_RECORDS, AuditLog
 from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.run.train import compare_public
 
@@ -36,7 +37,9 @@ class DiscoveryJob:
     """Job "discovery"."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
-        self.options = RunOptions.of(config.options)
+        self.options, self.certificates = RunOptions.of(config.options), config.certificates
+        if self.options.tables:
+            raise ConfigError("discovery is about all records: it opens its own tables, and uses no kept ones")
         if self.options.source != "tables":
             raise ConfigError("discovery makes no generators, so it releases no moments")
         try:
@@ -55,6 +58,12 @@ class DiscoveryJob:
             return np.sort(np.concatenate([data.split.train, data.split.test]))
         return np.arange(len(data.ids))
 
+    @staticmethod
+    def public_plan(config: SessionConfig) -> ReleasePlan:
+        """What it opens, from public things alone."""
+        options = RunOptions.of(config.options)
+        return ReleasePlan(discovery_releases(options.schema(len(config.parties)), options))
+
     def plan(self) -> ReleasePlan:
         return ReleasePlan(discovery_releases(self.data.schema, self.options))
 
@@ -68,11 +77,15 @@ class DiscoveryJob:
         data = split_records(session, options, self.data, progress)
         about = self._about(data)
         part, _ = placed(session, options, data, about)
-        budget, ledger = open_budget(options.ledger_folder(session), options.epsilon, options.delta, part.rows)
+        place = options.ledger_folder(session)
+        raise_cap(session, place / LEDGER, options.cap, self.certificates)
+        budget, ledger = open_budget(place, options.epsilon, options.delta, part.rows)
         records = record_key(session, ledger.parent).tags(data.ids[about])
-        multiplier = noise_multiplier(options.epsilon, options.delta, options.charged)
-        name, alike = session.agree_on_name(), options.align != "hidden"
-        charger = Charger(session, budget, multiplier, name, records, options.noise, alike=alike)
+        multiplier, name = planned_multiplier(session, options, budget, records, ()), session.agree_on_name()
+        alike = options.align != "hidden"
+        charger = Charger(
+            session, budget, multiplier, name, records, options.noise, reserve=options.reserve, alike=alike
+        )
         statistics = SecureStatistics(session, schema.bins, schema.group_holders, part.rows, charger, part.presence)
         audit = AuditLog(session.folder / "audit.jsonl" if session.folder is not None else None)
         config = options.train_config().discovery
@@ -86,7 +99,7 @@ class DiscoveryJob:
             options.seed,
             self.card,
             audit,
-            records.digest,
+            records.digest if alike else OWN_RECORDS,
             schema.owners,
         )
         beyond = discovery.conditional(data.part(data.split.validation).parties)
@@ -110,6 +123,6 @@ class DiscoveryJob:
             "deviation": sketches[0].deviation,
             "own_tables": {s.attribute: {k: t.tolist() for k, t in s.tables.items()} for s in sketches},
             "noise": options.noise,
-            "privacy": {**spent_figures(budget, options.noise), "ledger": str(ledger)},
+            "privacy": {**spent_figures(budget, options.noise, [name]), "ledger": str(ledger)},
             "cost": asdict(session.total_cost),
         }

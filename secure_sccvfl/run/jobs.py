@@ -6,6 +6,7 @@ All parties run the same job; `run` returns this party's result as plain data.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -26,13 +27,17 @@ JOBS = {
     "bench-rounds": "benchmarks.rounds:RoundsBenchmark",
     "canary-audit": "security.dp_audit:CanaryAudit",
     "discovery": "run.discover:DiscoveryJob",
-    "evaluate": "run.score:EvaluateJob",
-    "predict": "run.score:PredictJob",
+    "evaluate": "run.scoring.jobs:EvaluateJob",
+    "predict": "run.scoring.jobs:PredictJob",
     "selftest": "run.selftest:SelfTest",
     "share-probe": "security.share_probe:ShareProbe",
     "train": "run.train:TrainJob",
 }
 """Module and class of each job, below `secure_sccvfl`: only the one that a session names is imported."""
+
+WITHOUT_DATA = "selftest"
+"""The job that is about no records."""
+SELFTEST_OPTIONS = ("seed", "size", "repeat")
 
 
 class Job(Protocol):
@@ -49,8 +54,41 @@ class Job(Protocol):
 
 def make_job(config: SessionConfig, rank: int) -> Job:
     """The job that a session file names, as the process at `rank` runs it."""
-    if config.job not in JOBS:
-        raise ConfigError(f"no such job: {config.job!r}; there is {', '.join(JOBS)}")
-    module, _, name = JOBS[config.job].partition(":")
-    kind: Callable[[SessionConfig, int], Job] = getattr(import_module(f"secure_sccvfl.{module}"), name)
-    return kind(config, rank)
+    made: Job = _kind(config.job)(config, rank)
+    return made
+
+
+def public_plan(config: SessionConfig) -> ReleasePlan:
+    """What the job will open, from the session file and the description alone: no record and no model is read."""
+    kind = _kind(config.job)
+    if not hasattr(kind, "public_plan"):
+        raise ConfigError(f"the job {config.job!r} is none that a consortium plans")
+    made: ReleasePlan = kind.public_plan(config)
+    return made
+
+
+def job_config(config: SessionConfig, job: str) -> SessionConfig:
+    """The session of one job, with the options that it knows."""
+    if job != WITHOUT_DATA:
+        return config.for_job(job)
+    return replace(config.for_job(job), options={k: v for k, v in config.options.items() if k in SELFTEST_OPTIONS})
+
+
+def agreed_plan(config: SessionConfig, job: Job) -> ReleasePlan:
+    """What a job will open. If the session needs approval, nothing may go beyond what people saw beforehand."""
+    plan = job.plan()
+    if config.needs_approval:
+        told = public_plan(job_config(config, config.job)).releases
+        for name, release in plan.releases.items():
+            known = told.get(name)
+            if known is None or not known.covers(release):
+                raise ConfigError(f"{config.job} would open {name!r} otherwise than the approved plan says")
+    return plan
+
+
+def _kind(job: str) -> Any:
+    """The class of a job."""
+    if job not in JOBS:
+        raise ConfigError(f"no such job: {job!r}; there is {', '.join(JOBS)}")
+    module, _, name = JOBS[job].partition(":")
+    return getattr(import_module(f"secure_sccvfl.{module}"), name)

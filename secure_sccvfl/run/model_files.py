@@ -19,7 +19,7 @@ import numpy as np
 
 from protocols.alignment.seam import AlignKind
 from protocols.errors import InputError
-from protocols.records.private import private
+from protocols.records.private import naming, private
 from protocols.ring import Words
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Party
@@ -32,7 +32,7 @@ from secure_sccvfl.model.masked_generator import MaskedGenerator, restored
 from secure_sccvfl.model.mlp import MlpEncoder
 from secure_sccvfl.policy.aware_entry import AwareEntry
 from secure_sccvfl.policy.roles import Proxies, Role, Roles
-from secure_sccvfl.training.config import EvaluationKind
+from secure_sccvfl.training.config import Controls, EvaluationKind
 
 
 class ModelError(InputError):
@@ -46,14 +46,16 @@ class HeldOut:
     """Which records a model was trained on, which were held out, and how the latter may be reported.
 
     split and pooled: how the parts were made, with the model's seed. parts: the salted digest of the records of
-    each part. evaluation: whether figures of the test part carry noise, as all agreed before training. align: how
-    records were brought together. With `hidden` the digests are those of this party's own records.
+    each part. evaluation: whether figures of the test part carry noise, as all agreed before training. controls: what
+    they are compared with; both are settled before the first figure. align: how records were brought together. With
+    `hidden` the digests are those of this party's own records.
     """
 
     split: SplitKind
     pooled: bool
     evaluation: EvaluationKind
     parts: Mapping[str, str]
+    controls: Controls = "none"
     align: AlignKind = "exact"
 
 
@@ -63,7 +65,8 @@ class PartyModel:
 
     aware: the declared use of s, of a model that uses it. networks: this party's trained generators as arrays, by
     protected attribute; empty where generators follow from what was released. policy: version and date of approval
-    of the card that it was trained under; empty without a card.
+    of the card that it was trained under; empty without a card. control: weight and bias of the head that was trained
+    without mediators and proxies, in shares too.
     """
 
     run: str
@@ -86,6 +89,13 @@ class PartyModel:
     proxies: Proxies = "guard"
     networks: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
     policy: Mapping[str, str] = field(default_factory=dict)
+    generator_seed: int = -1
+    control: tuple[Words, Words] | None = None
+
+    @property
+    def drawn_seed(self) -> int:
+        """The seed of encoders and edits; `seed` is that of the split."""
+        return self.seed if self.generator_seed < 0 else self.generator_seed
 
     def __repr__(self) -> str:
         return f"<PartyModel of run {self.run[:12]}, party {self.rank} of {self.parties}>"
@@ -97,7 +107,9 @@ class PartyModel:
         if self.held_out.align == "hidden":
             del held_out["parts"]
         policy = dict(self.policy)
-        facts = (self.run, self.parties, self.schema, self.task, self.seed, held_out, used, self.proxies, policy)
+        seeds = (self.seed, self.drawn_seed)
+        known = (self.run, self.parties, self.schema, self.task, seeds, held_out, used, self.proxies, policy)
+        facts = (*known, self.control is not None)
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
 
     def aware_encoders(self, layout: Layout) -> AwareEncoders:
@@ -122,7 +134,7 @@ class PartyModel:
                 s.deviation,
                 roles,
                 self.generator,
-                self.seed,
+                self.drawn_seed,
                 party.inputs,
                 moments.get(s.attribute),
             )
@@ -141,6 +153,8 @@ def trained_networks(
 def save_model(model: PartyModel, folder: Path) -> str:
     """Write both files; returns the digest."""
     arrays: dict[str, Any] = {"weight": model.weight, "bias": model.bias}
+    if model.control is not None:
+        arrays |= {"control weight": model.control[0], "control bias": model.control[1]}
     arrays |= _packed(model.encoder)
     for sketch in model.sketches:
         arrays |= {f"table {sketch.attribute} {name}": table for name, table in sketch.tables.items()}
@@ -175,12 +189,21 @@ def save_model(model: PartyModel, folder: Path) -> str:
         facts["aware"] = model.aware.as_record()
     if model.policy:
         facts["policy"] = dict(model.policy)
+    if model.generator_seed >= 0:
+        facts["generator_seed"] = model.generator_seed
     facts["digest"] = _digest(facts, arrays)
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "model.npz", "wb", opener=private) as file:
+    with naming(folder / "model.npz"), open(folder / "model.npz", "wb", opener=private) as file:
         np.savez(file, **arrays)
     (folder / "model.json").write_text(json.dumps(facts, indent=1) + "\n")
     return str(facts["digest"])
+
+
+def model_folder(root: str, rank: int) -> Path:
+    """Where a party's part of a model is: the folder itself, the party's own, its host's, or that of a whole run."""
+    path = Path(root)
+    near = [p for p in (path, path / "model", path / "train" / "model") if (p / "model.json").exists()]
+    return near[0] if near else path / f"party-{rank}" / "model"
 
 
 def model_digest(folder: Path) -> str:
@@ -235,6 +258,8 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         proxies,
         {a: {name: arrays[f"network {a} {name}"] for name in own} for a, own in facts.get("networks", {}).items()},
         facts.get("policy", {}),
+        facts.get("generator_seed", -1),
+        (arrays["control weight"], arrays["control bias"]) if "control weight" in arrays else None,
     )
 
 

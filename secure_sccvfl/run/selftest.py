@@ -92,6 +92,11 @@ class SelfTest:
             for dimensions in (0, 1, 2, 3)
         }
 
+    @classmethod
+    def public_plan(cls, config: SessionConfig) -> ReleasePlan:
+        """What it opens: nothing of it is about records."""
+        return cls(config, 0).plan()
+
     def plan(self) -> ReleasePlan:
         return ReleasePlan(self.releases.values())
 

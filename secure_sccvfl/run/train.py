@@ -6,6 +6,9 @@ What it opens is in `plan` and, with reasons, in SECURITY.md. Options are those 
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
+import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -14,27 +17,35 @@ from typing import Any
 from accounting.records import RecordSet
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import ProtocolError
+from protocols.operations.noise import NoiseKind
 from protocols.records.chain import unused_name
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
+from secure_sccvfl.data.catalogue import is_benchmark
+from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.splits import PARTS, expected_rows
 from secure_sccvfl.discovery.inputs import check_support
+from secure_sccvfl.discovery.kept_tables import KeptTables, Recorded, Replayed
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
+from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.modes import gradient_mode
 from secure_sccvfl.modes.aware import declared
-from secure_sccvfl.modes.base import Workplace, keep_gradients, mode_plan, noise_multiplier_of
+from secure_sccvfl.modes.base import Workplace, keep_gradients, mode_plan, planned_multiplier
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.privacy.caps import raise_cap
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
-from secure_sccvfl.privacy.ledgers import keep_copy, open_budget, spent_figures
+from secure_sccvfl.privacy.ledgers import LEDGER, keep_copy, open_budget, spent_figures
 from secure_sccvfl.privacy.record_tags import record_key
 from secure_sccvfl.run.alignment import aligned_part, split_records
-from secure_sccvfl.run.audit_log import AuditLog
+from secure_sccvfl.run.audit_log import OWN_RECORDS, RUN, TABLES, AuditLog, sessions_of
 from secure_sccvfl.run.checkpoints import Checkpoints
 from secure_sccvfl.run.costs import PhaseMeter
+from secure_sccvfl.run.description import describe
 from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.run.model_files import HeldOut, PartyModel, save_model, trained_networks
+from secure_sccvfl.run.paid_tables import WHOLE, About, TableFile, agreed_tables, tables_in_words, tables_record
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Hooks, Model, Problem, State
 
@@ -46,17 +57,27 @@ def compare_public(session: Session, schema: Schema, card: PolicyCard | None) ->
         raise ProtocolError("the parties' descriptions of the data or policy cards differ: give all the same files")
 
 
+CARD, DESCRIPTION = "card.json", "description.toml"
+"""Copies of the public files that a run was given, in each party's folder."""
+
+
 class TrainJob:
     """Job "train"."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
-        self.options = RunOptions.of(config.options)
+        self.options, self.certificates = RunOptions.of(config.options), config.certificates
         self.data = self.options.load(rank, len(config.parties))
         gradient_mode(self.options.mode).check(self.options, self.data.schema)
         self.card = self.options.policy(self.data.schema)
         self.aware = declared(self.card) if self.options.mode == "aware" else None
         if self.card is not None:
             check_support(self.card, self.data.part(self.data.split.train).parties)
+
+    @staticmethod
+    def public_plan(config: SessionConfig) -> ReleasePlan:
+        """What it opens, from public things alone."""
+        options = RunOptions.of(config.options)
+        return mode_plan(options.schema(len(config.parties)), options)
 
     def plan(self) -> ReleasePlan:
         return mode_plan(self.data.schema, self.options)
@@ -71,30 +92,35 @@ class TrainJob:
         with meter.phase("alignment"):
             progress("alignment", 0, 1)
             name, place, parts, kept = self._begin(session, progress)
-            data = self.data
-            problem = Problem(
-                data.schema.task,
-                data.schema.outputs,
-                aligned_part(session, options, data, "train"),
-                aligned_part(session, options, data, "validation"),
-                data.schema.owners,
+            problem = self._problem(session)
+            raise_cap(session, place / LEDGER, options.cap, self.certificates)
+            budget, ledger = open_budget(place, options.epsilon, options.delta, problem.train.rows)
+            about = About(self.data.schema.digest(), self._digests(parts), options.align)
+            tables = agreed_tables(session, place, options, budget, about) if options.tables else None
+            before = sessions_of(folder) if folder is not None and options.resume else ()
+            noise: tuple[float, NoiseKind] = (
+                (planned_multiplier(session, options, budget, parts["train"], before), options.noise)
+                if tables is None
+                else (tables.multiplier, tables.noise)
             )
-        budget, ledger = open_budget(place, options.epsilon, options.delta, problem.train.rows)
+        if folder is not None:
+            self._keep_public(folder)
+        alike = options.align != "hidden"
         charger = Charger(
-            session,
-            budget,
-            noise_multiplier_of(options),
-            name,
-            parts["train"],
-            options.noise,
-            alike=options.align != "hidden",
+            session, budget, noise[0], name, parts["train"], noise[1], reserve=options.reserve, alike=alike
         )
         audit = AuditLog(unused_name(folder / "audit.jsonl") if folder is not None else None)
-        about = parts["train"].digest if options.align != "hidden" else "of each party its own"
-        audit("run", {"run": name, "records": about, "options": asdict(options)})
+        records = parts["train"].digest if alike else OWN_RECORDS
+        audit(RUN, {"run": name, "records": records, "options": asdict(options)})
+        if tables is not None:
+            logging.getLogger("party").info("%s", tables_in_words(tables))
+            audit(TABLES, tables_record(tables))
         hooks = Hooks(progress, audit, kept.keep if kept is not None else lambda state: None)
         state = self._resume(session, kept, charger, audit) if options.resume else None
-        workplace = self._workplace(session, problem, charger, hooks, meter, state)
+        begun = kept.run if kept is not None and options.resume else name
+        own = KeptTables((begun,), session.rank, about.schema, about.records, *noise, align=options.align)
+        statistics = self._statistics(session, problem.train, charger, tables, TableFile(place, own, name))
+        workplace = self._workplace(session, problem, charger, statistics, hooks, meter, state)
         trained = gradient_mode(options.mode).train(workplace)
         model = trained.model
         if trained.shown and folder is not None:
@@ -103,12 +129,15 @@ class TrainJob:
         mine = self._keep(session, trained.engine, model, name, digests)
         if folder is not None:
             keep_copy(ledger, folder)
-        privacy = spent_figures(budget, options.noise)
-        paid = {"epsilon_rdp": privacy["epsilon_rdp"], "mask": model.roles.digest()}
-        audit("trained", {"lambda": model.lam, "temperature": model.temperature, **paid, "model": mine})
+        sessions = sessions_of(folder) if folder is not None else (name,)
+        privacy = spent_figures(budget, charger.noise, sessions)
+        paid = {"epsilon_rdp": privacy["epsilon_rdp"]} if alike else {}  # otherwise each has its own
+        chosen = {"lambda": model.lam, "temperature": model.temperature, **paid, "mask": model.roles.digest()}
+        audit("trained", {**chosen, "model": mine})
         return {
             "ok": True,
             "run": name,
+            "tables": None if tables is None else tables_record(tables),
             **self._facts(problem),
             **model.finding.as_record(),
             "lambda": model.lam,
@@ -141,6 +170,20 @@ class TrainJob:
             parts = key.parts(self.data.ids, self.data.split)
         return name, place, parts, kept
 
+    def _problem(self, session: Session) -> Problem:
+        """Run by all parties together: the records to train and to validate with, as this party may know them."""
+        data, schema = self.data, self.data.schema
+        train = aligned_part(session, self.options, data, "train")
+        validation = aligned_part(session, self.options, data, "validation")
+        return Problem(schema.task, schema.outputs, train, validation, schema.owners, schema.layouts)
+
+    def _keep_public(self, folder: Path) -> None:
+        """Copy the description and the card, which all have: a report can be made anew without the originals."""
+        if not is_benchmark(self.options.dataset):
+            shutil.copyfile(self.options.dataset, folder / DESCRIPTION)
+        if self.card is not None:
+            (folder / CARD).write_text(json.dumps(self.card.to_json(), indent=1) + "\n", encoding="utf-8")
+
     def _resume(self, session: Session, kept: Checkpoints | None, charger: Charger, audit: AuditLog) -> State:
         """The state of the run; ledgers catch up with charges that a fault cut short."""
         if kept is None:
@@ -150,18 +193,35 @@ class TrainJob:
         audit("resumed", {"checkpoint": kept.number, "of run": kept.run, "ledgers differed": differed})
         return state
 
+    def _digests(self, parts: Mapping[str, RecordSet]) -> dict[str, str]:
+        """Of the records of each part, and of all together."""
+        whole = RecordSet.union(list(parts.values()))
+        return {**{part: known.digest for part, known in parts.items()}, WHOLE: whole.digest}
+
+    def _statistics(
+        self, session: Session, train: Part, charger: Charger, tables: KeptTables | None, file: TableFile
+    ) -> Statistics:
+        """Statistics of s: opened in secret and kept, or those that were kept before."""
+        schema, presence = self.data.schema, train.presence
+        made = SecureStatistics(session, schema.bins, schema.group_holders, train.rows, charger, presence)
+        if tables is None:
+            return Recorded(made, charger, file.keep, presence)
+        if presence is not None:
+            presence.count = tables.common
+        return Replayed(made, tables)
+
     def _workplace(
         self,
         session: Session,
         problem: Problem,
         charger: Charger,
+        statistics: Statistics,
         hooks: Hooks,
         meter: PhaseMeter,
         state: State | None,
     ) -> Workplace:
         """What the mode trains with at this party."""
-        schema, train = self.data.schema, problem.train
-        statistics = SecureStatistics(session, schema.bins, schema.group_holders, train.rows, charger, train.presence)
+        schema = self.data.schema
         return Workplace(
             engine=SecureEngine(session, schema.label_holder, schema.group_holders),
             statistics=statistics,
@@ -186,9 +246,11 @@ class TrainJob:
             "mode": options.mode,
             "aware": None if self.aware is None else self.aware.as_record(),
             "dataset": schema.name,
+            "data": describe(options, len(schema.parties)),
             "pooled": options.pooled,
             "parties": list(schema.parties),
             "seed": options.seed,
+            "generator_seed": options.drawn_seed,
             "split": options.split if options.pooled else "by id",
             "owners": schema.owners,
             "align": options.align,
@@ -211,11 +273,15 @@ class TrainJob:
             proxies=model.roles.proxies,
             generator=options.train_config().generator,
             seed=options.seed,
-            held_out=HeldOut(options.split, options.pooled, options.evaluation, parts, options.align),
+            generator_seed=options.generator_seed,
+            held_out=HeldOut(
+                options.split, options.pooled, options.evaluation, parts, options.controls, options.align
+            ),
             encoder=model.encoders[session.rank],
             sketches=model.sketches,
             weight=weight,
             bias=bias,
+            control=None if model.control is None else engine.unscaled(model.control),
             moments=model.moments,
             aware=self.aware,
             networks=trained_networks(model.generators, session.rank),

@@ -1,11 +1,11 @@
-"""An empirical lower bound on the epsilon of a sketch, beside the accountant's upper bound.
+"""An empirical lower bound on the epsilon of each kind of release of a run, beside the accountant's upper bound.
 
 Two data sets differ in s of one training record, the canary. All parties know who is in the data, so a release must
-hide the record's s. The sketch is released many times from each data set, through the real protocol. Each release
-is the only one of its own budget, since one release is audited. The adversary knows all records and asks only which
-of two groups the canary is in. In every table it subtracts the cell of one group from the cell of the other and
-adds these up, which is the likelihood-ratio test for Gaussian noise. A changed s moves two cells of each table,
-sqrt(2) times what adding the record would. Noise is the dealer's copy alone.
+hide the record's s. What the run releases (`canaries.py`: its sketch, risk gains if it has them) is released many
+times from each data set, through the real protocol. Each release is the only one of its own budget, since one
+release is audited. The adversary knows all records and asks only which of two groups the canary is in. In every
+table it weighs cells as the canary's row would fill them, subtracts those of one group from those of the other and
+adds these up: for sums, the likelihood-ratio test for Gaussian noise. Noise is the dealer's copy alone.
 
 Counts at a threshold give Clopper-Pearson bounds on false and true positives. There are two thresholds. The first
 lies half-way between the two means, where the sum of both errors is least. It gives `epsilon_low`: the epsilon at
@@ -19,7 +19,8 @@ hold together with the stated confidence.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -32,19 +33,21 @@ from accounting.events import Event
 from protocols.config import ConfigError, SessionConfig
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
+from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.dataset import Dataset
-from secure_sccvfl.data.layout import one_hot
+from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.party import AtHolder, make_parties
 from secure_sccvfl.data.party_data import PartyAttribute, PartyData
 from secure_sccvfl.data.splits import Split
+from secure_sccvfl.discovery.inputs import indicators
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.modes.base import noise_multiplier_of
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger
-from secure_sccvfl.privacy.kinds import Facts, Kind
+from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.record_tags import RecordKey
-from secure_sccvfl.privacy.releases import SKETCH
 from secure_sccvfl.run.jobs import Progress
+from secure_sccvfl.security.canaries import Canary, Groups, audited_as, canaries_of
 
 RELEASES = 1000
 WORLDS = ("kept", "changed")
@@ -53,37 +56,38 @@ MIDDLE = 0.5
 Rate = np.ndarray | float
 
 
-def _sketch_of(world: str) -> Kind:
-    """The sketch under its own name for each world."""
-    return replace(SKETCH, title=f"{world}-K for party P", charge=f"{world}-K")
-
-
 class CanaryAudit:
-    """Job "canary-audit": `releases` sketches of each data set; other options as for a run."""
+    """Job "canary-audit": `releases` of each kind from each data set; other options as for a run."""
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
         given = dict(config.options)
         self.releases = int(given.pop("releases", RELEASES))
         self.options = RunOptions.of(given)
-        if not self.options.pooled:  # no ledger is asked: each release has its own budget in memory
+        if not is_benchmark(self.options.dataset):  # no ledger is asked: each release has its own budget in memory
             raise ConfigError(
                 "the audit releases many sketches that no ledger counts: for public benchmark data only"
             )
         self.data: PartyData = self.options.load(rank, len(config.parties))
+        self.canaries = canaries_of(self.options)
 
     def plan(self) -> ReleasePlan:
         schema = self.data.schema
         facts = Facts(schema.bins, schema.group_counts, refreshes=self.releases - 1)
-        return ReleasePlan(release for world in WORLDS for release in _sketch_of(world).releases(facts))
+        kinds = [audited_as(canary, world) for canary in self.canaries for world in WORLDS]
+        return ReleasePlan(release for kind in kinds for release in kind.releases(facts))
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
-        data, schema, options = self.data, self.data.schema, self.options
-        rows = data.split.train
-        own, columns = data.party.take(rows[:1]).bins(), data.party.take(rows).bins()
-        features = sum(len(f) for f in schema.features)
-        sensitivity = math.sqrt(features * len(schema.group_counts))
-        multiplier = noise_multiplier_of(options)
+        found = {canary.name: self._audited(session, canary, progress) for canary in self.canaries}
+        return {"ok": True, "audited": found, "delta": self.options.delta}
+
+    def _audited(self, session: Session, canary: Canary, progress: Progress) -> dict[str, Any]:
+        """What this party sees of all releases of one kind: in each, a number for every group."""
+        data, schema = self.data, self.data.schema
+        sizes = _sizes(schema.features, schema.group_counts)
+        rows = canary.records(data.split.train, sizes)
+        columns = canary.columns(data.part(rows).parties, data.part(data.split.validation).parties)
         records = RecordKey.throw_away().tags(data.ids[rows])
+        multiplier = noise_multiplier_of(self.options)
         cells: dict[str, list[list[float]]] = {}
         for number, world in enumerate(WORLDS):
             charger = Charger(session, self._budget(), multiplier, world, records, "dealer")
@@ -91,34 +95,36 @@ class CanaryAudit:
             codes, made = [self._codes(a, rows, world) for a in data.protected], []
             for k in range(self.releases):
                 if k % 100 == 0:
-                    progress(f"sketches, the canary's s {world}", number * self.releases + k, 2 * self.releases)
+                    title = f"{canary.name}, the canary's s {world}"
+                    progress(title, number * self.releases + k, 2 * self.releases)
                 charger.budget = self._budget()
-                parts = statistics.group_sums(
-                    columns, codes, schema.group_counts, _sketch_of(world).charged_as(k), sensitivity
-                )
-                seen = [sum(part[name].T @ own[name][0] for name in own) for part in parts]
+                name = audited_as(canary, world).charged_as(k)
+                parts = canary.released(statistics, columns, codes, sizes, name)
+                seen = [sum(part[name].T @ columns[name][0] for name in columns) for part in parts]
                 made.append(np.concatenate(seen).tolist())
             cells[world] = made
         (charged,) = charger.budget.events
-        return {"ok": True, "cells": cells, "multiplier": charged.multiplier, "delta": options.delta}
+        return {"cells": cells, "multiplier": charged.multiplier, "sensitivity": charged.sensitivity}
 
     @staticmethod
     def _codes(attribute: PartyAttribute, rows: np.ndarray, world: str) -> AtHolder:
-        """Groups of the records at their holder; the first record is the canary."""
-        if attribute.codes is None:
-            return None
-        codes = attribute.codes[rows]
-        if world == "changed":
-            codes[0] = changed(codes[0], len(attribute.groups))
-        return codes
+        """Groups of the records at their holder."""
+        return None if attribute.codes is None else _in_world(attribute.codes[rows], len(attribute.groups), world)
 
     def _budget(self) -> Budget:
         return Budget.in_memory(self.options.epsilon, self.options.delta)
 
 
+def _sizes(features: Sequence[Sequence[Feature]], counts: Sequence[int]) -> Groups:
+    return Groups(tuple(f.bins for own in features for f in own), tuple(counts))
+
+
 @dataclass(frozen=True)
 class Audit:
-    """Both bounds on the epsilon of one release at delta; `holds` says that they do not contradict each other."""
+    """Both bounds on the epsilon of one release at delta; `holds` says that they do not contradict each other.
+
+    reach: how much of the charged movement the canary made. `mu_claimed` is for all of it.
+    """
 
     samples: int
     delta: float
@@ -131,6 +137,7 @@ class Audit:
     false_positives: float
     true_positives: float
     confidence: float
+    reach: float = 1.0
 
     @property
     def holds(self) -> bool:
@@ -141,11 +148,16 @@ class Audit:
 
 
 def audit(
-    kept: np.ndarray, changed: np.ndarray, multiplier: float, delta: float, confidence: float = CONFIDENCE
+    kept: np.ndarray,
+    changed: np.ndarray,
+    multiplier: float,
+    delta: float,
+    confidence: float = CONFIDENCE,
+    reach: float = 1.0,
 ) -> Audit:
     """Bounds from one statistic per sample: around 0 if s of the canary was kept, around 1 if it was changed.
 
-    multiplier: its deviation, as claimed.
+    multiplier: as claimed. The deviation of the statistic is that over `reach`.
     """
     claimed, sizes = _claimed(multiplier, delta), (len(kept), len(changed))
     error = (1 - confidence) / 2
@@ -155,7 +167,7 @@ def audit(
 
     middle = rates(MIDDLE)
     mu = max(0.0, float(_mu_low(*middle)))
-    far = rates(_far_place(multiplier, delta, sizes, error))
+    far = rates(_far_place(multiplier / reach, delta, sizes, error))
     return Audit(
         samples=sum(sizes),
         delta=delta,
@@ -168,6 +180,7 @@ def audit(
         false_positives=float((kept > MIDDLE).mean()),
         true_positives=float((changed > MIDDLE).mean()),
         confidence=confidence,
+        reach=reach,
     )
 
 
@@ -184,19 +197,56 @@ def _far_place(multiplier: float, delta: float, sizes: tuple[int, int], error: f
     return float(places[int(np.argmax(promised))])
 
 
-def of_results(results: list[dict[str, Any]], data: Dataset, split: Split, confidence: float = CONFIDENCE) -> Audit:
-    """The audit of a session, by an adversary that knows all records and all parties' cells."""
-    bins = {name: block for party in make_parties(data) for name, block in party.bins().items()}
-    alike = np.sum([block[split.train] @ block[split.train[0]] for block in bins.values()], axis=0)
-    signs, known = [], []
-    for attribute in data.protected:
-        codes, groups = attribute.codes[split.train], len(attribute.groups)
-        signs.append(one_hot(np.array([changed(codes[0], groups)]), groups)[0] - one_hot(codes[:1], groups)[0])
-        known.append(np.bincount(codes, alike, groups))
-    sign, moved = np.concatenate(signs), 2 * len(bins) * len(signs)
-    sums = {w: np.sum([np.array(r["cells"][w]) for r in results], axis=0) for w in WORLDS}
-    kept, other = ((sums[w] - np.concatenate(known)) @ sign / moved for w in WORLDS)
-    return audit(kept, other, results[0]["multiplier"], results[0]["delta"], confidence)
+def of_results(
+    results: Sequence[Mapping[str, Any]],
+    data: Dataset,
+    split: Split,
+    canaries: Sequence[Canary],
+    confidence: float = CONFIDENCE,
+) -> dict[str, Audit]:
+    """The audits of a session by name, by an adversary that knows all records and all parties' cells."""
+    delta = results[0]["delta"]
+    seen = {canary: [r["audited"][canary.name] for r in results] for canary in canaries}
+    return {c.name: _judged(c, parts, data, split, delta, confidence) for c, parts in seen.items()}
+
+
+def _judged(
+    canary: Canary,
+    seen: Sequence[Mapping[str, Any]],
+    data: Dataset,
+    split: Split,
+    delta: float,
+    confidence: float,
+) -> Audit:
+    rows = canary.records(split.train, _sizes([data.features], [len(a.groups) for a in data.protected]))
+    parties = make_parties(data)
+    blocks = canary.columns([p.take(rows) for p in parties], [p.take(split.validation) for p in parties])
+    groups = {world: _groups(data, rows, world) for world in WORLDS}
+    exact = {
+        world: np.sum([canary.exact(block.T @ chosen).T @ block[0] for block in blocks.values()], axis=0)
+        for world, chosen in groups.items()
+    }
+    sign = groups["changed"][0] - groups["kept"][0]
+    moved = float((exact["changed"] - exact["kept"]) @ sign)
+    sums = {world: np.sum([np.array(part["cells"][world]) for part in seen], axis=0) for world in WORLDS}
+    kept, other = ((sums[world] - exact["kept"]) @ sign / moved for world in WORLDS)
+    weight = math.sqrt(sum(float(block[0] @ block[0]) for block in blocks.values()) * float(sign @ sign))
+    reach = moved / weight / seen[0]["sensitivity"]
+    return audit(kept, other, seen[0]["multiplier"], delta, confidence, reach)
+
+
+def _groups(data: Dataset, rows: np.ndarray, world: str) -> np.ndarray:
+    """One-hot groups of all attributes side by side, in one of the two data sets."""
+    counts = [len(attribute.groups) for attribute in data.protected]
+    codes = [_in_world(a.codes[rows], count, world) for a, count in zip(data.protected, counts, strict=True)]
+    return indicators(codes, counts, slice(None)).astype(float)
+
+
+def _in_world(codes: np.ndarray, groups: int, world: str) -> np.ndarray:
+    """Groups of the records in one of the two data sets; the first record is the canary."""
+    if world == "kept":
+        return codes
+    return np.concatenate([[changed(codes[0], groups)], codes[1:]])
 
 
 def changed(code: int, groups: int) -> int:

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from protocols.config import ConfigError, SessionConfig
+from protocols.config import ConfigError
 from protocols.records.private import private
 from protocols.records.transcript import read_transcript
 from protocols.ring import decode
@@ -30,6 +30,7 @@ from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import Split, make_split
 from secure_sccvfl.evaluation.baselines import affine_white_box
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.report.finished.folders import RunFolder
 from secure_sccvfl.run.model_files import PartyModel, load_model
 from secure_sccvfl.security.transcripts import as_columns, in_pieces, seen_by_party
 from secure_sccvfl.security.wire import seen_by_network
@@ -52,10 +53,9 @@ class FinishedRun:
 
     @classmethod
     def load(cls, folder: Path) -> FinishedRun:
-        path = folder / "session.toml"
-        if not path.exists():
-            raise ConfigError(f"{folder} is not the folder of a run: it has no session.toml")
-        session = SessionConfig.load(path)
+        kept = RunFolder.of(folder)
+        session = kept.session()
+        kept.must_hold_all("attacks need what every place saw")
         options = RunOptions.of(session.options)
         if session.job != "train" or not options.pooled:
             raise ConfigError("an evaluation needs a training run on benchmark (or --pooled) data, to know the truth")
@@ -159,9 +159,7 @@ def write_records(data: Dataset, rows: np.ndarray, path: Path) -> None:
     """
     frame = pd.DataFrame({"id": data.ids[rows]})
     for feature, values in zip(data.features, data.values[rows].T, strict=True):
-        names = np.array(feature.categories) if feature.kind == "category" else None
-        text = [("" if np.isnan(v) else repr(float(v)) if names is None else names[int(v)]) for v in values]
-        frame[feature.name] = text
+        frame[feature.name] = [feature.text(value) for value in values]
     for attribute in data.protected:
         frame[attribute.name] = np.array(attribute.groups)[attribute.codes[rows]]
     with open(path, "w", newline="", encoding="utf-8", opener=private) as file:

@@ -14,6 +14,7 @@ from matplotlib import pyplot as plt
 from accounting.plain_text import markdown as marked
 from accounting.plain_text import plain
 from secure_sccvfl.attacks.catalogue import ATTACKS, on_models_first
+from secure_sccvfl.report.attacks import NOT_AUDITED, audits_of
 from secure_sccvfl.report.tables import paper_figures
 from secure_sccvfl.security.dp_audit import Audit
 from secure_sccvfl.security.evaluation import ERROR, LEAKS, NO_GAIN, SHOWN, Row
@@ -27,7 +28,7 @@ GUESSED = {name: attack.guessed for name, attack in ATTACKS.items() if attack.gu
 Data = Mapping[str, Any]
 
 
-def checks(rows: Sequence[Row], audit: Audit) -> list[dict[str, Any]]:
+def checks(rows: Sequence[Row], audits: Mapping[str, Audit]) -> list[dict[str, Any]]:
     """What must hold (promises), and what is only aimed at (targets)."""
     found = []
     for row in rows:
@@ -40,8 +41,10 @@ def checks(rows: Sequence[Row], audit: Audit) -> list[dict[str, Any]]:
             found.append(_check(name, "target", row.rate, LOGITS_TARGET, row.rate <= LOGITS_TARGET))
         elif row.view == OURS and row.strength == 0.2:
             found.append(_check(f"{name} at .20", "target", row.rate, PGD_TARGET, row.rate <= PGD_TARGET))
-    low = max(audit.epsilon_low, audit.epsilon_low_any)
-    found.append(_check("epsilon of one sketch, lower bound", "promise", low, audit.epsilon_high, audit.holds))
+    for name, audit in audits.items():
+        low = max(audit.epsilon_low, audit.epsilon_low_any)
+        title = f"epsilon of one release ({name}), lower bound"
+        found.append(_check(title, "promise", low, audit.epsilon_high, audit.holds))
     return found
 
 
@@ -49,9 +52,9 @@ def _check(name: str, kind: str, value: float | None, limit: float, holds: bool)
     return {"check": name, "kind": kind, "value": value, "limit": limit, "holds": holds}
 
 
-def assemble(run: FinishedRun, rows: Sequence[Row], audit: Audit, seconds: float) -> dict[str, Any]:
+def assemble(run: FinishedRun, rows: Sequence[Row], audits: Mapping[str, Audit], seconds: float) -> dict[str, Any]:
     """Everything as data."""
-    found = checks(rows, audit)
+    found = checks(rows, audits)
     family = sum(row.promise != SHOWN for row in rows)
     paper = [f for f in paper_figures() if f["experiment"] == "attacks" and f["dataset"] == run.data.name]
     return {
@@ -63,7 +66,7 @@ def assemble(run: FinishedRun, rows: Sequence[Row], audit: Audit, seconds: float
         "records": {"train": run.records, "attacked": len(run.rows), "guessed": len(run.rows)},
         "family": {"comparisons": family, "error": ERROR, "correction": "Bonferroni"},
         "rows": [row.as_dict() for row in rows],
-        "dp_audit": audit.as_dict(),
+        "dp_audits": {name: audit.as_dict() for name, audit in audits.items()},
         "checks": found,
         "ok": all(check["holds"] for check in found if check["kind"] == "promise"),
         "paper": paper,
@@ -98,19 +101,18 @@ def markdown(report: Data) -> str:
     lines += ["", "## Decisions flipped by moving mediators of test records (subspace-PGD)", ""]
     lines += ["The white box of this run was put together from the shares of all parties, by the harness.", ""]
     lines += _pgd_table(report["rows"])
-    audit = report["dp_audit"]
-    lines += [
-        "",
-        "## Differential privacy of one sketch, audited",
-        "",
-        f"{audit['samples']} samples through the real protocol, delta {audit['delta']:g}: epsilon is at least "
-        f"{audit['epsilon_low']:.2f} (Gaussian noise assumed; {audit['epsilon_low_any']:.2f} without) by the "
-        f"samples, and at most {audit['epsilon_high']:.2f} by the accountant (tight: "
-        f"{audit['epsilon_high_tight']:.2f}).",
-        "",
-        f"Took {report['seconds']:.0f} s.",
-        "",
-    ]
+    lines += ["", "## Differential privacy of one release, audited", ""]
+    for name, audit in audits_of(report).items():
+        lines += [
+            f"- {marked(name)}: {audit['samples']} samples through the real protocol, delta {audit['delta']:g}: "
+            f"epsilon is at least {audit['epsilon_low']:.2f} (Gaussian noise assumed; "
+            f"{audit['epsilon_low_any']:.2f} without) by the samples, and at most {audit['epsilon_high']:.2f} by the "
+            f"accountant (tight: {audit['epsilon_high_tight']:.2f}). The canary moved "
+            f"{_percent(audit.get('reach', 1.0))} of what is charged."
+        ]
+    if not audits_of(report):
+        lines += [NOT_AUDITED]
+    lines += ["", f"Took {report['seconds']:.0f} s.", ""]
     return "\n".join(lines)
 
 

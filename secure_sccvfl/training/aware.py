@@ -24,6 +24,7 @@ from secure_sccvfl.data.party import Blocks, Part
 from secure_sccvfl.discovery.discovery import Finding
 from secure_sccvfl.model.aware import AwareEdits, AwareEncoders, hypotheses, make_aware
 from secure_sccvfl.model.generators import Generator
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.training.engine import CURVATURE
 from secure_sccvfl.training.trainer import Model, State, Trainer
 
@@ -101,6 +102,9 @@ class AwareTrainer(Trainer):
         self, part: Part, encodings: Blocks, groups: int, generators: Mapping[int, Generator], draws: int
     ) -> AwareEdits:
         return AwareEdits(part.parties, groups, generators, self.aware, draws, self.seed)
+
+    def moving(self, roles: Roles) -> None:
+        """Any column: encodings move with s itself."""
 
     def columns(self, rank: int) -> int:
         return self.aware[rank].columns

@@ -19,6 +19,8 @@ from secure_sccvfl.training.engine import ConsistencyKind, Target
 TEMPERATURES = tuple(float(t) for t in np.geomspace(0.5, 3.0, 25))
 EvaluationKind = Literal["noisy", "exact"]
 """How held-out records are evaluated: with noise that is charged, or exactly, which is not private."""
+Controls = Literal["none", "standard", "full"]
+"""What noisy figures are compared with."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class TrainConfig:
     before each of them a head takes the steps of the first lambda. Mode `split` spreads them over its `steps`.
     `guard` is the weight of the guard on proxies. With `guard_grows` it is a share of lambda instead. `leak`: measure
     how well s is recovered from encodings of validation records (`training.leak`; needs exact evaluation), over
-    groups of at least `min_group` records.
+    groups of at least `min_group` records. `control`: train a head without mediators and proxies beside the others,
+    where steps are of second order and columns belong to one feature each (encoder `plain`).
     """
 
     encoder: EncoderKind = "plain"
@@ -62,6 +65,7 @@ class TrainConfig:
     evaluation: EvaluationKind = "exact"
     leak: bool = False
     min_group: int = 20
+    control: bool = False
     discovery: DiscoveryConfig = field(default_factory=DiscoveryConfig)
     generator: GeneratorConfig = field(default_factory=GeneratorConfig)
 
@@ -114,7 +118,7 @@ class TrainConfig:
 
     def second_order(self, task: Task) -> bool:
         """Whether all lambdas are trained at once, by second-order steps."""
-        return self.consistency == "squared" and task != "multiclass"
+        return self.consistency == "squared"
 
     def steps_of(self, task: Task) -> int:
         """Steps of a head at one lambda."""

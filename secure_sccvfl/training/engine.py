@@ -22,8 +22,8 @@ from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.training.descents.grid import Bounds, Grid
 
 ConsistencyKind = Literal["squared", "l1"]
-# Bound on the second derivative of the loss in a logit.
-CURVATURE: Mapping[Task, float] = {"binary": 0.25, "multiclass": 0.5, "regression": 1.0}
+# Bound on the second derivative of the loss in a logit. Of several classes each has a sigmoid against the rest.
+CURVATURE: Mapping[Task, float] = {"binary": 0.25, "multiclass": 0.25, "regression": 1.0}
 
 # Half-width of the smooth sign in the l1 consistency gradient.
 SIGN_WIDTH = 0.02
@@ -127,11 +127,13 @@ class Engine(Protocol):
         deltas: Iterable[Iterable[Blocks]],
         groups: AtHolder,
         attribute: int = 0,
+        moving: Mapping[int, np.ndarray] | None = None,
         presence: Presence | None = None,
     ) -> Any:
         """Take displacements [draw][hypothesised group] and select among them by the one-hot of s.
 
-        `attribute` is the number of the protected attribute whose groups these are. `presence`: as for `bind`.
+        `attribute` is the number of the protected attribute whose groups these are. `moving`: of every party, which
+        columns an edit may change; all if it is not given. `presence`: as for `bind`.
         """
         ...
 
@@ -152,10 +154,10 @@ class Engine(Protocol):
         ...
 
     def prepare_grid(self, batch: Any, penalty: Any | None, grid: Grid, bounds: Bounds) -> Any:
-        """A second-order descent of the heads of a whole grid, for one logit and squared consistency.
+        """A second-order descent of the heads of a whole grid, for squared consistency.
 
-        Its head has a column for each lambda (`head` with as many outputs). It ends the descent that was prepared
-        before.
+        Its head has a column for each entry of the grid (`head` with as many outputs): of several classes one after
+        the other for each lambda. It ends the descent that was prepared before.
         """
         ...
 
@@ -163,8 +165,8 @@ class Engine(Protocol):
         """`count` steps of the descent that was prepared last; returns the new head."""
         ...
 
-    def apart(self, head: Any) -> tuple[Any, ...]:
-        """The heads of a grid, each for itself."""
+    def apart(self, head: Any, outputs: int = 1) -> tuple[Any, ...]:
+        """The heads of a grid, each for itself, with this many logits."""
         ...
 
     def check_range(self, heads: Sequence[Any], batch: Any) -> None:

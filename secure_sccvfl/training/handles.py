@@ -62,10 +62,18 @@ class SharedBatch:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class SharedEdits:
-    """Shares of the selected displacements of every draw, and of their mean Gram matrix."""
+class SharedChoices:
+    """Shares of the selected displacements of every draw, in the columns of the head that an edit may change."""
 
     draws: tuple[Words, ...]
+    columns: np.ndarray
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class SharedEdits:
+    """Selected displacements, and shares of their mean Gram matrix over all columns."""
+
+    chosen: SharedChoices
     gram: Words
 
 
@@ -73,7 +81,7 @@ class SharedEdits:
 class SharedPenalty:
     """Edits of all attributes; own parts of the guard directions; the Gram matrix and all edits under masks."""
 
-    draws: tuple[Words, ...]
+    chosen: SharedChoices
     gram: Words
     guards: tuple[np.ndarray, ...]
     masked_gram: BandedMatrix | None = None
@@ -100,8 +108,8 @@ class SharedHead:
 class SharedDescent:
     """What all steps of a descent use: scaled encodings and penalty under masks, and requests to the dealer.
 
-    number: its place among the descents of an engine, the same at every party. pattern: the requests of one step;
-    the first step fills it.
+    number: its place among the descents of an engine, the same at every party. reached: the columns that an edit may
+    change. pattern: the requests of one step; the first step fills it.
     """
 
     number: int
@@ -111,6 +119,7 @@ class SharedDescent:
     rows: BandedMatrix
     both: BandedMatrix
     edits: BandedMatrix | None
+    reached: np.ndarray
     scale_shares: Words
     pattern: list[Request] = field(default_factory=list)
 

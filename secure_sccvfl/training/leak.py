@@ -20,7 +20,10 @@ Why it is opened only with `evaluation = exact`. Noise for a validation record w
 the adversary is fitted to their s without noise, and one of them may move many guesses. A charge to the evaluation
 ledger would then promise what does not hold. So with noisy evaluation no adversary is trained, and nothing is opened.
 
-A group with fewer than `floor` validation records takes no part in the balanced mean; its holder leaves it out.
+A group with fewer than `floor` validation records takes no part in any figure; its holder leaves it out. It must be
+out of all of them: a share of all records minus the shares of the large groups would be that of the small one, of one
+person if it has one record. With fewer than two groups left only their number is told. The figures follow from s of
+training records too, which the training ledger does not cover (SECURITY.md).
 """
 
 from __future__ import annotations
@@ -46,22 +49,24 @@ _FLATTEST = 1e-4
 class Leak:
     """Share of validation records whose group the adversary recovers, and what it must be compared with.
 
-    balanced: mean over `groups` groups of the share in each. chance: what a guess without records reaches there.
-    recovered: share of all records. largest: what naming the largest group reaches there.
+    All of it is about the `groups` groups with enough records; the rest is None if these are fewer than two.
+    balanced: mean over groups of the share in each. chance: what a guess without records reaches there. recovered:
+    share of their records. largest: what naming the largest group reaches there.
     """
 
     balanced: float | None
     chance: float | None
-    recovered: float
-    largest: float
+    recovered: float | None
+    largest: float | None
     groups: int
 
     @classmethod
     def of(cls, balanced: float, recovered: float, largest: float, groups: float) -> Leak:
         """From the four figures that are opened."""
         count = round(groups)
-        enough = count > 1
-        return cls(balanced if enough else None, 1 / count if enough else None, recovered, largest, count)
+        if count < 2:
+            return cls(None, None, None, None, count)
+        return cls(balanced, 1 / count, recovered, largest, count)
 
 
 def whitened(train: Blocks, check: Blocks) -> tuple[Blocks, Blocks]:
@@ -91,11 +96,19 @@ def balanced_targets(codes: AtHolder, groups: int) -> AtHolder:
 
 
 def group_weights(codes: np.ndarray, groups: int, floor: int) -> tuple[np.ndarray, float, int]:
-    """Step of the holder of s: weight of each group in the balanced mean, share of the largest, how many count."""
+    """Step of the holder of s: weights of right guesses by group, share of the largest, how many groups count.
+
+    The weights give the balanced mean and the share of records (2 x groups); 0 for a group below the floor, and for
+    all where fewer than two count.
+    """
     sizes = np.bincount(codes, minlength=groups)
     counted = sizes >= max(floor, 1)
-    weights = np.where(counted, 1 / (max(counted.sum(), 1) * np.maximum(sizes, 1)), 0.0)
-    return weights, float(sizes.max() / len(codes)), int(counted.sum())
+    number = int(counted.sum())
+    if number < 2:
+        return np.zeros((2, groups)), 0.0, number
+    kept = np.where(counted, sizes, 0)
+    balanced = counted / (number * np.maximum(sizes, 1))
+    return np.stack([balanced, counted / kept.sum()]), float(kept.max() / kept.sum()), number
 
 
 def leak_of(

@@ -50,6 +50,8 @@ class Model:
     frontier: tuple[tuple[float, Any], ...] = ()
     """Every lambda with its head, not calibrated; empty if the choice among them is secret."""
     aware: AwareEncoders | None = None
+    control: Any = None
+    """A head without mediators and proxies, trained beside the others for comparison."""
     validity: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By protected attribute: the sums of V_id, V_supp and sizes of edits, and the leak, where they were opened."""
 

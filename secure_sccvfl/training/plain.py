@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-from scipy.special import expit, log_softmax, softmax
+from scipy.special import expit
 
 from protocols.alignment.presence import Presence
 from secure_sccvfl.data.dataset import Task
@@ -42,9 +42,12 @@ def _of_own_group(by_group: Iterable[Blocks], groups: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Batch:
+    """`outputs`: how many logits a head has."""
+
     rows: np.ndarray
     label: np.ndarray
     ridge: np.ndarray
+    outputs: int = 1
 
 
 @dataclass(frozen=True)
@@ -102,21 +105,25 @@ def decisions(logits: np.ndarray, task: Task) -> np.ndarray:
 
 
 def log_loss(logits: np.ndarray, label: np.ndarray, task: Task) -> float:
-    """Mean cross-entropy, or mean squared error for regression."""
+    """Mean cross-entropy, or mean squared error for regression.
+
+    Of several classes: of each class against the rest, summed over classes.
+    """
     if task == "binary":
         sign = 2.0 * label - 1.0
         return float(np.logaddexp(0.0, -sign * logits[:, 0]).mean())
     if task == "multiclass":
-        return float(-log_softmax(logits, axis=1)[np.arange(len(label)), label].mean())
+        signs = 2.0 * one_hot(label, logits.shape[1]) - 1.0
+        return float(np.logaddexp(0.0, -signs * logits).sum(axis=1).mean())
     return float(((logits[:, 0] - label) ** 2).mean())
 
 
-def _residual(logits: np.ndarray, label: np.ndarray, task: Task) -> np.ndarray:
-    if task == "binary":
-        return expit(logits) - label[:, None]
+def _residual(logits: np.ndarray, batch: Batch, task: Task) -> np.ndarray:
+    """The slope of the loss in each logit; a head of several lambdas has the logits of each one after the other."""
+    label = batch.label.reshape(len(logits), -1)
     if task == "multiclass":
-        return softmax(logits, axis=1) - one_hot(label, logits.shape[1])
-    return logits - label.reshape(len(label), -1)
+        label = np.tile(one_hot(batch.label, batch.outputs), logits.shape[1] // batch.outputs)
+    return (logits if task == "regression" else expit(logits)) - label
 
 
 class PlainEngine:
@@ -142,13 +149,14 @@ class PlainEngine:
         if label is None:
             raise ValueError("the plaintext engine needs the label")
         _check_counted(presence)
-        return Batch(_side_by_side(encodings), label, _side_by_side(ridge))
+        return Batch(_side_by_side(encodings), label, _side_by_side(ridge), outputs)
 
     def edits(
         self,
         deltas: Iterable[Iterable[Blocks]],
         groups: AtHolder,
         attribute: int = 0,
+        moving: Mapping[int, np.ndarray] | None = None,
         presence: Presence | None = None,
     ) -> Penalty:
         if groups is None:
@@ -190,9 +198,11 @@ class PlainEngine:
         factor = scales(flat, energy, reach) * relative_scales(grid, flat, energy, reach)
         both = factor[:, :, None] * factor[:, None, :]
         curved = np.array([fitted + penalties(*pair) for pair in grid.inverted])
-        inverse = (both * inverses(grid, both * curved))[list(grid.places)]
-        pull = np.array([penalties(*pair) for pair in zip(grid.lambdas, grid.guards, strict=True)])
-        return GridDescent(self._prepared, batch, grid, inverse, pull)
+        used = np.ones(curved.shape)
+        used[-1] = grid.used(d + 1)
+        inverse = used * both * inverses(grid, both * curved * used)
+        pull = np.array([penalties(*pair) for pair in grid.heads])
+        return GridDescent(self._prepared, batch, grid, inverse[list(grid.places)], pull)
 
     def steps(self, head: Head, descent: Descent | GridDescent, count: int) -> Head:
         if descent.number != self._prepared:
@@ -205,7 +215,7 @@ class PlainEngine:
     def _grid_step(head: Head, descent: GridDescent) -> Head:
         """One step of every head of a grid."""
         batch, grid = descent.batch, descent.grid
-        residual = _residual(head(batch.rows), batch.label, head.task)
+        residual = _residual(head(batch.rows), batch, head.task)
         whole = np.vstack([head.weight, head.bias])
         gradient = np.vstack([batch.rows.T @ residual, residual.sum(axis=0)]) / len(residual)
         gradient += np.einsum("gij,jg->ig", descent.pull, whole)
@@ -214,8 +224,8 @@ class PlainEngine:
         after = whole + velocity
         return Head(after[:-1], after[-1], velocity[:-1], velocity[-1], head.task)
 
-    def apart(self, head: Head) -> tuple[Head, ...]:
-        columns = [slice(at, at + 1) for at in range(len(head.bias))]
+    def apart(self, head: Head, outputs: int = 1) -> tuple[Head, ...]:
+        columns = [slice(at, at + outputs) for at in range(0, len(head.bias), outputs)]
         return tuple(
             Head(head.weight[:, at], head.bias[at], head.velocity[:, at], head.bias_velocity[at], head.task)
             for at in columns
@@ -224,7 +234,7 @@ class PlainEngine:
     def _step(self, head: Head, descent: Descent) -> Head:
         batch, penalty, step = descent.batch, descent.penalty, descent.step
         n = len(batch.rows)
-        residual = _residual(head(batch.rows), batch.label, head.task)
+        residual = _residual(head(batch.rows), batch, head.task)
         gradient = batch.rows.T @ residual / n + batch.ridge[:, None] * head.weight
         if penalty is not None and step.lam > 0:
             gradient = gradient + step.lam * self._consistency(head.weight, penalty, step)
@@ -292,7 +302,8 @@ class PlainEngine:
             raise ValueError("the plaintext engine needs s")
         right = decisions(self.logits(head, encodings), "binary" if count == 2 else "multiclass") == groups
         weights, largest, counted = group_weights(groups, count, floor)
-        return float((right * weights[groups]).sum()), float(right.mean()), largest, float(counted)
+        balanced, recovered = (weights[:, groups] * right).sum(axis=1).tolist()
+        return balanced, recovered, largest, float(counted)
 
     def logits(self, head: Head, encodings: Blocks) -> np.ndarray:
         return head(_side_by_side(encodings))

@@ -32,7 +32,7 @@ V1 = TrainConfig(
 PAPER = TrainConfig(
     take_lambda=GERMAN.lambda_cons,
     warmup=GERMAN.warmup,
-    steps=GERMAN.patience,
+    steps=GERMAN.epochs - GERMAN.warmup,
     late_refreshes=1,
     discovery=DiscoveryConfig(
         "fractions", "conditional", rho_p=0.5, per_party=True, conditional=True, gain=True, sketch="clipped"

@@ -3,7 +3,7 @@
 Each party passes its own blocks and gets back handles that hold shares. Encodings go under masks of their owner
 once per scaling of the columns (protocols/steps/head.py). Owners scale their own columns by the root of the
 curvature, which makes the plain step the preconditioned one. The penalty is one secret matrix H per lambda:
-consistency (a Gram matrix of edits, selected by the secret one-hot of s), guards and ridge. Heads of one logit with
+consistency (a Gram matrix of edits, selected by the secret one-hot of s), guards and ridge. Heads with
 squared consistency take second-order steps, all lambdas at once (protocols/steps/second_order.py); the others take
 first-order steps, one lambda after another. One bit is opened: whether logits left the range of the sigmoid. Where
 evaluation is exact, three scalars for each lambda are opened too. Otherwise one head is chosen in secret.
@@ -12,6 +12,7 @@ evaluation is exact, three scalars for each lambda are opened too. Otherwise one
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -27,17 +28,18 @@ from protocols.steps.aggregation import TooFew, aggregate
 from protocols.steps.head import HEAD_BITS, LOGIT_BITS, LOGIT_BOUND, RESIDUAL_BITS, BandedMatrix, Pace, Weights
 from protocols.steps.second_order import MATRIX_BITS
 from secure_sccvfl.data.dataset import Task
-from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.privacy import releases
 from secure_sccvfl.privacy.kinds import Kind
 from secure_sccvfl.training import shared_measures
+from secure_sccvfl.training.descents import edited
 from secure_sccvfl.training.descents.first_order import SCALE_BITS, stepped, times
 from secure_sccvfl.training.descents.grid import Bounds, Grid
 from secure_sccvfl.training.descents.shared import advanced, columns_of, prepared
 from secure_sccvfl.training.engine import CURVATURE, Measures, Step, Target
 from secure_sccvfl.training.handles import (
     SharedBatch,
+    SharedChoices,
     SharedDescent,
     SharedEdits,
     SharedGrid,
@@ -78,13 +80,13 @@ class SecureEngine:
     # inputs
 
     def select(self, choices: Iterable[Blocks], groups: AtHolder, attribute: int = 0) -> SharedRows:
-        """One round for each owner of columns and band of rows; a party that is owner and holder sends nothing.
+        """One round for each owner of columns and 2^21 words; a party that is owner and holder sends nothing.
 
         An owner sends its choices under a mask to the holder, which sends it the one-hot of s under another.
         """
         rank, made = self.session.rank, list(choices)
         self._learn_widths(made[0][rank].shape[1])
-        (words,) = self.selected([made], groups, attribute)
+        (words,) = self.selected([made], groups, attribute).draws
         return SharedRows(words, np.max([np.abs(blocks[rank]).max(axis=0, initial=0.0) for blocks in made], axis=0))
 
     def bind(
@@ -118,58 +120,42 @@ class SecureEngine:
         if own != self.widths[rank]:
             raise ValueError(f"encodings have {own} columns, earlier ones {self.widths[rank]}")
 
-    def selected(self, deltas: Iterable[Iterable[Blocks]], groups: AtHolder, attribute: int) -> tuple[Words, ...]:
-        """Shares of the displacement of every record and draw in the direction of its own group."""
-        holder, rank = self.group_holders[attribute], self.session.rank
-        draws: list[Words] = []
-        for by_group in deltas:
-            choices = np.stack([ring.encode(blocks[rank]) for blocks in by_group], axis=1)
-            rows, count, _ = choices.shape
-            chosen = None
-            if rank == holder:
-                if groups is None:
-                    raise ValueError("the holder of s needs it")
-                chosen = one_hot(groups, count, np.int64)
-            with self.session.measure("select edits"):
-                pieces = [
-                    head.select(
-                        self.session.party,
-                        owner,
-                        holder,
-                        choices if owner == rank else None,
-                        chosen,
-                        (rows, count, width),
-                    )
-                    for owner, width in enumerate(self.widths)
-                ]
-            draws.append(np.concatenate(pieces, axis=1))
-        if not draws:
-            raise ValueError("no draw of counterfactual edits")
-        return tuple(draws)
-
     def edits(
         self,
         deltas: Iterable[Iterable[Blocks]],
         groups: AtHolder,
         attribute: int = 0,
+        moving: Mapping[int, np.ndarray] | None = None,
         presence: Presence | None = None,
     ) -> SharedEdits:
-        draws = self.selected(deltas, groups, attribute)
-        total = sum(len(chosen) for chosen in draws)
+        found = self.selected(deltas, groups, attribute, moving)
+        total = sum(len(chosen) for chosen in found.draws)
         if presence is not None:
-            draws = tuple(presence.kept(self.session.party, chosen) for chosen in draws)
-            total = len(draws) * presence.count
+            found = replace(found, draws=tuple(presence.kept(self.session.party, one) for one in found.draws))
+            total = len(found.draws) * presence.count
         with self.session.measure("gram of edits"):
-            raw = np.sum([head.gram(self.session.party, chosen) for chosen in draws], axis=0)
+            raw = np.sum([head.gram(self.session.party, chosen) for chosen in found.draws], axis=0)
             mean = arithmetic.divide(self.session.party, raw, total << (2 * FRACTION_BITS - MATRIX_BITS))
-        return SharedEdits(draws, mean)
+        return SharedEdits(found, edited.spread_out(mean, found.columns, sum(self.widths)))
+
+    def selected(
+        self,
+        deltas: Iterable[Iterable[Blocks]],
+        groups: AtHolder,
+        attribute: int = 0,
+        moving: Mapping[int, np.ndarray] | None = None,
+    ) -> SharedChoices:
+        """What s selects of every draw; `moving` as of `Engine.edits`."""
+        holder = self.group_holders[attribute]
+        return edited.selected(self.session, self.widths, holder, deltas, groups, moving)
 
     def join(self, edits: Sequence[SharedEdits], guards: Sequence[Blocks]) -> SharedPenalty:
         gram = np.sum([e.gram for e in edits], axis=0)
         if len(edits) > 1:
             gram = arithmetic.divide(self.session.party, gram, len(edits))
         own = tuple(g[self.session.rank] for g in guards)
-        return SharedPenalty(tuple(d for e in edits for d in e.draws), gram, own)
+        chosen = SharedChoices(tuple(d for e in edits for d in e.chosen.draws), edits[0].chosen.columns)
+        return SharedPenalty(chosen, gram, own)
 
     def head(self, batch: SharedBatch, outputs: int, task: Task) -> SharedHead:
         columns = sum(self.widths)
@@ -197,7 +183,8 @@ class SecureEngine:
         shares = self._side_by_side(scale, SCALE_BITS)
         both = rows.stacked(square)
         self._prepared, self._kept_masks = self._prepared + 1, (rows, both)
-        return SharedDescent(self._prepared, batch, step, scale, rows, both, edits, shares)
+        reached = np.zeros(0, int) if penalty is None else penalty.chosen.columns
+        return SharedDescent(self._prepared, batch, step, scale, rows, both, edits, reached, shares)
 
     def steps(self, start: SharedHead, descent: SharedDescent | SharedGrid, count: int) -> SharedHead:
         if descent.number != self._prepared:
@@ -259,23 +246,26 @@ class SecureEngine:
         """Six rounds for a step of every part of the grid."""
         before = self._scaled(start, descent)
 
-        def residual(logits: Words) -> Words:
-            return shared_measures.residual_of(self.session, logits, descent.batch.label, start.task)
+        label = descent.batch.label
+        every = np.tile(label, len(start.weights.bias) // label.shape[1])
+
+        def residual(logits: Words, here: slice) -> Words:
+            return shared_measures.residual_of(self.session, logits, every[:, here], start.task)
 
         with self.session.measure("training step"):
             weights, logits = advanced(self.session, before, descent, count, residual)
         seen = start.last_logits if logits is None else logits
         return SharedHead(weights, descent.scale, start.task, descent.number, seen)
 
-    def apart(self, trained: SharedHead) -> tuple[SharedHead, ...]:
+    def apart(self, trained: SharedHead, outputs: int = 1) -> tuple[SharedHead, ...]:
         """Two rounds: the weights are unscaled together."""
-        return columns_of(trained, self._plain_weight(trained))
+        return columns_of(trained, self._plain_weight(trained), outputs)
 
     # what is opened
 
     def check_range(self, heads: Sequence[SharedHead], batch: SharedBatch) -> None:
-        """Only for two classes: other tasks use no one-round sigmoid."""
-        if heads[0].task != "binary":
+        """Only for classes: a regression uses no sigmoid."""
+        if heads[0].task == "regression":
             return
         party = self.session.party
         with self.session.measure("validation"):
@@ -324,7 +314,7 @@ class SecureEngine:
             met = self._meets(heads, logits, penalty, target, batch.presence)
             whole = [np.concatenate([weight, bias[None]]) for weight, bias in map(self.unscaled, heads)]
             kept = choice.first_of(party, whole, met)
-        return self._plain_head(kept[:-1], kept[-1], task)
+        return self.plain_head(kept[:-1], kept[-1], task)
 
     def _meets(
         self,
@@ -355,12 +345,12 @@ class SecureEngine:
         """The rounds of `best_temperature` and of a clamp: it does not open whether logits are in range."""
         party = self.session.party
         with self.session.measure("temperature"):
-            rising = self._rising(trained, batch, temperatures, clamped=trained.task == "binary")
+            rising = self._rising(trained, batch, temperatures, clamped=trained.task != "regression")
             inverse = choice.inverse_temperature(party, rising, temperatures, SCALE_BITS)
             weight, bias = self.unscaled(trained)
             whole = np.concatenate([weight, bias[None]])
             kept = arithmetic.scaled_bilinear(party, "mul", whole, inverse[:, None], 1 << SCALE_BITS)
-        return self._plain_head(kept[:-1], kept[-1], trained.task)
+        return self.plain_head(kept[:-1], kept[-1], trained.task)
 
     def _rising(
         self, trained: SharedHead, batch: SharedBatch, temperatures: Sequence[float], clamped: bool = False
@@ -406,30 +396,32 @@ class SecureEngine:
     def restored(self, weight: Words, bias: Words, task: Task, widths: Sequence[int]) -> SharedHead:
         """A head from the shares of `unscaled`, which were kept on disk."""
         self.widths = tuple(widths)
-        return self._plain_head(weight, bias, task)
+        return self.plain_head(weight, bias, task)
 
-    def _plain_head(self, weight: Words, bias: Words, task: Task) -> SharedHead:
+    def plain_head(self, weight: Words, bias: Words, task: Task) -> SharedHead:
         """A head outside any descent, for unscaled columns."""
         still, flat = np.zeros_like(weight), np.zeros_like(bias)
         scale = np.ones(self.widths[self.session.rank])
         return SharedHead(Weights(weight, bias, still, flat), scale, task, plain_weight=weight)
 
-    def shared_logits(self, trained: SharedHead, encodings: Blocks | SharedRows) -> Words:
-        """Shares of the logits of these records, FRACTION_BITS."""
+    def shared_logits(self, trained: SharedHead, encodings: Blocks | SharedRows, *more: SharedHead) -> Words:
+        """Shares of the logits of these records, FRACTION_BITS; of more heads beside them, in no round more."""
         with self.session.measure("prediction"):
             masked = self._masked(self._own(encodings))
-            logits = self._logits_of([trained], masked)
+            logits = self._logits_of([trained, *more], masked)
             self._forget(masked)
         return logits
 
-    def shared_shift(self, trained: SharedHead, displacement: Words) -> Words:
-        """Shares of the change of the logits by a displacement, FRACTION_BITS."""
-        return self._shift([trained], displacement)
+    def shared_shift(self, trained: SharedHead, chosen: SharedChoices) -> Words:
+        """Shares of the change of the logits by the displacements of one draw, FRACTION_BITS."""
+        (shift,) = self._shifts([trained], chosen)
+        return shift
 
-    def _shift(self, heads: Sequence[SharedHead], displacement: Words) -> Words:
-        party = self.session.party
-        wide = arithmetic.bilinear(party, "matmul", displacement, self._weights(heads))
-        return arithmetic.truncate(party, wide, LOGIT_BITS - FRACTION_BITS)
+    def _shifts(self, heads: Sequence[SharedHead], chosen: SharedChoices) -> list[Words]:
+        """Of every draw: rows x heads, FRACTION_BITS."""
+        party, weights = self.session.party, self._weights(heads)[chosen.columns]
+        wide = [arithmetic.bilinear(party, "matmul", draw, weights) for draw in chosen.draws]
+        return [arithmetic.truncate(party, shift, LOGIT_BITS - FRACTION_BITS) for shift in wide]
 
     # parts
 
@@ -480,15 +472,13 @@ class SecureEngine:
         return trained.plain_weight
 
     def _flips(self, heads: Sequence[SharedHead], logits: Words, penalty: SharedPenalty | None) -> tuple[Words, int]:
-        draws = () if penalty is None else penalty.draws
-        return shared_measures.flips(
-            self.session, logits, [self._shift(heads, chosen).reshape(logits.shape) for chosen in draws]
-        )
+        shifts = [] if penalty is None else self._shifts(heads, penalty.chosen)
+        return shared_measures.flips(self.session, logits, [shift.reshape(logits.shape) for shift in shifts])
 
     def _edited_rows(self, penalty: SharedPenalty) -> BandedMatrix:
         """All selected displacements under one mask."""
         if penalty.masked_rows is None:
-            penalty.masked_rows = head.mask_rows(self.session.party, np.concatenate(penalty.draws))
+            penalty.masked_rows = head.mask_rows(self.session.party, np.concatenate(penalty.chosen.draws))
         return penalty.masked_rows
 
     def _forget(self, *talls: BandedMatrix) -> None:

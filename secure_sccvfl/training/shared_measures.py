@@ -11,7 +11,7 @@ from protocols.alignment.presence import RATIO_BITS, Presence
 from protocols.dealing.party import Party
 from protocols.operations import arithmetic, series
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
-from protocols.session.runtime import Session, words_of
+from protocols.session.runtime import Session
 from protocols.steps.head import (
     HEAD_BITS,
     LOGIT_BITS,
@@ -70,13 +70,9 @@ def room_for_flips(party: Party, flipped: Words, copies: int, most: float, prese
 def residual_of(session: Session, logits: Words, label: Words, task: Task) -> Words:
     """The slope of the loss in each logit, RESIDUAL_BITS as the label; logits have LOGIT_BITS."""
     party = session.party
-    if task == "binary":
-        return residual_of_sigmoid(party, logits, label)
     if task == "regression":
         return arithmetic.truncate(party, logits, LOGIT_BITS - RESIDUAL_BITS) - label
-    usual = arithmetic.truncate(party, logits, LOGIT_BITS - FRACTION_BITS)
-    chances = words_of(session.wrap(usual, FRACTION_BITS).softmax(dim=1))
-    return np.left_shift(chances, RESIDUAL_BITS - FRACTION_BITS) - label
+    return residual_of_sigmoid(party, logits, label)
 
 
 def gap_squared(party: Party, penalty: SharedPenalty | None, weight: Words, heads: int) -> Words:
@@ -96,14 +92,10 @@ def loss_sums(session: Session, logits: Words, label: Words, task: Task, bound: 
     if task == "regression":
         target = arithmetic.truncate(party, label, RESIDUAL_BITS - FRACTION_BITS)
         return arithmetic.square(party, logits - target).sum(axis=(1, 2))
-    if task == "binary":
-        factor = label - (1 << (RESIDUAL_BITS - 1) if session.rank == 0 else 0)
-        even, odd = series.evaluate(party, "log_cosh", logits, bound), logits
-    else:
-        factor, even = label, np.zeros_like(logits)
-        odd = words_of(session.wrap(logits, FRACTION_BITS).log_softmax(dim=2))
+    factor = label - (1 << (RESIDUAL_BITS - 1) if session.rank == 0 else 0)
+    even = series.evaluate(party, "log_cosh", logits, bound)
     unit = 1 << (RESIDUAL_BITS + FRACTION_BITS - WIDE_BITS)
-    return (even - arithmetic.scaled_bilinear(party, "mul", factor, odd, unit)).sum(axis=(1, 2))
+    return (even - arithmetic.scaled_bilinear(party, "mul", factor, logits, unit)).sum(axis=(1, 2))
 
 
 def mean_losses(session: Session, logits: Words, label: Words, task: Task, bound: float) -> Words:
@@ -145,7 +137,7 @@ def flips(session: Session, logits: Words, shifts: Sequence[Words]) -> tuple[Wor
 
 
 def recovered(session: Session, logits: Words, groups: AtHolder, holder: int, count: int, floor: int) -> Words:
-    """The figures of `Leak.of`, WIDE_BITS, of logits that guess the group. The holder weighs groups by size."""
+    """The figures of `Leak.of`, WIDE_BITS, of logits that guess the group. The holder weighs groups."""
     party, rows = session.party, len(logits)
     shown = decisions(session, logits)
     if count == 2:
@@ -157,8 +149,6 @@ def recovered(session: Session, logits: Words, groups: AtHolder, holder: int, co
     if session.rank == holder and groups is not None:
         weights, largest, counted = group_weights(groups, count, floor)
         known = np.array([largest, float(counted)])
-    balanced = total(
-        arithmetic.bilinear(party, "mul", right, share_held(session, weights, holder, (count,), WIDE_BITS))
-    )
-    whole = arithmetic.divide(party, np.left_shift(total(right), WIDE_BITS), rows)
-    return np.concatenate([balanced, whole, share_held(session, known, holder, (2,), WIDE_BITS)])
+    shared = share_held(session, weights, holder, (2, count), WIDE_BITS)
+    means = arithmetic.bilinear(party, "mul", np.stack([right, right]), shared).sum(axis=1)
+    return np.concatenate([means, share_held(session, known, holder, (2,), WIDE_BITS)])

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.discovery.decisions import Finding
 from secure_sccvfl.discovery.evidence import Conditional
@@ -22,7 +23,8 @@ class State:
 
     Without a head, its training has not begun. head: in second-order training those of all lambdas. heads: those
     trained so far; in the end those of the trials, if one of them is chosen by what was opened. choice: the head
-    chosen in secret. own: what a gradient mode keeps besides, at this party.
+    chosen in secret. control: a head without mediators and proxies, for comparison. own: what a gradient mode keeps
+    besides, at this party.
     refreshes: how many releases of the sketch are behind it, late ones included. records: a noisy number of training
     records, where the exact one is secret.
     """
@@ -37,6 +39,7 @@ class State:
     taken: int = 0
     heads: tuple[Any, ...] = ()
     choice: Any = None
+    control: Any = None
     own: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
     records: int = 0
 
@@ -60,3 +63,5 @@ class Problem:
     validation: Part
     owners: Mapping[str, str] = field(default_factory=dict)
     """The party of every feature, for roles within parties; public."""
+    layouts: Mapping[int, Layout] = field(default_factory=dict)
+    """Of every party, from the public dictionary. Without them any column may be edited."""

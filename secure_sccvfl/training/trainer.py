@@ -27,13 +27,14 @@ from secure_sccvfl.discovery.decisions import Finding, interventional_check
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.model.edits import EncodedEdits, Validity, movement, validity
-from secure_sccvfl.model.encoders import Encoder, fit_encoder, without
+from secure_sccvfl.model.encoders import Encoder, PlainEncoder, fit_encoder, reached, without
 from secure_sccvfl.model.generators import Generator, make_generator
 from secure_sccvfl.model.table_generator import shift_direction
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.releases import (
     FEATURES,
+    LEFT_OUT,
     MOVED_EDITED,
     MOVED_FIXED,
     VALIDITY,
@@ -79,8 +80,10 @@ class Trainer(Descents):
         if config.flip_target is not None and self.task == "regression":
             raise ValueError("a flip_target is about decisions, and the label is a number")
         self.train, self.validation = train, _ = problem.train, problem.validation
+        self.layouts = problem.layouts
         self.hooks = Hooks() if hooks is None else hooks
         self.validity: dict[str, dict[str, Any]] = {}
+        self.fitted_here = encoders is None
         self.encoders: Mapping[int, Encoder] = (
             {p.rank: fit_encoder(p.layout, p.known.inputs, config.encoder, seed) for p in train.parties}
             if encoders is None
@@ -292,7 +295,8 @@ class Trainer(Descents):
             for place, attribute in enumerate(part.protected):
                 draws = int(np.clip(EDITED_ROWS // part.rows, 2, self.config.generator.draws))
                 made = self.edits_of(part, encodings, len(attribute.groups), generators[attribute.name], draws)
-                edits.append(self.engine.edits(made, attribute.codes, place, part.presence))
+                moving = self.moving(finding.roles)
+                edits.append(self.engine.edits(made, attribute.codes, place, moving, part.presence))
                 if part is self.train:
                     share = part.rows / part.count
                     energy = {k: np.maximum(v, share * made.energy[k]) for k, v in energy.items()}
@@ -304,6 +308,13 @@ class Trainer(Descents):
     ) -> EncodedEdits:
         """Encoded edits of one part under one protected attribute."""
         return EncodedEdits(part.parties, groups, generators, self.encoders, encodings, draws, self.seed)
+
+    def moving(self, roles: Roles) -> Mapping[int, np.ndarray] | None:
+        """Of every party, the columns of the head that edits may change; None where that is not known."""
+        if not self.layouts or not self.fitted_here:
+            return None
+        names, kind = set(roles.edited) - set(roles.dropped), self.config.encoder
+        return {rank: reached(layout, names, kind) for rank, layout in self.layouts.items()}
 
     def columns(self, rank: int) -> int:
         """How many columns of the head a party has."""
@@ -321,6 +332,21 @@ class Trainer(Descents):
             guards.append(blocks)
         return guards
 
+    def columns_left_out(self, roles: Roles) -> tuple[int, ...] | None:
+        """Columns of mediators and proxies over all parties, by the public roles; None without a control."""
+        if not (self.config.control and self.config.second_order(self.task) and self.outputs == 1):
+            return None
+        hidden: dict[str, float] = {}
+        for party in self.train.parties:
+            encoder = self.encoders[party.rank]
+            if not isinstance(encoder, PlainEncoder):
+                raise TypeError("a control leaves columns out, so each must belong to one feature")
+            shown = replace(encoder, dropped=frozenset(roles.descendants)).shown
+            hidden |= {f"{party.rank} {number}": 1.0 - value for number, value in enumerate(shown)}
+        told = self.engine.publish(LEFT_OUT.name, hidden)
+        order = sorted(told, key=lambda name: tuple(map(int, name.split())))
+        return tuple(at for at, name in enumerate(order) if told[name])
+
     def fit(self, descend: Descend, check: Any) -> None:
         """Train the whole grid of lambda, then check, measure or choose among all heads at once.
 
@@ -331,7 +357,8 @@ class Trainer(Descents):
             return
         heads = self.heads_of(descend, lambdas)
         # The bit is opened, so in secret evaluation it may be about training records only.
-        self.engine.check_range(heads, self.check if config.evaluation == "exact" else self.batch)
+        every = heads if self.state.control is None else (*heads, self.state.control)
+        self.engine.check_range(every, self.check if config.evaluation == "exact" else self.batch)
         seen: Sequence[Measures | None] = [None] * len(heads)
         choice = None
         if config.evaluation == "exact":
@@ -419,6 +446,7 @@ class Trainer(Descents):
             self.state.trials,
             self.state.moments or (),
             self.frontier(),
+            control=self.state.control,
             validity=with_leaks(self.validity, leak),
         )
 
@@ -430,6 +458,7 @@ class Trainer(Descents):
                 self.leave_out(found.roles.dropped)
             finding, generators = self.generate(found, None if roles is None else roles.of)
             self.learned(finding)
+            self.left_out = self.columns_left_out(finding.roles)
             penalty, check, energy = self.penalties(finding, generators)
             return _Edited(finding, generators, self.joint(penalty, energy, self.guards(finding.roles)), check)
 
@@ -462,5 +491,6 @@ def train(
     """The whole method on one split, all parties in this process. `roles` fixes them for a comparison."""
     whole = make_parties(data) if parties is None else parties
     parts = [part_of(data, rows, whole) for rows in (split.train, split.validation)]
-    problem = Problem(data.task, data.outputs, parts[0], parts[1], data.owners)
+    layouts = {party.rank: party.layout for party in whole}
+    problem = Problem(data.task, data.outputs, parts[0], parts[1], data.owners, layouts)
     return driver(engine, statistics, problem, config, seed, card).run(roles)

@@ -249,14 +249,14 @@ def test_a_report_says_what_does_not_hold(sound: FinishedRun, tmp_path: Path) ->
         Row("aia", "dealer", 10, 0.6, 0.5, 0.7, 0.5, 0.5),
         Row("pgd", "white box of this run", 0.2, 0.1, 0.05, 0.15, 0.0),
     ]
-    made = assemble(sound, rows, audit(*noise, 1.426, 1e-5), 1.0)
+    made = assemble(sound, rows, {"sketch": audit(*noise, 1.426, 1e-5)}, 1.0)
     assert made["ok"] is False and [c["holds"] for c in made["checks"]] == [False, False, True]
     assert "**leak**" in markdown(made) and "promise not met" in markdown(made) and "target not met" in markdown(made)
     assert set(json.loads(json.dumps(made))["rows"][0]) >= {"attack", "view", "strength", "rate", "gain_high"}
     for draw, name in itertools.product((draw_views, draw_curves), ("a.svg", "a.png")):
         draw(made["rows"], tmp_path / name)
         assert (tmp_path / name).stat().st_size > 1000
-    assert checks(rows, audit(noise[0], noise[1] + 4, 1.426, 1e-5))[-1]["holds"] is False
+    assert checks(rows, {"sketch": audit(noise[0], noise[1] + 4, 1.426, 1e-5)})[-1]["holds"] is False
 
 
 def test_transcripts_are_private_bounded_and_never_silent(sound: FinishedRun, tmp_path: Path) -> None:

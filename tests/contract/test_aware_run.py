@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from protocols.config import ConfigError
@@ -25,7 +26,7 @@ from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.aware_entry import USES_S
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.run.model_files import load_model
-from secure_sccvfl.run.score import EvaluateJob, PredictJob
+from secure_sccvfl.run.scoring.jobs import EvaluateJob, PredictJob
 from secure_sccvfl.run.train import TrainJob
 from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.plain import PlainEngine
@@ -153,13 +154,19 @@ def write_records(path, data, *, s=True):
 def test_decisions_about_new_records_use_s_and_say_so(secure, plain, secret, tmp_path):
     folder, data = secure[0], plain[0].take(np.arange(60))
     records = write_records(tmp_path / "new.csv", data)
+    table = pd.read_csv(records, dtype=str, keep_default_na=False)
+    table.loc[7, data.protected[0].name] = "unknown"  # s of one record: refused, and only its holder knows why
+    table.to_csv(records, index=False)
     asked = {"model": str(folder), "records": records, "scores": True}
     results = run_jobs(PredictJob, tmp_path / "out", asked)
     with (tmp_path / "out" / "party-0" / "predictions.csv").open() as file:
         told = {row["id"]: row for row in csv.DictReader(file)}
     logits = secret.of(np.hstack([p.inputs for p in make_parties(data)]), data.protected[0].codes)[:, 0]
     assert {row["note"] for row in told.values()} == {USES_S}
-    assert np.abs([float(told[name]["logit 1"]) for name in data.ids] - logits).max() < 0.02
+    decided = np.arange(60) != 7
+    assert told.keys() == set(data.ids[decided])
+    assert np.abs([float(told[name]["logit 1"]) for name in data.ids[decided]] - logits[decided]).max() < 0.02
+    assert "unknown" not in (tmp_path / "out" / "party-0" / "refused.csv").read_text()
     assert all(r["note"].startswith(USES_S.capitalize()) and "unlawful" in r["note"] for r in results)
     assert not list((tmp_path / "out").glob("party-[12]/predictions.csv"))
 

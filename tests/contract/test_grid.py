@@ -1,5 +1,7 @@
 """Second-order steps of a grid: both engines reach the optimum, the secret one follows, and odd data do no harm."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -119,6 +121,30 @@ def optima(problem, grid):
 
 
 @pytest.mark.parametrize("side", sorted(SIDES))
+def test_each_of_several_classes_reaches_its_optimum_against_the_rest(side):
+    problem = Problem(WIDTHS, "multiclass", 3)
+    lambdas = (0.0, 4.0)
+    grid = grid_of(problem, tuple(lam for lam in lambdas for _ in range(3)))
+
+    def script(engine, own):
+        batch, penalty = own.inputs(engine)
+        descent = engine.prepare_grid(batch, penalty, grid, bounds_of(own, guard_length(problem)))
+        heads = engine.apart(engine.steps(engine.head(batch, len(grid), "multiclass"), descent, STEPS), 3)
+        return [engine.logits(one, own.x) for one in heads]
+
+    against_rest = [Problem(WIDTHS, "multiclass", 3) for _ in range(3)]
+    for code, one in enumerate(against_rest):
+        one.y, one.task = (problem.y == code).astype(float), "binary"
+    one_each = grid_of(problem, lambdas)
+    expected = np.stack([optima(one, one_each) for one in against_rest], axis=2)
+    for heads in SIDES[side].run(problem, script):
+        for at, logits in enumerate(heads):
+            assert logits.shape == (ROWS, 3)
+            assert np.abs(expit(logits) - expit(expected[:, at])).max() < 0.005
+            assert np.abs(logits - expected[:, at]).max() < CLOSE
+
+
+@pytest.mark.parametrize("side", sorted(SIDES))
 @pytest.mark.parametrize("task", ["binary", "regression"])
 def test_all_heads_of_a_grid_reach_the_optimum_of_the_stated_objective(side, task):
     problem = Problem(WIDTHS, task)
@@ -144,6 +170,28 @@ def test_the_secret_engine_follows_the_plain_one(widths):
     ((expected, _),) = in_plaintext(problem, script)
     for found, _ in in_secret(problem, script):
         assert np.abs(found - expected).max() < FOLLOWS
+
+
+LEFT_OUT = (1, 3, 4, 8)
+
+
+@pytest.mark.parametrize("side", sorted(SIDES))
+@pytest.mark.parametrize("task", ["binary", "regression"])
+def test_a_head_without_columns_is_that_of_the_other_columns_alone(side, task):
+    """Beside the others, which it does not touch, in not a round more."""
+    problem = Problem(WIDTHS, task)
+    grid = replace(grid_of(problem, (1.0, 16.0)), without=LEFT_OUT)
+    kept = np.setdiff1d(np.arange(sum(WIDTHS)), LEFT_OUT)
+    ridge = np.diag(whole(problem.ridge))
+    alone = optimum(whole(problem.x)[:, kept], problem.y, ridge[np.ix_(kept, kept)], task)
+    every = optimum(whole(problem.x), problem.y, ridge, task)
+    assert np.abs(alone - every).max() > 3 * CLOSE, "the columns matter"
+    expected = np.column_stack([optima(problem, replace(grid, without=None)), alone])
+    for found, rounds in SIDES[side].run(problem, training(grid, guard_length(problem))):
+        assert np.abs(found - expected).max() < CLOSE
+        if rounds:
+            assert rounds["training step"] == STEPS * 6
+            assert rounds["inverse curvature"] == 10 + 2 * grid.doublings(sum(WIDTHS) + 1)
 
 
 def test_rounds_do_not_depend_on_the_number_of_lambdas():

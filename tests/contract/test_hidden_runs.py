@@ -22,7 +22,7 @@ from secure_sccvfl.data.splits import SHARES
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.run.alignment import AlignJob, part_bounds, split_records
 from secure_sccvfl.run.jobs import Progress
-from secure_sccvfl.run.score import UNDECIDED, EvaluateJob, PredictJob
+from secure_sccvfl.run.scoring.jobs import UNDECIDED, EvaluateJob, PredictJob
 from secure_sccvfl.run.train import TrainJob
 from tests.support.harness import run_session
 from tests.support.overlap import COLUMNS, heart_rows, holders, write_overlap

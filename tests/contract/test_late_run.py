@@ -11,6 +11,7 @@ import pytest
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.modes.options import RunOptions
@@ -85,12 +86,21 @@ def test_every_release_is_paid_and_every_version_of_the_mask_is_in_the_log(secur
     assert results[0]["steps"] == 14 + 14
 
 
-def test_a_run_that_stopped_before_its_late_refresh_goes_on_and_pays_once(secure, tmp_path, monkeypatch):
+@pytest.mark.parametrize("opened", [False, True], ids=["before it", "half way"])
+def test_a_run_that_stopped_at_its_late_refresh_goes_on_and_pays_once(opened, secure, tmp_path, monkeypatch):
+    """Half way, its tables are out and paid for but in no checkpoint: nothing is left in the cap for other noise."""
+    judged = Discovery.judged
+
     def broken(self, number):
         raise RuntimeError("a fault after the stretch before the late refresh")
 
+    def half(self, sketches, *rest):
+        if sketches[0].releases > 1:
+            raise RuntimeError("a fault after the late tables were opened")
+        return judged(self, sketches, *rest)
+
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "refresh_late", broken)
+        patch.setattr(*((Discovery, "judged", half) if opened else (Trainer, "refresh_late", broken)))
         with pytest.raises(ExceptionGroup):
             run_jobs(TrainJob, tmp_path, OPTIONS)
     for log in tmp_path.glob("party-*/releases.jsonl"):

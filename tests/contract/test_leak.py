@@ -41,13 +41,13 @@ def curvature(blocks: dict[int, np.ndarray]) -> dict[int, np.ndarray]:
     return {rank: np.ones(block.shape[1]) for rank, block in blocks.items()}
 
 
-def in_plaintext(groups: int, strength: float) -> Leak:
+def in_plaintext(groups: int, strength: float, floor: int = FLOOR) -> Leak:
     codes, rows = problem(groups, strength)
     both = whitened(*rows)
-    return leak_of(PlainEngine(), both, (codes[0], codes[1]), (0, groups), curvature(both[0]), FLOOR)
+    return leak_of(PlainEngine(), both, (codes[0], codes[1]), (0, groups), curvature(both[0]), floor)
 
 
-def in_secret(groups: int, strength: float) -> list[tuple[Leak, int]]:
+def in_secret(groups: int, strength: float, floor: int = FLOOR) -> list[tuple[Leak, int]]:
     codes, rows = problem(groups, strength)
 
     def job(session: Any) -> Any:
@@ -57,22 +57,24 @@ def in_secret(groups: int, strength: float) -> list[tuple[Leak, int]]:
         engine.bind(both[0], codes[0] % 2 if session.rank == 0 else None, curvature(both[0]))  # learns the widths
         held = (codes[0], codes[1]) if session.rank == HOLDER else (None, None)
         before = session.total_cost.rounds
-        found = leak_of(engine, both, held, (0, groups), curvature(both[0]), FLOOR)
+        found = leak_of(engine, both, held, (0, groups), curvature(both[0]), floor)
         return found, session.total_cost.rounds - before, [entry["release"] for entry in session.released]
 
     return run_session(job, PARTIES, ReleasePlan(PLAN))
 
 
-@pytest.mark.parametrize("groups", [2, 3])
-def test_the_secret_leak_is_the_plain_one_and_only_its_figures_are_opened(groups: int) -> None:
+@pytest.mark.parametrize(("groups", "counted", "floor"), [(2, 2, FLOOR), (3, 3, FLOOR), (3, 2, 2 * FLOOR)])
+def test_the_secret_leak_is_the_plain_one_and_only_its_figures_are_opened(
+    groups: int, counted: int, floor: int
+) -> None:
     """Fixed point may turn a guess whose fitted values nearly agree: at most one record of each group here."""
-    expected = in_plaintext(groups, 2.0)
-    for found, rounds, released in in_secret(groups, 2.0):
+    expected = in_plaintext(groups, 2.0, floor)
+    for found, rounds, released in in_secret(groups, 2.0, floor):
         assert released == ["columns", "leak"]
-        assert found.groups == expected.groups == groups and found.chance == 1 / groups
+        assert found.groups == expected.groups == counted and found.chance == 1 / counted
         assert found.largest == pytest.approx(expected.largest, abs=1e-6)
-        assert found.balanced == pytest.approx(expected.balanced, abs=1 / FLOOR / groups)
-        assert found.recovered == pytest.approx(expected.recovered, abs=1 / ROWS[1])
+        assert found.balanced == pytest.approx(expected.balanced, abs=1 / floor / counted)
+        assert found.recovered == pytest.approx(expected.recovered, abs=1.2 / ROWS[1])
         if groups == 2:
             assert rounds < 4 * STEPS + 40
 
@@ -92,8 +94,36 @@ def test_a_group_with_too_few_records_takes_no_part() -> None:
     both = whitened(*rows)
     made = leak_of(PlainEngine(), both, (codes[0], codes[1]), (0, 3), curvature(both[0]), FLOOR)
     assert made.groups == 2 and made.chance == 0.5
+    sizes = np.bincount(codes[1])
+    assert made.largest == sizes.max() / (ROWS[1] - 5), "the small group is in no figure"
     alone = leak_of(PlainEngine(), both, (codes[0], codes[1]), (0, 3), curvature(both[0]), 190)
-    assert alone.balanced is None and alone.chance is None and 0 <= alone.recovered <= 1
+    assert alone == Leak(None, None, None, None, 0)
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_no_figure_tells_of_a_group_below_the_floor(groups: int) -> None:
+    """Differencing: all records minus the large groups. The one person of a small group is recovered or is not."""
+    _, rows = problem(groups, 0.0)
+    codes = np.arange(ROWS[1]) % (groups - 1)
+    codes[7] = groups - 1
+    right = np.ones(ROWS[1], bool)
+    guesses = []
+    for recovered in (True, False):
+        right[7] = recovered
+        guesses.append(np.where(right, codes, 0))
+    told = [PlainEngine().recovered(guessing(guess, groups), rows[1], codes, groups, FLOOR) for guess in guesses]
+    assert told[0] == told[1]
+    assert told[0][3] == groups - 1, "how many groups count"
+    if groups == 2:
+        assert told[0][:3] == (0.0, 0.0, 0.0), "of a single group nothing is opened"
+    within = PlainEngine().recovered(guessing(guesses[1], groups), rows[1], codes, groups, 1)
+    assert within != PlainEngine().recovered(guessing(guesses[0], groups), rows[1], codes, groups, 1), "else no test"
+
+
+def guessing(guess: np.ndarray, groups: int) -> Any:
+    """A head that guesses these groups, whatever the records."""
+    one_hot = np.eye(groups)[guess]
+    return lambda rows: one_hot[:, 1:] - one_hot[:, :1] if groups == 2 else one_hot
 
 
 def test_targets_weigh_every_group_alike_and_stay_in_the_ring() -> None:

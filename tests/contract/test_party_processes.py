@@ -95,7 +95,7 @@ class PartyEngine(Side):
 
         return self._call((encodings, label, ridge), joint)
 
-    def edits(self, deltas, groups, attribute=0, presence=None):
+    def edits(self, deltas, groups, attribute=0, moving=None, presence=None):
         made = [list(draw) for draw in deltas]
 
         def joint(parts):

@@ -19,6 +19,8 @@ from tests.support.harness import run_session
 WIDTHS, ROWS = (3, 2, 4), 200
 COUNT = 131
 """A noisy number of the common records: it takes part in scales, and must not change the result."""
+WITHOUT = (1, 4)
+"""Columns that a control is trained without."""
 TOLERANCE = 2e-3
 """Of logits after as many steps as a test takes: that of the engines' own contract (tests/contract/engines.py)."""
 
@@ -26,6 +28,8 @@ TOLERANCE = 2e-3
 def union(task: str = "binary", outputs: int = 1, share: float = 0.6) -> tuple[Problem, np.ndarray]:
     """A problem over all records, and at which rows each party has one: all three at this share of them."""
     problem = Problem(WIDTHS, task, outputs, rows=ROWS, seed=5)
+    for displacement in (block for draw in problem.deltas for blocks in draw for block in blocks.values()):
+        displacement[:, 0] = 0  # of a feature that no edit changes
     held = np.ones((ROWS, len(WIDTHS)), bool)
     for row, lacking in enumerate(np.random.default_rng(1).integers(0, 3, ROWS)):
         held[row, lacking] = row < share * ROWS
@@ -57,26 +61,35 @@ def in_secret(problem: Problem, held: np.ndarray, script: Any, count: int = COUN
 
 def inputs(engine: Any, own: Problem, presence: Presence | None) -> tuple[Any, Any]:
     batch = engine.bind(own.x, own.y, own.ridge, own.outputs, presence)
-    return batch, engine.join([engine.edits(own.deltas, own.s, 0, presence)], [own.guard])
+    moving = {rank: np.arange(width) > 0 for rank, width in enumerate(own.widths)}
+    return batch, engine.join([engine.edits(own.deltas, own.s, 0, moving, presence)], [own.guard])
 
 
 def grid(engine: Any, own: Problem, presence: Presence | None = None) -> np.ndarray:
-    """Logits of all records after second-order steps at two lambdas."""
+    """Logits of all records after second-order steps at two lambdas, and of a head without two columns if it has one.
+
+    Of several classes each has a head for every lambda.
+    """
     batch, penalty = inputs(engine, own, presence)
     count = own.rows if presence is None else presence.count
     flat = {k: CURVATURE[own.task] * (v**2).sum(axis=0) / count + own.ridge[k] for k, v in own.x.items()}
     energy = {k: np.full(v.shape[1], 2.0 * own.rows / count) for k, v in own.x.items()}
     reach = {k: np.abs(v) * sum(np.abs(g).sum() for g in [v]) * 3 for k, v in own.guard.items()}
-    settings = Grid((0.5, 4.0), (0.1, 0.1), CURVATURE[own.task])
+    lambdas = tuple(lam for lam in (0.5, 4.0) for _ in range(own.outputs))
+    without = WITHOUT if own.outputs == 1 else None
+    settings = Grid(lambdas, (0.1,) * len(lambdas), CURVATURE[own.task], without=without)
     descent = engine.prepare_grid(batch, penalty, settings, Bounds(flat, energy, reach))
-    trained = engine.apart(engine.steps(engine.head(batch, 2, own.task), descent, 30))
+    trained = engine.apart(engine.steps(engine.head(batch, len(settings), own.task), descent, 30), own.outputs)
     engine.check_range(trained, batch)
     return np.hstack([engine.logits(one, own.x) for one in trained])
 
 
-@pytest.mark.parametrize(("task", "share"), [("binary", 0.6), ("regression", 0.6), ("binary", 1.0)])
-def test_second_order_heads_of_a_union_are_those_of_the_common_records(task: str, share: float) -> None:
-    problem, held = union(task, share=share)
+@pytest.mark.parametrize(
+    ("task", "outputs", "share"),
+    [("binary", 1, 0.6), ("regression", 1, 0.6), ("multiclass", 3, 0.6), ("binary", 1, 1.0)],
+)
+def test_second_order_heads_of_a_union_are_those_of_the_common_records(task: str, outputs: int, share: float) -> None:
+    problem, held = union(task, outputs, share)
     expected = _expected(common(problem, held), problem, grid)
     count = COUNT if share < 1 else ROWS + 11
     for found in in_secret(problem, held, grid, count):

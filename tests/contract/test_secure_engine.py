@@ -36,7 +36,7 @@ def compare(plain, secret, tolerance):
 
 @pytest.mark.parametrize("kind", ["squared", "l1"])
 @pytest.mark.parametrize(
-    ("task", "outputs", "tolerance"), [("binary", 1, 2e-3), ("multiclass", 3, 0.05), ("regression", 1, 2e-3)]
+    ("task", "outputs", "tolerance"), [("binary", 1, 2e-3), ("multiclass", 3, 2e-3), ("regression", 1, 2e-3)]
 )
 def test_the_secret_engine_follows_the_plain_one(task, outputs, tolerance, kind):
     problem = Problem((3, 2, 4), task, outputs)
@@ -133,3 +133,35 @@ def test_the_secret_engine_follows_the_plain_one_whatever_the_problem(widths, se
     for seen in secret:  # a bit may fall either way when two objectives are as good as equal
         assert np.abs(seen["logits"] - plain["logits"]).max() < 2e-3
         assert seen["measures"].loss == pytest.approx(plain["measures"].loss, abs=2e-3)
+
+
+@pytest.mark.parametrize("kind", ["squared", "l1"])
+def test_edits_of_some_columns_alone_give_the_same_head(kind):
+    problem = Problem((3, 2, 4))
+    moving = {0: np.array([True, False, True]), 1: np.zeros(2, bool), 2: np.array([False, True, False, True])}
+    problem.deltas = [
+        [{rank: block * moving[rank] for rank, block in blocks.items()} for blocks in draw] for draw in problem.deltas
+    ]
+
+    def script(engine, own):
+        batch = engine.bind(own.x, own.y, own.ridge, 1)
+        penalty = engine.join([engine.edits(own.deltas, own.s, moving=moving)], [own.guard])
+        head = own.trained(engine, batch, penalty, Step(0.1, 0.5, 0.3, kind), 4)
+        return engine.measure([head], batch, penalty, flips=True)[0], engine.logits(head, own.x)
+
+    ((measures, logits),) = in_plaintext(problem, script)
+    for seen, found in in_secret(problem, script):
+        assert np.abs(found - logits).max() < 2e-3
+        assert seen.gap_rms == pytest.approx(measures.gap_rms, abs=2e-3)
+
+
+def test_an_edit_of_a_column_that_must_not_move_is_refused():
+    problem = Problem((3, 2, 4))
+
+    def script(engine, own):
+        engine.bind(own.x, own.y, own.ridge, 1)
+        return engine.edits(own.deltas, own.s, moving={rank: np.zeros(w, bool) for rank, w in enumerate((3, 2, 4))})
+
+    with pytest.raises(ExceptionGroup) as raised:
+        in_secret(problem, script)
+    assert any("not edited" in str(e) for e in raised.value.exceptions)

@@ -23,7 +23,7 @@ from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.entries import Decision
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.run.model_files import load_model
-from secure_sccvfl.run.score import EvaluateJob
+from secure_sccvfl.run.scoring.jobs import EvaluateJob
 from secure_sccvfl.run.train import TrainJob
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.secure import SecureEngine

@@ -50,12 +50,7 @@ class Problem:
         for h, deltas in zip(self.h, self.deltas, strict=True):
             rows = np.hstack(h)
             logits = rows @ w + bias
-            if self.task == "binary":
-                r = 1 / (1 + np.exp(-logits)) - self.target
-            elif self.task == "regression":
-                r = logits - self.target
-            else:
-                r = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True) - self.target
+            r = (logits if self.task == "regression" else 1 / (1 + np.exp(-logits))) - self.target
             pull, shift, at = np.zeros_like(w), np.zeros_like(r), 0
             for codes, (_, count) in zip(self.codes, self.layout.attributes, strict=True):
                 if self.layout.directions:
@@ -150,7 +145,7 @@ def test_a_secret_step_is_the_plain_one(case):
             assert np.abs(mine - plain[rank]).max() < 2e-3
 
 
-@pytest.mark.parametrize(("task", "outputs", "tolerance"), [("regression", 1, 2e-3), ("multiclass", 3, 0.02)])
+@pytest.mark.parametrize(("task", "outputs", "tolerance"), [("regression", 1, 2e-3), ("multiclass", 3, 2e-3)])
 def test_other_tasks(task, outputs, tolerance):
     problem = Problem((4, 3, 5), (0, 1), ((2, 2),), task, outputs)
     weight, _, gradients = problem.plain()

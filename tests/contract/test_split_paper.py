@@ -13,21 +13,28 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from protocols.records.releases import ReleasePlan
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.discovery.decisions import Finding
 from secure_sccvfl.discovery.sketches import Sketch
+from secure_sccvfl.evaluation.letter.generators import read_columns
 from secure_sccvfl.model.cvae_generator import group_posterior
 from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator
 from secure_sccvfl.model.masked_generator import MaskedGenerator, restored
-from secure_sccvfl.model.mlp import make_mlp
+from secure_sccvfl.model.mlp import code_columns, dropout_factors, make_mlp
+from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.modes.split import SplitModel, SplitTrainer
 from secure_sccvfl.modes.split_local import OwnTraining, ValidityWeights
-from secure_sccvfl.modes.split_settings import SplitConfig, split_releases
+from secure_sccvfl.modes.split_settings import SplitConfig, split_config, split_releases
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.run.checkpoints import Checkpoints
+from secure_sccvfl.training.paper_settings import SETTINGS, settings_of
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Hooks, Problem, State
 from tests.support.gradient_modes import GROUP_HOLDERS, LABEL_HOLDER, PARTIES, german, parts, predictions
@@ -71,10 +78,10 @@ def generator(rank: int, late: bool = False) -> MaskedGenerator:
     return restored(layout, edited, guarded, MASKED, pretrained(rank, late))
 
 
-def own_training(weights: ValidityWeights, rank: int = HOLDER) -> OwnTraining:
+def own_training(weights: ValidityWeights, rank: int = HOLDER, dropout: float = 0.0) -> OwnTraining:
     party = part(rank).parties[0]
-    encoder = make_mlp(party.inputs, 6, 0)
-    made = OwnTraining(encoder, (0.01, 0.0), party, weights, 0)
+    encoder = make_mlp(party.inputs, 6, 0, code_columns(party.layout))
+    made = OwnTraining(encoder, (0.01, 0.0), party, weights, 0, dropout)
     made.take_up([sketch(rank)], {"s": generator(rank)})
     return made
 
@@ -84,7 +91,7 @@ def learned(local: OwnTraining, steps: int, first: int = 0) -> OwnTraining:
     rows = np.arange(0, len(local.inputs), 2)
     signal = np.random.default_rng(1).normal(size=(len(rows), 6)) / len(rows)
     for number in range(first, first + steps):
-        local.activations(local.inputs.numpy()[rows])
+        local.begin(local.inputs.numpy()[rows], number)
         local.step(signal, rows, number)
     return local
 
@@ -128,9 +135,43 @@ def test_the_encoder_moves_against_its_adversary() -> None:
         return before.loss(torch.tensor(local.encoder(inputs), dtype=torch.float32), local.z_s[0]).item()
 
     first = loss()
-    local.activations(inputs)
+    local.begin(inputs, 0)
     local.step(np.zeros((len(inputs), 6)), np.arange(len(inputs)), 0)
     assert loss() > first
+
+
+def test_dropout_is_in_steps_alone_and_the_same_for_a_record_and_its_edits() -> None:
+    """It follows from seed and step, so a resumed run has the same. An edit that moves nothing shifts nothing."""
+    local = own_training(WEIGHTS, dropout=0.5)
+    inputs = local.inputs.numpy()
+    whole, other, first = local.encoder(inputs), local.begin(inputs, 1), local.begin(inputs, 0)
+    assert not np.array_equal(first, whole) and not np.array_equal(first, other)
+    assert np.array_equal(local.edited(inputs), first) and np.array_equal(local.begin(inputs, 0), first)
+    assert np.array_equal(local.encoder(inputs), whole), "predictions have none"
+    plain = own_training(WEIGHTS)
+    assert np.array_equal(plain.begin(inputs, 0), plain.encoder(inputs))
+    factors = dropout_factors(3000, 6, 0.25, torch.Generator().manual_seed(0))
+    assert np.allclose(np.unique(factors), [0, 4 / 3]) and abs(factors.mean().item() - 1) < 0.02
+
+
+def test_encoders_of_the_paper_read_one_number_of_each_feature_as_the_letter_does() -> None:
+    settings, (widths, read) = settings_of("german"), read_columns(german(), settings_of("german"))
+    assert settings.columns == "codes"
+    whole, at, column = german().inputs, 0, 0
+    for rank, party in enumerate(german().parties):
+        own = make_mlp(party.inputs, 6, 0, code_columns(party.layout))
+        expected = (whole @ read.numpy())[:, column : column + widths[rank]]
+        assert np.allclose(own.scaled(party.inputs) * own.scale + own.mean, expected, atol=1e-5)
+        at, column = at + party.layout.width, column + widths[rank]
+    assert (at, column) == (whole.shape[1], read.shape[1])
+
+
+def test_codes_are_drawn_in_training_and_are_their_means_in_edits_that_are_scored() -> None:
+    made, inputs = generator(HOLDER), part(HOLDER).parties[0].inputs
+    target = np.ones(len(inputs), int)
+    drawn = [made.edited(inputs, 0, target, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
+    assert np.array_equal(drawn[0], drawn[1]) and not np.array_equal(drawn[0], drawn[2])
+    assert np.array_equal(made(inputs, 0, target, 0), made.edited(inputs, 0, target))
 
 
 def test_targets_are_posteriors_of_noisy_tables_even_at_the_holder_of_s() -> None:
@@ -204,9 +245,13 @@ class Again:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a party has after a session; `asked`: how many late refreshes it asked for."""
+    """What a party has after a session.
+
+    shown: by step, what its gradient says of each record. asked: how many late refreshes it asked for.
+    """
 
     model: SplitModel
+    shown: np.ndarray
     logits: np.ndarray
     released: Counter[str]
     asked: int
@@ -219,8 +264,14 @@ class Outcome:
         return made
 
 
-QUICK = SplitConfig(hidden=6, warmup=4, steps=8, keep_every=4, encoder_rate=0.002, head_rate=0.02, weights=WEIGHTS)
+QUICK = SplitConfig(
+    hidden=6, warmup=4, steps=8, keep_every=4, encoder_rate=0.002, head_rate=0.02, dropout=0.1, columns="codes",
+    weights=WEIGHTS,
+)  # fmt: skip
 LATE = replace(QUICK, late_refreshes=1)
+LONGER = replace(QUICK, hidden=16, warmup=6, steps=24, keep_every=24, encoder_rate=0.01, head_rate=0.015)
+HASTY = replace(QUICK, steps=40, encoder_rate=0.02, head_rate=0.2, patience=3)
+"""Its validation objective is worst for three steps in a row long before the last step."""
 
 
 def in_secret(
@@ -253,7 +304,7 @@ def in_secret(
         refreshing = Again(rank, state, granted)
         found = state.finding
         assert found is not None
-        model = SplitTrainer(
+        trainer = SplitTrainer(
             SecureEngine(session, LABEL_HOLDER, GROUP_HOLDERS),
             Problem("binary", 1, train, validation),
             found.roles,
@@ -262,10 +313,18 @@ def in_secret(
             0,
             Hooks(keep=keep),
             state,
-        ).run(refreshing)
+        )
+        shown, learn = [], trainer.local.step
+
+        def noticing(gradient: np.ndarray, rows: np.ndarray, number: int) -> None:
+            shown.append(gradient @ np.linalg.svd(gradient, full_matrices=False)[2][0] * len(rows))
+            learn(gradient, rows, number)
+
+        trainer.local.step = noticing  # type: ignore[method-assign]
+        model = trainer.run(refreshing)
         logits = model.engine.logits(model.head, {rank: model.encoders[rank](test.parties[0].inputs)})
         released = Counter(entry["release"] for entry in session.released)
-        return Outcome(model, logits, released, refreshing.asked, states[-1])
+        return Outcome(model, np.array(shown), logits, released, refreshing.asked, states[-1])
 
     return run_session(
         job, PARTIES, ReleasePlan([predictions(), *split_releases(PARTIES, config, "binary", "noisy")])
@@ -279,6 +338,11 @@ def same_model(one: Outcome, other: Outcome) -> None:
     assert np.abs(one.logits - other.logits).max() < 0.02
 
 
+@cache
+def undisturbed(config: SplitConfig) -> list[Outcome]:
+    return in_secret(config)
+
+
 def declared(config: SplitConfig) -> dict[str, int]:
     """What a whole run opens, as often as it is declared."""
     return {release.name: release.times for release in split_releases(PARTIES, config, "binary", "noisy")}
@@ -288,8 +352,8 @@ def test_the_paper_trains_in_secret_opens_no_more_and_goes_on_after_a_fault(tmp_
     """Stopped after the warm-up and four steps."""
     with pytest.raises(ExceptionGroup):
         in_secret(QUICK, tmp_path, stop=2)
-    undisturbed, resumed = in_secret(QUICK), in_secret(QUICK, tmp_path, resume=True)
-    for rank, (before, after) in enumerate(zip(undisturbed, resumed, strict=True)):
+    resumed = in_secret(QUICK, tmp_path, resume=True)
+    for rank, (before, after) in enumerate(zip(undisturbed(QUICK), resumed, strict=True)):
         assert before.released == {**declared(QUICK), "predictions": 1}
         same_model(before, after)
         start = pretrained(rank)
@@ -297,14 +361,45 @@ def test_the_paper_trains_in_secret_opens_no_more_and_goes_on_after_a_fault(tmp_
             assert any(not np.allclose(start[n], value) for n, value in before.generator.arrays().items())
 
 
+def guessed(columns: np.ndarray, groups: np.ndarray) -> float:
+    """AUC of a linear guess of s on records that it was not fitted on; it knows s of the others."""
+    guess = make_pipeline(StandardScaler(), LogisticRegression(C=0.1))
+    return float(cross_val_score(guess, columns, groups, cv=4, scoring="roc_auc").mean())
+
+
+def test_gradients_of_steps_with_consistency_tell_s_and_those_of_the_warm_up_do_not() -> None:
+    """To a party that knows s of other records, beside its own columns. SECURITY.md says so of `split`."""
+    groups = part(HOLDER).protected[0].codes
+    assert groups is not None
+    other = np.random.default_rng(0).permutation(groups)
+    outcomes = in_secret(LONGER)
+    for rank in set(range(PARTIES)) - {HOLDER}:
+        shown, own = outcomes[rank].shown.T, part(rank).parties[0].inputs
+        alone, before, whole = (
+            guessed(np.hstack([own, more]), groups) for more in (own[:, :0], shown[:, : LONGER.warmup], shown)
+        )
+        assert before < alone + 0.08 < alone + 0.15 < whole, (alone, before, whole)
+        assert guessed(np.hstack([own, shown]), other) < 0.6, "the guess itself has nothing to go on"
+
+
+def test_training_that_stops_early_opens_no_more_and_stays_stopped_when_it_goes_on(tmp_path: Path) -> None:
+    ended, resumed = in_secret(HASTY, tmp_path), in_secret(HASTY, tmp_path, resume=True)
+    (steps,) = {outcome.model.steps for outcome in (*ended, *resumed)}
+    assert HASTY.patience < steps < HASTY.most
+    for before, after in zip(ended, resumed, strict=True):
+        assert [before.released[name] for name in ("gradient 0", "early stopping")] == [steps, steps]
+        assert [after.released[name] for name in ("gradient 0", "early stopping")] == [0, 0]
+        assert np.abs(before.logits - after.logits).max() < 1e-3
+
+
 def test_a_late_refresh_changes_roles_and_generators_and_is_not_made_twice_after_a_fault(tmp_path: Path) -> None:
     """Stopped when the release was kept, before generators were made from it. It opens all that is declared."""
     with pytest.raises(ExceptionGroup):
         in_secret(LATE, tmp_path, stop=2)
     with np.load(tmp_path / "0" / "2.npz") as kept:
-        assert kept["own taken"] == LATE.refreshed_at[0], "the steps after it are not taken yet"
-    undisturbed, resumed = in_secret(LATE), in_secret(LATE, tmp_path, resume=True)
-    for rank, (before, after) in enumerate(zip(undisturbed, resumed, strict=True)):
+        assert kept["own taken"] == LATE.warmup + LATE.refreshed_at[0], "the steps after it are not taken yet"
+    resumed = in_secret(LATE, tmp_path, resume=True)
+    for rank, (before, after) in enumerate(zip(undisturbed(LATE), resumed, strict=True)):
         assert before.released == {**declared(LATE), "predictions": 1} and declared(LATE)["editing parties"] == 2
         assert (before.asked, after.asked) == (1, 0)
         same_model(before, after)
@@ -322,7 +417,7 @@ def test_a_late_refresh_changes_roles_and_generators_and_is_not_made_twice_after
 
 
 def test_without_the_budget_for_a_late_refresh_training_goes_on_as_it_was() -> None:
-    plain, refused = in_secret(QUICK), in_secret(LATE, granted=False)
+    plain, refused = undisturbed(QUICK), in_secret(LATE, granted=False)
     for one, other in zip(plain, refused, strict=True):
         assert (one.asked, other.asked) == (0, 1) and other.model.finding is None and other.state.refreshes == 2
         assert other.released["editing parties"] == 1
@@ -332,11 +427,11 @@ def test_without_the_budget_for_a_late_refresh_training_goes_on_as_it_was() -> N
 @pytest.mark.parametrize(
     ("late", "steps", "refreshed", "kept"),
     [
-        (0, 25, (), (10, 20, 25)),
-        (1, 10, (5,), (5, 10)),
-        (1, 20, (10,), (10, 20)),
-        (2, 30, (10, 20), (10, 20, 30)),
-        (3, 4, (1, 2, 3), (1, 2, 3, 4)),
+        (0, 25, (), (0, 10, 20, 25)),
+        (1, 10, (5,), (0, 5, 10)),
+        (1, 20, (10,), (0, 10, 20)),
+        (2, 30, (10, 20), (0, 10, 20, 30)),
+        (3, 4, (1, 2, 3), (0, 1, 2, 3, 4)),
     ],
 )
 def test_late_refreshes_are_spread_evenly(
@@ -344,6 +439,24 @@ def test_late_refreshes_are_spread_evenly(
 ) -> None:
     config = SplitConfig(steps=steps, late_refreshes=late)
     assert (config.refreshed_at, config.kept_at) == (refreshed, kept)
+
+
+def test_where_training_may_stop_early_a_late_refresh_comes_within_the_patience() -> None:
+    assert SplitConfig(steps=260, late_refreshes=1, patience=35).refreshed_at == (17,)
+    assert SplitConfig(steps=10, late_refreshes=1, patience=35).refreshed_at == (5,)
+
+
+def test_the_paper_has_the_column_of_its_table_and_stops_early_where_evaluation_is_exact() -> None:
+    for name, column in SETTINGS.items():
+        made = split_config(RunOptions.of({"dataset": name, "method": "paper", "mode": "split"}))
+        for setting in ("hidden", "dropout", "columns", "warmup", "patience"):
+            assert getattr(made, setting) == getattr(column, setting), setting
+        assert (made.encoder_rate, made.head_rate, made.most) == (column.rate, column.rate, column.epochs)
+        assert made.lam == column.lambda_cons and made.weights.generator_rate == column.generator_rate
+    noisy = {"dataset": "german", "method": "paper", "mode": "split", "evaluation": "noisy"}
+    fixed = split_config(RunOptions.of(noisy))
+    assert (fixed.patience, fixed.steps) == (0, SETTINGS["german"].patience)
+    assert "early stopping" not in {made.name for made in split_releases(PARTIES, fixed, "binary", "noisy")}
 
 
 def test_every_late_refresh_has_steps_before_and_after_it() -> None:

@@ -19,7 +19,7 @@ ALLOWED = {
 LAYERS = {
     "protocols": ("", "net", "records", "dealing", "operations", "session", "steps", "alignment"),
     "secure_sccvfl": (
-        *("data", "privacy", "policy", "discovery", "model", "training", "metrics", "modes", "run"),
+        *("data", "privacy", "policy", "discovery", "model", "training", "metrics", "modes", "status", "run"),
         *("attacks", "evaluation", "report", "security", "consortium", "local", "benchmarks", ""),
     ),
 }

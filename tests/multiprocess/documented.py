@@ -141,7 +141,7 @@ def programs() -> list[Path]:
 
 
 def _help_examples() -> Iterator[str]:
-    for path in programs():
+    for path in [*programs(), *sorted((ROOT / "launch" / "consortium").glob("*.py"))]:
         about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")), clean=False) or ""
         for line in about.splitlines():
             if line.startswith("    ") or line.startswith(("python ", "sccvfl ")):

@@ -6,6 +6,7 @@ faults of the handshake, from the start).
 
 from __future__ import annotations
 
+import datetime
 import sys
 import time
 from collections.abc import Callable
@@ -14,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from launch import run_party
-from protocols.net import rendezvous
+from protocols.config import code_parts
+from protocols.net import clocks, rendezvous
 from protocols.net.certificates import Credentials
 from protocols.net.link import DATA, HEADER, Frame, Link
 
@@ -85,7 +87,10 @@ def main() -> int:
         honest = Credentials.of
         Credentials.of = lambda folder, node: honest(folder, "party-1")  # type: ignore[method-assign]
     elif fault == "other_code":
-        rendezvous.code_digest = lambda: b"x" * 32  # type: ignore[assignment]
+        rendezvous.code_digest = lambda: b"x" * 32
+        rendezvous.code_parts = lambda: {**code_parts(), "torch": "0.0"}
+    elif fault == "other_clock":
+        clocks._now = lambda: datetime.datetime(2001, 1, 1, tzinfo=datetime.UTC)
     elif fault == "hang":
 
         def sleep(link: Link, description: bytes, words: Any) -> None:

@@ -143,9 +143,11 @@ def test_all_parties_decide_alike_and_the_audit_log_has_the_numbers(german: Path
 
 
 def test_the_report_is_written_from_the_ledgers(german: Path) -> None:
-    folder = ledgers(german)[0].parent.parent
-    assert privacy_report.main([str(folder), "--quiet"]) == 0
-    report = json.loads((folder / "privacy_budget.json").read_text())
+    folder, out = ledgers(german)[0].parent.parent, german.parent / "told"
+    before = sorted(folder.rglob("*"))
+    assert privacy_report.main([str(folder)]) == 0 and sorted(folder.rglob("*")) == before, "reading writes nothing"
+    assert privacy_report.main([str(folder), "--quiet", "--out", str(out)]) == 0
+    report = json.loads((out / "privacy_budget.json").read_text())
     assert report["epsilon_rdp"] == pytest.approx(result(german, 0)["privacy"]["epsilon_rdp"])
     assert [r["name"] for r in report["releases"]] == [f"sketch-{i}" for i in range(5)]
 

@@ -25,11 +25,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from launch import arguments as command_line
 from launch import cli, policy
 from protocols.config import SessionConfig
+from secure_sccvfl.data.drafts.draft import draft_of
 from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.policy.card import read_card
 from secure_sccvfl.report.run_log import HEAD, LOG, read_log
@@ -55,6 +57,12 @@ PARSED = {
     "security_eval": "attacks for a minute or more: run by test_long_commands",
 }
 """Programs whose arguments are parsed only."""
+PARSED_ALONE = {
+    "certs": "needs what other hosts made: run by the block of docs/deploy.md, in order",
+    "consortium.plan": "needs a session file: the same",
+    "consortium.approve": "needs pinned certificates: the same",
+}
+"""Programs that run in blocks, and whose single commands are parsed only."""
 NOT_RUN = {
     "git": "needs a network",
     "cd": "goes to where the test is already",
@@ -161,7 +169,13 @@ class Desk:
             name, options = options_of(words, self._patch)
             if name in PARSED and not (long and name == "security_eval"):
                 continue
+            if name in PARSED_ALONE and len(script) == 1:
+                continue
+            if name in NODES and (options.job or options.resume):
+                continue  # they need the folders of an earlier run at every host: tests/multiprocess/test_hosts.py
             self._furnish(options)
+            if name in ("consortium.init", "consortium.check"):
+                self._furnish_own(options)
             if name in NODES:
                 session.append((name, words, options))
             elif self._is_new(name, options):
@@ -208,7 +222,7 @@ class Desk:
         told = vars(options)
         for key in ("run", "model", "resume", "card", "newer"):
             value = told.get(key)
-            if value is None or told.get("fresh") or str(value) in (*SHIPPED, "shipped"):
+            if value is None or isinstance(value, bool) or told.get("fresh") or str(value) in (*SHIPPED, "shipped"):
                 continue
             path = self.place / value
             if not path.exists():
@@ -221,8 +235,34 @@ class Desk:
                 assert policy.main(["appeal", str(path), *objection]) == 0
         if (records := told.get("records")) is not None:
             shutil.copy(self.finished / "examples" / "records.csv", self.place / records)
-        if str(dataset := told.get("dataset")).endswith(".toml"):
+        dataset = told.get("dataset")
+        if (session := told.get("session")) is not None and (self.place / session).exists():
+            dataset = tomllib.loads((self.place / session).read_text()).get("options", {}).get("dataset")
+        if str(dataset).endswith(".toml") and not (self.place / str(dataset)).exists():
             write_described(self.place / str(dataset))
+        if told.get("run") is not None and told.get("config") is not None:  # what a reader of a run compares it with
+            shutil.copy(self.place / told["run"] / "session.toml", self.place / told["config"])
+            shutil.copytree(CERTIFICATES, self.place / told["certs"])
+
+    def _furnish_own(self, options: argparse.Namespace) -> None:
+        """The tables, drafts or description that `init` and `check` expect; those that are there stay."""
+        made = self.place / "made"
+        made.mkdir(exist_ok=True)
+        write_described(made / "loans.toml")
+        told, given = tomllib.loads((made / "loans.toml").read_text()), vars(options)
+        parties = {name: one["file"] for name, one in told["parties"].items()}
+        wanted = [*parties.values()] if given.get("description") else []
+        for file in [*wanted, *([given["file"]] if given.get("file") else [])]:
+            table = pd.read_csv(made / parties.get(given["party"] or "", Path(file).name), dtype=str)
+            if not (self.place / file).exists():
+                table.rename(columns={"id": given.get("id") or "id"}).to_csv(self.place / file, index=False)
+        if given.get("description") and not (self.place / given["description"]).exists():
+            shutil.copy(made / "loans.toml", self.place / given["description"])
+        for name, file in parties.items() if given.get("merge") else ():
+            label = told["label"]["column"] if told["label"]["party"] == name else None
+            protected = [entry["column"] for entry in told["protected"] if entry["party"] == name]
+            draft = draft_of(made / file, name, label=label, protected=protected)
+            (self.place / f"draft-{name}.toml").write_text(draft.text())
 
     def _finished_run(self, path: Path) -> None:
         """A finished run, its policy card or one of its ledgers, as the name says."""
@@ -298,7 +338,7 @@ class Desk:
         known = SessionConfig.load(path)
         local, listeners = local_config(len(known.parties))
         options = dict(known.options)
-        if known.job == "train":
+        if "train" in (known.job, *known.jobs):
             options |= FEW
         if str(options.get("dataset")).endswith(".toml"):
             write_described(path.parent / options["dataset"])

@@ -272,8 +272,10 @@ def test_differing_configuration_or_code(impatient: ByHand, what: str) -> None:
         by_hand.start("party 2", config=by_hand.other_configuration())
     endings = by_hand.endings()
     assert_stopped(endings, "dealer", "party 0", "party 1", "party 2")
-    expected = "has another configuration" if what == "configuration" else "runs another version of the code"
-    assert any(f"party 2: {expected} (step: connect)" in line for _, line in endings.values()), endings
+    expected = "has another configuration: options.seed is 1 there and not set here"
+    if what == "code":
+        expected = "runs another version of the code: torch is 0.0 there and"
+    assert any(f"party 2: {expected}" in line and "(step: connect)" in line for _, line in endings.values()), endings
     assert not list(by_hand.folder.glob("party-*/result.json"))
 
 

@@ -15,6 +15,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from accounting.ledger import read_ledger
@@ -335,6 +336,9 @@ def test_attacks_in_plain_words() -> None:
     first, second, third = attack_story(security)
     assert first.startswith("No leak was found: in 3 comparisons") and "rate of 66.0 %" in second
     assert "at least 1.50; 3.00 is promised as the most. That promise holds." in third
+    audits = {"sketch": audit, "risk gains": {**audit, "holds": False}}
+    *_, held, broken = attack_story({"rows": ours, "dp_audits": audits})
+    assert "(sketch)" in held and "(risk gains)" in broken and broken.endswith("The promise is broken.")
     chart = attack_panels(security)[0]["charts"][0][2]
     for name in ("bank, which has the labels", "bank and bureau together", "no secrecy: a server as in the paper"):
         assert f">{name}</text>" in chart
@@ -376,8 +380,8 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
         ("model", "swapped", "this part of the model is of party 1 of 3: use the own one"),
         ("dataset", "heart", "the model was trained for another description of the data"),
         ("records", "gone.csv", "no file gone.csv with records"),
-        ("records", "short.csv", "short.csv has no column 'duration', which bank needs"),
-        ("records", "wild.csv", "credit_amount: 1 values outside the public range 250..20000, such as 9e+09"),
+        ("records", "short.csv", "bank: duration: 'short.csv' has no column 'duration'"),
+        ("records", "wild.csv", "values outside the public range 250..20000: 9e+09 (at"),
         ("receiver", 7, "the receiver of predictions must be a party, not 7"),
     ],
 )
@@ -388,10 +392,9 @@ def test_a_prediction_that_cannot_be_made(
     here = run.parent
     shutil.copytree(run / "party-1", here / "swapped" / "party-0")
     records = (run / "examples" / "records.csv").read_text()
-    head, first, *_ = records.splitlines()
     (here / "short.csv").write_text(records.replace("duration", "length", 1))
-    amount = first.split(",")[head.split(",").index("credit_amount")]
-    (here / "wild.csv").write_text(records.replace(f",{amount},", ",9000000000,", 1))
+    wild = pd.read_csv(run / "examples" / "records.csv", dtype=str, keep_default_na=False)
+    wild.assign(credit_amount="9000000000").to_csv(here / "wild.csv", index=False)  # no record can be read
     options = {"dataset": "german", "model": "run", "records": "run/examples/records.csv", option: value}
     for name in ("model", "records"):
         options[name] = str(here / str(options[name]))
@@ -576,3 +579,17 @@ def test_the_browser_test_sees_a_broken_page(whole_run: Path, tmp_path: Path) ->
     seen, console = seen_in_browser(page, tmp_path, 375, "light")
     assert seen["wide"] == 900 and seen["low"] == 1 and "gone is not defined" in console[0]
     assert "a long label" in seen["clipped"]
+
+
+def test_the_page_with_three_groups_and_figures_near_zero(run: Path) -> None:
+    """The words fit more than two groups, no placeholder is left, and nothing is minus zero."""
+    report = json.loads((run / "report.json").read_text())
+    first = report["data"]["protected"][0]
+    first["labels"], first["groups"] = [*first["labels"], "born elsewhere"], [*first["groups"], "third"]
+    report["groups"] = [*report["groups"], *report["groups"][-1:]]
+    report["metrics"] |= {name: -1e-5 for name in report["metrics"] if name.startswith("net_")}
+    report["scores"] |= dict.fromkeys(list(report["scores"])[:2], -1e-5)
+    (run / "report.json").write_text(json.dumps(report))
+    text = re.sub(r"<style>.*?</style>|<script>.*?</script>", "", render(run), flags=re.DOTALL)
+    assert "another group" in text and "the other group" not in text
+    assert "{positive}" not in text and not re.search(r"[>( ]-0\.0+\b(?![1-9])", text)

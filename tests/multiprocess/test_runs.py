@@ -51,7 +51,8 @@ def test_frames_are_private_files_beside_the_run(own: scc.Run) -> None:
 
 
 def test_a_run_tells_its_figures_and_its_price(own: scc.Run) -> None:
-    assert {"acc", "fr_own", "positive_rate"} <= set(own.metrics.index) and own.baselines.empty
+    assert {"acc", "fr_own", "positive_rate"} <= set(own.metrics.index) and "fr_null_own" in own.metrics.index
+    assert list(own.baselines.columns) == ["majority", "drop_m"] and own.baselines.loc["acc"].between(0, 1).all()
     assert ((own.metrics.low <= own.metrics.value) & (own.metrics.value <= own.metrics.high)).all()
     assert scc.evaluate(own).equals(own.metrics)
     told = own.privacy()

@@ -24,8 +24,8 @@ def everything_written(session: ByHand) -> str:
     return MEASURED.sub("", "\n".join(texts))
 
 
-def leaks(written: str, notes: str, config: SessionConfig) -> list[str]:
-    """Keys in hex, base64 or as text, shares in decimal or hex, inputs to eight decimals."""
+def noted_leaks(written: str, notes: str) -> list[str]:
+    """Keys in hex, base64 or as text, shares in decimal or hex."""
     found = []
     for kind, value in re.findall(r"^(key|share) (\S+)$", notes, re.MULTILINE):
         if kind == "key":
@@ -34,6 +34,12 @@ def leaks(written: str, notes: str, config: SessionConfig) -> list[str]:
         else:
             forms = [value, hex(int(value) % 2**64)[2:]] if abs(int(value)) > 10**9 else []
         found += [f"{kind} {value[:6]}..." for form in forms if form in written]
+    return found
+
+
+def leaks(written: str, notes: str, config: SessionConfig) -> list[str]:
+    """Keys and shares that were noted, and inputs to eight decimals."""
+    found = noted_leaks(written, notes)
     inputs = SelfTest(config, 0).values
     for name, array in inputs.items():
         found += [name for item in array.reshape(-1) if abs(item) % 1 and f"{abs(item):.9f}"[:-1] in written]

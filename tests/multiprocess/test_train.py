@@ -128,6 +128,8 @@ def test_new_records_are_scored_in_secret_for_one_receiver(run, tmp_path):
         names = [name for name in next(iter(table.values())) if name not in ("y", "s")]
         writer = csv.DictWriter(file, names, extrasaction="ignore")
         writer.writeheader()
+        table[str(data.ids[rows[0]])]["duration"] = "two years"
+        table[str(data.ids[rows[1]])]["housing"] = "A159"
         writer.writerows(table[str(data.ids[row])] for row in rows)
     run_mpc("predict", "--model", run, "--records", "new.csv", "--out", "told", cwd=tmp_path)
     told = [*tmp_path.glob("told/party-*/predictions.csv")]
@@ -135,11 +137,23 @@ def test_new_records_are_scored_in_secret_for_one_receiver(run, tmp_path):
     with told[0].open() as file:
         found = {row["id"]: row["decision"] for row in csv.DictReader(file)}
     expected = dict(zip(data.ids[rows].astype(str), logits_of(run, rows), strict=True))
-    assert found.keys() == expected.keys()
-    assert all(found[name] == str(int(logit > 0)) for name, logit in expected.items() if abs(logit) > BORDER)
+    refused = [str(data.ids[row]) for row in rows[:2]]
+    assert found.keys() == expected.keys() - set(refused), "bad records are refused, the rest are scored"
+    assert all(found[name] == str(int(expected[name] > 0)) for name in found if abs(expected[name]) > BORDER)
     log = read_chain(tmp_path / "told" / "party-0" / "releases.jsonl")
     told_all = [("alignment", [0, 1, 2]), ("columns", [0, 1, 2])]
-    assert [(e["release"], e["receivers"]) for e in log] == [*told_all, ("predictions", [0])]
+    opened = [("predictions", [0]), ("refused records", [0])]
+    assert [(e["release"], e["receivers"]) for e in log] == [*told_all, *opened]
+    why = {rank: (tmp_path / "told" / f"party-{rank}" / "refused.csv") for rank in range(3)}
+    assert why[0].read_text().splitlines() == [
+        "id,column,why",
+        f"{refused[0]},duration,not a number",
+        f"{refused[1]},,another party cannot read its cells of this record",
+    ]
+    assert why[1].read_text().splitlines() == ["id,column,why", f"{refused[1]},housing,not in the public dictionary"]
+    assert not why[2].exists(), "who neither refused nor receives learns nothing"
+    results = [json.loads((tmp_path / "told" / f"party-{rank}" / "result.json").read_text()) for rank in range(3)]
+    assert [result["refused"] for result in results] == [2, 1, 0]
 
 
 def test_a_share_from_another_run_or_a_changed_one_is_refused(run, tmp_path):
@@ -222,7 +236,7 @@ def refuse_another_seed(run):
     [
         ("dp", "dp encoders (4 of 10)", "dp encoders"),
         ("dp", MIDDLE, "dp encoders"),
-        ("split", "split training (11 of 30)", "split training"),
+        ("split", "split training (31 of 50)", "split training"),
     ],
 )
 def test_other_modes_go_on_after_a_kill_and_forget_no_charge(mode, moment, event, tmp_path):

@@ -83,7 +83,9 @@ def test_the_tutorial_works_in_an_empty_folder(tmp_path: Path) -> None:
         else:
             assert printed == "", block.text
     made = {path.name for path in (tmp_path / "empty").iterdir()}
-    assert made == {"bank.csv", "employer.csv", "bureau.csv", "loans.toml", "runs", "sccvfl-ledgers"}
+    drafts = {f"draft-{party}.toml" for party in ("bank", "employer", "bureau")}
+    files = {"bank.csv", "employer.csv", "bureau.csv", "torn.csv", "loans.toml", *drafts}
+    assert made == {*files, "runs", "sccvfl-ledgers"}
     assert (tmp_path / "empty" / "runs" / "first" / "report.html").exists()
 
 

@@ -80,7 +80,7 @@ def test_a_column_that_the_dictionary_does_not_name_is_left_out():
 
 def test_gaps_are_declared_or_refused():
     gap = {**FIRM, "job": [None, *FIRM["job"][1:]]}
-    with pytest.raises(DataError, match="1 missing values"):
+    with pytest.raises(DataError, match="1 value missing"):
         made(firm=gap)
     data = made(firm=gap, features=None)
     assert data.dataset.features[1].missing and np.isnan(data.dataset.values[:, 1]).sum() == 1
@@ -90,7 +90,7 @@ def test_gaps_are_declared_or_refused():
     ("changes", "message"),
     [
         ({"bank": {k: v for k, v in BANK.items() if k != "id"}}, "no id column"),
-        ({"bank": {**BANK, "id": [0, *range(39)]}}, "occurs twice"),
+        ({"bank": {**BANK, "id": [0, *range(39)]}}, "1 value repeated"),
         ({"bank": {**BANK, "id": range(1, 41)}}, "do not match"),
         ({"label": ("bank", "early")}, "no column 'early'"),
         ({"label": ("shop", "late")}, "'shop' holds 'late' but has no frame"),

@@ -23,6 +23,7 @@ from secure_sccvfl.model.adversary import Adversary
 from secure_sccvfl.model.cvae_generator import pseudo_groups
 from secure_sccvfl.model.edits import public_targets
 from secure_sccvfl.model.masked_cvae import MaskedCvae
+from secure_sccvfl.model.mlp import code_columns
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.training.paper_settings import PaperSettings
 
@@ -71,12 +72,8 @@ def read_columns(ready: Prepared, settings: PaperSettings) -> tuple[tuple[int, .
     """How many columns each party's encoder reads, and the matrix from input space to them."""
     if settings.columns == "one_hot":
         return ready.widths, torch.eye(sum(ready.widths))
-    blocks = [block for party in ready.parties for block in party.layout.blocks]
-    codes = [
-        torch.linspace(0, 1, block.width) if block.one_hot else torch.tensor([1.0, 0.5])[: block.width]
-        for block in blocks
-    ]
-    return tuple(len(p.layout.blocks) for p in ready.parties), torch.block_diag(*(c[:, None] for c in codes))
+    read = [code_columns(party.layout) for party in ready.parties]
+    return tuple(own.shape[1] for own in read), torch.block_diag(*read)
 
 
 def records_of(ready: Prepared, rows: np.ndarray, settings: PaperSettings) -> Records:

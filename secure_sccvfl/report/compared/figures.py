@@ -8,11 +8,12 @@ from typing import Any
 
 from secure_sccvfl.evaluation.judges import JUDGES, OWN
 from secure_sccvfl.metrics.intervals import wilson
-from secure_sccvfl.report.charts import Dot, forest, percent
+from secure_sccvfl.report.charts import Dot, forest, number, percent
 from secure_sccvfl.report.compared.judged import ALL_JUDGES, COMMON, Report, asked, listed, mark, null_of
 
+SECURE = "secure"
 MODELS = {
-    "secure": "this model",
+    SECURE: "this model",
     "plaintext_scc": "same method, not in secret",
     "drop_m": "without the mediators",
     "erm": "plain training, no protection",
@@ -21,9 +22,9 @@ MODELS = {
 }
 
 
-def interval(report: Report, metric: str, value: float, noisy: bool) -> tuple[float, float] | None:
+def interval(report: Report, metric: str, value: float, model: str = SECURE) -> tuple[float, float] | None:
     """95 % interval of a figure: the uncertainty from the number of records (rates), and what noise adds to it."""
-    noise = report["noise"].get(metric, 0.0) if noisy else 0.0
+    noise = (report["noise"] if model == SECURE else report.get("baseline_noise", {}).get(model, {})).get(metric, 0.0)
     if metric.startswith(("acc", "fr_")):
         low, high = wilson(value, report["rows"]["test"])
         return max(0.0, value - math.hypot(value - low, noise)), min(1.0, value + math.hypot(high - value, noise))
@@ -32,13 +33,13 @@ def interval(report: Report, metric: str, value: float, noisy: bool) -> tuple[fl
 
 def between(report: Report, metric: str) -> str:
     """The interval of a rate of this model, in words."""
-    low, high = interval(report, metric, report["metrics"][metric], True) or (0.0, 1.0)
+    low, high = interval(report, metric, report["metrics"][metric]) or (0.0, 1.0)
     return f"95 % interval {percent(low).removesuffix(' %')} to {percent(high)}"
 
 
 def dot(report: Report, model: str, metric: str, value: float, control: float | None = None) -> Dot:
     """A figure of a model, with its 95 % interval where there is one; `control`: of the null control."""
-    low, high = interval(report, metric, value, model == "secure") or (None, None)
+    low, high = interval(report, metric, value, model) or (None, None)
     name = MODELS.get(model, model)
     if control is not None:
         name += f" (null {percent(control)})"
@@ -54,7 +55,9 @@ def metric_panels(report: Report) -> list[dict[str, str]]:
     hint = "0 is best; short bar and “null”: the same where groups were shuffled, so what is the judge's own noise"
     wanted += [(f"fr_{j}", f"Decisions that flip, {COMMON[j]}{mark(report, j)}", hint, j) for j in asked(report)]
     if not asked(report):
-        wanted.append((f"fr_{OWN}", f"Decisions that flip, {ALL_JUDGES[OWN]}", "0 is best; no null control", None))
+        known = null_of(report["metrics"], OWN) is not None
+        told = hint if known else "0 is best; no null control"
+        wanted.append((f"fr_{OWN}", f"Decisions that flip, {ALL_JUDGES[OWN]}", told, OWN if known else None))
     wanted += [
         ("rmse", "Typical error", "root mean square, of the label's range; lower is better", None),
         *(
@@ -106,6 +109,12 @@ METRIC_WORDS = {
 }
 
 
+def metric_words(report: Report) -> dict[str, str]:
+    """What each figure of a run is called; shares are of decisions for the label's last class."""
+    positive = (report["data"]["label"]["labels"] or ["positive"])[-1]
+    return {metric: words.replace("{positive}", positive) for metric, words in METRIC_WORDS.items()}
+
+
 def metric_table(report: Report) -> dict[str, Any]:
     """All numbers of all models."""
     sources = {"secure": report["metrics"], **report["baselines"]}
@@ -115,16 +124,14 @@ def metric_table(report: Report) -> dict[str, Any]:
         if value is None:
             return ""
         seen = dot(report, model, metric, value)
-        return f"{value:.3f}" + (f" ({seen.low:.3f} to {seen.high:.3f})" if seen.low is not None else "")
+        if seen.low is None or seen.high is None:
+            return number(value)
+        return f"{number(value)} ({number(seen.low)} to {number(seen.high)})"
 
     marks = {f"{metric}_{judge}": mark(report, judge) for judge in JUDGES for metric in FIGURES_OF_JUDGES}
-    positive = (report["data"]["label"]["labels"] or ["positive"])[-1]
     rows = [
-        (
-            words.format(positive=positive) + marks.get(metric, ""),
-            [cell(n, metric, sources[n].get(metric)) for n in names],
-        )
-        for metric, words in METRIC_WORDS.items()
+        (words + marks.get(metric, ""), [cell(n, metric, sources[n].get(metric)) for n in names])
+        for metric, words in metric_words(report).items()
         if any(metric in sources[n] for n in names)
     ]
     return {"models": [MODELS.get(n, n) for n in names], "rows": rows}
@@ -144,7 +151,12 @@ def told_of_groups(report: Report) -> dict[str, Any] | None:
         if rate in group["too_few"]:
             return "too few"
         told = group.get("rates", {}).get(rate)
-        return f"{percent(told['value'])} (noise ± {percent(told['noise'])})" if told else "not opened"
+        if told is None:
+            return "not opened"
+        if "low" not in told:  # of an earlier version
+            return f"{percent(told['value'])} (noise ± {percent(told['noise'])})"
+        between = f"{percent(told['low']).removesuffix(' %')} to {percent(told['high'])}"
+        return f"{percent(told['value'])} ({between}; about {told['rows']} records)"
 
     labels = report["data"]["protected"][0]["labels"]
     return {

@@ -7,6 +7,7 @@ seed (lambda None), and other methods.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -82,7 +83,7 @@ def _majority(report: Report) -> float | None:
 def _seen(report: Report, metric: str) -> Span:
     """A figure of this run with its interval."""
     value = report["metrics"][metric]
-    return (value, *(interval(report, metric, value, True) or (value, value)))
+    return (value, *(interval(report, metric, value) or (value, value)))
 
 
 def _span(point: Mapping[str, Any], metric: str) -> Span:
@@ -149,12 +150,13 @@ def _of_this_run(report: Report) -> str:
     judge, others = trusted(report) or (asked(report) or [OWN])[0], report["baselines"]
     metric, plain = f"fr_{judge}", report["baselines"].get("erm", {})
     apart = [
-        f"{_signed(report['metrics']['acc'] - others[name]['acc'])} points on {words}"
+        f"{_signed(report['metrics']['acc'] - others[name]['acc'])} points{_noise(report, name)} on {words}"
         for name, words in YARDSTICKS.items()
         if "acc" in others.get(name, {})
     ]
     own = _seen(report, metric) if metric in report["metrics"] else None
-    flips = _flips(report, judge, own, plain.get(metric), null_of(plain, judge))
+    null = null_of(plain, judge) if plain else null_of(report["metrics"], judge)
+    flips = _flips(report, judge, own, plain.get(metric), null)
     return f"{_told(_seen(report, 'acc'))} right{': ' + listed(apart) if apart else ''}. {flips} One run."
 
 
@@ -170,6 +172,12 @@ def _flips(report: Report, judge: str, own: Span | None, plain: float | None, nu
         text += f", {words} the {percent(plain)} of plain training"
     control = "no null control" if null is None else f"{percent(null)} with groups shuffled"
     return f"{text} (judge {judge}; {control})."
+
+
+def _noise(report: Report, other: str) -> str:
+    """What noise in both figures adds to the difference of accuracy, 95 % of the time."""
+    beside = report.get("baseline_noise", {}).get(other, {}).get("acc")
+    return "" if beside is None else f" (noise ± {100 * math.hypot(report['noise']['acc'], beside):.1f})"
 
 
 def _signed(share: float) -> str:

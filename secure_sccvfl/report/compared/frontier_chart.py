@@ -36,7 +36,7 @@ def frontier_chart(title: str, marks: Sequence[Mark], ours: str, majority: float
 
     Crosses are intervals. A dashed line is the accuracy of always giving the most frequent answer.
     """
-    left, right, top, height = 46, 12, 12, 210
+    left, right, top, height = 60, 12, 12, 210
     bottom = top + height
     names = list(dict.fromkeys(m.name for m in marks if m.name != ours))
     widest = round_up(max([1e-3, *(m.flips[2] for m in marks)]))

@@ -31,8 +31,9 @@ from secure_sccvfl.model.generators import Generator
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.card import PolicyCard, read_card
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.report.description import describe
+from secure_sccvfl.report.finished.folders import RunFolder
 from secure_sccvfl.report.policy_card import CARD
+from secure_sccvfl.run.description import describe
 from secure_sccvfl.run.model_files import load_model
 
 
@@ -75,7 +76,11 @@ def explain_to_party(
     `run` is the folder of a whole run, or the party's own. predictions: the file of a `predict` session, at the
     party that received it.
     """
-    place = run / f"party-{party}" if (run / f"party-{party}").is_dir() else run
+    folder = RunFolder.of(run)
+    if folder.host not in (None, party):
+        folder.must_hold_all(f"party {party} explains what it holds itself")
+    place = folder.part(party)
+    place = place if place.is_dir() else run
     session = SessionConfig.load(session_file if session_file is not None else _must(run, "session.toml"))
     options, parties = RunOptions.of(session.options), len(session.parties)
     if not 0 <= party < parties:

@@ -46,14 +46,16 @@ def _smooth_sign_pull(session: Session, weights: Weights, descent: SharedDescent
     """The l1 consistency gradient in scaled columns, 2 HEAD_BITS: D^T tanh(D w / width) / records."""
     party, batch = session.party, descent.batch
     plain = times(party, weights.weight, descent.scale_shares)
-    shift = arithmetic.truncate(party, head.product(party, edits, plain), LOGIT_BITS - FRACTION_BITS)
+    reached = plain[descent.reached]
+    shift = arithmetic.truncate(party, head.product(party, edits, reached), LOGIT_BITS - FRACTION_BITS)
     steep = session.wrap(shift * round(1 / SIGN_WIDTH), FRACTION_BITS)
     sign = words_of(session.tanh(steep))
     narrow = arithmetic.truncate(party, sign, WIDE_BITS - RESIDUAL_BITS)
     pulls = head.transposed_products(party, edits, narrow)
     records = batch.count * (edits.rows // batch.rows)
     unit = round(records * 2 ** (FRACTION_BITS + RESIDUAL_BITS - HEAD_BITS) / descent.step.lam)
-    mean = arithmetic.divide(party, pulls, unit).sum(axis=0)
+    mean = np.zeros_like(weights.weight)
+    mean[descent.reached] = arithmetic.divide(party, pulls, unit).sum(axis=0)
     return np.left_shift(times(party, mean, descent.scale_shares), HEAD_BITS)
 
 

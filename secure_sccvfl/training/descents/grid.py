@@ -56,13 +56,19 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class Grid:
-    """Heads to train together: a weight of consistency and of the guard for each; `curvature` is that of the loss."""
+    """Heads of one logit to train together: a weight of consistency and of the guard for each.
+
+    `curvature` is that of the loss. Of several classes each has a head for every lambda.
+    without: columns, over all parties, that one more head does not use. It is the last one, has neither consistency
+    nor guard, and its own matrix: curvature and inverse are 0 in these columns, so its weights there stay 0.
+    """
 
     lambdas: tuple[float, ...]
     guards: tuple[float, ...]
     curvature: float
     rate: float = 1.1
     momentum: float = 0.25
+    without: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if not self.lambdas or len(self.guards) != len(self.lambdas):
@@ -73,11 +79,25 @@ class Grid:
             raise ValueError("need a positive curvature, a rate between 0 and 2, and a momentum of 0 or more below 1")
 
     def __len__(self) -> int:
-        return len(self.lambdas)
+        return len(self.heads)
+
+    @property
+    def _control(self) -> tuple[tuple[float, float], ...]:
+        return () if self.without is None else ((0.0, 0.0),)
+
+    @property
+    def heads(self) -> tuple[tuple[float, float], ...]:
+        """Weights of consistency and guard of each head."""
+        return (*zip(self.lambdas, self.guards, strict=True), *self._control)
 
     @property
     def inverted(self) -> tuple[tuple[float, float], ...]:
         """Weights of consistency and guard of each matrix that is inverted, from the largest lambda down."""
+        return (*self._shared, *self._control)
+
+    @property
+    def _shared(self) -> tuple[tuple[float, float], ...]:
+        """Those of the heads that use all columns."""
         found: list[tuple[float, float]] = []
         for lam, guard in sorted(zip(self.lambdas, self.guards, strict=True), reverse=True):
             if found and lam * NEAR >= found[-1][0]:
@@ -89,8 +109,15 @@ class Grid:
     @property
     def places(self) -> tuple[int, ...]:
         """For each head the number of its matrix in `inverted`: the least that bounds its curvature."""
-        least = [lam for lam, _ in self.inverted]
-        return tuple(max(at for at, most in enumerate(least) if lam <= most) for lam in self.lambdas)
+        least = [lam for lam, _ in self._shared]
+        found = [max(at for at, most in enumerate(least) if lam <= most) for lam in self.lambdas]
+        return (*found, *(len(least) for _ in self._control))
+
+    def used(self, columns: int) -> np.ndarray:
+        """1 for each pair of columns that the last head uses; `columns` includes the bias."""
+        kept = np.ones(columns, np.int64)
+        kept[list(self.without or ())] = 0
+        return np.outer(kept, kept)
 
     def doublings(self, columns: int) -> int:
         """How many factors make up the inverse; `columns` includes the bias."""

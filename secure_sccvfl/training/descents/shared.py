@@ -31,10 +31,11 @@ _TOGETHER = 1 << 18
 def plan_of(grid: Grid, columns: int) -> Plan:
     """The public numbers of a grid; `columns` includes the bias."""
     return Plan(
-        tuple(zip(grid.lambdas, grid.guards, strict=True)),
+        grid.heads,
         grid.inverted,
         grid.places,
         *(grid.curvature, grid.factor(columns), grid.doublings(columns), grid.rate, grid.momentum),
+        None if grid.without is None else ring.packed(grid.used(columns)),
     )
 
 
@@ -126,9 +127,12 @@ def prepared(
 
 
 def advanced(
-    session: Session, before: Weights, descent: SharedGrid, count: int, residual: Callable[[Words], Words]
+    session: Session, before: Weights, descent: SharedGrid, count: int, residual: Callable[[Words, slice], Words]
 ) -> tuple[Weights, Words | None]:
-    """Weights after these steps, and the logits of the last one. `residual`: from logits to the slope of the loss."""
+    """Weights after these steps, and the logits of the last one.
+
+    `residual`: from the logits of some heads, and which these are, to the slope of the loss.
+    """
     party, made, seen = session.party, [], []
     heads = np.concatenate([before.weight, before.bias[None]])
     velocity = np.concatenate([before.velocity, before.bias_velocity[None]])
@@ -137,7 +141,7 @@ def advanced(
         at = Moving(heads[:, here], velocity[:, here], part.start)
         for step in session.repeat(count, pattern):
             logits, pulls = second_order.look(party, descent.rows, descent.stack, at.heads, at.start)
-            gradients = head.transposed_products(party, descent.rows, residual(logits))
+            gradients = head.transposed_products(party, descent.rows, residual(logits, here))
             at = second_order.move(party, at, gradients, pulls, descent.stack, descent.batch.count, descent.plan)
             if step == count - 1:
                 seen.append(logits)
@@ -148,14 +152,14 @@ def advanced(
     return weights, np.concatenate(seen, axis=1) if seen else None
 
 
-def columns_of(trained: SharedHead, plain: Words) -> tuple[SharedHead, ...]:
-    """The heads of a grid, each for itself. `plain`: weights for unscaled columns, of all of them."""
+def columns_of(trained: SharedHead, plain: Words, outputs: int) -> tuple[SharedHead, ...]:
+    """The heads of a grid, each with its logits. `plain`: weights for unscaled columns, of all of them."""
     last = trained.last_logits
 
     def column(at: int) -> SharedHead:
-        here = slice(at, at + 1)
+        here = slice(at, at + outputs)
         weights = Weights(*(getattr(trained.weights, f.name)[..., here] for f in fields(Weights)))
         seen = None if last is None else last[:, here]
         return SharedHead(weights, trained.scale, trained.task, trained.descent, seen, plain[:, here])
 
-    return tuple(column(at) for at in range(len(trained.weights.bias)))
+    return tuple(column(at) for at in range(0, len(trained.weights.bias), outputs))

@@ -26,12 +26,15 @@ class Descents:
     engine: Engine
     config: TrainConfig
     task: Task
+    outputs: int
     train: Part
     hooks: Hooks
     state: State
     batch: Any
     encodings: Blocks
     flat: Blocks
+    left_out: tuple[int, ...] | None = None
+    """Columns that a control is trained without, if there is one."""
 
     def go_on(self, **changes: Any) -> None:
         self.state = replace(self.state, **changes)
@@ -72,11 +75,16 @@ class Descents:
             return config.guard * (lam if config.guard_grows else 1.0)
 
         def together(lambdas: Sequence[float]) -> tuple[Any, ...]:
-            grid = Grid(tuple(lambdas), tuple(weight(lam) for lam in lambdas), CURVATURE[self.task])
+            each = [lam for lam in lambdas for _ in range(self.outputs)]
+            held = tuple(weight(lam) for lam in each)
+            grid = Grid(tuple(each), held, CURVATURE[self.task], without=self.left_out)
             # An edit of a record is one of those made for the groups, so its square is at most the sum of theirs.
             groups = max(len(attribute.groups) for attribute in self.train.protected)
             most = {rank: groups * block for rank, block in energy.items()}
-            return self.descend_together(penalty, grid, Bounds(self.steepness(), most, reach))
+            heads = self.descend_together(penalty, grid, Bounds(self.steepness(), most, reach))
+            if self.left_out is not None:
+                self.go_on(control=heads[-1])
+            return heads[: len(lambdas)]
 
         def alone(lambdas: Sequence[float]) -> tuple[Any, ...]:
             (lam,) = lambdas
@@ -112,7 +120,7 @@ class Descents:
             count = min(config.keep_every, config.grid_steps - self.state.taken)
             self.go_on(head=engine.steps(self.state.head, descent, count), taken=self.state.taken + count)
             self.hooks.keep(self.state)
-        return engine.apart(self.state.head)
+        return engine.apart(self.state.head, self.outputs)
 
     def descend(self, penalty: Any, step: Step, bound: Blocks) -> Any:
         """First-order steps at one lambda from the last head; as many as the settings say, whatever the data are."""

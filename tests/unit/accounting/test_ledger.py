@@ -17,7 +17,7 @@ from accounting.accountant import epsilon_added, epsilon_against_dealer, epsilon
 from accounting.budget import Budget, BudgetError
 from accounting.calibration import noise_multiplier
 from accounting.events import Event
-from accounting.ledger import SETS, FileLedger, LedgerError, MemorySets, chained, read_ledger
+from accounting.ledger import SETS, FileLedger, LedgerError, LedgerFull, MemorySets, chained, read_ledger
 from accounting.records import RecordSet, memberships
 
 CAP, DELTA = 8.0, 1e-5
@@ -237,11 +237,12 @@ def test_a_full_disk_charges_nothing_or_all_of_it(ledger, limit):
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-        with pytest.raises(LedgerError, match="release nothing"):
+        with pytest.raises(LedgerFull, match=r"disk is full.*release nothing") as told:
             budget.charge(event(3), "run/3", RECORDS)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, handler)
+    assert Path(told.value.reason.filename) == ledger.resolve()
     assert ledger.read_bytes() == before
     assert budget.charge(event(3), "run/3", RECORDS).allowed, "and it goes on when there is room"
 

@@ -45,7 +45,7 @@ def made(tmp_path_factory):
         fill(run / f"party-{k}" / "ledger.jsonl")
     uncharged = [{"name": "accuracy", "purpose": "to <judge> the model"}]
     (run / "report.json").write_text(json.dumps({"privacy": {"noise": "dealer+holder", "uncharged": uncharged}}))
-    assert main([str(run), "--quiet"]) == 0
+    assert main([str(run), "--quiet", "--out", str(run)]) == 0
     return run
 
 
@@ -169,7 +169,7 @@ def test_one_ledger_can_be_read_alone_and_a_missing_head_is_said(run, tmp_path, 
 def test_ledgers_that_differ_between_parties_stop_the_report(run, capsys):
     fill(run / "party-2" / "ledger.jsonl", releases=5)
     (run / "privacy_budget.json").unlink()
-    assert main([str(run)]) == 3
+    assert main([str(run), "--out", str(run)]) == 3
     assert "party-0 (5 lines) and party-2 (6 lines) differ from line 6 on" in capsys.readouterr().err
     assert not (run / "privacy_budget.json").exists()
 
@@ -185,8 +185,17 @@ def test_accountants_that_disagree_fail_the_report(run, monkeypatch, capsys):
     """Opacus' code made wrong on purpose: half the price."""
     right = OpacusAccountant.epsilon
     monkeypatch.setattr(OpacusAccountant, "epsilon", lambda self, delta: right(self, delta) / 2)
-    assert main([str(run), "--quiet"]) == 3
+    assert main([str(run), "--quiet", "--out", str(run)]) == 3
     assert "the accountants disagree" in capsys.readouterr().err
+
+
+def test_reading_writes_nothing(run, capsys):
+    """Neither into a run nor beside a ledger: what a check of the run would then condemn."""
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    assert main([str(run)]) == 0 and main([str(run / "party-0" / "ledger.jsonl"), "--json"]) == 0
+    assert "wrote" not in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+    assert main([str(run), "--quiet"]) == 2 and "needs --out" in capsys.readouterr().err
 
 
 def test_wrong_use_is_said_in_one_line(run, tmp_path, capsys):

@@ -107,7 +107,7 @@ def test_a_party_may_bring_parquet(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"office": {"job": ["a"] * 59 + [""]}}, "missing values"),
+        ({"office": {"job": ["a"] * 59 + [""]}}, "office: job: 1 value missing"),
         ({"office": {"job": ["a"] * 30 + ["z"] * 30}}, "not in the public dictionary"),
         ({"bank": {"amount": [101.0] * 60}}, "outside the public range"),
         ({"bank": {"amount": ["x"] * 60}}, "not a number"),
@@ -115,7 +115,7 @@ def test_a_party_may_bring_parquet(tmp_path):
         ({"office": {"old": ["yes"] * 60}}, "only 'yes' occurs"),
         ({"office": {"old": ["maybe"] * 60}}, "not among"),
         ({"office": {"id": [f"q{i:03d}" for i in range(60)]}}, "ids of office do not match"),
-        ({"bank": {"id": ["p000"] * 60}}, "occurs twice"),
+        ({"bank": {"id": ["p000"] * 60}}, "bank: id: 59 values repeated in 'bank.csv'"),
     ],
 )
 def test_bad_tables_are_refused_with_a_clear_error(tmp_path, changes, message):

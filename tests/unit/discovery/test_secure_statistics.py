@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import random
 from typing import get_args
 
 import numpy as np
 import pytest
+import torch
 
 import launch
 import secure_sccvfl
@@ -47,6 +49,29 @@ def test_chunks_of_any_size_give_the_same_table(chunk, rows, monkeypatch):
     for rank, own in group.columns.items():
         for name in own:
             assert (found[rank][1][name] == group.table(name, 1)).all()
+
+
+@pytest.mark.chance(1e-9)
+@pytest.mark.parametrize("kind", get_args(noise.NoiseKind))
+def test_two_sessions_with_the_same_seeds_draw_different_noise(kind):
+    """Else the difference of two runs on the same data, one with another statistic, would have no noise.
+
+    A cell has the same noise twice with a chance of 1 / (2 sigma sqrt(pi)) < .05; there are 55 of them.
+    """
+    group = Consortium()
+
+    def job(session, statistics, budget):
+        random.seed(0), np.random.seed(0), torch.manual_seed(0)
+        return group.sketch(session, statistics)
+
+    found = [group.run(job, SecureStatistics, noise=kind) for _ in range(2)]
+    apart = [
+        here[name] - there[name]
+        for party in zip(*found, strict=True)
+        for here, there in zip(*party, strict=True)
+        for name in here
+    ]
+    assert sum(np.count_nonzero(cells) for cells in apart) > 30
 
 
 def test_large_values_use_the_whole_ring():

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from protocols.records.chain import HashChain
-from secure_sccvfl.report.results import attempts, release_table, set_aside
+from secure_sccvfl.report.finished.folders import EVALUATE, RunFolder, attempts, logs_in, set_aside
+from secure_sccvfl.report.results import release_table
 
 
 def session(run: Path, name: str) -> None:
@@ -21,5 +22,5 @@ def test_what_a_stopped_attempt_released_is_counted(tmp_path: Path) -> None:
     (tmp_path / "evaluations").mkdir()
     found = attempts(tmp_path, "evaluation")
     assert [place.name for place in found] == ["evaluation", "evaluation-1", "evaluation-2"]
-    (row,) = release_table(*found)
+    (row,) = release_table(logs_in(RunFolder(tmp_path).attempts(EVALUATE), "releases"))
     assert row["times"] == 3

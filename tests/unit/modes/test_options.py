@@ -20,6 +20,13 @@ def test_the_leak_is_measured_where_evaluation_is_exact_and_refused_elsewhere():
         RunOptions.of({"evaluation": "noisy", "leak": True})
 
 
+def test_the_leak_of_data_that_may_not_be_pooled_is_measured_only_if_asked_for():
+    """It follows from s of training records without noise, and the training ledger does not cover that."""
+    own = {"pooled": False, "evaluation": "exact"}
+    assert not RunOptions.of(own).leak and not RunOptions.of(own).train_config().leak
+    assert RunOptions.of({**own, "leak": True}).train_config().leak
+
+
 @pytest.mark.parametrize("method", RECIPES.names)
 def test_a_recipe_is_followed_as_it_is(method):
     mode = {"mode": "split"} if method == "paper" else {}
@@ -35,7 +42,7 @@ def shown(value: object) -> str:
 @pytest.mark.parametrize("option", [*DISCOVERY_OPTIONS, "generator", "guard", "guard_grows", "late_refreshes"])
 def test_the_help_shows_what_recipes_set(option):
     """Help is written by hand, because recipes are slow to import; here both are compared."""
-    values = {name: shown(recipe_options(name, "german")[option]) for name in RECIPES}
+    values = {name: shown(recipe_options(name, "german", "exact")[option]) for name in RECIPES}
     first, *others = values
     differ = "".join(f"; {name} {values[name]}" for name in others if values[name] != values[first])
     flag = f"--{option.replace('_', '-')}"

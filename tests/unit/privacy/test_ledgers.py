@@ -75,7 +75,7 @@ def test_a_run_with_four_refreshes_writes_the_report_that_its_ledger_gives(tmp_p
         assert len(made) == ROUNDS and "sketch-5: refused" in refused, "the sixth is refused at every party"
         assert not np.array_equal(made[0], made[1]), "every refresh has noise of its own"
     (tmp_path / "report.json").write_text(json.dumps({"privacy": {"noise": "dealer+holder"}}))
-    assert main([str(tmp_path)]) == 0
+    assert main([str(tmp_path), "--out", str(tmp_path)]) == 0
     assert "0 more such releases fit the cap" in capsys.readouterr().out
     report = json.loads((tmp_path / "privacy_budget.json").read_text())
     assert [r["name"] for r in report["releases"]] == NAMES[:ROUNDS]

@@ -72,7 +72,8 @@ def test_the_page_has_words_for_every_kind_and_keeps_names_it_does_not_know() ->
     made = [
         {"name": kind.titled(0, 0), "event": kind.charge, **shared} for kind in CATALOGUE if kind.name != "evaluation"
     ]
-    shown = learned({"releases": [*made, {"name": "of another version", "event": None, **shared}]})
+    unknown = {"name": "of another version", "event": None, **shared}
+    shown = learned({"releases": [*made, unknown], "data": {"label": {"labels": ["no", "yes"]}}})
     assert [entry["name"] for entry in shown] == [
         *(kind.words for kind in CATALOGUE if kind.name != "evaluation"),
         "of another version",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import math
 import stat
@@ -86,10 +87,15 @@ def test_what_holds_words_of_the_ring_does_not_show_them(holder: object) -> None
     assert "123456789" not in repr(holder)
 
 
-@pytest.mark.parametrize("kind", [LocalError, RangeError, InputError, OSError])
-def test_peers_hear_nothing_about_own_data(kind: type[Exception]) -> None:
-    assert reason_for_peers(kind("row 17 is 42")) == kind.__name__
+@pytest.mark.parametrize("kind", [LocalError, RangeError, InputError])
+def test_peers_hear_nothing_about_own_data(kind: type[LocalError]) -> None:
+    assert reason_for_peers(kind("row 17 is 42")) == f"{kind.kind} ({kind.__name__})"
+    assert reason_for_peers(OSError("row 17 is 42")) == "OSError"
     assert "out of step" in reason_for_peers(PeerError("party 1", "round", "out of step"))
+
+
+def test_peers_hear_of_a_full_disk_without_its_file() -> None:
+    assert reason_for_peers(OSError(errno.ENOSPC, "No space left", "/home/bank/out")) == "its disk is full"
 
 
 @pytest.mark.chance(1e-12)

@@ -87,7 +87,7 @@ def test_an_id_twice_is_told_by_rows_and_never_sent():
     with pytest.raises(InputError) as told:
         ids(["secret-1", "x", "SECRET-1 ", "y", "x"], fold_case=True)
     assert str(told.value) == "bank: the same id occurs twice, in rows 1 and 3, 2 and 5: every record needs its own"
-    assert reason_for_peers(told.value) == "InputError"
+    assert reason_for_peers(told.value) == f"{InputError.kind} (InputError)"
     with pytest.raises(InputError, match=r"rows 1 and 2, 1 and 3, 1 and 4 and 6 more"):
         ids(["a"] * 10)
 

@@ -47,3 +47,14 @@ def test_matmul_wraps_like_the_ring(n: int, d: int, k: int, seed: int) -> None:
     b = rng.integers(-(2**63), 2**63, size=(d, k))
     exact = [[sum(int(a[i, j]) * int(b[j, t]) for j in range(d)) % 2**64 for t in range(k)] for i in range(n)]
     assert (ring.matmul(a, b).view(np.uint64) == np.array(exact, dtype=np.uint64)).all()
+
+
+@pytest.mark.parametrize("shape", [((60, 1100), (1100, 50)), ((2, 48, 48), (2, 48, 48)), ((3, 50, 512), (512, 64))])
+def test_large_products_wrap_like_small_ones(shape: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-(2**63), 2**63, size=size) for size in shape)
+    assert (ring.matmul(a, b) == np.matmul(a, b)).all()
+    largest = np.full_like(a, -1), np.full_like(b, -1)  # all pieces are as large as they can be
+    assert (ring.matmul(*largest) == np.matmul(*largest)).all()
+    turned = np.asfortranarray(a)
+    assert (ring.matmul(turned, b) == np.matmul(a, b)).all()

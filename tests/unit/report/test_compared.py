@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from secure_sccvfl.local.screens import show_report
+from secure_sccvfl.report.charts import Line, curves
 from secure_sccvfl.report.compared.figures import METRIC_WORDS, metric_panels, metric_table
 from secure_sccvfl.report.compared.frontier import frontier, gain
 from secure_sccvfl.report.compared.frontier_chart import Mark, frontier_chart
 from secure_sccvfl.report.compared.judged import gate_table, judge_warnings, trusted
+from secure_sccvfl.report.sections import learned, other_group
 from tests.unit.report import literal
 
 
@@ -162,3 +164,33 @@ def test_the_first_screen_says_what_was_gained_and_shows_nulls(
     report["frontier"] = literal.frontier()
     show_report(report, tmp_path)
     assert "Means over 8 seeds" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"), [((2,), "the other group"), ((3,), "another group"), ((2, 3), "another group")]
+)
+def test_with_three_groups_there_is_no_such_thing_as_the_other_group(sizes: tuple[int, ...], words: str) -> None:
+    attributes = [{"labels": [f"group {k}" for k in range(size)]} for size in sizes]
+    assert other_group({"data": {"protected": attributes}}) == words
+
+
+def test_a_purpose_names_the_decisions_that_a_figure_counts(report: dict[str, Any]) -> None:
+    release = {"name": "odd", "purpose": "positive_rate and dp_gap", "receivers": [0], "shape": [2], "times": 1}
+    report["releases"] = [{**release, "event": None}]
+    purpose = learned(report)[0]["purpose"]
+    positive = report["data"]["label"]["labels"][-1]
+    assert "{" not in purpose and purpose.count(f"“{positive}”") == 2
+
+
+def test_nothing_is_minus_zero(report: dict[str, Any]) -> None:
+    report["metrics"]["net_all"] = -0.0001
+    assert "-0.000" not in str(metric_table(report)["rows"])
+
+
+@pytest.mark.parametrize("most", [0.9, 0.04, 0.0004, 0.00013, 3e-7])
+def test_labels_beside_an_axis_are_not_clipped(most: float) -> None:
+    drawn = ElementTree.fromstring(curves("Gap", [Line("Gap", [(0.0, most), (1.0, most / 3)])], "weight"))
+    labels = [node for node in drawn.iter("text") if node.get("text-anchor") == "end"]
+    assert len(labels) >= 4
+    for label in labels:
+        assert float(label.get("x", "0")) >= 6.5 * len(label.text or ""), label.text

@@ -108,6 +108,6 @@ def test_a_run_goes_on_with_its_own_settings_only(changes, ids, told, tmp_path):
 
 def test_every_option_that_a_state_follows_from_is_compared():
     """A new option is compared unless it is said here that it changes nothing."""
-    changes_nothing = {"dataset", "checkpoints", "resume", "model", "scores", "receiver"}
+    changes_nothing = {"dataset", "checkpoints", "resume", "model", "scores", "receiver", "cap"}
     compared = set(RunOptions().settings(DESCRIPTION, IDS))
     assert compared == {f.name for f in fields(RunOptions)} - changes_nothing | {"description"}

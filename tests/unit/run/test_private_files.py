@@ -12,17 +12,21 @@ from protocols.operations.arithmetic import Masked
 from protocols.records.private import private
 from protocols.steps.head import BandedMatrix, Weights
 from protocols.steps.second_order import Plan
+from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
+from secure_sccvfl.data.party_data import PartyAttribute, Schema
 from secure_sccvfl.model.encoders import PlainEncoder
 from secure_sccvfl.model.generators import GeneratorConfig
 from secure_sccvfl.modes import base
 from secure_sccvfl.modes.dp import DpSeen
 from secure_sccvfl.run import model_files
 from secure_sccvfl.run.model_files import PartyModel, save_model
-from secure_sccvfl.run.score import UNDECIDED, PredictJob
+from secure_sccvfl.run.scoring.jobs import UNDECIDED, PredictJob
+from secure_sccvfl.run.scoring.new_records import read_new_records
 from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.handles import (
     SharedBatch,
+    SharedChoices,
     SharedDescent,
     SharedEdits,
     SharedGrid,
@@ -72,18 +76,38 @@ def test_gradients_that_were_shown(tmp_path, modes):
 def test_predictions(tmp_path, task):
     job = SimpleNamespace(
         schema=SimpleNamespace(task=task, classes=("a", "b")),
+        new=SimpleNamespace(ids=np.array(["1", "2", "3"])),
         options=SimpleNamespace(scores=False),
         aware=None,
         named={"card": "3", "mask": "ab", "approved": "2026-01-31"},
     )
-    ids, known = np.array(["1", "2"]), np.array([True, False])
-    PredictJob._write(job, tmp_path / "predictions.csv", ids, np.ones((2, 1)), known)
+    decided, held = np.array([True, False, True]), np.array([True, True, False])
+    PredictJob._write(job, tmp_path / "predictions.csv", np.ones((3, 1)), decided, held)
     lines = (tmp_path / "predictions.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in lines] == ["id", "1", "3"], "a refused record has no line"
     assert lines[0].endswith(",card,mask,approved") and all(x.endswith(",3,ab,2026-01-31") for x in lines[1:])
     assert [UNDECIDED in line for line in lines] == [False, False, True], (
         "of a record that not all hold nothing is told"
     )
     assert stat.S_IMODE((tmp_path / "predictions.csv").stat().st_mode) == 0o600
+
+
+def test_what_was_refused(tmp_path):
+    (tmp_path / "new.csv").write_text("id,x\na,1\nb,9\nc,1\n")
+    schema = Schema(
+        "d",
+        "binary",
+        ("0", "1"),
+        ((Feature("x", "number", 0, 2),),),
+        ("bank",),
+        0,
+        (PartyAttribute("s", (), 0, None),),
+    )
+    new = read_new_records(tmp_path / "new.csv", schema, 0, uses_s=False)
+    new.write(tmp_path, np.array([False, True, True]))
+    lines = ["b,x,outside the public range 0..2", "c,,another party cannot read its cells of this record"]
+    assert (tmp_path / "refused.csv").read_text().splitlines() == ["id,column,why", *lines]
+    assert stat.S_IMODE((tmp_path / "refused.csv").stat().st_mode) == 0o600
 
 
 def test_a_file_that_was_open_to_all_is_closed_before_it_is_written(tmp_path):
@@ -96,15 +120,17 @@ def test_handles_with_shares_show_nothing_when_printed():
     share = np.full((1, 1), 123456789, np.int64)
     weights = Weights(share, share[0], share, share[0])
     own = np.full((1, 1), 0.987654321)
-    rows = BandedMatrix((), 1)
+    rows, places = BandedMatrix((), 1), np.zeros(1, int)
+    chosen = SharedChoices((share,), places)
     handles = [
         weights,
+        chosen,
         SharedHead(weights, own[0], "binary", 1, share, share),
         SharedBatch(own, own[0], share),
-        SharedEdits((share,), share),
+        SharedEdits(chosen, share),
         Presence(share[0], 1),
-        SharedPenalty((share,), share, (own[0],)),
-        SharedDescent(1, SharedBatch(own, own[0], share), Step(0.1, 0.5), own[0], rows, rows, None, share[0]),
+        SharedPenalty(chosen, share, (own[0],)),
+        SharedDescent(1, SharedBatch(own, own[0], share), Step(0.1, 0.5), own[0], rows, rows, None, places, share[0]),
         SharedGrid(
             1,
             SharedBatch(own, own[0], share),

@@ -17,7 +17,7 @@ from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.evaluation.baselines import sealed_white_box
 from secure_sccvfl.model.encoders import fit_encoder, without
 from secure_sccvfl.model.generators import GeneratorConfig
-from secure_sccvfl.model.mlp import MlpEncoder, make_mlp
+from secure_sccvfl.model.mlp import MlpEncoder, code_columns, make_mlp
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.card import shipped_card
 from secure_sccvfl.policy.roles import PolicyError, Roles
@@ -99,18 +99,22 @@ def test_a_kept_model_remembers_what_was_dropped(tmp_path, kind):
         assert np.array_equal(again.encoder(party.inputs), model.encoders[party.rank](party.inputs))
 
 
-def test_a_network_does_not_see_dropped_columns_and_remembers_it():
+@pytest.mark.parametrize("codes", [False, True])
+def test_a_network_does_not_see_dropped_columns_and_remembers_it(codes):
+    """Whether it reads one-hot columns or one number for each feature."""
     party = TEST[0]
+    read = code_columns(party.layout) if codes else None
     columns = party.layout.columns(party.layout.names[:2])
-    encoder = make_mlp(party.inputs, 8, 0).without(columns)
+    encoder = make_mlp(party.inputs, 8, 0, read).without(columns)
     changed = party.inputs.copy()
     changed[:, columns] = 9.0
     for seen in (encoder, MlpEncoder.of(encoder.arrays())):
         assert np.array_equal(seen(party.inputs), seen(changed))
-    plain = make_mlp(party.inputs, 8, 0)
+    plain = make_mlp(party.inputs, 8, 0, read)
     assert not np.array_equal(plain(party.inputs), plain(changed))
-    before = {name: value for name, value in plain.arrays().items() if name != "shown"}
-    assert np.array_equal(MlpEncoder.of(before)(changed), plain(changed)), "a model of an earlier version"
+    if not codes:
+        before = {name: value for name, value in plain.arrays().items() if name != "shown"}
+        assert np.array_equal(MlpEncoder.of(before)(changed), plain(changed)), "a model of an earlier version"
     with pytest.raises(TypeError, match="MlpEncoder cannot drop"):
         without(encoder, ["a"], party.inputs)
 

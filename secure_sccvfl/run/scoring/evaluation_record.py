@@ -23,12 +23,9 @@ FILE = "evaluation.json"
 def recorded(session: Session, folder: Path, about: str) -> dict[str, Any] | None:
     """Run by all parties together: the figures of `about` that some party has on record, or None."""
     own = _read(folder, about)
-    sizes = session.swap_bytes("recorded figures", len(own).to_bytes(8, "big"))
-    longest = max(int.from_bytes(size, "big") for size in sizes)
-    if longest == 0:
+    told = sorted({text for text in session.swap_texts("recorded figures", own) if text})
+    if not told:
         return None
-    texts = {text.rstrip() for text in session.swap_bytes("recorded figures", own.ljust(longest))}
-    told = sorted(text for text in texts if text)
     if len(told) > 1:
         raise ProtocolError(
             f"the parties have different figures of one evaluation on record ({FILE} beside the model)"

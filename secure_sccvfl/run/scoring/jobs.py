@@ -8,7 +8,7 @@ The model decides which records are the test part, never the session: seed, spli
 parts are in it, and other records are refused. Figures are noisy and paid for by the evaluation ledger of these
 records (`secure_sccvfl.metrics.noisy`), or exact if all agreed to that before training
 (`secure_sccvfl.metrics.exact`). Either way they are opened once for a model
-(`secure_sccvfl.run.evaluation_record`).
+(`secure_sccvfl.run.scoring.evaluation_record`).
 """
 
 from __future__ import annotations
@@ -21,58 +21,52 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from accounting.calibration import noise_multiplier
 from accounting.records import RecordSet
 from protocols.config import ConfigError, SessionConfig
+from protocols.dealing.randomness import fresh_key
 from protocols.errors import ProtocolError
 from protocols.operations import arithmetic
 from protocols.records.private import private
-from protocols.records.releases import ANY, Release, ReleasePlan
+from protocols.records.releases import ReleasePlan
 from protocols.ring import FRACTION_BITS, Words
 from protocols.session.runtime import Session
-from secure_sccvfl.data.dataset import codes_of
+from protocols.steps.refusals import withheld
 from secure_sccvfl.data.features import DataError
-from secure_sccvfl.data.files import read_table
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Blocks, Party
-from secure_sccvfl.data.party_data import PartyData, Schema
-from secure_sccvfl.data.splits import UNSPLIT
+from secure_sccvfl.data.party_data import Schema
+from secure_sccvfl.data.randomness import stream
+from secure_sccvfl.discovery.sketches import shuffled
 from secure_sccvfl.metrics.copies import NULL, Copies
-from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures, exact_release
-from secure_sccvfl.metrics.noisy import NoisyEvaluation, Sums, figures_of, share_of_copies
-from secure_sccvfl.metrics.slices import Crossed, secret_counts, slice_table
+from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures
+from secure_sccvfl.metrics.noisy import BASELINES, MAJORITY, NoisyEvaluation, Sums, figures_of, share_of_copies
+from secure_sccvfl.metrics.slices import secret_counts, slice_table
 from secure_sccvfl.model.aware import AwareEdits, hypotheses
-from secure_sccvfl.model.edits import EncodedEdits, public_targets
+from secure_sccvfl.model.edits import EncodedEdits, below_each_other, public_targets
+from secure_sccvfl.model.encoders import PlainEncoder, reached
 from secure_sccvfl.model.generators import Generator
 from secure_sccvfl.modes.aware import declared, in_time
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.aware_entry import USES_S, AwareEntry
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.privacy.caps import raise_cap
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
-from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.ledgers import EVALUATIONS, keep_copy, open_budget, spent_figures
 from secure_sccvfl.privacy.record_tags import record_key
-from secure_sccvfl.privacy.releases import COLUMNS, PREDICTIONS, plan_of
+from secure_sccvfl.privacy.releases import COLUMNS, PREDICTIONS, REFUSED_RECORDS
 from secure_sccvfl.run.alignment import aligned_part, common_records, placed, split_records
 from secure_sccvfl.run.costs import PhaseMeter
-from secure_sccvfl.run.evaluation_record import record, recorded
 from secure_sccvfl.run.jobs import Progress
-from secure_sccvfl.run.model_files import ModelError, PartyModel, load_model
+from secure_sccvfl.run.model_files import ModelError, PartyModel, load_model, model_folder
+from secure_sccvfl.run.scoring.evaluation_record import record, recorded
+from secure_sccvfl.run.scoring.new_records import read_new_records
+from secure_sccvfl.run.scoring.plans import OWN, crossed_of, evaluation_plan, prediction_plan, sums_of
 from secure_sccvfl.training.handles import SharedHead, SharedRows
 from secure_sccvfl.training.secure import SecureEngine
 
 UNDECIDED = "undecided: not all parties hold this record"
-OWN = "own"
-"""The run's own generator as a judge: a diagnostic where there is no common judge."""
-
-
-def model_folder(root: str, rank: int) -> Path:
-    """Where a party's part of a model is: the folder itself, the party's own, or in the folder of a whole run."""
-    path = Path(root)
-    near = [place for place in (path, path / "model") if (place / "model.json").exists()]
-    return near[0] if near else path / f"party-{rank}" / "model"
 
 
 class _WithModel:
@@ -124,26 +118,31 @@ class _WithModel:
             return {party.rank: model.encoder(party.inputs)}
         return engine.select(hypotheses(model.aware_encoders(party.layout), (party,)), groups)
 
-    def facts(self, **sizes: int) -> Facts:
-        """The facts that the plan of a job on a model follows from."""
-        return Facts({rank: {} for rank in range(self.parties)}, sizes=sizes)
-
-    def common_releases(self) -> list[Release]:
-        """What every job on a model opens: alignment and the sizes of encodings."""
-        known = self.facts().with_settings(self.options)
-        return [*plan_of(known, "alignment"), *COLUMNS.releases(known)]
-
 
 def as_trained(options: RunOptions, given: Mapping[str, Any], model: PartyModel) -> RunOptions:
     """Options whose held-out records, and what may be told of them, are those of the model; others are refused."""
     fixed: dict[str, Any] = {"seed": model.seed}
-    fixed |= {name: getattr(model.held_out, name) for name in ("split", "pooled", "evaluation", "align")}
+    names = ("split", "pooled", "evaluation", "controls", "align")
+    fixed |= {name: getattr(model.held_out, name) for name in names}
     for name, value in fixed.items():
         if given.get(name, value) != value:
             raise ConfigError(
                 f"the model was trained with {name} = {value!r}, so it is not evaluated with {given[name]!r}"
             )
     return replace(options, **fixed)
+
+
+def shuffled_anew(codes: AtHolder, present: np.ndarray | None = None) -> AtHolder:
+    """At the holder of s: its groups, shuffled over the records with fresh randomness that nobody else has.
+
+    present: the rows where it has a record; the others stay as they are, and count nowhere.
+    """
+    if codes is None:
+        return None
+    rows = np.arange(len(codes)) if present is None else np.flatnonzero(present)
+    found, rng = codes.copy(), np.random.default_rng(np.frombuffer(fresh_key(), np.uint64))
+    found[rows] = rng.permutation(codes[rows])
+    return found
 
 
 def cooled(session: Session, logits: Words, temperature: float) -> Words:
@@ -157,6 +156,7 @@ class EvaluateJob(_WithModel):
 
     def __init__(self, config: SessionConfig, rank: int) -> None:
         super().__init__(config, rank)
+        self.certificates = config.certificates
         schema = self.options.schema(self.parties)
         self.model = self.load(Layout.of(schema.features[rank]), schema)
         self.options = as_trained(self.options, config.options, self.model)
@@ -167,12 +167,14 @@ class EvaluateJob(_WithModel):
         if self.test.rows < self.options.min_group:
             raise DataError(f"{self.test.rows} test records are fewer than min_group = {self.options.min_group}")
         self.judged = self._judged()
-        self.crossed = self._crossed()
+        self.crossed = crossed_of(self.options, self.data.schema)
 
-    def _crossed(self) -> Crossed | None:
-        """The column that groups are crossed with, where counts of slices may be opened."""
-        told = self.options.pooled and not self.noisy and self.data.schema.task == "binary"
-        return Crossed.of(self.data.schema, self.options.slices) if told else None
+    @staticmethod
+    def public_plan(config: SessionConfig) -> ReleasePlan:
+        """What it opens on a host, from public things alone: no harness hands out edited records there."""
+        options = RunOptions.of(config.options)
+        schema = options.schema(len(config.parties))
+        return evaluation_plan(options, schema, [OWN], sums_of(options, schema))
 
     def _judged(self) -> dict[str, tuple[Party, AtHolder, Copies]]:
         """Own columns of the edited records of each judge, from the files beside the model; targets at the holder.
@@ -199,7 +201,14 @@ class EvaluateJob(_WithModel):
 
     @property
     def judges(self) -> list[str]:
-        return [*self.judged, OWN]
+        return [*self.judged, OWN, *([NULL + OWN] if self._has_null else [])]
+
+    @property
+    def _has_null(self) -> bool:
+        """Whether flips by the own generator have a null control: it must follow from tables alone, and not use s."""
+        model = self.model
+        follows = model.generator.kind != "masked" and model.generator.source == "tables"
+        return self.noisy and model.held_out.controls != "none" and follows and model.aware is None
 
     @property
     def noisy(self) -> bool:
@@ -209,14 +218,15 @@ class EvaluateJob(_WithModel):
     def sums(self) -> Sums:
         """What a noisy evaluation opens."""
         schema = self.data.schema
-        return Sums(schema.task, schema.group_counts[0], tuple(self.judges), self.options.align == "hidden")
+        model = self.model
+        beside = BASELINES if model.held_out.controls != "none" else ()
+        known = tuple(name for name in beside if name == MAJORITY or model.control is not None)
+        classes, groups = len(schema.classes), schema.group_counts[0]
+        full, counted = model.held_out.controls == "full", self.options.align == "hidden"
+        return Sums(schema.task, groups, tuple(self.judges), known, classes, full, counted)
 
     def plan(self) -> ReleasePlan:
-        schema = self.data.schema
-        exact = exact_release(self.parties, schema.task, self.judges, schema.group_counts[0])
-        opened = self.sums.release(self.parties) if self.noisy else exact
-        sliced = [] if self.crossed is None else [self.crossed.release(self.parties, schema.group_counts[0])]
-        return ReleasePlan([*self.common_releases(), opened, *sliced])
+        return evaluation_plan(self.options, self.data.schema, self.judges, self.sums)
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
         with refusals_in_one_line():
@@ -243,7 +253,7 @@ class EvaluateJob(_WithModel):
                 record(folder, about, figures)
             if self.noisy and session.folder is not None:
                 keep_copy(place / EVALUATIONS, session.folder)
-        return {"ok": True, "run": model.run, **figures, "cost": meter.costs}
+        return {"ok": True, "run": model.run, "align": self.options.align, **figures, "cost": meter.costs}
 
     def _same_records(self, session: Session, found: Mapping[str, str]) -> None:
         """Refuse together, before anything is opened, if the records are not those of the model."""
@@ -261,15 +271,19 @@ class EvaluateJob(_WithModel):
             common_records(session, options, self.data, progress)
         self.test = aligned_part(session, options, self.data, "test")
         engine, head = self.engine(session, model, schema)
+        beside = [] if model.control is None else [engine.plain_head(*model.control, schema.task)]
 
         def logits(party: Party, groups: AtHolder) -> Words:
-            shared = engine.shared_logits(head, self.rows(engine, model, party, groups))
+            shared = engine.shared_logits(head, self.rows(engine, model, party, groups), *beside)
             return cooled(session, shared, model.temperature)
 
         progress("scoring", 1, 3)
         plain = logits(self.test.parties[0], self.test.protected[0].codes)
+        control = None
+        if model.control is not None:
+            plain, control = np.split(plain, 2, axis=1)
         copies = {judge: (logits(edited, groups), of) for judge, (edited, groups, of) in self.judged.items()}
-        copies[OWN] = self._own_copies(session, engine, head, plain)
+        copies |= self._own_copies(session, engine, head, plain)
         progress("metrics", 2, 3)
         secret = SecureEvaluation(
             session, schema.task, schema.label_holder, schema.group_holders[0], options.min_group
@@ -285,44 +299,65 @@ class EvaluateJob(_WithModel):
                 figures["slices"] = slice_table(counts, first.groups, self.crossed)
             return {**told, **figures, "noise": {}}
         cap, delta = options.evaluation_epsilon, options.evaluation_delta
+        raise_cap(session, place / EVALUATIONS, options.cap, self.certificates)
         budget, _ = open_budget(place, cap, delta, self.test.rows, EVALUATIONS)
         multiplier = noise_multiplier(cap, delta, options.evaluations)
         # New noise needs a new name in the ledger, whatever model it is about.
         name, alike = session.agree_on_name(), options.align != "hidden"
         charger = Charger(session, budget, multiplier, name, test, options.noise, alike=alike)
         noisy = NoisyEvaluation(secret, charger)
-        sums = noisy.sums(self.sums, plain, label, first.codes, copies, self.test.presence)
+        sums = noisy.sums(self.sums, plain, label, first.codes, copies, control, self.test.presence)
         scales = {judge: share_of_copies(of) for judge, (_, of) in copies.items()}
-        told["evaluation"] |= {**spent_figures(budget, options.noise), "deviation": noisy.deviation(self.sums)}
-        return {
-            **told,
-            **figures_of(self.sums, sums, scales, noisy.deviation(self.sums), self.test.rows, options.min_group),
-        }
+        deviation = noisy.deviation(self.sums)
+        figures = figures_of(self.sums, sums, scales, deviation, self.test.rows, options.min_group)
+        errors = self.sums.standard_errors(deviation, figures.get("records", self.test.rows))
+        told["evaluation"] |= spent_figures(budget, options.noise, [name])
+        told["evaluation"] |= {"deviation": deviation, "controls": options.controls, "standard_errors": errors}
+        return {**told, **figures}
 
     def _own_copies(
         self, session: Session, engine: SecureEngine, head: SharedHead, plain: Words
-    ) -> tuple[Words, Copies]:
-        """Test records under the run's own generator, with tables as released and the direction chosen in secret."""
+    ) -> dict[str, tuple[Words, Copies]]:
+        """Test records under the run's own generator, with tables as released and the direction chosen in secret.
+
+        The null control is the same with tables of shuffled groups, which each owner draws itself, and groups that
+        the holder of s shuffles over the records. Both are selected together: the control takes no round more.
+        """
         data, model, first = self.data, self.model, self.test.protected[0]
-        trained = data.party.take(data.split.train)
-        unthinned = replace(model, generator=replace(model.generator, thinning=0.0))
-        generator = unthinned.generators(trained)[first.name]
-        party = self.test.parties[0]
-        made = self._own_edits(party, len(first.groups), {party.rank: generator})
-        (chosen,) = engine.selected(made, first.codes, 0)
+        trained, party, count = data.party.take(data.split.train), self.test.parties[0], len(first.groups)
+        real = replace(model, generator=replace(model.generator, thinning=0.0))
+        rng = stream(model.drawn_seed, "null tables", session.rank)
+        some = self.options.align == "hidden"
+        null = replace(real, sketches=tuple(shuffled(s, trained.bins(), rng, some=some) for s in model.sketches))
+        names = [name for name in (OWN, NULL + OWN) if name in self.judges]
+        makers = [(real if name == OWN else null).generators(trained)[first.name] for name in names]
+        made = [self._own_edits(party, count, {party.rank: maker}) for maker in makers]
+        codes = [first.codes if name == OWN else shuffled_anew(first.codes, party.present) for name in names]
+        known = [one for one in codes if one is not None]
+        every = np.concatenate(known) if known else None
+        chosen = engine.selected(below_each_other(made), every, 0, self._moving())
         shift = cooled(session, engine.shared_shift(head, chosen), model.temperature)
         rows = np.arange(len(party.inputs))
-        target = None
-        if first.codes is not None:
-            target = public_targets(len(rows), len(first.groups), model.seed, 0)[rows, first.codes]
-        return plain + shift, Copies(rows, np.ones(len(rows)), target)
+        targets = public_targets(len(rows), count, model.drawn_seed, 0)
+        return {
+            name: (plain + moved, Copies(rows, np.ones(len(rows)), None if of is None else targets[rows, of]))
+            for name, of, moved in zip(names, codes, np.split(shift, len(names)), strict=True)
+        }
+
+    def _moving(self) -> Mapping[int, np.ndarray] | None:
+        """Of every party, the columns that an edit may change; None where that is not public."""
+        roles, encoder = Roles(dict(self.model.roles), self.model.proxies), self.model.encoder
+        if self.model.aware is not None or not isinstance(encoder, PlainEncoder):
+            return None
+        names = set(roles.edited) - set(roles.dropped)
+        return {rank: reached(layout, names, "plain") for rank, layout in self.data.schema.layouts.items()}
 
     def _own_edits(self, party: Party, groups: int, generator: Mapping[int, Generator]) -> EncodedEdits:
         model = self.model
         if model.aware is not None:
-            return AwareEdits((party,), groups, generator, model.aware_encoders(party.layout), 1, model.seed)
+            return AwareEdits((party,), groups, generator, model.aware_encoders(party.layout), 1, model.drawn_seed)
         own, encoded = {party.rank: model.encoder}, {party.rank: model.encoder(party.inputs)}
-        return EncodedEdits((party,), groups, generator, own, encoded, 1, model.seed)
+        return EncodedEdits((party,), groups, generator, own, encoded, 1, model.drawn_seed)
 
 
 class PredictJob(_WithModel):
@@ -333,15 +368,18 @@ class PredictJob(_WithModel):
         if not self.options.records:
             raise ConfigError("name the file with the new records (--records FILE)")
         self.schema = self.options.schema(self.parties)
-        layout = Layout.of(self.schema.features[rank])
-        self.model = self.load(layout, self.schema)
+        self.model = self.load(Layout.of(self.schema.features[rank]), self.schema)
         self.card = self.options.policy(self.schema)
         self.aware = self._declared()
         self.named = self._named()
-        self.data = self._read(layout)
-        self.receiver = self.schema.label_holder if self.options.receiver < 0 else self.options.receiver
-        if not 0 <= self.receiver < self.parties:
-            raise ConfigError(f"the receiver of predictions must be a party, not {self.receiver}")
+        self.new = read_new_records(Path(self.options.records), self.schema, rank, uses_s=self.aware is not None)
+        (self.receiver,) = self.plan().releases[PREDICTIONS.name].receivers
+
+    @staticmethod
+    def public_plan(config: SessionConfig) -> ReleasePlan:
+        """What it opens, from public things alone: as many decisions as there will be new records."""
+        options = RunOptions.of(config.options)
+        return prediction_plan(options, options.schema(len(config.parties)))
 
     def _declared(self) -> AwareEntry | None:
         """The declared use of s of a model that uses it. A card with a later review date may be given."""
@@ -372,100 +410,79 @@ class PredictJob(_WithModel):
             known = {"version": self.card.version, "approved": self.card.approved_on}
         return {"card": known.get("version") or "none", "mask": mask, "approved": known.get("approved") or "no"}
 
-    def _read(self, layout: Layout) -> PartyData:
-        """Own columns of the file with new records; other columns are dropped. s is read at its holder alone."""
-        path = Path(self.options.records)
-        key = self.schema.id_rule.name
-        if not path.is_file():
-            raise DataError(f"no file {path.name} with records")
-        owner = self.schema.parties[self.rank]
-        frame = read_table(path, self.schema.id_rule, owner)
-        lost = [name for name in layout.names if name not in frame]
-        if lost:
-            raise DataError(f"{path.name} has no column {lost[0]!r}, which {owner} needs")
-        frame = frame.sort_values(key, kind="stable")
-        values = np.column_stack([f.read(frame[f.name]) for f in self.schema.features[self.rank]])
-        party = Party(self.rank, owner, layout, layout.encode(values))
-        first, *others = self.schema.protected
-        protected = (replace(first, codes=self._groups(frame, path.name)), *others)
-        return PartyData(self.schema, self.rank, frame[key].to_numpy(str), party, None, protected, UNSPLIT)
-
-    def _groups(self, frame: pd.DataFrame, file: str) -> AtHolder:
-        """The group of each new record, if the model uses s and this party holds it."""
-        attribute = self.schema.protected[0]
-        if self.aware is None or attribute.holder != self.rank:
-            return None
-        owner = self.schema.parties[self.rank]
-        if attribute.name not in frame:
-            raise DataError(f"{USES_S}: {file} has no column {attribute.name!r}, which {owner} needs")
-        return codes_of(frame[attribute.name], attribute.groups, f"protected attribute {attribute.name!r}")
-
     def plan(self) -> ReleasePlan:
-        what = "calibrated logits" if self.options.scores else "decisions"
-        if self.options.align == "hidden":
-            what += ", where all parties hold the record, and whether they do"
-        records = len(self.data.ids) if self.options.align == "exact" else ANY
-        made = PREDICTIONS.releases(self.facts(records=records), receiver=self.receiver, detail=what)
-        return ReleasePlan([*self.common_releases(), *made])
+        return prediction_plan(self.options, self.schema, len(self.new.ids))
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
-        meter = PhaseMeter(session)
+        meter, new = PhaseMeter(session), self.new
         with meter.phase("prediction"):
             progress("alignment", 0, 2)
-            data = common_records(session, self.options, self.data, progress)
+            data = common_records(session, self.options, new.data(self.schema), progress)
             part, table = placed(session, self.options, data, np.arange(len(data.ids)))
             self.compare(session, self.model, self.aware, str(sorted(self.named.items())))
             engine, head = self.engine(session, self.model, self.schema)
             progress("scoring", 1, 2)
             rows = self.rows(engine, self.model, part.parties[0], part.protected[0].codes)
-            shared = engine.shared_logits(head, rows)
-            logits = cooled(session, shared, self.model.temperature)
+            result = cooled(session, engine.shared_logits(head, rows), self.model.temperature)
             bits = FRACTION_BITS
             if not self.options.scores and self.schema.task != "regression":
                 judge = SecureEvaluation(session, self.schema.task, self.schema.label_holder, 0)
-                logits, bits = judge.decisions(logits), 0
+                result, bits = judge.decisions(result), 0
+            readable, at = np.ones(part.rows, np.bool_), new.places(data.ids)
+            readable[table.places] = new.readable[at]
+            shown, refused = withheld(session, result, readable)
             if part.presence is not None:
-                marked = np.hstack([logits, np.full_like(logits[:, :1], int(session.rank == 0) << bits)])
-                logits = part.presence.kept(session.party, marked)
-            opened = session.open(session.wrap(logits, bits), session.declared(PREDICTIONS.name))
-        if opened is not None and session.folder is not None:
-            own = np.asarray(opened)[table.places]
-            known = np.ones(len(own), np.bool_) if part.presence is None else own[:, -1] > 0.5
-            values = own if part.presence is None else own[:, :-1]
-            left = np.setdiff1d(self.data.ids, data.ids)  # where all know what is common, the others were left out
-            values = np.vstack([values, np.zeros((len(left), values.shape[1]))])
-            ids, known = np.append(data.ids, left), np.append(known, np.zeros(len(left), np.bool_))
-            self._write(session.folder / "predictions.csv", ids, values, known)
+                marked = np.hstack([shown, np.full_like(shown[:, :1], int(session.rank == 0) << bits)])
+                kept = part.presence.kept(session.party, np.hstack([marked, refused[:, None]]))
+                shown, refused = kept[:, :-1], kept[:, -1]
+            wanted = [(session.wrap(shown, bits), session.declared(PREDICTIONS.name))]
+            wanted += [(session.wrap(refused, 0), session.declared(REFUSED_RECORDS.name))]
+            opened, marks = session.open_each(wanted)
+        known = ~new.readable
+        if marks is not None:
+            known[at] |= np.asarray(marks)[table.places] > 0
+        if session.folder is not None:
+            new.write(session.folder, known)
+            if opened is not None:
+                told = np.zeros((len(new.ids), opened.shape[1]))
+                told[at] = np.asarray(opened)[table.places]
+                held = np.zeros(len(new.ids), np.bool_)  # where all know what is common, the others were left out
+                held[at] = True if part.presence is None else told[at, -1] > 0.5
+                values = told if part.presence is None else told[:, :-1]
+                self._write(session.folder / "predictions.csv", values, ~known, held)
         receiver = self.schema.parties[self.receiver]
         return {
             "ok": True,
             "run": self.model.run,
+            "align": self.options.align,
             "records": part.rows,
+            "refused": int(known.sum()),
             "receiver": receiver,
             "policy": self.named,
             "note": "" if self.aware is None else self.aware.words(),
             "cost": meter.costs,
         }
 
-    def _write(self, path: Path, ids: np.ndarray, opened: np.ndarray, known: np.ndarray) -> None:
+    def _write(self, path: Path, opened: np.ndarray, decided: np.ndarray, held: np.ndarray) -> None:
         """id, decision (as the description names the classes) and, if asked for, the score of each class.
 
-        Each line names the card's version, the mask and the date of approval. A model that uses s says so in each.
-        known: whether all parties hold a record. Of the others nothing was told, and the decision says so.
+        Refused records have no line. Each line names the card's version, the mask and the date of approval. A model
+        that uses s says so in each. held: whether all parties hold a record. Of the others nothing was told, and the
+        decision says so.
         """
-        schema = self.schema
+        schema, ids, opened, held = self.schema, self.new.ids[decided], opened[decided], held[decided]
         said = self.named | ({} if self.aware is None else {"note": USES_S})
         title, note = list(said), list(said.values())
         with open(path, "w", newline="", opener=private) as file:
             writer = csv.writer(file)
             if schema.task == "regression":
                 writer.writerow(["id", "prediction", *title])
-                told = [f"{v[0]:.6f}" if here else UNDECIDED for v, here in zip(opened, known, strict=True)]
+                told = [f"{v[0]:.6f}" if here else UNDECIDED for v, here in zip(opened, held, strict=True)]
                 writer.writerows([name, value, *note] for name, value in zip(ids, told, strict=True))
                 return
             chosen = opened[:, 0] > 0 if schema.task == "binary" else opened.argmax(axis=1)
             scores = [f"logit {c}" for c in (schema.classes[1:] if schema.task == "binary" else schema.classes)]
             writer.writerow(["id", "decision", *(scores if self.options.scores else []), *title])
-            for name, code, row, here in zip(ids, chosen.astype(int), opened, known, strict=True):
+            for name, code, row, here in zip(ids, chosen.astype(int), opened, held, strict=True):
                 told = [f"{v:.5f}" if here else "" for v in row] if self.options.scores else []
                 writer.writerow([name, schema.classes[code] if here else UNDECIDED, *told, *note])

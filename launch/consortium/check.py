@@ -1,0 +1,58 @@
+"""Check your own file against the description, offline: every problem at once, and what to write.
+
+    sccvfl check loans.toml --party bank                   the file that the description names
+    sccvfl check loans.toml --party bank --file other.csv  another one
+    sccvfl check loans.toml --party bank --json
+
+Cells are read as a run reads them. For each problem it shows the column, how many cells, the first rows
+(counted from the first record) with their ids, and the line of the description to change or what else
+to do. Warnings are about traps that your own columns show: one value only, an identifier, a copy of the
+label or of the protected column. Only your own files are read, and nothing is sent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from launch.arguments import Parser
+from secure_sccvfl.run.console import OK, WRONG_USE, guarded, say
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = Parser(__doc__)
+    parser.add_argument("description", type=Path, help="the description of all parties")
+    parser.add_argument("--party", required=True, metavar="NAME", help="whose file is checked")
+    parser.add_argument("--file", type=Path, help="a file in place of the one that the description names")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = make_parser().parse_args(arguments)
+    return guarded("check", lambda: run(options), debug=options.debug)
+
+
+def run(options: argparse.Namespace) -> int:
+    from secure_sccvfl.data.drafts.check import check
+    from secure_sccvfl.data.tables.problems import counted
+
+    found = check(options.description, options.party, options.file)
+    if options.json:
+        print(json.dumps(found.told()))
+        return WRONG_USE if found.problems else OK
+    say(f"{found.file} as {found.party}: {found.records} records, {found.columns} columns")
+    for number, problem in enumerate(found.problems, 1):
+        first, second = problem.lines()
+        say(f"  {number}. {first}")
+        say(f"     {second.strip()}")
+    for warning in found.warnings:
+        say(f"  warning: {warning}")
+    many = counted(len(found.problems), "problem")
+    say(f"{many}: a run would refuse this file" if found.problems else "no problem")
+    return WRONG_USE if found.problems else OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

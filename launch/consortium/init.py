@@ -1,0 +1,130 @@
+"""Draft the description of your data: each party from its own file, then all drafts merged into one.
+
+    sccvfl init bank.csv --party bank --label late             writes draft-bank.toml
+    sccvfl init employer.csv --party employer --protected over_40
+    sccvfl init bureau.csv --party bureau --id customer
+    sccvfl init --merge draft-bank.toml draft-bureau.toml draft-employer.toml --name loans
+    sccvfl init --merge draft-*.toml --name loans --session session.toml --address bank=bank.example:7100
+
+A draft has kinds, units to fill in, public ranges, categories and marks of gaps. Ranges are rounded
+outward to a grid and are never the least and largest values; values in fewer than 5 records are not
+listed. Still, ALL OF IT BECOMES PUBLIC among the parties: somebody at the party must read and approve
+it before it is sent to whoever merges. Nobody needs another's data for that. What only the party's own
+people should know is shown on the screen and not written. Then: sccvfl check loans.toml --party bank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from launch.arguments import Parser
+from secure_sccvfl.run.console import OK, guarded, say
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = Parser(__doc__)
+    parser.add_argument("file", nargs="?", type=Path, help="your CSV or parquet file")
+    own = parser.add_argument_group("a draft of one party")
+    own.add_argument("--party", metavar="NAME", help="this party's name (default: that of the file)")
+    own.add_argument("--id", metavar="COLUMN", help="the column that names records (default: guessed)")
+    own.add_argument("--label", metavar="COLUMN", help="the column that is to be predicted, if this party has it")
+    own.add_argument(
+        "--protected", metavar="COLUMN", action="append", default=[], help="a protected column of this party, or more"
+    )
+    whole = parser.add_argument_group("all drafts as one description")
+    whole.add_argument("--merge", metavar="DRAFT", nargs="+", type=Path, help="drafts of all parties, in their order")
+    whole.add_argument("--name", help="name of the data set")
+    whole.add_argument("--session", metavar="FILE", type=Path, help="also write a session file for all hosts")
+    whole.add_argument(
+        "--address", metavar="NAME=HOST:PORT", action="append", default=[], help="where a party listens (--session)"
+    )
+    parser.add_argument("--out", type=Path, help="the new file (default draft-PARTY.toml, or NAME.toml)")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = make_parser().parse_args(arguments)
+    return guarded("init", lambda: merge(options) if options.merge else draft(options), debug=options.debug)
+
+
+def draft(options: argparse.Namespace) -> int:
+    """One party's draft from its own table."""
+    from protocols.config import ConfigError
+    from secure_sccvfl.data.drafts.draft import draft_of
+
+    if options.file is None:
+        raise ConfigError("name your file, or the drafts to --merge")
+    if odd := [name for name in ("name", "session", "address") if getattr(options, name)]:
+        raise ConfigError(f"--{odd[0]} goes with --merge")
+    party = options.party or options.file.stem
+    made = draft_of(options.file, party, id_column=options.id, label=options.label, protected=options.protected)
+    out = options.out or Path(f"draft-{party}.toml")
+    _write(out, made.text())
+    if options.json:
+        print(json.dumps({"draft": str(out), "id": made.id, "features": len(made.features), "notes": made.notes}))
+        return OK
+    say(f"{out}: {len(made.features)} columns of {party}, id {made.id!r}")
+    for column, note in made.notes:
+        say(f"  {column}: {note}")
+    say(f"  all of {out} becomes public among the parties: read it, fill in units and meanings, and approve it")
+    return OK
+
+
+def merge(options: argparse.Namespace) -> int:
+    """One description of all drafts, and a session file if asked for."""
+    from protocols.config import ConfigError
+    from secure_sccvfl.data.drafts.merge import description_text, merged, read_draft, session_text
+
+    if not options.name:
+        raise ConfigError("--merge needs --name, the name of the data set")
+    if options.file is not None or (options.address and options.session is None):
+        raise ConfigError("--merge takes drafts alone, and --address goes with --session")
+    spec = merged([read_draft(path) for path in _each(options.merge)], options.name)
+    out = options.out or Path(f"{options.name}.toml")
+    addresses = dict(_address(text) for text in options.address)
+    session = session_text(spec, out.name, addresses) if options.session is not None else None
+    _write(out, description_text(spec))
+    if session is not None:
+        _write(options.session, session)
+    if options.json:
+        print(json.dumps({"description": str(out), "parties": list(spec["parties"])}))
+        return OK
+    say(f"{out}: {len(spec['parties'])} parties ({', '.join(spec['parties'])}), task {spec['task']}")
+    say(f"  next, at each party: sccvfl check {out} --party {next(iter(spec['parties']))}")
+    if session is not None:
+        lost = [name for name in spec["parties"] if name not in addresses]
+        say(
+            f"{options.session}: the same for every host"
+            + (f"; write the address of {', '.join(lost)}" if lost else "")
+        )
+    return OK
+
+
+def _each(paths: list[Path]) -> list[Path]:
+    """The files that are meant, also where no shell has replaced `draft-*.toml` by them."""
+    return [found for path in paths for found in (sorted(path.parent.glob(path.name)) or [path])]
+
+
+def _address(text: str) -> tuple[str, str]:
+    from protocols.config import ConfigError
+
+    name, mark, place = text.partition("=")
+    if not mark or not name:
+        raise ConfigError(f"--address must look like bank=bank.example:7100, not {text!r}")
+    return name, place
+
+
+def _write(path: Path, text: str) -> None:
+    """A new file: what people have edited is not written over."""
+    from protocols.config import ConfigError
+
+    if path.exists():
+        raise ConfigError(f"{path} is there already; remove it, or name another file with --out")
+    path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

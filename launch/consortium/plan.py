@@ -1,0 +1,70 @@
+"""Show the plan of a session before anything starts: who takes part, what is opened to whom, and its price.
+
+    sccvfl plan session.toml
+    sccvfl plan session.toml --certs certs --rank 0             with this party's own records, ledgers and certificate
+    sccvfl plan session.toml --rows 20000 --round-trip 20       costs for so many records and 20 ms between hosts
+    sccvfl plan session.toml --json --out plan.json
+
+It reads public things: the session file, the description and the card that it names, the code. With
+--rank also this party's own file and ledgers, which change nothing that is agreed. All parties find
+the same digest; compare it by voice. `sccvfl approve` signs it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from launch.arguments import Parser
+from secure_sccvfl.run.console import OK, guarded, say
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = Parser(__doc__)
+    parser.add_argument("session", type=Path, help="the session file")
+    parser.add_argument("--certs", type=Path, help="this host's folder of certificates: is its own one pinned?")
+    parser.add_argument("--rank", type=int, help="this party's place: adds its own records and ledgers")
+    parser.add_argument("--rows", type=int, help="estimate costs for this many records")
+    parser.add_argument("--round-trip", type=float, default=0.0, metavar="MS", help="between hosts (default 0)")
+    parser.add_argument("--out", type=Path, help="write the plan here as JSON")
+    options = parser.parse_args(arguments)
+    return guarded("plan", lambda: run(options), debug=options.debug)
+
+
+def run(options: argparse.Namespace) -> int:
+    from protocols.config import ConfigError, SessionConfig, node_folder
+    from protocols.net.certificates import Credentials
+    from secure_sccvfl.consortium.approvals import approvals_beside, check_own, judged
+    from secure_sccvfl.consortium.outlook import outlook
+    from secure_sccvfl.consortium.plan import make_plan
+    from secure_sccvfl.consortium.words import plan_lines
+
+    config = SessionConfig.load(options.session)
+    if options.rank is not None and not 0 <= options.rank < config.dealer:
+        raise ConfigError(f"rank must be from 0 to {config.dealer - 1}, not {options.rank}")
+    if options.rows is not None and options.rows < 1:
+        raise ConfigError(f"--rows must be at least 1, not {options.rows}")
+    if options.certs is not None and options.rank is not None:
+        check_own(config, Credentials.of(options.certs, node_folder(options.rank, config.dealer)), options.rank)
+    plan = make_plan(config)
+    here = outlook(config, plan, options.rank, options.rows, options.round_trip / 1000)
+    record = {**plan.as_record(), "here": here}
+    if options.out is not None:
+        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    if options.json:
+        print(json.dumps(record))
+        return OK
+    for line in plan_lines(plan, here):
+        say(line)
+    if config.needs_approval:
+        folder = approvals_beside(options.session)
+        for rank in range(config.dealer):
+            problem, approval = judged(config, plan, folder, rank)
+            say(f"{config.node_name(rank)}: {problem or 'approved at ' + approval['time']}")
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,217 @@
+"""One party's table against the description, offline: everything that is wrong, where, and the line to change.
+
+It reads cells as a run would. It reads this party's files alone and sends nothing. Traps that this party can see by
+itself come as warnings: a run would go on, and its people should know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from secure_sccvfl.data.checks import LEAK_AUC, lone_auc
+from secure_sccvfl.data.dataset import Held, Reader, Tables
+from secure_sccvfl.data.drafts.guesses import OTHER, WRITINGS, values_and_rare
+from secure_sccvfl.data.drafts.ranges import public_range
+from secure_sccvfl.data.features import Feature
+from secure_sccvfl.data.files import id_findings, id_rule, identified, named, open_table, read_description
+from secure_sccvfl.data.tables.problems import LONGEST_LINE, SHOWN, DataError, Finding, counted, cut
+from secure_sccvfl.data.tables.toml import toml
+
+ALL_DIFFERENT = 20
+"""From so many records on, a column of whole numbers that are all different is a trap."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that a run would refuse. Rows count from the first record; `place` is the line of the description."""
+
+    column: str
+    what: str
+    count: int
+    rows: tuple[int, ...]
+    ids: tuple[str, ...]
+    todo: str
+    place: str = ""
+
+    def lines(self) -> Iterator[str]:
+        where = ", ".join(f"{row} (id {name})" for row, name in zip(self.rows, self.ids, strict=True))
+        more = ", ..." if self.count > len(self.rows) else ""
+        yield f"{self.column}: {self.what}" + (f"; row {where}{more}" if where else "")
+        yield f"  {self.place + ': ' if self.place else ''}{self.todo}"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found in one party's files."""
+
+    party: str
+    file: str
+    records: int
+    columns: int
+    problems: tuple[Problem, ...]
+    warnings: tuple[str, ...]
+
+    def told(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {"ok": not self.problems, **asdict(self)}
+
+
+def check(description: Path, party: str, file: Path | None = None) -> Checked:
+    """One party's table (or another file in its place) against a description."""
+    spec = read_description(description)
+    if party not in spec["parties"]:
+        raise DataError(f"{description.name} has no party {cut(party)}; there is {', '.join(spec['parties'])}")
+    own = spec["parties"][party]
+    if file is not None:
+        own["file"] = str(file.resolve())
+    path = description.parent / own["file"]
+    if not path.is_file():
+        raise DataError(f"{party}: no file {own['file']!r}; name another one with --file")
+    rule = id_rule(spec["id"], description.name)
+    reader = Reader(spec, Tables(description.parent, rule))
+    table = open_table(path, party, rule.columns[0])
+    lost = [column for column in rule.columns if column not in table]
+    if lost or table.empty:
+        lack = f"id column {cut(lost[0])}" if lost else "records"
+        problem = Problem(rule.name, f"{path.name!r} has no {lack}", 0, (), (), f"it has {named(table)}")
+        return Checked(party, path.name, len(table), 0, (problem,), ())
+    try:
+        table = identified(table, rule, party)
+    except DataError as error:
+        problem = Problem(rule.name, str(error), 0, (), (), "write ids so that the rule for ids can read them")
+        return Checked(party, path.name, len(table), 0, (problem,), ())
+    ids = table[rule.name].fillna("")
+    order = np.argsort(ids.to_numpy(object), kind="stable")
+    reader.tables.tables[own["file"]] = table.iloc[order].set_index(rule.name)
+    places = _Places(description, ids)
+    problems = [places.problem(found, np.arange(len(table))) for found in id_findings(table[rule.name], path.name)]
+    held, found = reader.look(party)
+    features = {feature.name: feature for feature in reader.features[party]}
+    for finding in found:
+        known = finding.column in features and finding.column in table
+        todo = _todo(features[finding.column], finding, table[finding.column]) if known else finding.todo
+        todo = todo if len(todo) <= LONGEST_LINE else finding.todo
+        problems.append(places.problem(finding, order, todo))
+    clean = {feature.name for feature in features.values()} - {finding.column for finding in found}
+    warned = [*_traps(reader, held, clean, table), *_unused(reader, party, table, {*rule.columns, rule.name})]
+    return Checked(party, path.name, len(table), len(features), tuple(problems), tuple(warned))
+
+
+class _Places:
+    """Where findings are: rows of the file, ids, and lines of the description."""
+
+    def __init__(self, description: Path, ids: pd.Series) -> None:
+        self.name, self.ids = description.name, ids.to_numpy(object)
+        self.text = description.read_text(encoding="utf-8-sig").splitlines()
+
+    def problem(self, finding: Finding, order: np.ndarray, todo: str | None = None) -> Problem:
+        rows = np.sort(order[finding.bad])[:SHOWN] if len(finding.bad) == len(order) else order[:0]
+        shown = tuple(cut(name)[1:-1] if len(name) <= 40 else cut(name) for name in self.ids[rows])
+        numbers = tuple(int(row) + 1 for row in rows)
+        place = self._line(finding.column)
+        return Problem(finding.column, finding.what, finding.count, numbers, shown, todo or finding.todo, place)
+
+    def _line(self, column: str) -> str:
+        """File and number of the line that declares a column."""
+        named = re.compile(rf"\b(name|column)\s*=\s*{re.escape(toml(column))}")
+        found = [number for number, line in enumerate(self.text, 1) if named.search(line)]
+        return f"{self.name}:{found[0]}" if found else ""
+
+
+def _todo(feature: Feature, finding: Finding, column: pd.Series) -> str:
+    """What to write into the line of a feature, as far as its own cells tell."""
+    text = column.astype("string").str.strip()
+    if finding.reason == "missing":
+        return "write `missing = true`, or fill the cells in"
+    if feature.kind == "category":
+        listed, rare = values_and_rare(text[np.isin(text, _bad_cells(feature, text))])
+        more = [*feature.categories, *listed]
+        if rare:
+            one = feature.cells.other or OTHER
+            rest = more if one in more else [*more, one]
+            return f"write `categories = {toml(rest)}, other = {toml(one)}` (tells no rare value), or put them right"
+        return f"write `categories = {toml(more)}` if all may know that these occur, or put them right"
+    if finding.reason.startswith("outside") and not feature.cells.dated:
+        numbers = feature.cells.numbers(text.where(~feature.cells.gaps(text), None))
+        low, high = public_range(np.append(numbers[np.isfinite(numbers)], [feature.low, feature.high]))
+        bounds = {"low": min(low, feature.low), "high": max(high, feature.high)}
+        if np.nanmin(numbers) >= feature.low:
+            del bounds["low"]
+        if np.nanmax(numbers) <= feature.high:
+            del bounds["high"]
+        told = ", ".join(f"{key} = {toml(value)}" for key, value in bounds.items())
+        return f"write `{told}` if that range may be public, or put the cells right"
+    if finding.reason == "not a number":
+        known = text[~feature.cells.gaps(text)]
+        fits = next((w for w in WRITINGS if np.isfinite(w.numbers(known)).all()), None)
+        if fits is not None:
+            marks = f"decimal = {toml(fits.decimal)}, thousands = {toml(fits.thousands)}"
+            return f"write `{marks}`: all cells read as numbers so"
+        listed, _ = values_and_rare(text[np.isin(text, _bad_cells(feature, text))])
+        if listed:
+            return f"write `na = {toml([*feature.cells.na, *listed])}, missing = true` if these are gaps"
+    return finding.todo
+
+
+def _bad_cells(feature: Feature, text: pd.Series) -> list[str]:
+    """Distinct cells that a feature cannot read, gaps aside."""
+    kinds = pd.Series(text.dropna().unique(), dtype="string")
+    return [str(value) for found in feature.look(kinds)[1] if found.reason != "missing" for value in kinds[found.bad]]
+
+
+def _traps(reader: Reader, held: Held, clean: set[str], table: pd.DataFrame) -> Iterator[str]:
+    """What this party alone can see and a run would not refuse."""
+    for feature, values in zip(held.table.features, held.table.values.T, strict=True):
+        if feature.name not in clean:
+            continue
+        known = values[~np.isnan(values)]
+        if len(np.unique(known)) < 2:
+            yield f"{feature.name}: all records have one value; the column carries nothing"
+            continue
+        whole = feature.kind == "number" and bool((known == np.rint(known)).all()) and not feature.cells.dated
+        if whole and len(known) >= ALL_DIFFERENT and len(np.unique(known)) == len(known):
+            yield f"{feature.name}: every record has its own value; is it an identifier? Then leave it out"
+        if feature.cells.other:
+            unlisted = _unlisted(feature, table[feature.name])
+            if unlisted:
+                yield f"{feature.name}: {counted(unlisted, 'cell')} with values that are not listed read as other"
+        yield from _copies(reader, held, feature, values)
+    for attribute in held.protected.values():
+        sizes = np.bincount(attribute.codes, minlength=len(attribute.groups))
+        if lost := [group for group, size in zip(attribute.groups, sizes, strict=True) if size == 0]:
+            yield f"{attribute.name}: no record of {lost}; what is released of it is noise"
+
+
+def _unlisted(feature: Feature, column: pd.Series) -> int:
+    text = column.astype("string").str.strip()
+    strict = Feature(feature.name, "category", categories=feature.categories, missing=True)
+    _, found = strict.look(text.where(~feature.cells.gaps(text), None))
+    return sum(one.count for one in found)
+
+
+def _copies(reader: Reader, held: Held, feature: Feature, values: np.ndarray) -> Iterator[str]:
+    """A column from which alone this party's label, or protected attribute, follows."""
+    held_codes = [(a.name, "protected", a.groups, a.codes) for a in held.protected.values()]
+    if held.label is not None and held.label.classes:
+        held_codes.append((reader.spec["label"]["column"], "the label", held.label.classes, held.label.values))
+    for name, what, groups, codes in held_codes:
+        of_group = [codes == group for group in range(len(groups))]
+        aucs = [
+            lone_auc(values, one.astype(float), feature.kind != "number") for one in of_group if 0 < one.mean() < 1
+        ]
+        if aucs and max(aucs) > LEAK_AUC:
+            yield f"{feature.name}: nearly a copy of {name!r}, which is {what} (AUC {max(aucs):.3f}); leave it out?"
+
+
+def _unused(reader: Reader, party: str, table: pd.DataFrame, keys: set[str]) -> Iterator[str]:
+    entries = [reader.spec["label"], *reader.spec["protected"]]
+    used = {*keys, *(f.name for f in reader.features[party]), *(e["column"] for e in entries if e["party"] == party)}
+    if spare := [str(name) for name in table if name not in used]:
+        yield f"not used: {', '.join(spare[:12])}{', ...' if len(spare) > 12 else ''}"

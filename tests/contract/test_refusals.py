@@ -1,0 +1,82 @@
+"""Records that a party cannot read: their result is 0, and the receiver alone learns which they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocols.records.releases import Release, ReleasePlan
+from protocols.ring import FRACTION_BITS, encode
+from protocols.session.runtime import Session
+from protocols.steps.refusals import withheld
+from tests.support.harness import run_session
+
+ROWS, NUMBERS = 40, 2
+
+
+def results() -> np.ndarray:
+    return np.linspace(-3, 3, ROWS * NUMBERS).reshape(ROWS, NUMBERS)
+
+
+def readable(parties: int, seed: int) -> np.ndarray:
+    """Which records each party can read (parties x records)."""
+    return np.random.default_rng(seed).random((parties, ROWS)) > 0.2
+
+
+def opened(marks: np.ndarray, receiver: int, **settings: Any) -> list[tuple[Any, Any]]:
+    """What each party learns."""
+    parties = len(marks)
+    plan = ReleasePlan(
+        [
+            Release("predictions", (receiver,), (ROWS, NUMBERS), "test"),
+            Release("refused records", (receiver,), (ROWS,), "test"),
+        ]
+    )
+
+    def job(session: Session) -> tuple[Any, Any]:
+        zeros = session.party.zero_share((ROWS * NUMBERS,)).reshape(ROWS, NUMBERS)
+        shares = zeros + encode(results()) if session.rank == 1 else zeros
+        shown, refused = withheld(session, shares, marks[session.rank])
+        wanted = [(session.wrap(shown, FRACTION_BITS), session.declared("predictions"))]
+        told, which = session.open_each([*wanted, (session.wrap(refused, 0), session.declared("refused records"))])
+        return told, which
+
+    return run_session(job, parties, plan, **settings)
+
+
+@pytest.mark.parametrize(("parties", "receiver"), [(2, 0), (3, 2), (5, 1)])
+def test_refused_records_have_no_result_and_the_receiver_alone_knows_them(parties: int, receiver: int) -> None:
+    marks = readable(parties, parties)
+    told = opened(marks, receiver)
+    refused = ~marks.all(axis=0)
+    assert 0 < refused.sum() < ROWS
+    shown, which = told[receiver]
+    assert np.array_equal(np.asarray(which), refused.astype(int))
+    assert (np.asarray(shown)[refused] == 0).all()
+    assert np.abs(np.asarray(shown)[~refused] - results()[~refused]).max() < 2**-FRACTION_BITS
+    assert all(other == (None, None) for rank, other in enumerate(told) if rank != receiver)
+
+
+def test_the_work_looks_the_same_whoever_refuses() -> None:
+    """Steps, peers and sizes of everything that any place sends: with no refusal, and with many."""
+
+    def sizes(marks: np.ndarray) -> list[tuple[int, str, int, int]]:
+        seen: list[tuple[int, str, int, int]] = []
+
+        def watch(transport: Any) -> Any:
+            plain = transport.exchange
+
+            def exchange(step: str, send: Any, receive: Any) -> Any:
+                seen.extend((transport.node, step, to, sum(a.nbytes for a in of)) for to, of in send.items())
+                return plain(step, send, receive)
+
+            transport.exchange = exchange
+            return transport
+
+        opened(marks, 0, wrap=watch)
+        return sorted(seen)
+
+    everything = np.ones((3, ROWS), bool)
+    assert sizes(everything) == sizes(readable(3, 7)) and len(sizes(everything)) > 10

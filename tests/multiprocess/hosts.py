@@ -1,0 +1,181 @@
+"""Three hosts and a dealer on this machine: an address of the loopback range and a folder for each, and its own key.
+
+Between them may be relays in user space, so that a link can be cut or carry bytes in one direction only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from protocols.config import DEALER, SessionConfig, node_folder, split_address
+from secure_sccvfl.run.process import THREAD_VARIABLES
+from tests.multiprocess.byhand import HERE, ROOT
+from tests.support.harness import CERTIFICATES, CONNECT, DEADLINE, LONG
+
+ADDRESSES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
+NAMES = ("bank", "employer", "bureau")
+PLACES = ("party 0", "party 1", "party 2", DEALER)
+
+
+def free_address(host: str) -> str:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return f"{host}:{probe.getsockname()[1]}"
+
+
+class Relay:
+    """Carries bytes to a party. `stop_inward`, `stop_outward`: from then on nothing passes that way, in silence."""
+
+    def __init__(self, target: str) -> None:
+        self.target, self.address = target, free_address(split_address(target)[0])
+        self.stop_inward, self.stop_outward = threading.Event(), threading.Event()
+        self._sockets: list[socket.socket] = []
+        self._listener = socket.create_server(split_address(self.address))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Cut: both ends see the connection end."""
+        for sock in (self._listener, *self._sockets):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                caller, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                answerer = socket.create_connection(split_address(self.target), timeout=LONG)
+            except OSError:
+                caller.close()
+                continue
+            self._sockets += [caller, answerer]
+            ways = ((caller, answerer, self.stop_inward), (answerer, caller, self.stop_outward))
+            for source, sink, stopped in ways:
+                threading.Thread(target=self._carry, args=(source, sink, stopped), daemon=True).start()
+
+    @staticmethod
+    def _carry(source: socket.socket, sink: socket.socket, stopped: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while came := source.recv(1 << 16):
+                if not stopped.is_set():
+                    sink.sendall(came)
+            if not stopped.is_set():
+                sink.shutdown(socket.SHUT_WR)
+
+
+class Hosts:
+    """Processes of one session as their hosts run them; each has its own certificate and folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        job: str = "selftest",
+        options: Mapping[str, Any] | None = None,
+        *,
+        connect: float = CONNECT,
+        deadline: float = DEADLINE,
+        relayed: bool = False,
+    ) -> None:
+        self.folder = folder
+        self.listening = tuple(free_address(host) for host in ADDRESSES)
+        self.relays = [Relay(address) for address in self.listening] if relayed else []
+        self.config = SessionConfig(
+            parties=tuple(relay.address for relay in self.relays) or self.listening,
+            names=NAMES,
+            connect=connect,
+            deadline=deadline,
+            idle=3 * deadline,
+            job=job,
+            options=dict(options if options is not None else {"size": 50, "repeat": 200}),
+        )
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        for node in range(4):
+            place = node_folder(node, 3)
+            certs = self.home(PLACES[node]) / "certs"
+            shutil.copytree(CERTIFICATES / place, certs / place)
+            shutil.copy(CERTIFICATES / "ca.pem", certs)
+
+    def home(self, name: str) -> Path:
+        return self.folder / name.replace(" ", "-")
+
+    def log(self, name: str) -> str:
+        path = self.home(name) / "log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def start(
+        self,
+        *names: str,
+        config: SessionConfig | None = None,
+        extra: Sequence[str] = (),
+        before: Sequence[str] = (),
+        instead: Sequence[str] = (),
+    ) -> None:
+        """Start some of the places.
+
+        `before`: a command that runs the program, such as one that sets a limit. `instead`: another script of this
+        folder, with its first arguments.
+        """
+        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        for name in names:
+            home = self.home(name)
+            (home / "session.toml").write_text((config or self.config).to_toml())
+            program = [str(ROOT / "launch" / ("run_dealer.py" if name == DEALER else "run_party.py"))]
+            command = [str(HERE / instead[0]), *instead[1:]] if instead else program
+            if name != DEALER:
+                rank = int(name.split()[1])
+                command += ["--rank", str(rank), "--out", str(home / "out"), "--listen", self.listening[rank]]
+            command += ["--config", str(home / "session.toml"), "--certs", str(home / "certs"), *extra]
+            with (home / "log").open("ab") as log:
+                self.processes[name] = subprocess.Popen(
+                    [*before, sys.executable, *command],
+                    cwd=home,
+                    stdout=subprocess.DEVNULL,
+                    stderr=log,
+                    env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1"), "PYTHONPATH": path},
+                )
+
+    def wait_for(self, name: str, text: str) -> None:
+        """Until this is in the log of a place that still runs."""
+        end = time.monotonic() + LONG
+        while text not in self.log(name):
+            assert time.monotonic() < end and self.processes[name].poll() is None, self.log(name)[-2000:]
+            time.sleep(0.05)
+
+    def kill(self, name: str) -> None:
+        process = self.processes.pop(name)
+        process.kill()
+        process.wait()
+
+    def endings(self) -> dict[str, tuple[int, str]]:
+        """Wait for all; exit code and last line of each."""
+        end, found = time.monotonic() + LONG, {}
+        for name, process in self.processes.items():
+            code = process.wait(max(1.0, end - time.monotonic()))
+            while code and not (last := self._last_line(name)).startswith(f"{name}: "):
+                assert time.monotonic() < end, last  # a log that goes through a pipe may lag behind
+                time.sleep(0.05)
+            found[name] = (code, self._last_line(name))
+        return found
+
+    def _last_line(self, name: str) -> str:
+        return self.log(name).strip().rpartition("\n")[2]
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+        for relay in self.relays:
+            relay.close()

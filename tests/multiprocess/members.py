@@ -1,0 +1,99 @@
+"""Three hosts and a dealer: each a folder with its own files and key alone, each at its own address."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+from protocols.config import SessionConfig
+from protocols.net.certificates import make_certificates
+from protocols.net.signatures import fingerprint
+from secure_sccvfl.consortium.member import Member
+from secure_sccvfl.local.forked import ForkedProcess
+from secure_sccvfl.run.process import THREAD_VARIABLES, DealerProcess, PartyProcess, SessionProcess
+from tests.support.harness import CONNECT, DEADLINE, LONG
+from tests.support.own_data import COLUMNS, heart_rows, write_own
+
+PLACES = ("party-0", "party-1", "party-2", "dealer")
+APPROVED = ({"place": "party-0", "name": "hospital"},)
+CHEAP = {"dataset": "own.toml", "refreshes": 1, "lambdas": [1.0, 3.0]}
+
+
+def free_addresses() -> tuple[str, ...]:
+    """A port on each of three addresses of this machine, as three hosts would have them."""
+    found = []
+    for number in (2, 3, 4):
+        with socket.socket() as probe:
+            probe.bind((f"127.0.0.{number}", 0))
+            found.append(f"127.0.0.{number}:{probe.getsockname()[1]}")
+    return tuple(found)
+
+
+class Hosts:
+    """A consortium with the Heart records as its own: 240 to train with, the rest to decide about later."""
+
+    def __init__(self, folder: Path, jobs: tuple[str, ...], rows: int = 240) -> None:
+        self.folder, records = folder, heart_rows()
+        made = folder / "made"
+        write_own(made / "old", records[:rows])
+        write_own(made / "new", records[rows:])
+        make_certificates(made / "certs", len(COLUMNS))
+        pins = {place: fingerprint((made / "certs" / place / "cert.pem").read_bytes()) for place in PLACES}
+        self.config = SessionConfig(
+            parties=free_addresses(),
+            jobs=jobs,
+            names=tuple(COLUMNS),
+            options=CHEAP,
+            certificates=pins,
+            approval="none",
+            connect=CONNECT,
+            deadline=DEADLINE,
+        )
+        for place, party in zip(PLACES, (*COLUMNS, None), strict=True):
+            home = self.home(place)
+            (home / "certs").mkdir(parents=True)
+            shutil.copy(made / "certs" / "ca.pem", home / "certs")
+            shutil.copytree(made / "certs" / place, home / "certs" / place)
+            (home / "session.toml").write_text(self.config.to_toml())
+            if party is not None:
+                shutil.copy(made / "old" / "own.toml", home)
+                shutil.copy(made / "old" / f"{party}.csv", home)
+                shutil.copy(made / "new" / f"{party}.csv", home / "new.csv")
+
+    def home(self, place: str) -> Path:
+        return self.folder / place
+
+    def out(self, rank: int) -> Path:
+        return self.home(f"party-{rank}") / "out"
+
+    def start(self, place: str, *, resume: bool = False, predict: bool = False) -> ForkedProcess:
+        """The process of a place, in the place's own folder, with paths as its operator gives them."""
+        files: dict[str, Any] = {"config": Path("session.toml"), "certs": Path("certs")}
+        work: SessionProcess
+        if place == "dealer":
+            work = DealerProcess(**files, job="predict" if predict else "", resume=resume)
+        else:
+            party = PartyProcess(rank=int(place[-1]), out=Path("out"), **files)
+            work = Member(party, resume, APPROVED, {"records": "new.csv"} if predict else None)
+        with contextlib.chdir(self.home(place)):
+            return ForkedProcess(work, Path("log.txt"), dict.fromkeys(THREAD_VARIABLES, "1"))
+
+    def run(self, **settings: bool) -> dict[str, int | None]:
+        """The same at every place, to its end: exit codes."""
+        return self.end({place: self.start(place, **settings) for place in PLACES})
+
+    def end(self, running: dict[str, ForkedProcess]) -> dict[str, int | None]:
+        """Wait for all; one that is still there after a long time is ended."""
+        for process in running.values():
+            process.wait(LONG)
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        return {place: process.returncode for place, process in running.items()}
+
+    def logs(self) -> str:
+        """What all places said, for messages."""
+        return "\n".join(f"{p}: {(self.home(p) / 'log.txt').read_text()[-1500:]}" for p in PLACES)

@@ -1,0 +1,289 @@
+"""A consortium of three hosts, each with its own files and key alone: from a killed host to a report at every one."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accounting.ledger import read_ledger
+from launch.cli import main
+from protocols.config import SessionConfig
+from protocols.errors import ProtocolError
+from protocols.net.certificates import Credentials
+from protocols.net.signatures import sign
+from protocols.records.chain import HashChain, read_chain
+from protocols.session.heads import covered
+from secure_sccvfl.data.layout import Layout
+from secure_sccvfl.report.finished.folders import RunFolder
+from secure_sccvfl.report.finished.making import make_host_results, seal_results
+from secure_sccvfl.report.finished.signed import (
+    DERIVED,
+    check_signed,
+    committed,
+    files_of,
+    heads_of,
+    is_listed,
+    read_heads,
+)
+from secure_sccvfl.report.run_log import HEAD, LOG, contents
+from secure_sccvfl.report.verify import RunFiles, check_derived, check_heads, unchecked, verify
+from secure_sccvfl.run.model_files import load_model, save_model
+from secure_sccvfl.runs import Run
+from tests.multiprocess.members import APPROVED, PLACES, Hosts
+from tests.support.harness import LONG
+
+WELL = dict.fromkeys(PLACES, 0)
+DIED = -9
+
+
+def wait_for(path: Path) -> None:
+    end = time.monotonic() + LONG
+    while not path.exists() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Hosts:
+    """Train and evaluate; one host is killed in the middle, all go on, and new records are decided."""
+    made = Hosts(tmp_path_factory.mktemp("hosts"), ("train", "evaluate"))
+    running = {place: made.start(place) for place in PLACES}
+    wait_for(made.out(1) / "train" / "checkpoints" / "2.npz")
+    running["party-1"].kill()
+    ended = made.end(running)
+    assert ended["party-1"] == DIED and all(ended.values()), f"{ended}\n{made.logs()}"
+    assert made.run(resume=True) == WELL, made.logs()
+    assert made.run(predict=True) == WELL, made.logs()
+    return made
+
+
+@pytest.fixture
+def out(hosts: Hosts, tmp_path: Path) -> Path:
+    """A copy of one host's folder, to damage; its administrator has the host's key."""
+    shutil.copytree(hosts.out(1), tmp_path / "out")
+    return tmp_path / "out"
+
+
+def key(hosts: Hosts) -> Credentials:
+    return Credentials.of(hosts.home("party-1") / "certs", "party-1")
+
+
+def test_every_host_has_a_report_that_fits_together(hosts: Hosts) -> None:
+    reports = []
+    for rank in range(3):
+        out = hosts.out(rank)
+        assert {name: lines for name, lines in verify(out).items() if lines} == {}
+        reports.append(json.loads((out / "report.json").read_text()))
+        assert reports[-1]["host"] == rank and list(reports[-1]["models"]) == [f"party-{rank}"]
+        assert reports[-1]["approvals"] == list(APPROVED)
+        page = (out / "report.html").read_text()
+        assert f"on the host of {reports[-1]['party_names'][rank]}" in page and "moves its own mediators" in page
+        assert (out / "policy_card.md").exists() and (out / "privacy_budget.html").exists()
+        assert not {p.name for p in out.rglob("*")} & {"key.pem", "records.key"}
+    own = ("models", "cost", "host")
+    public = [{k: v for k, v in report.items() if k not in own} for report in reports]
+    assert public[0] == public[1] == public[2], "all see the same figures"
+    assert "acc" in reports[0]["metrics"] and reports[0]["baselines"] == {} and "judges" not in reports[0]
+    assert sum(r["times"] for r in reports[0]["releases"] if r["name"] == "evaluation") == 1
+
+
+def test_it_went_on_from_the_checkpoint_and_paid_once(hosts: Hosts) -> None:
+    trained = hosts.out(0) / "train"
+    audit = [e["event"] for e in read_chain(sorted(trained.glob("audit*.jsonl"))[0])]
+    assert "resumed" in audit or (trained / "audit-1.jsonl").exists() or (hosts.out(0) / "train-1").exists()
+    ledger = read_ledger(trained / "ledger.jsonl")[0]
+    assert len([line for line in ledger if "event" in line]) == 2, "each sketch was paid for once"
+
+
+def test_only_the_receiver_has_the_predictions(hosts: Hosts) -> None:
+    assert [(hosts.out(rank) / "predict" / "predictions.csv").exists() for rank in range(3)] == [True, False, False]
+    with (hosts.out(0) / "predict" / "predictions.csv").open() as file:
+        decided = [row["id"] for row in csv.DictReader(file)]
+    with (hosts.home("party-0") / "new.csv").open() as file:
+        assert decided == sorted(row["id"] for row in csv.DictReader(file))
+    assert [e["event"] for e in read_chain(hosts.out(2) / LOG)] == ["finished", "predict"]
+
+
+def test_programs_work_on_a_hosts_folder_and_reading_changes_nothing(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(hosts.home("party-1"))
+    before = {path: path.read_bytes() for path in contents(Path("out"))}
+    log = Path("out", LOG).read_bytes()
+    checked = ["audit", "verify", "out", "--certs", "certs", "--config", "session.toml"]
+    for command in (checked, ["audit", "log", "out"], ["privacy", "out"], ["policy", "show", "out"]):
+        assert main(command) == 0, command
+    assert main(["policy", "status", "out", "--dataset", "own.toml", "--party", "1"]) == 0
+    assert main(["privacy", "out/train/ledger.jsonl"]) == 0
+    told = capsys.readouterr().out
+    assert "signatures, made anew, session file fit together" in told and "seal " in told and "epsilon 8.0" in told
+    first = Path("clinic.csv").read_text().splitlines()[1].partition(",")[0]
+    assert main(["explain", "out", "--record", first]) == 0 and "clinic" in capsys.readouterr().out
+    assert main(["report", "out"]) == 0 and "is up to date" in capsys.readouterr().out
+    run = Run.open("out")
+    assert "signatures" in run.verify() and run.report["host"] == 1
+    for refused, why in (
+        (["predict", "--model", "out", "--records", "new.csv"], "run_party.py predict"),
+        (["run", "--resume", "out"], "run_party.py --resume"),
+        (["attack", "out"], "attacks need what every place saw"),
+        (["explain", "out", "--record", first, "--party", "0"], "party 0 explains what it holds itself"),
+        (["report", "out", "--party", "2"], "the run has party 1 alone"),
+        (["policy", "review", "out", "--who", "x", "--text", "y", "--dataset", "own.toml"], "with --discovery"),
+    ):
+        assert main(refused) == 2, refused
+        assert why in capsys.readouterr().err
+    with pytest.raises(ProtocolError, match="run_party"):
+        run.predict(run.metrics)
+    assert {path: path.read_bytes() for path in contents(Path("out"))} == before
+    assert Path("out", LOG).read_bytes() == log
+
+
+def test_an_appeal_keeps_the_seals_verifiable(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seals = [entry["hash"] for entry in read_chain(out / LOG)]
+    said = ["--who", "a patient", "--text", "no choice of mine"]
+    assert main(["policy", "appeal", str(out), "--feature", "age", *said]) == 0
+    new = capsys.readouterr().err.splitlines()[0].rpartition(" ")[2]
+    assert new == read_chain(out / LOG)[-1]["hash"]
+    assert unchecked(out, new[:16]) == [], "nothing came since the new one"
+    assert main(["audit", "verify", str(out), "--seal", seals[0]]) == 0
+    assert "since this seal: predict (" in (told := capsys.readouterr().out) and "appeal (" in told
+    seal_results(out, json.loads((out / "report.json").read_text()))
+    assert verify(out, seals[0])["seal"] == ["the run was finished anew after this seal"]
+    (out / LOG).unlink()
+    (out / HEAD).unlink()
+    seal_results(out, json.loads((out / "report.json").read_text()))
+    found = list(check_heads(RunFiles(out)))
+    assert found == ["audit.jsonl is not the log that all parties signed at the end of predict"], "a log begun anew"
+
+
+def changed(path: Path) -> None:
+    """One byte, or one character, is another."""
+    content = bytearray(path.read_bytes())
+    if not content:
+        content = bytearray(b"x")
+    place = len(content) // 2
+    content[place] = ord("7") if content[place] != ord("7") else ord("8")
+    path.write_bytes(bytes(content))
+
+
+def test_any_changed_file_is_named_though_the_log_and_the_seal_are_made_anew(hosts: Hosts, out: Path) -> None:
+    """Every file of the jobs, one after the other; the run's own log hides nothing."""
+    config = hosts.config
+    report = json.loads((out / "report.json").read_text())
+    listed = [path for path in contents(out) if is_listed(path.relative_to(out).as_posix())]
+    assert len(listed) > 25
+    for path in listed:
+        kept, name = path.read_bytes(), path.relative_to(out).as_posix()
+        changed(path)
+        assert any(name in line for line in told(out, config)), name
+        path.write_bytes(kept)
+        path.rename(hidden := out.parent / "hidden")
+        assert any(name in line for line in told(out, config)), f"{name} is gone"
+        hidden.rename(path)
+    (out / "train" / "more.txt").touch()
+    assert told(out, config) == ["train/more.txt is in no statement that all parties signed"]
+    (out / "train" / "more.txt").unlink()
+    assert told(out, config) == []
+    made = [path for path in contents(out) if DERIVED.fullmatch(path.relative_to(out).as_posix())]
+    made.remove(page := out / "report.html")
+    assert page.exists() and {path.name for path in made} >= {"report.json", "policy_card.json", "session.toml"}
+    for path in made:
+        path.write_text(path.read_text() + " ")  # readable still
+    page.write_text(page.read_text().replace("Who learned what", "Nobody learned a thing"))
+    seal_results(out, report)
+    found = list(check_derived(RunFiles(out)))
+    assert all(any(line.startswith(path.name) for line in found) for path in (page, *made)), found
+
+
+def told(out: Path, config: SessionConfig) -> list[str]:
+    """What the statements show."""
+    return list(check_signed(out, config))
+
+
+def rechained(path: Path, keep: Iterator[Mapping[str, Any]]) -> None:
+    """A log with these lines, in a chain that holds."""
+    lines = [{k: v for k, v in line.items() if k not in ("index", "previous", "hash")} for line in keep]
+    path.unlink()
+    HashChain(path).extend(lines)
+
+
+def drop_a_release(out: Path) -> None:
+    rechained(out / "evaluate" / "releases.jsonl", iter(read_chain(out / "evaluate" / "releases.jsonl")[:-1]))
+
+
+def change_a_decision(out: Path) -> None:
+    last = sorted((out / "train").glob("audit*.jsonl"))[-1]
+    rechained(last, iter([{**line, "note": "better"} for line in read_chain(last)]))
+
+
+def change_a_figure(out: Path) -> None:
+    path = out / "evaluate" / "result.json"
+    result = json.loads(path.read_text())
+    result["metrics"]["acc"] = 0.99
+    path.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def change_the_model(out: Path) -> None:
+    place = out / "train" / "model"
+    own = load_model(place, Layout.of(RunFolder.of(out).options().schema(3).features[1]))
+    save_model(replace(own, weight=own.weight + np.uint64(1)), place)
+
+
+@pytest.mark.parametrize("damage", [drop_a_release, change_a_decision, change_a_figure, change_the_model])
+def test_a_folder_that_is_rewritten_consistently_does_not_fit_the_others_signatures(
+    hosts: Hosts, out: Path, damage: Any
+) -> None:
+    """Its administrator makes heads, own signature, report, log and seal anew. The others' signatures remain."""
+    damage(out)
+    for job in ("train", "evaluate", "predict"):
+        place = out / job
+        kept = read_heads(place)
+        own = kept["statement"]["heads"]["party-1"]
+        own |= heads_of(place, job)
+        kept["files"] = {k: v for k, v in files_of(out).items() if k in kept["files"]}
+        own["files"] = committed(kept["salt"], kept["files"])
+        signature = sign(key(hosts), "heads", covered(kept["statement"]))
+        kept["signatures"]["party-1"]["signature"] = signature
+        (place / "heads.json").write_text(json.dumps(kept, indent=1) + "\n")
+    (out / LOG).unlink()
+    (out / HEAD).unlink()
+    seal_results(out, make_host_results(out))
+    found = list(check_heads(RunFiles(out)))
+    for party in ("party-0", "party-2"):
+        assert any(f"{party} has signed other heads" in line for line in found), found
+
+
+def test_a_consortium_that_was_made_up_is_no_consortium_to_who_knows_the_real_one(
+    hosts: Hosts, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The authority, or the session file that a reader has, decides whose signatures count."""
+    other = out.parent / "other"
+    assert main(["certs", str(other), "--parties", "3"]) == 0
+    told = (hosts.home("party-1") / "session.toml").read_text().replace("127.0.0.2", "127.0.0.9")
+    (out.parent / "session.toml").write_text(told)
+    known = ["--certs", str(other), "--config", str(out.parent / "session.toml")]
+    assert main(["audit", "verify", str(out), *known]) == 3
+    shown = capsys.readouterr()
+    assert "by a certificate of another authority" in shown.out and "session.toml is not" in shown.err
+
+
+def test_a_report_that_was_not_made_can_be_made_later(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A host that was stopped after the last session needs nobody else."""
+    made = [path for path in contents(out) if DERIVED.fullmatch(path.name) and path.name != "session.toml"]
+    before = {path.name: path.read_bytes() for path in made}
+    for path in made:
+        path.unlink()
+    (out / LOG).unlink()
+    (out / HEAD).unlink()
+    shutil.rmtree(out / "predict")
+    assert main(["report", str(out)]) == 0 and "seal" in capsys.readouterr().out
+    assert {path.name: path.read_bytes() for path in made} == before
+    assert [*check_heads(RunFiles(out)), *check_derived(RunFiles(out))] == []

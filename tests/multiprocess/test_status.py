@@ -1,0 +1,123 @@
+"""The status of a real run on a consortium's own data: it tells people what goes on, and nothing of the data."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from secure_sccvfl.status.steps import stages_of
+from tests.multiprocess.hosts import PLACES, Hosts
+from tests.multiprocess.test_secrets import noted_leaks
+from tests.support.own_data import COLUMNS, heart_rows, write_own
+from tests.unit.status.test_page import free_port
+
+pytest.importorskip("prometheus_client")
+PATHS = ("/", "/status.json", "/metrics")
+
+
+@dataclass
+class Looked:
+    """Everything that was fetched from the places of a session while it ran."""
+
+    texts: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    notes: str = ""
+    rows: list[dict[str, str]] = field(default_factory=list)
+    codes: dict[str, int] = field(default_factory=dict)
+
+    def snapshots(self, place: str) -> list[dict[str, Any]]:
+        return [json.loads(text) for text in self.texts[place, "/status.json"]]
+
+    @property
+    def everything(self) -> str:
+        return "\n".join(text for texts in self.texts.values() for text in set(texts))
+
+
+def watch(place: str, port: int, looked: Looked, over: threading.Event) -> None:
+    while not over.wait(0.1):
+        for path in PATHS:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+            try:
+                connection.request("GET", path)
+                answer = connection.getresponse()
+                if answer.status == 200:
+                    looked.texts.setdefault((place, path), []).append(answer.read().decode())
+            except (OSError, http.client.HTTPException):
+                pass  # it has not started, or has ended
+            finally:
+                connection.close()
+
+
+@pytest.fixture(scope="module")
+def looked(tmp_path_factory: pytest.TempPathFactory) -> Looked:
+    folder, found, over = tmp_path_factory.mktemp("status"), Looked(), threading.Event()
+    found.rows = [
+        {**row, "id": f"-person-{7919 * k}", "chol": f"{float(row['chol']):.0f}.{(73687871234567 * k) % 10**14:014d}"}
+        for k, row in enumerate(heart_rows(), start=1)
+    ]
+    write_own(folder / "data", found.rows)
+    options = {"dataset": "own.toml", "refreshes": 1, "warmup": 20, "steps": 30}
+    hosts, notes = Hosts(folder / "hosts", "train", options), folder / "notes"
+    threads = []
+    try:
+        for rank, party in enumerate(COLUMNS):
+            for name in (f"{party}.csv", "own.toml"):
+                shutil.copy(folder / "data" / name, hosts.home(f"party {rank}"))
+        for place in PLACES:
+            port = free_port()
+            spying = () if place == "dealer" else ("spy.py", str(notes))
+            hosts.start(place, extra=("--status", str(port)), instead=spying)
+            threads.append(threading.Thread(target=watch, args=(place, port, found, over)))
+            threads[-1].start()
+        found.codes = {place: code for place, (code, _) in hosts.endings().items()}
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+        hosts.close()
+    found.notes = notes.read_text()
+    return found
+
+
+def test_a_run_that_is_watched_ends_well(looked: Looked) -> None:
+    assert looked.codes == dict.fromkeys(PLACES, 0)
+    assert set(looked.texts) == {(place, path) for place in PLACES for path in PATHS}
+
+
+def test_people_see_phase_steps_peers_budget_bytes_and_memory(looked: Looked) -> None:
+    for place in PLACES:
+        told = looked.snapshots(place)
+        assert ("serving" if place == "dealer" else "running") in {one["phase"] for one in told}
+        last = told[-1]
+        assert len(last["peers"]) == 3 and all(peer["connected"] for peer in last["peers"])
+        assert last["memory"]["most"] > 1e7 and last["bytes_dealer"] > 1e4 and last["problems"] == []
+    last = looked.snapshots("party 1")[-1]
+    assert last["place"] == "party 1 (employer)" and last["job"] == "train"
+    assert 0 < last["budget"]["epsilon"] <= last["budget"]["cap"] and last["rounds"] > 50
+
+
+def test_stages_come_in_the_order_that_was_said_before(looked: Looked) -> None:
+    seen: list[str] = []
+    for one in looked.snapshots("party 0"):
+        if one["step"] is not None and one["step"]["name"] not in seen:
+            seen.append(one["step"]["name"])
+    stages = [name for name in stages_of("train", {}) if any(step.startswith(name) for step in seen)]
+    assert [next(s for s in stages if step.startswith(s)) for step in seen] == stages and len(seen) >= 2
+
+
+@pytest.mark.chance(1e-11)  # 303 cells of 14 decimals among a few thousand rates of bytes above 100 per second
+def test_no_key_share_id_or_cell_is_shown(looked: Looked) -> None:
+    assert looked.notes.count("key ") >= 12 and looked.notes.count("share ") > 100
+    shown = looked.everything
+    assert noted_leaks(shown, looked.notes) == []
+    for row in looked.rows:
+        assert row["id"] not in shown and row["chol"] not in shown
+    assert "BEGIN" not in shown and "ventricular" not in shown and "own.toml" not in shown
+    first = looked.rows[0]
+    assert noted_leaks(f"{shown} {looked.notes.split()[1]}", looked.notes) != [], "the search finds what is there"
+    assert first["chol"] in f"{shown} {first['chol']}"

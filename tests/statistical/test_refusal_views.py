@@ -1,0 +1,68 @@
+"""What others see of refused records is the same whether a party refuses none or all.
+
+Every word that reaches parties 0 and 1 while marks are multiplied in secret is kept. Party 2 can read all records in
+one world and none in the other. Without masks the check fires.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocols.dealing import tuples
+from protocols.dealing.party import Party
+from protocols.records.releases import ReleasePlan
+from protocols.session.runtime import Session
+from protocols.steps.refusals import withheld
+from tests.statistical.test_head_views import Spy
+from tests.support.chance import alike, uniform
+from tests.support.harness import run_session
+
+ROWS, OTHERS, STEPS = 8000, (0, 1), ("bit product", "bit to number", "mul")
+
+
+def refusing(world: int) -> Spy:
+    spy, honest = Spy(), Party.open_masked
+
+    def opening(self: Party, step: str, words: Any, how: Any = "add") -> Any:
+        totals = honest(self, step, words, how)
+        spy.keep(self.rank, step, totals)
+        return totals
+
+    def job(session: Session) -> None:
+        own = np.full(ROWS, world if session.rank == 2 else 1, bool)
+        withheld(session, session.party.zero_share((ROWS, 1)), own)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Party, "open_masked", opening)
+        run_session(job, 3, ReleasePlan([]), wrap=spy.wrap)
+    return spy
+
+
+def tells() -> dict[str, bool]:
+    """Of each kind of round, whether the marks of party 2 can be told from it, or it from noise."""
+    seen = [refusing(world) for world in (0, 1)]
+    found = {}
+    for step in STEPS:
+        pairs = [
+            [
+                np.concatenate([np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in spy.kept[rank, step]])
+                for spy in seen
+            ]
+            for rank in OTHERS
+        ]
+        assert min(words.size for two in pairs for words in two) > 2560, f"too little was seen of {step}"
+        found[step] = not all(alike(*two) and uniform(two[0]) and uniform(two[1]) for two in pairs)
+    return found
+
+
+@pytest.mark.chance(1e-10)  # three kinds of rounds, two parties, three checks
+def test_nobody_sees_who_refused_a_record() -> None:
+    assert not any(tells().values())
+
+
+def test_marks_that_are_not_masked_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuples.Field, "expand", lambda self, draw, rank: np.zeros(self.shape, self.dtype))
+    assert tells()["bit product"]

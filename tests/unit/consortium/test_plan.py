@@ -1,0 +1,203 @@
+"""A plan is the same at every host, says what a run really opens and charges, and changes with what it is about."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accounting.budget import Budget
+from accounting.events import Sensitivity
+from accounting.records import RecordSet
+from launch.cli import main
+from protocols.config import ConfigError, SessionConfig
+from protocols.records.releases import Release, ReleasePlan
+from secure_sccvfl.consortium import plan as planning
+from secure_sccvfl.consortium.outlook import outlook
+from secure_sccvfl.consortium.plan import digest_of, make_plan
+from secure_sccvfl.consortium.words import plan_lines
+from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.privacy.ledgers import LEDGER
+from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
+from secure_sccvfl.run.jobs import agreed_plan, job_config, make_job, public_plan
+from tests.unit.consortium.conftest import CARD, edit, rows_of
+
+Record = dict[str, Any]
+COUNTS = Sensitivity.of_counts(3.0)
+
+
+def changed(before: planning.Plan, after: planning.Plan) -> set[str]:
+    return {name for name in before.digests if before.digests[name] != after.digests[name]}
+
+
+@pytest.mark.parametrize("job", ["train", "discovery"])
+@pytest.mark.parametrize("more", [{}, {"mode": "dp", "dp_sampling": 0.25}, {"gain": True, "late_refreshes": 1}])
+def test_what_is_planned_without_data_is_what_each_party_will_open(
+    config: SessionConfig, job: str, more: Record
+) -> None:
+    given = replace(config, job=job, options={**config.options, **more})
+    planned = public_plan(given)
+    for rank in range(3):
+        assert make_job(given, rank).plan().digest() == planned.digest()
+
+
+@pytest.mark.parametrize("change", [{"receivers": (0, 1)}, {"times": 9}, {"shape": (3, 3)}, {"event": None}])
+def test_a_job_that_would_open_more_than_was_told_is_refused(config: SessionConfig, change: Record) -> None:
+    """Another receiver, more often, another size, unpaid; and what nobody was told of."""
+    given = config.for_job("train")
+    job = make_job(given, 0)
+    assert agreed_plan(given, job).digest() == public_plan(given).digest()
+    name = "sketch-0 for party 0"
+    honest = job.plan().releases
+    for other in ({**honest, name: replace(honest[name], **change)}, {"extra": Release("extra", (0,), (1,), "none")}):
+        job.plan = lambda other=other: ReleasePlan(other.values())  # type: ignore[method-assign]
+        with pytest.raises(ConfigError, match="otherwise than the approved plan says"):
+            agreed_plan(given, job)
+        assert agreed_plan(replace(given, approval="none"), job).releases
+
+
+def test_a_host_without_any_data_finds_the_same_digest(desk: Path, config: SessionConfig) -> None:
+    before = make_plan(config)
+    for file in desk.glob("*.csv"):
+        file.unlink()
+    edit(desk / "own.toml", "hospital.csv", "elsewhere/h.csv")
+    assert make_plan(config).digest == before.digest
+    assert outlook(config, before, 0)["rows"] is None
+
+
+def test_every_change_changes_the_digest_and_is_named_by_its_section(
+    desk: Path, config: SessionConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = make_plan(config)
+    assert before.digest == digest_of(before.digests)
+    for other in (
+        replace(config, deadline=61.0),
+        replace(config, names=("a", "b", "c")),
+        replace(config, certificates={**config.certificates, "dealer": "0" * 64}),
+        replace(config, parties=(*config.parties[:2], "d.example:7100")),
+        replace(config, options={**config.options, "seed": 7}),
+        replace(config, jobs=("train",)),
+    ):
+        assert "session" in changed(before, make_plan(other)) and make_plan(other).digest != before.digest
+    for same in (
+        replace(config, job="train"),
+        replace(config, options={**config.options, "resume": True}),
+    ):
+        assert make_plan(same).digest == before.digest
+    edit(desk / "own.toml", 'name = "chol", kind = "number", low = 100', 'name = "chol", kind = "number", low = 99')
+    assert "data" in changed(before, make_plan(config))
+    edit(desk / "own.toml", "low = 99, high = 600", 'low = 100, high = 600, meaning = "cholesterol"')
+    assert changed(before, make_plan(config)) == {"data"}, "words count too: people read them"
+    edit(desk / "own.toml", ', meaning = "cholesterol"', "")
+    assert make_plan(config).digest == before.digest
+    monkeypatch.setattr(planning, "code_digest", lambda: b"other")
+    assert changed(before, make_plan(config)) == {"code"}
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        {"role": "N", "reason": "follows from s", "evidence": "guideline: some"},
+        {"role": "M", "reason": "another reason", "evidence": "guideline: some"},
+    ],
+)
+def test_another_card_changes_the_digest(desk: Path, config: SessionConfig, decision: Record) -> None:
+    before = make_plan(config)
+    (desk / "card.json").write_text(json.dumps({**CARD, "decisions": {"chol": decision}}))
+    after = make_plan(config)
+    assert changed(before, after) == {"card"} and after.digest != before.digest
+
+
+def test_prices_are_those_that_the_ledger_will_show(config: SessionConfig) -> None:
+    """Charged as a run charges them, one after the other, on any records."""
+    made = make_plan(config)
+    assert set(made.sections["budget"]) == {"train", "evaluate"}
+    options = RunOptions.of(config.options)
+    level = NoiseLevel(made.spending["train"].multiplier, options.noise, 3)
+    budget, records = Budget.in_memory(options.epsilon, options.delta), RecordSet(np.arange(5, dtype=np.uint64))
+    told = made.sections["budget"]["train"]["charges"]
+    assert [one["charge"] for one in told] == [f"sketch-{k}" for k in range(options.charged)]
+    for number, one in enumerate(told):
+        event = noised_event(one["charge"], COUNTS, level, records.digest, number)
+        assert budget.charge(event, f"{number}", records).after == pytest.approx(one["after"], abs=1e-4)
+    assert made.sections["budget"]["train"]["epsilon"] <= options.epsilon
+    evaluated = made.sections["budget"]["evaluate"]
+    assert 0 < evaluated["epsilon"] < evaluated["cap"], "four evaluations fit the cap"
+
+
+def test_steps_of_mode_dp_are_charged_together_with_the_tables(config: SessionConfig) -> None:
+    for steps in (1, 10):
+        options = {**config.options, "mode": "dp", "dp_steps": steps, "dp_sampling": 0.25}
+        charges = make_plan(replace(config, options=options)).sections["budget"]["train"]["charges"]
+        assert charges[-1]["charge"] == "dp gradient" and charges[-1]["times"] == steps
+        assert 7.9 < charges[-1]["after"] <= 8
+
+
+def test_this_hosts_records_and_ledger_are_beside_the_plan_and_not_in_it(desk: Path, config: SessionConfig) -> None:
+    made = make_plan(config)
+    fresh = outlook(config, made, 0)
+    assert fresh["rows"] == rows_of(desk / "hospital.csv")
+    assert fresh["ledgers"]["train"]["before"] == 0 and fresh["ledgers"]["train"]["fits"]
+    assert not (desk / "sccvfl-ledgers").exists(), "nothing is written"
+    place = desk / "sccvfl-ledgers" / "party-0"
+    place.mkdir(parents=True)
+    records = RecordSet(np.arange(5, dtype=np.uint64))
+    budget = Budget.open(place / LEDGER, 8.0, 1e-5)
+    event = noised_event("sketch-0", COUNTS, NoiseLevel(2.0, "dealer+holder", 3), records.digest)
+    spent = budget.charge(event, "an earlier run", records).after
+    later = outlook(config, made, 0)["ledgers"]["train"]
+    assert later["before"] == pytest.approx(spent) and later["after"] > 8 and not later["fits"]
+    assert "DOES NOT FIT" in "\n".join(plan_lines(made, outlook(config, made, 0)))
+    assert make_plan(config).digest == made.digest
+    twice = replace(config, jobs=("discovery", "train"), options={**config.options, "ledger": "fresh"})
+    ledgers = outlook(twice, make_plan(twice), 0)["ledgers"]
+    assert ledgers["discovery"]["fits"] and not ledgers["train"]["fits"], "jobs of one ledger add up"
+    other = make_plan(replace(config, options={**config.options, "epsilon": 4.0}))
+    assert "its cap is epsilon 8" in outlook(config, other, 0)["ledgers"]["train"]["problem"]
+
+
+def test_people_read_who_what_to_whom_and_at_what_price(config: SessionConfig) -> None:
+    made = make_plan(config)
+    text = "\n".join(plan_lines(made, outlook(config, made, 1)))
+    for wanted in (
+        "plan of session: selftest, train, evaluate",
+        f"party-1   clinic           b.example:7100             {config.certificates['party-1'][:16]}",
+        "label at hospital; protected: s at clinic",
+        "records: 303",
+        "policy card: version 1, nobody has approved it: chol=M",
+        "to party-0, party-1, party-2: noisy tables of its own columns by group",
+        "train charges 5 releases: epsilon 8.00 of 8",
+        "train takes about",
+        "estimated from runs with default options",
+        made.digest,
+    ):
+        assert wanted in text, (wanted, text)
+
+
+def test_the_self_test_gets_its_own_options_alone(config: SessionConfig) -> None:
+    given = replace(config, options={**config.options, "seed": 3})
+    assert job_config(given, "selftest").options == {"seed": 3}
+    assert job_config(given, "train").options == given.options
+    with pytest.raises(ConfigError, match="named twice"):
+        make_plan(replace(config, jobs=("train", "train")))
+    with pytest.raises(ConfigError, match="none that a consortium plans"):
+        make_plan(replace(config, jobs=("bench-ops",)))
+
+
+def test_the_program_writes_the_plan(
+    desk: Path, certificates: Path, config: SessionConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["plan", "session.toml", "--rank", "0", "--certs", str(certificates), "--out", "plan.json"]
+    assert main(given) == 0
+    assert "party 2 (payer): no approval of the plan is in approvals/" in capsys.readouterr().out
+    written = json.loads((desk / "plan.json").read_text())
+    assert written["digest"] == make_plan(config).digest and written["here"]["rows"] == 303
+    assert main(["plan", "session.toml", "--json", "--rows", "20000", "--round-trip", "20"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["digest"] == written["digest"] and told["here"]["rows"] == 20000
+    total = {job: one["total"] for job, one in told["here"]["estimates"].items()}
+    assert total["train"]["seconds"] > 0.02 * total["train"]["rounds"] > 0
