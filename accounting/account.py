@@ -15,7 +15,7 @@ from accounting.accountant import Epsilons, Price, epsilon_of, epsilons, price_o
 from accounting.calibration import check_target
 from accounting.caps import RAISED, Raised
 from accounting.events import Event
-from accounting.ledger import START, Entry, LedgerError, Sets
+from accounting.ledger import START, Entry, LedgerError, Sets, states_of
 from accounting.records import RecordSet, memberships
 
 VERSION = 2
@@ -122,16 +122,16 @@ def read_account(entries: Sequence[Entry], sets: Sets) -> Account:
         if first["version"] != VERSION:
             raise LedgerError(_other_version(first["version"]))
         terms = Terms(first["epsilon"], first["delta"])
-        charges, raised, heads = [], list[Raised](), {START, first["hash"]}
-        for entry in rest:
+        charges, raised, states = [], list[Raised](), states_of(entries)
+        for number, entry in enumerate(rest, 1):
             if entry["kind"] == RAISED:
-                raised.append(_raised(entry, terms, heads))
+                before = {START, *states[:number], *states[len(entries) : len(entries) + number]}
+                raised.append(_raised(entry, terms, before))
                 terms = Terms(raised[-1].decision.after, terms.delta)
             elif entry["kind"] == "charge":
                 charges.append(Charge(entry["key"], Event.from_dict(entry["event"])))
             else:
                 raise ValueError("unknown line")
-            heads.add(entry["hash"])
     except (ValueError, KeyError, TypeError) as error:
         raise LedgerError(
             f"the ledger has a line that is no charge ({type(error).__name__}); nothing was charged"

@@ -17,7 +17,7 @@ from accounting.accountant import Epsilons, epsilon_of
 from accounting.calibration import check_target
 from accounting.caps import RAISED, Raised
 from accounting.events import Event
-from accounting.ledger import Book, Entry, FileLedger, Ledger, MemoryLedger, digest_of
+from accounting.ledger import Book, Entry, FileLedger, Ledger, MemoryLedger, digest_of, states_of
 from accounting.records import RecordSet
 
 
@@ -104,8 +104,7 @@ class Budget:
         with self._ledger.locked() as book:
             account = read_account(book.entries, self._ledger.sets)
             if decision not in [known.decision for known in account.raised]:
-                heads = [str(entry["hash"]) for entry in book.entries]
-                why = decision.misfit(account.terms.epsilon, account.terms.delta, heads)
+                why = decision.misfit(account.terms.epsilon, account.terms.delta, states_of(book.entries))
                 if why is not None:
                     raise BudgetError(f"the decision on the cap {why}; the cap stays")
                 book.append({"kind": RAISED, **raised.to_dict()})

@@ -1,9 +1,10 @@
 """A cap that is raised: what was decided, and whether it fits the ledger that it is about.
 
 A cap is set before the first release. Afterwards only all parties together can raise it. Their decision names the
-ledger by a hash of its chain, so it fits one ledger. It names the old cap, so it counts once. It becomes a line of
-every party's ledger, with the signatures. Who checks these is `secure_sccvfl/privacy/caps.py`: a key is no matter of
-accounting. A decision never lowers a cap: what was released stays released.
+ledger by a hash of its lines, so it fits one ledger of each party (`accounting.ledger.states_of`). It names the old
+cap, so it counts once. It becomes a line of every party's ledger, with the signatures. Who checks these is
+`secure_sccvfl/privacy/caps.py`: a key is no matter of accounting. A decision never lowers a cap: what was released
+stays released.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ RAISED = "cap"
 
 @dataclass(frozen=True)
 class CapDecision:
-    """What the parties sign. ledger: the name of its file. head: a hash of its chain. date: as people write it."""
+    """What the parties sign. ledger: the name of its file. head: a hash of its lines. date: as people write it."""
 
     ledger: str
     before: float

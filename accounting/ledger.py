@@ -273,6 +273,18 @@ def comparable(entries: Sequence[Entry], *, own_records: bool) -> list[Entry]:
     ]
 
 
+def states_of(entries: Sequence[Entry]) -> list[str]:
+    """Stands for a ledger after each of its lines: hashes that the ledgers of all parties have, then its own ones.
+
+    The former leave out records, which each party may charge for itself. Names of runs make them unlike any other's.
+    """
+    found, last = [], START
+    for entry in comparable(entries, own_records=True):
+        last = _hash({"previous": last, **entry})
+        found.append(last)
+    return [*found, *(str(entry["hash"]) for entry in entries)]
+
+
 def _head_of(path: Path) -> Path:
     return path.with_name(path.name + ".head")
 

@@ -2,7 +2,7 @@
 
 | step | who | what |
 |---|---|---|
-| draft | one party | `cap.toml`: ledger, old and new cap, a hash of the ledger's chain, reason, date |
+| draft | one party | `cap.toml`: ledger, old and new cap, a hash of the ledger's lines, reason, date |
 | sign | every party, with its own key | certificate and signature under its place |
 | start of a session | every party | checks all signatures, compares digests, writes the decision into its ledger |
 
@@ -24,7 +24,7 @@ from pathlib import Path
 from accounting.account import Terms, read_account
 from accounting.budget import Budget, BudgetError
 from accounting.caps import CapDecision, Raised
-from accounting.ledger import FileLedger, FileSets, LedgerError, digest_of, read_ledger
+from accounting.ledger import FileLedger, FileSets, LedgerError, read_ledger, states_of
 from protocols.config import ConfigError
 from protocols.errors import ProtocolError
 from protocols.net.certificates import Credentials
@@ -39,7 +39,8 @@ def draft(ledger: Path, after: float, reason: str, date: str) -> Raised:
     entries, _ = read_ledger(ledger)
     terms = read_account(entries, FileSets.beside(ledger)).terms
     try:
-        found = CapDecision(ledger.name, terms.epsilon, after, terms.delta, digest_of(entries), reason, date)
+        head = states_of(entries)[len(entries) - 1]  # the same at every party, whose records each charges
+        found = CapDecision(ledger.name, terms.epsilon, after, terms.delta, head, reason, date)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     return Raised(found, {})
@@ -111,10 +112,10 @@ def raise_cap(session: Session, ledger: Path, file: str, certificates: Mapping[s
     error: Exception | None = None
     try:
         check_signatures(raised, session.parties, certificates)
-        known = read_account(read_ledger(ledger)[0], FileSets.beside(ledger))
-        heads = [str(entry["hash"]) for entry in read_ledger(ledger)[0]]
+        entries, _ = read_ledger(ledger)
+        known = read_account(entries, FileSets.beside(ledger))
         if raised.decision not in [before.decision for before in known.raised]:
-            why = raised.decision.misfit(known.terms.epsilon, known.terms.delta, heads)
+            why = raised.decision.misfit(known.terms.epsilon, known.terms.delta, states_of(entries))
             if why is not None:
                 error = BudgetError(f"the decision on the cap {why}; the cap stays")
     except (ConfigError, LedgerError) as problem:

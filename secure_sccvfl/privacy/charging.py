@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from accounting.budget import Budget, BudgetError
 from accounting.calibration import check_target
 from accounting.events import Event, Mechanism, Sensitivity
-from accounting.ledger import LedgerError, LedgerFull
+from accounting.ledger import LedgerError, LedgerFull, comparable
 from accounting.records import RecordSet
 from protocols.errors import LocalError, ProtocolError
 from protocols.operations.noise import NoiseKind, deviation
@@ -91,17 +91,21 @@ class Charger:
 
         A fault during charging leaves some parties one line ahead. Nothing was released then. But from now on all
         count what one has paid: the ledgers agree again, and no charge is forgotten. Returns whether they had
-        differed. Where each party charges its own records, a line of one says nothing about those of another.
+        differed. Where each party charges its own records, nothing is told of these: each charges its own.
         """
-        if not self._alike:
-            return False
-        own = json.dumps(self.budget.last_line).encode().ljust(_LINE)
+        (last,) = comparable([self.budget.last_line], own_records=not self._alike)
+        own = json.dumps(last).encode().ljust(_LINE)
         if len(own) > _LINE:
             raise ProtocolError("the last line of the ledger is too long to be compared")
         lines = [json.loads(text) for text in self._session.swap_bytes("last charge", own)]
-        for line in lines:
-            self.budget.catch_up(line, [self.records])
-        return len({line["hash"] for line in lines}) > 1
+        longer = [line for line in lines if line["index"] == last["index"] + 1 and line["kind"] == "charge"]
+        if self._alike:
+            for line in lines:
+                self.budget.catch_up(line, [self.records])
+        elif longer:
+            missed = Event.from_dict({**longer[0]["event"], "records": self.records.digest})
+            self.budget.charge(missed, longer[0]["key"], self.records)
+        return len({json.dumps(line, sort_keys=True) for line in lines}) > 1
 
     def event(
         self, name: str, sensitivity: Sensitivity, sampling: float = 1.0, mechanism: Mechanism = "gaussian"

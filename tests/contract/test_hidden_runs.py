@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +14,20 @@ import numpy as np
 import pytest
 
 from accounting.ledger import comparable, read_ledger
+from protocols import ring
 from protocols.alignment.seam import UNION, Aligned
 from protocols.config import ConfigError, SessionConfig
 from protocols.records.chain import read_chain, unused_name
+from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.features import DataError
+from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party_data import own_part
 from secure_sccvfl.data.splits import SHARES
+from secure_sccvfl.metrics import noisy
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.run.alignment import AlignJob, part_bounds, split_records
 from secure_sccvfl.run.jobs import Progress
+from secure_sccvfl.run.model_files import load_model
 from secure_sccvfl.run.scoring.jobs import UNDECIDED, EvaluateJob, PredictJob
 from secure_sccvfl.run.train import TrainJob
 from tests.support.harness import run_session
@@ -143,6 +149,50 @@ def test_the_common_test_records_are_evaluated_and_others_are_refused(place: Pat
         write_overlap(place / "data")
     assert "not those that the model was trained with" in told
     assert opened(place / "again") == []
+
+
+def test_figures_and_what_they_are_compared_with_are_those_of_the_common_test_records(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without noise: the model, the head without mediators and the majority, as a plain computation gives them."""
+    dataset, run_folder = place / "data" / "own.toml", place / "unnoised"
+    shutil.copytree(place / "run", run_folder)
+    for kept in run_folder.glob("party-*/model/evaluation.json"):
+        kept.unlink()
+    monkeypatch.setattr(noisy.noise, "noise_share", lambda party, kind, sigma, rows, of: np.zeros((rows, 1), int))
+    options = {"model": str(run_folder), "min_group": 5}
+    told = run(jobs(EvaluateJob, dataset, **options), place / "judged")[0]
+    parts = [own_part(dataset, rank, 0) for rank in range(PARTIES)]
+    ids = sorted(set.intersection(*(set(p.ids[p.split.test].tolist()) for p in parts)))
+    rows = [np.array([{n: k for k, n in enumerate(p.ids.tolist())}[name] for name in ids]) for p in parts]
+    models = [
+        load_model(run_folder / f"party-{p.rank}" / "model", Layout.of(p.schema.features[p.rank])) for p in parts
+    ]
+    encoded = [m.encoder(p.party.take(own).inputs) for m, p, own in zip(models, parts, rows, strict=True)]
+    assert parts[0].label is not None
+    label, shown = parts[0].label[rows[0]], np.hstack(encoded)
+    codes = parts[1].protected[0].codes
+    assert codes is not None
+
+    def decided(weights: list[Any], biases: list[Any]) -> np.ndarray:
+        logits = shown @ ring.decode(sum(weights), HEAD_BITS) + ring.decode(sum(biases), HEAD_BITS)
+        return np.asarray(logits[:, 0] > 0)
+
+    whole = decided([m.weight for m in models], [m.bias for m in models])
+    dropped = decided([m.control[0] for m in models if m.control], [m.control[1] for m in models if m.control])
+    near = 1.5 / len(ids)  # a logit next to 0 may fall on the other side
+    assert told["records"] == len(ids), "nobody else is counted"
+    assert told["metrics"]["acc"] == pytest.approx((whole == label).mean(), abs=near)
+    assert told["metrics"]["positive_rate"] == pytest.approx(whole.mean(), abs=near)
+    assert told["baselines"]["drop_m"]["acc"] == pytest.approx((dropped == label).mean(), abs=near)
+    assert told["baselines"]["majority"]["acc"] == pytest.approx(max(label.mean(), 1 - label.mean()), abs=1e-6)
+    for group, rates in enumerate(told["groups"]):
+        of_group = whole[codes[rows[1]] == group]
+        if "positive_rate" in rates["rates"]:
+            assert rates["rates"]["positive_rate"]["value"] == pytest.approx(of_group.mean(), abs=1.5 / len(of_group))
+            assert rates["rates"]["positive_rate"]["rows"] == len(of_group)
+    assert any("positive_rate" in rates["rates"] for rates in told["groups"])
+    assert {"fr_own", "fr_null_own"} <= set(told["metrics"])
 
 
 def test_a_new_record_is_decided_where_all_parties_hold_it_and_nothing_is_told_of_the_others(place: Path) -> None:

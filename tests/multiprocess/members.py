@@ -15,7 +15,7 @@ from secure_sccvfl.consortium.member import Member
 from secure_sccvfl.local.forked import ForkedProcess
 from secure_sccvfl.run.process import THREAD_VARIABLES, DealerProcess, PartyProcess, SessionProcess
 from tests.support.harness import CONNECT, DEADLINE, LONG
-from tests.support.own_data import COLUMNS, heart_rows, write_own
+from tests.support.own_data import COLUMNS, heart_rows, without, write_own
 
 PLACES = ("party-0", "party-1", "party-2", "dealer")
 APPROVED = ({"place": "party-0", "name": "hospital"},)
@@ -32,8 +32,15 @@ def free_addresses() -> tuple[str, ...]:
     return tuple(found)
 
 
+LACKING = {"hospital": (0, 1), "clinic": (2, 3, 4), "payer": (5,)}
+"""Records that a party does not have, by their places: old ones, and new ones too."""
+
+
 class Hosts:
-    """A consortium with the Heart records as its own: 240 to train with, the rest to decide about later."""
+    """A consortium with the Heart records as its own: 240 to train with, the rest to decide about later.
+
+    Each party lacks some of them, and nobody knows which all have.
+    """
 
     def __init__(self, folder: Path, jobs: tuple[str, ...], rows: int = 240) -> None:
         self.folder, records = folder, heart_rows()
@@ -60,8 +67,8 @@ class Hosts:
             (home / "session.toml").write_text(self.config.to_toml())
             if party is not None:
                 shutil.copy(made / "old" / "own.toml", home)
-                shutil.copy(made / "old" / f"{party}.csv", home)
-                shutil.copy(made / "new" / f"{party}.csv", home / "new.csv")
+                (home / f"{party}.csv").write_text(without(made / "old" / f"{party}.csv", LACKING[party]))
+                (home / "new.csv").write_text(without(made / "new" / f"{party}.csv", LACKING[party]))
 
     def home(self, place: str) -> Path:
         return self.folder / place

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting.ledger import read_ledger
+from accounting.ledger import comparable, read_ledger
 from launch.cli import main
 from protocols.config import SessionConfig
 from protocols.errors import ProtocolError
@@ -37,12 +37,21 @@ from secure_sccvfl.report.finished.signed import (
 from secure_sccvfl.report.run_log import HEAD, LOG, contents
 from secure_sccvfl.report.verify import RunFiles, check_derived, check_heads, unchecked, verify
 from secure_sccvfl.run.model_files import load_model, save_model
+from secure_sccvfl.run.scoring.jobs import UNDECIDED
+from secure_sccvfl.run.scoring.new_records import ELSEWHERE, REFUSED
 from secure_sccvfl.runs import Run
 from tests.multiprocess.members import APPROVED, PLACES, Hosts
 from tests.support.harness import LONG
 
 WELL = dict.fromkeys(PLACES, 0)
 DIED = -9
+
+
+def damage(table: Path) -> None:
+    """The last record has a cell that cannot be read."""
+    *lines, last = table.read_text().splitlines()
+    name, _, rest = last.partition(",")
+    table.write_text("\n".join([*lines, ",".join([name, "?", *rest.split(",")[1:]])]) + "\n")
 
 
 def wait_for(path: Path) -> None:
@@ -54,7 +63,8 @@ def wait_for(path: Path) -> None:
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Hosts:
     """Train and evaluate; one host is killed in the middle, all go on, and new records are decided."""
-    made = Hosts(tmp_path_factory.mktemp("hosts"), ("train", "evaluate"))
+    made = Hosts(tmp_path_factory.mktemp("hosts"), ("align", "train", "evaluate"))
+    damage(made.home("party-2") / "new.csv")
     running = {place: made.start(place) for place in PLACES}
     wait_for(made.out(1) / "train" / "checkpoints" / "2.npz")
     running["party-1"].kill()
@@ -76,6 +86,13 @@ def key(hosts: Hosts) -> Credentials:
     return Credentials.of(hosts.home("party-1") / "certs", "party-1")
 
 
+def without_stopped(report: dict[str, Any]) -> dict[str, Any]:
+    """A report but for how often things were opened: the host that was killed may lack the last line before it."""
+    releases = [{k: v for k, v in one.items() if k != "times"} for one in report["releases"]]
+    privacy = {k: v for k, v in report["privacy"].items() if k != "uncharged"}
+    return {**report, "releases": releases, "privacy": privacy}
+
+
 def test_every_host_has_a_report_that_fits_together(hosts: Hosts) -> None:
     reports = []
     for rank in range(3):
@@ -89,9 +106,10 @@ def test_every_host_has_a_report_that_fits_together(hosts: Hosts) -> None:
         assert (out / "policy_card.md").exists() and (out / "privacy_budget.html").exists()
         assert not {p.name for p in out.rglob("*")} & {"key.pem", "records.key"}
     own = ("models", "cost", "host")
-    public = [{k: v for k, v in report.items() if k not in own} for report in reports]
+    public = [without_stopped({k: v for k, v in report.items() if k not in own}) for report in reports]
     assert public[0] == public[1] == public[2], "all see the same figures"
-    assert "acc" in reports[0]["metrics"] and reports[0]["baselines"] == {} and "judges" not in reports[0]
+    assert "acc" in reports[0]["metrics"] and "judges" not in reports[0]
+    assert set(reports[0]["baselines"]) == {"majority", "drop_m"}, "told with noise, and nothing was pooled"
     assert sum(r["times"] for r in reports[0]["releases"] if r["name"] == "evaluation") == 1
 
 
@@ -103,12 +121,36 @@ def test_it_went_on_from_the_checkpoint_and_paid_once(hosts: Hosts) -> None:
     assert len([line for line in ledger if "event" in line]) == 2, "each sketch was paid for once"
 
 
+def read_rows(table: Path) -> dict[str, dict[str, str]]:
+    with table.open(newline="") as file:
+        return {row["id"]: row for row in csv.DictReader(file)}
+
+
+def test_each_host_charged_its_own_records_and_an_alignment_alone_told_sizes(hosts: Hosts) -> None:
+    places = [hosts.out(rank) for rank in range(3)]
+    for name in ("train/ledger.jsonl", "evaluate/evaluation.jsonl"):
+        ledgers = [read_ledger(place / name)[0] for place in places]
+        assert len({line["event"]["records"] for lines in ledgers for line in lines if "event" in line}) == 3
+        assert all(
+            comparable(lines, own_records=True) == comparable(ledgers[0], own_records=True) for lines in ledgers
+        )
+    told = [json.loads((place / "align" / "result.json").read_text()) for place in places]
+    assert [one["own records"]["all"] for one in told] == [238, 237, 239]
+    assert all(one["align"] == "hidden" and one["places"] == told[0]["places"] for one in told)
+
+
 def test_only_the_receiver_has_the_predictions(hosts: Hosts) -> None:
     assert [(hosts.out(rank) / "predict" / "predictions.csv").exists() for rank in range(3)] == [True, False, False]
-    with (hosts.out(0) / "predict" / "predictions.csv").open() as file:
-        decided = [row["id"] for row in csv.DictReader(file)]
-    with (hosts.home("party-0") / "new.csv").open() as file:
-        assert decided == sorted(row["id"] for row in csv.DictReader(file))
+    new = [read_rows(hosts.home(f"party-{rank}") / "new.csv") for rank in range(3)]
+    told = read_rows(hosts.out(0) / "predict" / "predictions.csv")
+    *_, refused = new[2]
+    assert list(told) == sorted(new[0].keys() - {refused}), "the receiver's own, but for one that a party cannot read"
+    undecided = {name for name, row in told.items() if row["decision"] == UNDECIDED}
+    assert undecided == new[0].keys() - (new[1].keys() & new[2].keys()) and len(undecided) == 4
+    reasons = [read_rows(hosts.out(rank) / "predict" / REFUSED) for rank in (0, 2)]
+    assert [list(found) for found in reasons] == [[refused], [refused]]
+    assert [found[refused]["why"] == ELSEWHERE for found in reasons] == [True, False]
+    assert not (hosts.out(1) / "predict" / REFUSED).exists(), "nobody else learns of it"
     assert [e["event"] for e in read_chain(hosts.out(2) / LOG)] == ["finished", "predict"]
 
 

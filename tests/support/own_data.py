@@ -59,3 +59,9 @@ def write_own(folder: Path, rows: Sequence[dict[str, str]]) -> Path:
     path = folder / "own.toml"
     path.write_text(DESCRIPTION)
     return path
+
+
+def without(table: Path, places: Sequence[int]) -> str:
+    """A table's text without the records at these places."""
+    header, *rows = table.read_text().splitlines()
+    return "\n".join([header, *(row for place, row in enumerate(rows) if place not in places)]) + "\n"

@@ -164,6 +164,26 @@ def test_a_charge_that_a_fault_cut_short_is_counted_by_all_when_they_go_on(tmp_p
     assert len({spent for *_, spent in results}) == 1
 
 
+def test_where_each_charges_its_own_records_a_cut_charge_is_made_up_for_and_no_digest_is_told(tmp_path):
+    own = [RecordSet(np.arange(low, low + 4, dtype=np.uint64)) for low in range(3)]
+
+    def job(session):
+        budget, records = Budget.open(tmp_path / f"{session.rank}" / "ledger.jsonl", CAP, DELTA), own[session.rank]
+        budget.charge(about(records, 0), "run sketch-0", records)
+        if session.rank != 1:
+            budget.charge(about(records, 1), "run sketch-1", records)
+        charger = Charger(session, budget, 4.0, "again", records, alike=False)
+        seen, swap = [], session.swap_bytes
+        session.swap_bytes = lambda name, text: seen.append(text) or swap(name, text)
+        told = [charger.catch_up(), charger.catch_up()]
+        return told, [(charge.key, charge.event.records) for charge in budget.charges], b"".join(seen)
+
+    for rank, (told, charges, sent) in enumerate(run_session(job, 3)):
+        assert told == [True, False]
+        assert charges == [(f"run sketch-{number}", own[rank].digest) for number in range(2)]
+        assert own[rank].digest.encode() not in sent and b'"hash"' not in sent and b"sketch" in sent
+
+
 def test_a_charge_about_records_that_a_party_does_not_have_is_not_taken_over(tmp_path):
     def job(session):
         budget = Budget.open(tmp_path / f"{session.rank}" / "ledger.jsonl", CAP, DELTA)
