@@ -13,6 +13,7 @@ a process that dials stops and says so, and a caller is turned away like any str
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import logging
@@ -171,6 +172,8 @@ class Rendezvous:
     def _end(self) -> None:
         self.stop.set()
         if self.listener is not None:
+            with contextlib.suppress(OSError):  # a thread that still waits for callers would keep the address
+                self.listener.shutdown(socket.SHUT_RDWR)
             self.listener.close()
 
     def _say_who_is_missing(self, links: dict[int, Link]) -> None:
