@@ -160,6 +160,7 @@ def _data(options: RunOptions | None, schema: Schema | None) -> dict[str, Any] |
         "protected": [[a.name, list(a.groups), schema.parties[a.holder]] for a in schema.protected],
         "columns": {party: [f.name for f in own] for party, own in zip(schema.parties, schema.features, strict=True)},
         "pooled": options.pooled,
+        "align": options.align,
         "schema": schema.digest(),
     }
     if not options.pooled:

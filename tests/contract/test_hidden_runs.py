@@ -34,6 +34,7 @@ from tests.support.harness import run_session
 from tests.support.overlap import COLUMNS, heart_rows, holders, write_overlap
 
 PARTIES = 3
+ADDRESSES = tuple(f"127.0.0.1:{7000 + rank}" for rank in range(PARTIES))
 ROOMY = {"epsilon": 60.0, "refreshes": 1, "lambdas": [1.0], "take_lambda": 1.0, "evaluation_epsilon": 60.0}
 """A cap that leaves little noise: these tests are about who is counted, and Heart is small."""
 
@@ -55,9 +56,8 @@ def quiet(step: str, number: int, total: int) -> None:
 def jobs(kind: Any, dataset: Path, per_party: Sequence[dict[str, Any]] = ({}, {}, {}), **options: Any) -> list[Any]:
     """The job of each party, from session files that differ in `per_party` alone."""
     given = {"dataset": str(dataset), **ROOMY, **options}
-    addresses = tuple(f"127.0.0.1:{7000 + rank}" for rank in range(PARTIES))
     return [
-        kind(SessionConfig(parties=addresses, options={**given, **more}), rank) for rank, more in enumerate(per_party)
+        kind(SessionConfig(parties=ADDRESSES, options={**given, **more}), rank) for rank, more in enumerate(per_party)
     ]
 
 
@@ -219,6 +219,30 @@ def test_a_new_record_is_decided_where_all_parties_hold_it_and_nothing_is_told_o
         assert all(line["decision"] in ("0", "1", UNDECIDED) for line in lines)
         assert not scores or all((line["logit 1"] == "") == (line["id"] in alone) for line in lines)
         assert not (folder / "party-1" / "predictions.csv").exists(), "the holder of the label receives them"
+
+
+def test_what_people_approve_beforehand_covers_what_each_job_opens(place: Path) -> None:
+    """Settings that are left out follow the data: own records meet in secret, and the plan says so."""
+    dataset, new = place / "data" / "own.toml", place / "new.csv"
+    columns = ["id", *dict.fromkeys(name for own in COLUMNS.values() for name in own)]
+    with new.open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(heart_rows(5))
+    model = {"model": str(place / "run")}
+    of_jobs = {AlignJob: {}, TrainJob: {}, EvaluateJob: model, PredictJob: {**model, "records": str(new)}}
+    for align in ("hidden", "revealed"):
+        for kind, more in of_jobs.items():
+            if kind is EvaluateJob and align != "hidden":  # the model was trained with it
+                continue
+            options = {**more, **({} if align == "hidden" else {"align": align})}
+            (first, *_), given = jobs(kind, dataset, **options), {"dataset": str(dataset), **ROOMY, **options}
+            config = SessionConfig(
+                parties=tuple(f"127.0.0.1:{7000 + rank}" for rank in range(PARTIES)), options=given
+            )
+            told, needed = kind.public_plan(config).releases, first.plan().releases  # type: ignore[attr-defined]
+            assert told.keys() == needed.keys() and all(told[name].covers(needed[name]) for name in needed), kind
+            assert (UNION in told) == (align == "hidden") and ("alignment" in told) is False, kind
 
 
 def test_revealed_records_are_those_of_files_that_were_aligned_before(tmp_path: Path) -> None:
