@@ -116,7 +116,9 @@ def _infer_half(
         width = _best_width(attempt, truth, known, widths, seed)
         name = _best_attacker(attempt, truth, known, width, seed)
         found = {w: attempt(known, ~known, w, CHOICES, EPOCHS) for w in {width, widths[-1]}}
-        without = None if own is None else attempt(known, ~known, 0, CHOICES, (20,))[name]
+        if own is not None and 0 not in found:
+            found[0] = attempt(known, ~known, 0, (name,), (20,) if name == CHOICES[-1] else ())
+    without = None if own is None else found[0][name]
     return Inference(truth[~known], found[width][name], found[widths[-1]], without)
 
 

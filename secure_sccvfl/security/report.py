@@ -87,7 +87,7 @@ def markdown(report: Data) -> str:
     lines += [
         f"Attackers know the truth of half of {report['records']['attacked']} training records (shares: repetitions; "
         "predictions: test records) and guess the other half, then the other way round. Gain: rate minus that of the "
-        "same attacker without the view (or chance); 0 to 0 means that by its own cross-validation it did best "
+        "control, an attacker without the view (or chance); 0 to 0 means that by its own cross-validation it did best "
         "without the view. Where gradients were opened, it may use those of all steps together. `Made to use it`: "
         "the best of six attackers that had to use it, picked on the guessed records, so a bit too high. "
         f"Intervals: 95 %; those of the {report['family']['comparisons']} views with a "
