@@ -78,7 +78,7 @@ class TrainJob:
         state = self._resume(session, kept, charger, audit) if options.resume else None
         trained = gradient_mode(options.mode).train(self._workplace(session, charger, hooks, meter, state))
         model = trained.model
-        if trained.shown and folder is not None and options.pooled:
+        if trained.shown and folder is not None:
             keep_gradients(folder, trained.shown)
         digests = {part: known.digest for part, known in parts.items()}
         mine = self._keep(session, trained.engine, model, name, digests)

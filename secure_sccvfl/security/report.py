@@ -87,10 +87,10 @@ def markdown(report: Data) -> str:
     lines += [
         f"Attackers know the truth of half of {report['records']['attacked']} training records (shares: repetitions; "
         "predictions: test records) and guess the other half, then the other way round. Gain: rate minus that of the "
-        "control, an attacker without the view (or chance); 0 to 0 means that by its own cross-validation it did best "
-        "without the view. Where gradients were opened, it may use those of all steps together. `Made to use it`: "
-        "the best of six attackers that had to use it, picked on the guessed records, so a bit too high. "
-        f"Intervals: 95 %; those of the {report['family']['comparisons']} views with a "
+        "control, an attacker without the view (or chance); 0 to 0 means that by its own cross-validation it did "
+        "best without the view. Where gradients were opened, it may use those of all steps together. "
+        "`Made to use it`: the best of six attackers that had to use it, picked on the guessed records, so a bit too "
+        f"high. Intervals: 95 %; those of the {report['family']['comparisons']} views with a "
         f"verdict are 95 % together ({report['family']['correction']}). A leak is called where such an interval of "
         "the gain lies above 0, or some column is related to the truth (p below .05 / 2F).",
     ]

@@ -17,10 +17,12 @@ from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.modes.base import keep_gradients
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.modes.split_settings import split_config
 from secure_sccvfl.modes.split_state import Seen
 from secure_sccvfl.report.attacks import attack_story
 from secure_sccvfl.security.evaluation import ERROR, NOT_KEPT, Row, ViewAttacks
 from secure_sccvfl.security.finished_run import FinishedRun
+from secure_sccvfl.security.inference import Inference
 from secure_sccvfl.security.report import assemble, markdown
 from secure_sccvfl.security.transcripts import MOST_WORDS, as_columns
 from secure_sccvfl.security.transcripts import Seen as Words
@@ -76,6 +78,17 @@ def test_gradients_that_do_not_tell_s_are_not_called_a_leak(told: str) -> None:
     assert row.leak is False and row.rate < 0.6
 
 
+def test_the_control_is_the_better_of_two_attackers_without_the_view() -> None:
+    """A view of noise must not gain because it led to another attacker, which has more luck with own columns."""
+    truth = np.arange(100) % 2
+    half, well = np.zeros(100, int), np.where(np.arange(100) < 20, 0, truth)
+    control = Inference(truth, half, {})
+    assert Inference(truth, well, {}, well).against(control) is well
+    assert Inference(truth, well, {}, half).against(Inference(truth, well, {})) is well
+    assert Inference(truth, well, {}).against(control) is half
+    assert Inference(truth, well, {}).against(None) is None
+
+
 def test_a_declared_leak_is_told_first_and_breaks_no_promise() -> None:
     made = assemble(german_run(Path()), [verdict("s")], {}, 1.0)
     assert made["ok"] is True and made["checks"] == []
@@ -116,6 +129,13 @@ def test_a_run_that_kept_the_first_pass_alone_is_not_judged(tmp_path: Path) -> N
         tmp_path / f"party-{PARTY}" / "gradients.npz", **{"rows 0": np.arange(2), "gradient 0": np.zeros((2, 3))}
     )
     assert kept_of_split(tmp_path / f"party-{PARTY}") == []
+
+
+def test_gradients_of_own_data_are_not_kept() -> None:
+    """They tell labels and s, and on data that may not be pooled nobody knows the truth to judge an attack by."""
+    own = RunOptions.of({"dataset": "loans.toml", "mode": "split", "pooled": False})
+    assert not split_config(own).keep_shown
+    assert split_config(RunOptions.of({"dataset": "german", "mode": "split"})).keep_shown
 
 
 def test_factors_are_the_whole_gradient_and_line_up_from_step_to_step() -> None:
