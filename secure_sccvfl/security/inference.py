@@ -111,7 +111,7 @@ def _infer_half(
         widths += sorted({min(width, seen.shape[1]) for width in (FEW, MANY)})
     if signals is not None:
         widths += [SIGNALS, SIGNALS_ALONE]
-    attempt = partial(_guess, base, seen, signals, truth, seed=seed)
+    attempt = partial(_guess, _Held(base, seen, signals), truth, seed=seed)
     with _one_thread():
         width = _best_width(attempt, truth, known, widths, seed)
         name = _best_attacker(attempt, truth, known, width, seed)
@@ -161,10 +161,26 @@ def _best_attacker(attempt: Attempt, truth: np.ndarray, known: np.ndarray, width
     return max(CHOICES, key=lambda name: rates[name])
 
 
+@dataclass(frozen=True)
+class _Held:
+    """Own columns, what the run showed, and signals of gradients."""
+
+    base: np.ndarray
+    seen: np.ndarray | None
+    signals: np.ndarray | None
+
+    def columns(self, width: int, truth: np.ndarray, known: np.ndarray) -> np.ndarray:
+        """What an attacker uses; columns of the view are picked on the records that it knows."""
+        if self.signals is not None and width in (SIGNALS, SIGNALS_ALONE):
+            return np.hstack([self.base, self.signals]) if width == SIGNALS else self.signals
+        if self.seen is None or not width:
+            return self.base
+        related = np.argsort(-_between(self.seen[known], truth[known]), kind="stable")[:width]
+        return np.hstack([self.base, self.seen[:, related]])
+
+
 def _guess(
-    base: np.ndarray,
-    seen: np.ndarray | None,
-    signals: np.ndarray | None,
+    held: _Held,
     truth: np.ndarray,
     known: np.ndarray,
     unknown: np.ndarray,
@@ -174,12 +190,7 @@ def _guess(
     *,
     seed: int,
 ) -> dict[str, np.ndarray]:
-    columns = base
-    if signals is not None and width in (SIGNALS, SIGNALS_ALONE):
-        columns = np.hstack([base, signals]) if width == SIGNALS else signals
-    elif seen is not None and width:
-        related = np.argsort(-_between(seen[known], truth[known]), kind="stable")[:width]
-        columns = np.hstack([base, seen[:, related]])
+    columns = held.columns(width, truth, known)
     view = View("adversary", (columns[known], truth[known]), (columns[unknown], truth[unknown]))
     return guesses(view, torch_seed(seed, "security attack"), attackers, epochs)
 
