@@ -128,8 +128,8 @@ class PartyEngine(Side):
     def steps(self, head, descent, count):
         return self.engine.steps(head, descent, count)
 
-    def apart(self, head):
-        return self.engine.apart(head)
+    def apart(self, head, outputs=1):
+        return self.engine.apart(head, outputs)
 
     def check_range(self, heads, batch):
         self.engine.check_range(heads, batch)
