@@ -84,6 +84,11 @@ def is_shell(block: Block) -> bool:
     return False
 
 
+def is_walked(block: Block) -> bool:
+    """Do its remarks name the hosts of its commands? Then test_consortium.py runs them, each at its host."""
+    return is_shell(block) and re.search(r"(?m)^# at the \w+", block.text) is not None
+
+
 def statements(block: Block) -> list[Statement]:
     """The commands of a block, in order; after a `$` prompt, lines without one are output."""
     lines = block.text.splitlines()
