@@ -3,6 +3,7 @@
 Each host is a folder with its own files alone. Where it is allowed, each is also a network namespace, joined to the
 others by a bridge that stands in a namespace of its own; `bank.example` and the like are names there. Elsewhere the
 parties get addresses of the loopback range. `scp` fetches between the folders, and refuses what must stay at home.
+Parties and the dealer are real processes. All other commands need no network: their programs run here, one by one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
+from unittest.mock import patch
 
+from launch.cli import main
 from secure_sccvfl.run.process import THREAD_VARIABLES
 from tests.multiprocess.byhand import ROOT
 from tests.multiprocess.documented import Block, blocks, is_walked
@@ -28,18 +32,6 @@ HOSTS = (*PARTIES, "dealer", "authority")
 SUFFIX = ".example"
 NODE = re.compile(r"sccvfl (party|dealer) ")
 """Commands that run side by side, at all hosts."""
-ASKS = "sccvfl approve "
-SCP = """#!{python}
-import shutil, sys
-from pathlib import Path
-*sources, target = sys.argv[1:]
-for source in sources:
-    host, _, path = source.partition({suffix!r} + ":")
-    name = Path(path).name
-    if "key" in name or name.endswith(".csv"):
-        sys.exit(f"{{source}} must stay at {{host}}")
-    shutil.copy(Path({folder!r}, host, path), target)
-"""
 
 
 @dataclass(frozen=True)
@@ -146,18 +138,15 @@ class Walk:
     """The hosts of a consortium, and what was said at each."""
 
     def __init__(self, folder: Path, net: Namespaces | Loopback) -> None:
-        self.folder, self._net = folder, net
+        self.folder, self.net = folder, net
         self._running: dict[str, tuple[Step, subprocess.Popen[bytes]]] = {}
         for host in HOSTS:
-            self.home(host).mkdir(parents=True)
-        programs = folder / "programs"
-        programs.mkdir()
-        scp = programs / "scp"
-        scp.write_text(SCP.format(python=sys.executable, suffix=SUFFIX, folder=str(folder)))
-        (programs / "sccvfl").write_text(f'#!/bin/sh\nexec {sys.executable} -m launch.cli "$@"\n')
-        for path in programs.iterdir():
-            path.chmod(0o755)
-        paths = os.pathsep.join([str(programs), os.environ["PATH"]])
+            self.home(host).mkdir(parents=True, exist_ok=True)
+        program = folder / "programs" / "sccvfl"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -m launch.cli "$@"\n')
+        program.chmod(0o755)
+        paths = os.pathsep.join([str(program.parent), os.environ["PATH"]])
         ours = {"PATH": paths, "PYTHONPATH": str(ROOT), **dict.fromkeys(THREAD_VARIABLES, "1")}
         self._environment = {**os.environ, **ours}
 
@@ -172,56 +161,84 @@ class Walk:
         """Every step in order. Parties and the dealer go on while others start; all must end well."""
         try:
             for step in script:
-                process = self._start(step)
                 if NODE.match(step.text):
-                    self._end(step.host)
-                    self._running[step.host] = (step, process)
+                    self._start(step)
                 else:
-                    self._well(step, process)
+                    code = self.do(step)
+                    assert code == 0, self._told(step, code)
+            for host in list(self._running):
+                step, process = self._running[host]
+                code = process.wait(LONG)
+                assert code == 0, self._told(step, code)
         finally:
-            if sys.exc_info()[0] is not None:
-                self.stop()
-        for host in list(self._running):
-            self._end(host)
+            for _, process in self._running.values():
+                process.kill()
+                process.wait()
+            self._running.clear()
 
-    def stop(self) -> None:
-        for _, process in self._running.values():
-            process.kill()
-            process.wait()
-        self._running.clear()
+    def do(self, step: Step) -> int:
+        """A command that needs no other host; returns its exit code."""
+        text, home = self._here(step), self.home(step.host)
+        expanded = subprocess.run(
+            ["bash", "-ec", f"printf '%s\\0' {text}"], cwd=home, check=True, capture_output=True, text=True
+        )
+        program, *words = expanded.stdout.split("\0")[:-1]
+        with (self.folder / f"{step.host}.log").open("a") as log, _terminal() as typed:
+            print("$", text, file=log, flush=True)
+            if program == "scp":
+                return self._fetch(words, step.host)
+            with (
+                contextlib.chdir(home),
+                contextlib.redirect_stdout(log),
+                contextlib.redirect_stderr(log),
+                patch.object(sys, "stdin", typed),
+                patch.object(sys, "argv", [program]),
+            ):
+                assert program == "sccvfl", text
+                return main(words)
 
-    def _end(self, host: str) -> None:
-        if host in self._running:
-            self._well(*self._running.pop(host))
+    def _fetch(self, words: Sequence[str], host: str) -> int:
+        """`scp HOST.example:PATH ... DEST` between the hosts' folders. What is not public stays at home."""
+        *sources, target = words
+        for source in sources:
+            other, mark, path = source.partition(f"{SUFFIX}:")
+            assert mark and other in HOSTS and other != host, source
+            assert "key" not in Path(path).name and Path(path).suffix != ".csv", f"{source} must stay at the {other}"
+            shutil.copy(self.home(other) / path, self.home(host) / target)
+        return 0
 
-    def _well(self, step: Step, process: subprocess.Popen[bytes]) -> None:
-        try:
-            code = process.wait(LONG)
-        finally:
-            process.kill()
-        assert code == 0, f"at the {step.host}: {step.text}\nended with {code}\n{self.log(step.host)[-3000:]}"
-
-    def _start(self, step: Step) -> subprocess.Popen[bytes]:
-        text = step.text
-        if isinstance(self._net, Loopback):
-            for host, address in self._net.addresses.items():
-                text = text.replace(f"{host}{SUFFIX}:7100", address)
-        person = _who_says_yes() if text.startswith(ASKS) else subprocess.DEVNULL
-        with (self.folder / f"{step.host}.log").open("ab") as log:
-            log.write(f"$ {text}\n".encode())
-            log.flush()
-            command = [*self._net.inside(step.host), "bash", "-ec", text]
+    def _start(self, step: Step) -> None:
+        assert step.host not in self._running, f"two at once at the {step.host}"
+        text = self._here(step)
+        with (self.folder / f"{step.host}.log").open("a") as log:
+            print("$", text, file=log, flush=True)
+            command = [*self.net.inside(step.host), "bash", "-ec", f"exec {text}"]
             home = self.home(step.host)
-            return subprocess.Popen(
-                command, cwd=home, env=self._environment, stdin=person, stdout=log, stderr=subprocess.STDOUT
+            process = subprocess.Popen(
+                command, cwd=home, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
+        self._running[step.host] = (step, process)
+
+    def _here(self, step: Step) -> str:
+        """The command as written, with addresses of this machine where its names cannot be given to hosts."""
+        text = step.text
+        if isinstance(self.net, Loopback):
+            for host, address in self.net.addresses.items():
+                text = text.replace(f"{host}{SUFFIX}:7100", address)
+        return text
+
+    def _told(self, step: Step, code: int) -> str:
+        return f"at the {step.host}: {step.text}\nended with {code}\n{self.log(step.host)[-3000:]}"
 
 
-def _who_says_yes() -> int:
+@contextlib.contextmanager
+def _terminal() -> Iterator[TextIO]:
     """The terminal of somebody who has typed yes."""
-    typed, terminal = os.openpty()
+    typed, seen = os.openpty()
     os.write(typed, b"yes\n")
-    return terminal
+    with open(seen, encoding="utf-8") as terminal:
+        yield terminal
+    os.close(typed)
 
 
 def _ip(*words: str) -> None:
