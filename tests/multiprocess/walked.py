@@ -159,6 +159,11 @@ class Walk:
 
     def go(self, script: Iterable[Step]) -> None:
         """Every step in order. Parties and the dealer go on while others start; all must end well."""
+        for step, code in self.endings(script).items():
+            assert code == 0, self._told(step, code)
+
+    def endings(self, script: Iterable[Step]) -> dict[Step, int]:
+        """The exit codes of parties and the dealer, when all have ended; every other step must end well."""
         try:
             for step in script:
                 if NODE.match(step.text):
@@ -166,10 +171,7 @@ class Walk:
                 else:
                     code = self.do(step)
                     assert code == 0, self._told(step, code)
-            for host in list(self._running):
-                step, process = self._running[host]
-                code = process.wait(LONG)
-                assert code == 0, self._told(step, code)
+            return {step: process.wait(LONG) for step, process in self._running.values()}
         finally:
             for _, process in self._running.values():
                 process.kill()
