@@ -2,8 +2,8 @@
 
     sccvfl certs request certs --place party-0 --name bank      on each host: its key, which stays, and a request
     sccvfl certs authority authority                            once, at one place
-    sccvfl certs sign certs/party-0/request.pem --authority authority
-    sccvfl certs install authority/issued/party-0.pem authority/ca.pem certs
+    sccvfl certs sign request-party-0.pem --authority authority
+    sccvfl certs install party-0.pem ca.pem certs
     sccvfl certs pin session.toml certs/party-0/cert.pem        whom the session file accepts
     sccvfl certs show certs                                     places, validity, fingerprints
     sccvfl certs request certs --place party-0 --name bank --renew

@@ -1,8 +1,8 @@
 """Attack a finished run with what each place really saw, and audit its differential privacy.
 
     python launch/security_eval.py runs/2026-01-01              a run made with --transcript
-    python launch/security_eval.py runs/new --fresh             make such a run first (German Credit)
-    python launch/security_eval.py runs/new --fresh --dataset heart --seed 1
+    python launch/security_eval.py runs/new --fresh             make such a run first (acs12-gender)
+    python launch/security_eval.py runs/new --fresh --dataset german --mode split
     python launch/security_eval.py runs/2026-01-01 --json       the result for a machine
 
 Views: label holder, every party, every coalition of up to m-1, the dealer, the network (recorded

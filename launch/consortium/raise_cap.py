@@ -42,6 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
+    from accounting.ledger import LedgerError
     from protocols.config import ConfigError
     from protocols.net.certificates import Credentials
     from secure_sccvfl.privacy.caps import draft, read_decision, signed_by, write_decision
@@ -54,7 +55,10 @@ def run(options: argparse.Namespace) -> int:
         if options.file.exists():
             raise ConfigError(f"{options.file} exists: a decision is drafted once, then signed")
         ledger = options.ledger / (EVALUATIONS if options.test else LEDGER)
-        raised = draft(ledger, options.epsilon, options.reason, datetime.date.today().isoformat())
+        try:
+            raised = draft(ledger, options.epsilon, options.reason, datetime.date.today().isoformat())
+        except LedgerError as error:
+            raise ConfigError(str(error)) from None
         write_decision(options.file, raised)
     else:
         raised = read_decision(options.file)

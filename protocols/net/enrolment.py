@@ -44,7 +44,7 @@ from protocols.net.certificates import (
 )
 from protocols.net.signatures import fingerprint
 
-REQUEST, NEXT_KEY = "request.pem", "next-key.pem"
+NEXT_KEY = "next-key.pem"
 SHOWN = 8
 """Digits of a fingerprint in messages; people compare all of them."""
 
@@ -116,8 +116,9 @@ def make_request(folder: Path, place: str, name: str, *, renew: bool = False) ->
         .add_extension(alternative_name(place), critical=False)
         .sign(key, hashes.SHA256())
     )
-    (own / REQUEST).write_bytes(pem(request))
-    return own / REQUEST, key_fingerprint(key.public_key())
+    path = _request_of(folder, place)
+    path.write_bytes(pem(request))
+    return path, key_fingerprint(key.public_key())
 
 
 def install(certificate: Path, authority: Path, folder: Path) -> Member:
@@ -143,7 +144,7 @@ def install(certificate: Path, authority: Path, folder: Path) -> Member:
         os.replace(fitting[0], own / KEY)
     (own / CERTIFICATE).write_bytes(pem(made))
     known.write_bytes(pem(signer))
-    (own / REQUEST).unlink(missing_ok=True)
+    _request_of(folder, member.place).unlink(missing_ok=True)
     return member
 
 
@@ -176,6 +177,11 @@ def pinned(text: str, add: Sequence[Member], drop: Sequence[str] = ()) -> str:
         return f"{text.rstrip()}\n\n{made}".lstrip()
     after = text[table.end() :]
     return text[: table.start()] + made + (f"\n{after}" if after.strip() else "")
+
+
+def _request_of(folder: Path, place: str) -> Path:
+    """It is to be sent, so it lies beside the folder with the key, and no two members' have the same name."""
+    return folder / f"request-{place}.pem"
 
 
 def _is_authority(certificate: x509.Certificate) -> bool:

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModeEntry:
-    """Where a mode is, its words for people, and what its gradients tell of labels. Reading it imports nothing.
+    """Where a mode is, its words for people, and what its gradients tell. Reading it imports nothing.
 
+    labels, groups: of y and of s of training records, to a party that knows those of other records.
     lambdas: the weights of consistency that it tries unless they are named; empty: the common grid.
     """
 
@@ -26,13 +27,16 @@ class ModeEntry:
     words: str
     labels: Literal["hidden", "noisy", "shown"]
     lambdas: tuple[float, ...] = ()
+    groups: Literal["hidden", "shown"] = "hidden"
 
 
 MODES: Registry[ModeEntry] = Registry(
     "mode",
     {
         "sealed": ModeEntry("secure_sccvfl.modes.sealed:Sealed", "trained in secret", "hidden"),
-        "split": ModeEntry("secure_sccvfl.modes.split:Split", "split learning: gradients are shown", "shown"),
+        "split": ModeEntry(
+            "secure_sccvfl.modes.split:Split", "split learning: gradients are shown", "shown", groups="shown"
+        ),
         "aware": ModeEntry(
             "secure_sccvfl.modes.aware:Aware", "trained in secret; this model uses s", "hidden", (0.1,)
         ),

@@ -158,7 +158,7 @@ GRADIENTS = "gradients.npz"
 
 
 def keep_gradients(folder: Path, shown: tuple[Any, ...]) -> None:
-    """Keep what this party was shown, as arrays for each step; the report attacks it."""
+    """Keep what this party was shown, as arrays for each step; the report and the security evaluation attack it."""
     arrays = {
         f"{field.name} {number}": getattr(step, field.name)
         for number, step in enumerate(shown)

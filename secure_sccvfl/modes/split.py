@@ -73,7 +73,7 @@ Generators = Mapping[str, Mapping[int, Generator]]
 
 @dataclass(frozen=True)
 class SplitModel:
-    """Own encoder, shares of the head for this engine, steps taken, and what the first pass showed.
+    """Own encoder, shares of the head for this engine, steps taken, and what each of them showed (if it is kept).
 
     finding, generators: those of the last late refresh that was granted; without one, None and those it began with.
     """
@@ -211,7 +211,7 @@ class SplitTrainer:
     # one step
 
     def _steps(self, at: SplitState, end: int, lam: float) -> SplitState:
-        """All steps up to this one, or up to where early stopping ends them. What the first pass shows is kept."""
+        """All steps up to this one, or up to where early stopping ends them."""
         rows = min(MOST_ROWS if self.config.batch is None else self.config.batch, self.train.rows)
         editing = self.editing if lam > 0 else ()
         layout = SplitLayout(rows, self.engine.widths, editing, self._attributes(), self.outputs)
@@ -223,8 +223,8 @@ class SplitTrainer:
             with self.session.measure("split step"):
                 weights, gradient = self._step(weights, layout, picked, pace, first + number)
             taken += 1
-            if taken <= min(self.train.rows // rows, self.config.warmup):
-                seen.append(Seen(picked, gradient))
+            if self.config.keep_shown:
+                seen.append(Seen.of(picked, gradient, self.outputs))
             goes_on = self._goes_on(weights)
             if not goes_on:
                 break

@@ -20,7 +20,8 @@ class SplitConfig:
 
     `steps`: the most with consistency. `keep_every`: how many of them are between two checkpoints. `columns`: what
     encoders read of a feature, as in `PaperSettings`. `patience`: steps without a better validation objective after
-    which training stops, counted from the first one; 0: it never stops early.
+    which training stops, counted from the first one; 0: it never stops early. `keep_shown`: keep the gradients of all
+    steps for attacks on the run. They tell labels and s, so it is for pooled data.
     """
 
     hidden: int = 64
@@ -38,6 +39,7 @@ class SplitConfig:
     columns: Columns = "one_hot"
     patience: int = 0
     late_refreshes: int = 0
+    keep_shown: bool = True
     weights: ValidityWeights = field(default_factory=ValidityWeights)
 
     def __post_init__(self) -> None:
@@ -84,7 +86,11 @@ def split_config(options: RunOptions) -> SplitConfig:
     """
     weights = ValidityWeights(options.weight_identity, options.weight_support, options.weight_leak)
     plain = SplitConfig(
-        steps=options.steps, lam=options.take_lambda, late_refreshes=options.late_refreshes, weights=weights
+        steps=options.steps,
+        lam=options.take_lambda,
+        late_refreshes=options.late_refreshes,
+        keep_shown=options.pooled,
+        weights=weights,
     )
     if options.method != "paper":
         return plain

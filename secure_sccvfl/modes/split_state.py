@@ -12,17 +12,29 @@ from protocols.steps.head import Weights
 
 @dataclass(frozen=True)
 class Seen:
-    """What a party saw of a step: the rows, and the gradient in its activations for each of them."""
+    """What a party saw of a step: the rows, and the gradient in its activations for each of them, as two factors.
+
+    The gradient is a product of this rank (protocols/steps/split.py), so `signal` (rows x outputs) and `direction`
+    (outputs x width) are all of it, and small enough that those of every step are kept.
+    """
 
     rows: np.ndarray
-    gradient: np.ndarray = field(repr=False)
+    signal: np.ndarray = field(repr=False)
+    direction: np.ndarray = field(repr=False)
+
+    @classmethod
+    def of(cls, rows: np.ndarray, gradient: np.ndarray, outputs: int) -> Seen:
+        """The factors of a gradient (rows x width) of rank `outputs`."""
+        u, values, v = np.linalg.svd(gradient, full_matrices=False)
+        return cls(rows, u[:, :outputs] * values[:outputs], v[:outputs])
 
 
 @dataclass(frozen=True)
 class SplitState:
     """The state after the warm-up and every few steps. `weights` are shares, `local` is the party's own.
 
-    taken: all steps so far. watched: shares of what early stopping has seen. stopped: whether it has stopped.
+    seen: what each step showed, if that is kept. taken: all steps so far. watched: shares of what early stopping has
+    seen. stopped: whether it has stopped.
     """
 
     weights: Weights
@@ -39,7 +51,7 @@ class SplitState:
         made |= {f"local/{key}": value for key, value in self.local.items()}
         made |= {f"watched/{key}": value for key, value in self.watched.items()}
         for number, step in enumerate(self.seen):
-            made |= {f"seen/{number}/rows": step.rows, f"seen/{number}/gradient": step.gradient}
+            made |= {f"seen/{number}/{f.name}": getattr(step, f.name) for f in fields(Seen)}
         return made
 
     @classmethod
@@ -49,11 +61,12 @@ class SplitState:
         def part(name: str) -> dict[str, np.ndarray]:
             return {k.removeprefix(f"{name}/"): v for k, v in arrays.items() if k.startswith(f"{name}/")}
 
-        seen = part("seen")
+        shown, names = part("seen"), [f.name for f in fields(Seen)]
+        count = sum(key.endswith(f"/{names[-1]}") for key in shown)
         return cls(
             Weights(**part("weights")),
             part("local"),
-            tuple(Seen(seen[f"{n}/rows"], seen[f"{n}/gradient"]) for n in range(len(seen) // 2)),
+            tuple(Seen(*(shown[f"{n}/{name}"] for name in names)) for n in range(count)),
             int(arrays["taken"]),
             part("watched"),
             bool(arrays["stopped"]),

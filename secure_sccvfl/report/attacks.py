@@ -95,20 +95,22 @@ def attack_story(security: Mapping[str, Any] | None) -> list[str]:
     promised = [r for r in final if r.get("promise") == "no gain"]
     leaks = [view_words(r["view"]) for r in promised if r["leak"]]
     told = []
+    declared = [r for r in final if r.get("promise") in ("leaks by design", "not kept") and r["leak"]]
+    for name, attack in ATTACKS.items():
+        most = max((r for r in declared if r["attack"] == name), key=lambda r: r["rate"], default=None)
+        if most is not None:
+            told.append(
+                f"The {attack.secret} leaks, as this mode declares: {view_words(most['view'])} guesses "
+                f"{percent(most['rate'])} right, and {percent(most['control'])} without what the run showed."
+            )
     if promised and not leaks:
         told.append(
-            f"No leak was found: in {len(promised)} comparisons, no attacker guessed better with what this run "
-            "showed it than without, beyond what luck explains (at 5 % over all of them together)."
+            f"No {'other ' if declared else ''}leak was found: in {len(promised)} comparisons, no attacker guessed "
+            "better with what this run showed it than without, beyond what luck explains (at 5 % over all of them "
+            "together)."
         )
     elif leaks:
         told.append(f"Something leaked that should not have: {'; '.join(leaks)} guessed better with the run's data.")
-    declared = [r for r in final if r.get("promise") == "leaks by design" and r["leak"]]
-    if declared:
-        most = max(declared, key=lambda r: r["rate"])
-        told.append(
-            f"The labels leak, as this mode declares: {view_words(most['view'])} guesses {percent(most['rate'])} "
-            "right."
-        )
     plain = [r for r in final if r["view"].startswith("plaintext server") and r["gain"] is not None]
     for name, attack in ATTACKS.items():
         best = max((r for r in plain if r["attack"] == name), key=lambda r: r["rate"], default=None)

@@ -47,7 +47,7 @@ def headline(report: Report) -> dict[str, Any]:
     title = f"Deciding {' or '.join(quoted)}" if quoted else f"Predicting {label['meaning'] or report['dataset']}"
     secrecy = "and none of them saw another's data: what joins their columns was computed on secret shares"
     if MODES.get(report["mode"]).labels == "shown":
-        secrecy = "none saw another's columns, but each was sent gradients, which tell the labels"
+        secrecy = "none saw another's columns, but each was sent gradients, which tell the labels and s"
     story = [
         f"{listed(names).capitalize()} hold different columns about the same people. They trained one model together "
         f"on {near}{rows['train']} records, {secrecy}. {data.get('about', '')}".strip(),

@@ -58,6 +58,11 @@ def make_job(config: SessionConfig, rank: int) -> Job:
     return made
 
 
+def check_job(job: str) -> None:
+    """Raise unless there is such a job."""
+    _kind(job)
+
+
 def public_plan(config: SessionConfig) -> ReleasePlan:
     """What the job will open, from the session file and the description alone: no record and no model is read."""
     kind = _kind(config.job)

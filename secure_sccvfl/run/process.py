@@ -167,7 +167,7 @@ class PartyProcess:
         from protocols.net.rendezvous import listen
         from protocols.records.chain import unused_name
         from protocols.session.node import open_session
-        from secure_sccvfl.run.jobs import agreed_plan, make_job
+        from secure_sccvfl.run.jobs import agreed_plan, check_job, make_job
 
         log = logging.getLogger("party")
         if self.threads < 1:
@@ -176,6 +176,7 @@ class PartyProcess:
         given = config.options if options is None else options
         if self.transcript is not None:
             check_transcript(given)
+        check_job(config.job)  # the same at all hosts, so there is nobody to tell
         self._tell({"job": config.job, "state": "begins"})
         credentials = self.credentials(config)
         if listener is None and self.listen is not None:

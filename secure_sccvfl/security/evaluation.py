@@ -43,12 +43,16 @@ from secure_sccvfl.training.trainer import train
 ATTACK: Mapping[Target, str] = {"s": "aia", "y": "label"}
 ERROR = 0.05
 BASELINES = ("erm", "logreg", "drop_m", "paper")
-SHOWN, NO_GAIN, LEAKS = "shown", "no gain", "leaks by design"
-"""The promise for a view: nothing (it is there for comparison), that it tells nothing, or that it does tell."""
+SHOWN, NO_GAIN, LEAKS, NOT_KEPT = "shown", "no gain", "leaks by design", "not kept"
+"""The promise for a view: nothing (it is there for comparison), that it tells nothing, that it does tell, or that it
+may tell: there is a verdict, and either is what the mode declares."""
 
-PROMISE: Mapping[str, str] = {"hidden": NO_GAIN, "shown": LEAKS, "noisy": SHOWN}
-"""Of labels, by what the gradients of a mode tell of them."""
-"""What parties learn of labels: `dp` gives noisy sums of gradients, whose price the ledger has."""
+PROMISE: Mapping[Target, Mapping[str, str]] = {
+    "y": {"hidden": NO_GAIN, "shown": LEAKS, "noisy": SHOWN},
+    "s": {"hidden": NO_GAIN, "shown": NOT_KEPT},
+}
+"""By what the gradients of a mode tell. `dp` gives noisy sums, whose price the ledger has. Those of `split` always
+tell labels; they tell s where edits move logits."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ def compared(
 ) -> list[Row]:
     """Rows of one view: the chosen attacker against its control, and every attacker for the curve."""
     chance = 1 / len(np.unique(found.truth))
-    base = None if control is None else control.chosen
+    base = found.against(control)
     against = chance if base is None else float(balanced(base[None], found.truth)[0])
 
     def row(strength: float | None, guess: np.ndarray) -> Row:
@@ -111,35 +115,43 @@ class ViewAttacks:
         seen: np.ndarray,
         *,
         evidence: np.ndarray | None = None,
+        signals: np.ndarray | None = None,
         promise: str = SHOWN,
     ) -> None:
-        """Attack one view. `evidence` follows from own columns and paid releases, so only the gain counts for it."""
+        """Attack one view. `evidence` follows from own columns and paid releases, so only the gain counts for it.
+
+        signals: those of opened gradients, which the attacker may use all together.
+        """
         control = None if own is None else infer(own, None, truth, self.seed)
         whole = seen if evidence is None else np.hstack([seen, evidence.astype(np.float32)])
-        found = infer(own, whole, truth, self.seed)
-        related = dependence(seen, truth, self.seed) if promise != SHOWN else None
+        found = infer(own, whole, truth, self.seed, signals)
+        looked = seen if signals is None else np.hstack([seen, signals.astype(np.float32)])
+        related = dependence(looked, truth, self.seed) if promise != SHOWN else None
         self.rows += compared(attack, view, found, control, promise, related)
         self._kept[attack, view] = found, control
 
     def every_view(self, progress: Callable[[str], None] = lambda view: None) -> None:
         """Parties, coalitions, dealer and network, for s and y."""
         run = self.run
-        seen: dict[tuple[int, ...], np.ndarray] = {}
+        seen: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
+        mode = MODES.get(run.options.mode)
+        tells: Mapping[Target, str] = {"y": mode.labels, "s": mode.groups}
         dealer, network = run.seen_by_dealer(), run.seen_by_network()
         for target in self.targets:
             attack, truth = ATTACK[target], run.truth(target)
-            promise = PROMISE[MODES.get(run.options.mode).labels] if target == "y" else NO_GAIN
+            promise = PROMISE[target][tells[target]]
             for members in run.coalitions(target):
                 progress(f"{attack}: {run.name(members)}")
                 if members not in seen:
-                    seen[members] = run.seen(members)
+                    seen[members] = run.seen(members), run.signals(members)
                 self.add(
                     attack,
                     run.name(members),
                     truth,
                     run.own(members),
-                    seen[members],
+                    seen[members][0],
                     evidence=run.evidence(members),
+                    signals=seen[members][1],
                     promise=promise,
                 )
             for view, words in (("dealer", dealer), ("network", network)):
@@ -162,7 +174,7 @@ class ViewAttacks:
         for i in family:
             row = self.rows[i]
             found, control = self._kept[row.attack, row.view]
-            base = None if control is None else control.chosen
+            base = found.against(control)
             rate = Rate.balanced(row.attack, row.view, found.chosen, found.truth, float(norm.isf(each / 2)))
             _, low, high = gain_interval(found.chosen, base, found.truth, 1 - each)
             leak = low > 0 or (row.related is not None and row.related <= each)

@@ -1,7 +1,8 @@
 """What each place of a finished run held about the training records: before the run, and after it.
 
-Before: own columns, and the label or s if the party is its holder. After: what its transcript holds by record, and
-the noisy tables that were released to it, as evidence for s of its own records. Nothing is read from a process
+Before: own columns, and the label or s if the party is its holder. After: what its transcript holds by record, the
+gradients of its own activations in all steps of mode `split`, and the noisy tables that were released to it, as
+evidence for s of its own records. Nothing is read from a process
 except what it wrote down of its own links and releases. Attacks are judged by the truth from the pooled benchmark
 data.
 """
@@ -22,6 +23,7 @@ from protocols.records.private import private
 from protocols.records.transcript import read_transcript
 from protocols.ring import decode
 from protocols.steps.head import HEAD_BITS
+from secure_sccvfl.attacks.gradients import kept_of_split, signals_of
 from secure_sccvfl.attacks.view import TorchLogits
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import Party, make_parties
@@ -29,7 +31,9 @@ from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import Split, make_split
 from secure_sccvfl.evaluation.baselines import affine_white_box
+from secure_sccvfl.modes import MODES
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.privacy.releases import GRADIENT
 from secure_sccvfl.report.finished.folders import RunFolder
 from secure_sccvfl.run.model_files import PartyModel, load_model
 from secure_sccvfl.security.transcripts import as_columns, in_pieces, seen_by_party
@@ -107,6 +111,11 @@ class FinishedRun:
         words = (item for path in frames for item in seen_by_party(read_transcript(path), self.records))
         return as_columns(words, self.rows)
 
+    def signals(self, members: Sequence[int]) -> np.ndarray:
+        """What opened gradients say of each record, pass by pass, those of all members beside each other."""
+        found = [self._signals(rank) for rank in members if MODES.get(self.options.mode).groups == "shown"]
+        return np.hstack([np.zeros((len(self.rows), 0)), *found])
+
     def evidence(self, members: Sequence[int]) -> np.ndarray:
         """For each record, log odds of the groups by the noisy tables that these parties received."""
         return np.hstack([self._evidence(rank) for rank in members])
@@ -140,6 +149,18 @@ class FinishedRun:
 
     def _transcript(self, place: str) -> Path:
         return self.folder / place / "transcript"
+
+    def _signals(self, rank: int) -> np.ndarray:
+        """Refuses a run that kept fewer gradients than its transcript has: what is left out would look harmless."""
+        kept = kept_of_split(self.folder / f"party-{rank}")
+        frames = read_transcript(self._transcript(f"party-{rank}"))
+        opened = sum(f.kind == "release" and f.step == GRADIENT.titled(rank) for f in frames)
+        if len(kept) < max(opened, 1):
+            raise ConfigError(
+                f"party {rank} was shown {opened} gradients and kept {len(kept)}: an older version made this run, "
+                "and it cannot be judged. Make it again"
+            )
+        return signals_of(kept, self.records)[self.rows]
 
     def _evidence(self, rank: int) -> np.ndarray:
         party = self.parties[rank]

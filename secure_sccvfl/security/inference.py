@@ -2,11 +2,17 @@
 
 The adversary gets the truth of a random half of the records and guesses the other half. Then the halves are
 swapped, so that every record is guessed once. Within the half it knows, the adversary makes two choices by
-cross-validation. First it chooses how many columns of its view to use besides its own: `FEW` or `MANY` of those
-most related to the truth, if they help logistic regression by more than one standard error, otherwise none. Then it
-chooses the attacker (logistic regression, boosted trees, a network). So nothing is chosen on the records it is
-judged on, and a view that tells nothing mostly leaves it with the guesses of the control. Rates are balanced over
-groups.
+cross-validation. First it chooses what of its view to use besides its own columns: `FEW` or `MANY` of those most
+related to the truth, or all signals of opened gradients together (also without its own columns), if they help
+logistic regression by more than one standard error, otherwise nothing. Then it chooses the attacker (logistic
+regression, boosted trees, a network). So nothing is chosen on the records it is judged on, and a view that tells
+nothing mostly leaves it with the guesses of the control. Rates are balanced over groups.
+
+The control is the better of two attackers with own columns alone: the one that it chooses for them, and the one that
+it chose with the view. Otherwise a view of noise could gain by leading to a luckier choice.
+
+Why signals are used together: each of them may tell next to nothing of s while a combination of them tells it
+(attacks/gradients.py). Columns picked one by one would miss that.
 
 `dependence` looks for any relation between any column and the truth. It compares the largest between-group sum of
 squares with the largest under shuffled truths. It holds its level whatever the number of columns, and notices one
@@ -29,22 +35,34 @@ from secure_sccvfl.attacks.view import View
 from secure_sccvfl.data.randomness import stream, torch_seed
 
 FEW, MANY = 4, 32
+SIGNALS, SIGNALS_ALONE = -1, -2
+"""In the place of a number of columns: all signals of gradients, beside own columns or without them."""
 FOLDS = 5
 SHUFFLES = 1999
 RESAMPLES = 20_000
 CHOICES = ("logreg", "trees", "mlp20")
 """The attackers to choose from; the other read-outs of the network are for the curves."""
 Attempt = Callable[..., dict[str, np.ndarray]]
-"""(rows to fit, rows to guess, columns of the view, attackers, epochs of the network) -> guesses."""
+"""(rows to fit, rows to guess, columns of the view or signals, attackers, epochs of the network) -> guesses."""
 
 
 @dataclass(frozen=True)
 class Inference:
-    """Truth of the guessed records, guesses of the chosen attacker, and of each attacker with `MANY` columns."""
+    """Truth of the guessed records, guesses of the chosen attacker, and of each that is made to use the view.
+
+    each: with `MANY` columns, or with signals alone where there are any. without: the chosen attacker on own columns.
+    """
 
     truth: np.ndarray
     chosen: np.ndarray
     each: dict[str, np.ndarray]
+    without: np.ndarray | None = None
+
+    def against(self, control: Inference | None) -> np.ndarray | None:
+        """The guesses to compare with; None: chance. `control`: an inference from own columns alone."""
+        if control is None or self.without is None:
+            return None if control is None else control.chosen
+        return max(control.chosen, self.without, key=lambda guess: float(balanced(guess[None], self.truth)[0]))
 
 
 def folds(truth: np.ndarray, count: int, seed: int) -> np.ndarray:
@@ -57,30 +75,51 @@ def folds(truth: np.ndarray, count: int, seed: int) -> np.ndarray:
     return part
 
 
-def infer(own: np.ndarray | None, seen: np.ndarray | None, truth: np.ndarray, seed: int) -> Inference:
-    """Attack every record, each half with the truth of the other. `own`: held before; `seen`: what the run showed."""
+def infer(
+    own: np.ndarray | None,
+    seen: np.ndarray | None,
+    truth: np.ndarray,
+    seed: int,
+    signals: np.ndarray | None = None,
+) -> Inference:
+    """Attack every record, each half with the truth of the other.
+
+    own: held before. seen: what the run showed. signals: of gradients that it showed, to be used together.
+    """
     half = folds(truth, 2, seed)
-    first, second = (_infer_half(own, seen, truth, half == known, seed) for known in (0, 1))
+    shown = signals if signals is not None and signals.shape[1] else None
+    first, second = (_infer_half(own, seen, shown, truth, half == known, seed) for known in (0, 1))
     return Inference(
         np.concatenate([first.truth, second.truth]),
         np.concatenate([first.chosen, second.chosen]),
         {name: np.concatenate([guess, second.each[name]]) for name, guess in first.each.items()},
+        None if first.without is None or second.without is None else np.concatenate([first.without, second.without]),
     )
 
 
 def _infer_half(
-    own: np.ndarray | None, seen: np.ndarray | None, truth: np.ndarray, known: np.ndarray, seed: int
+    own: np.ndarray | None,
+    seen: np.ndarray | None,
+    signals: np.ndarray | None,
+    truth: np.ndarray,
+    known: np.ndarray,
+    seed: int,
 ) -> Inference:
     base = np.zeros((len(truth), 0)) if own is None else own
     widths = [0] * (own is not None)
     if seen is not None:
         widths += sorted({min(width, seen.shape[1]) for width in (FEW, MANY)})
-    attempt = partial(_guess, base, seen, truth, seed=seed)
+    if signals is not None:
+        widths += [SIGNALS, SIGNALS_ALONE]
+    attempt = partial(_guess, _Held(base, seen, signals), truth, seed=seed)
     with _one_thread():
         width = _best_width(attempt, truth, known, widths, seed)
         name = _best_attacker(attempt, truth, known, width, seed)
         found = {w: attempt(known, ~known, w, CHOICES, EPOCHS) for w in {width, widths[-1]}}
-    return Inference(truth[~known], found[width][name], found[widths[-1]])
+        if own is not None and 0 not in found:
+            found[0] = attempt(known, ~known, 0, (name,), (20,) if name == CHOICES[-1] else ())
+    without = None if own is None else found[0][name]
+    return Inference(truth[~known], found[width][name], found[widths[-1]], without)
 
 
 @contextmanager
@@ -122,9 +161,26 @@ def _best_attacker(attempt: Attempt, truth: np.ndarray, known: np.ndarray, width
     return max(CHOICES, key=lambda name: rates[name])
 
 
+@dataclass(frozen=True)
+class _Held:
+    """Own columns, what the run showed, and signals of gradients."""
+
+    base: np.ndarray
+    seen: np.ndarray | None
+    signals: np.ndarray | None
+
+    def columns(self, width: int, truth: np.ndarray, known: np.ndarray) -> np.ndarray:
+        """What an attacker uses; columns of the view are picked on the records that it knows."""
+        if self.signals is not None and width in (SIGNALS, SIGNALS_ALONE):
+            return np.hstack([self.base, self.signals]) if width == SIGNALS else self.signals
+        if self.seen is None or not width:
+            return self.base
+        related = np.argsort(-_between(self.seen[known], truth[known]), kind="stable")[:width]
+        return np.hstack([self.base, self.seen[:, related]])
+
+
 def _guess(
-    base: np.ndarray,
-    seen: np.ndarray | None,
+    held: _Held,
     truth: np.ndarray,
     known: np.ndarray,
     unknown: np.ndarray,
@@ -134,10 +190,7 @@ def _guess(
     *,
     seed: int,
 ) -> dict[str, np.ndarray]:
-    columns = base
-    if seen is not None and width:
-        related = np.argsort(-_between(seen[known], truth[known]), kind="stable")[:width]
-        columns = np.hstack([base, seen[:, related]])
+    columns = held.columns(width, truth, known)
     view = View("adversary", (columns[known], truth[known]), (columns[unknown], truth[unknown]))
     return guesses(view, torch_seed(seed, "security attack"), attackers, epochs)
 

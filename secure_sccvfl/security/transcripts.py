@@ -5,7 +5,8 @@ corrections, releases. Where a party sent the same kind of array to all others a
 (what was opened) and the exclusive or. Every word gives two columns: its value, and its low 16 bits (where
 fractions are). Sources with many arrays of one kind (one for each step of training) also give their mean, in case
 masks were biased. Data without rows (the dealer's requests) are cut into as many pieces as there are records.
-`MOST_WORDS` bounds the columns; every source is served in turn.
+`MOST_WORDS` bounds the columns; every source is served in turn. Releases have a bound of their own: what was opened
+to somebody must not give way to masked words, of which there are far more.
 """
 
 from __future__ import annotations
@@ -106,7 +107,9 @@ def as_columns(seen: Iterable[Seen], rows: np.ndarray) -> np.ndarray:
         if digest not in known:  # parties that work together hold many arrays twice
             known.add(digest)
             sources.setdefault(item.source, []).append(item.words[rows])
-    words = np.concatenate([np.zeros((len(rows), 0), np.int64), *_in_turn(sources)], axis=1)
+    released = {source: arrays for source, arrays in sources.items() if source[0] == "release"}
+    others = {source: arrays for source, arrays in sources.items() if source not in released}
+    words = np.concatenate([np.zeros((len(rows), 0), np.int64), *_in_turn(others), *_in_turn(released)], axis=1)
     means = [_mean(arrays) for arrays in sources.values() if len(arrays) >= MANY]
     columns = np.concatenate([_value(words), _low(words), *means], axis=1)
     return (columns / np.maximum(np.abs(columns).max(axis=0, initial=0.0), 1e-300)).astype(np.float32)

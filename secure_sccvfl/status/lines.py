@@ -55,7 +55,7 @@ class Lines:
     def __init__(self, status: Status, stream: TextIO | None = None) -> None:
         self._status, self._stream = status, sys.stderr if stream is None else stream
         self._rewrites = self._stream.isatty()
-        self._last_step, self._last_time = "", time.monotonic()
+        self._last_time = time.monotonic()
         self._closed = threading.Event()
         self._handlers = list(logging.getLogger().handlers) if self._rewrites else []
         for handler in self._handlers:
@@ -64,9 +64,9 @@ class Lines:
         self._thread.start()
 
     def step(self, name: str, number: int, total: int) -> None:
-        """A step begins. In a log it gets its line, unless the last line was about the same step."""
-        if not self._rewrites and name != self._last_step:
-            self._last_step, self._last_time = name, time.monotonic()
+        """A step begins. In a log it gets its line; jobs report few of their steps."""
+        if not self._rewrites:
+            self._last_time = time.monotonic()
             log.info("%s (%d of %d)", name, number + 1, total)
 
     def close(self) -> None:

@@ -50,9 +50,9 @@ def no_masks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(tuples.Field, "expand", lambda self, draw, rank: np.zeros(self.shape, self.dtype))
 
 
-def record(folder: Path, make: type[TrainJob] = TrainJob) -> FinishedRun:
-    """Train shortly, with transcripts of all places and the bytes on the wire."""
-    config, listeners = harness.local_config(PARTIES, options=SHORT, job="train")
+def record(folder: Path, make: type[TrainJob] = TrainJob, **options: Any) -> FinishedRun:
+    """Train shortly, with transcripts of all places and the bytes on the wire. options: unlike those of `SHORT`."""
+    config, listeners = harness.local_config(PARTIES, options={**SHORT, **options}, job="train")
     with Wiretap(config.parties, folder / "network") as tap, pytest.MonkeyPatch.context() as patch:
         tapped = replace(config, parties=tap.addresses)
         patch.setattr(harness, "local_config", lambda parties, **settings: (tapped, listeners))

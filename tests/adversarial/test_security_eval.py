@@ -18,6 +18,7 @@ from protocols.net.link import HEADER
 from protocols.net.transport import describe
 from protocols.records.releases import ReleasePlan
 from protocols.records.transcript import LIMIT, Transcript, read_transcript
+from secure_sccvfl.modes.split_settings import SplitConfig
 from secure_sccvfl.security.dp_audit import audit
 from secure_sccvfl.security.evaluation import ATTACK, NO_GAIN, Row, ViewAttacks
 from secure_sccvfl.security.finished_run import FinishedRun, Target, write_records
@@ -59,7 +60,8 @@ def verdicts(run: FinishedRun, *wanted: tuple[Target, tuple[int, ...] | str]) ->
             attacks.add(ATTACK[target], view, truth, None, seen, promise=NO_GAIN)
         else:
             assert run.holder(target) not in view
-            attacks.add(ATTACK[target], run.name(view), truth, run.own(view), run.seen(view), promise=NO_GAIN)
+            seen, signals = run.seen(view), run.signals(view)
+            attacks.add(ATTACK[target], run.name(view), truth, run.own(view), seen, signals=signals, promise=NO_GAIN)
     attacks.decide(RARE)
     return [row.leak for row in attacks.rows if row.promise == NO_GAIN]
 
@@ -93,6 +95,20 @@ def test_opened_gradients_are_caught(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert any(
         f.kind == "release" and f.step == "gradients" for f in read_transcript(tmp_path / "party-2/transcript")
     )
+
+
+def test_mode_split_gives_s_away_and_the_evaluation_says_so(tmp_path: Path) -> None:
+    """The same attacker finds nothing in the gradients of the warm-up, which are all that an older run kept."""
+    run = record(tmp_path, mode="split", steps=20)
+    assert verdicts(run, ("s", (2,)), ("y", (2,))) == [True, True]
+    truth, own, signals = run.truth("s"), run.own((2,)), run.signals((2,))
+    assert signals.shape[1] == 20 + SplitConfig().warmup
+
+    def gain(used: np.ndarray) -> float:
+        found = infer(own, None, truth, 0, used)
+        return gain_interval(found.chosen, found.against(infer(own, None, truth, 0)), found.truth, 1 - RARE)[1]
+
+    assert gain(signals) > 0 >= gain(signals[:, : SplitConfig().warmup])
 
 
 def in_the_clear(run: FinishedRun, folder: Path) -> Path:

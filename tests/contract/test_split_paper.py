@@ -19,6 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from protocols.records.releases import ReleasePlan
+from secure_sccvfl.attacks.gradients import signals_of
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.discovery.decisions import Finding
@@ -245,13 +246,9 @@ class Again:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a party has after a session.
-
-    shown: by step, what its gradient says of each record. asked: how many late refreshes it asked for.
-    """
+    """What a party has after a session. asked: how many late refreshes it asked for."""
 
     model: SplitModel
-    shown: np.ndarray
     logits: np.ndarray
     released: Counter[str]
     asked: int
@@ -314,17 +311,10 @@ def in_secret(
             Hooks(keep=keep),
             state,
         )
-        shown, learn = [], trainer.local.step
-
-        def noticing(gradient: np.ndarray, rows: np.ndarray, number: int) -> None:
-            shown.append(gradient @ np.linalg.svd(gradient, full_matrices=False)[2][0] * len(rows))
-            learn(gradient, rows, number)
-
-        trainer.local.step = noticing  # type: ignore[method-assign]
         model = trainer.run(refreshing)
         logits = model.engine.logits(model.head, {rank: model.encoders[rank](test.parties[0].inputs)})
         released = Counter(entry["release"] for entry in session.released)
-        return Outcome(model, np.array(shown), logits, released, refreshing.asked, states[-1])
+        return Outcome(model, logits, released, refreshing.asked, states[-1])
 
     return run_session(
         job, PARTIES, ReleasePlan([predictions(), *split_releases(PARTIES, config, "binary", "noisy")])
@@ -374,7 +364,8 @@ def test_gradients_of_steps_with_consistency_tell_s_and_those_of_the_warm_up_do_
     other = np.random.default_rng(0).permutation(groups)
     outcomes = in_secret(LONGER)
     for rank in set(range(PARTIES)) - {HOLDER}:
-        shown, own = outcomes[rank].shown.T, part(rank).parties[0].inputs
+        shown, own = signals_of(outcomes[rank].model.seen, len(groups)), part(rank).parties[0].inputs
+        assert shown.shape[1] == LONGER.most
         alone, before, whole = (
             guessed(np.hstack([own, more]), groups) for more in (own[:, :0], shown[:, : LONGER.warmup], shown)
         )

@@ -47,12 +47,10 @@ class Steps:
     def objective(self, step: int) -> float:
         """Log loss or squared error, a tenth of the l1 gap, and a tenth of the flips."""
         logits = np.hstack(self.h[step]) @ self.heads[step] + self.bias
-        if self.task == "binary":
-            loss = np.logaddexp(0, logits) - logits * self.target()
-        elif self.task == "regression":
-            loss = (logits - self.target()) ** 2
-        else:
-            loss = -(self.target() * (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))).sum(axis=1)
+        if self.task == "regression":
+            loss = ((logits - self.target()) ** 2).sum(axis=1)
+        else:  # of several classes each against the rest
+            loss = (np.logaddexp(0, logits) - logits * self.target()).sum(axis=1)
         if not self.edits:
             return float(loss.mean())
         chosen = [m[np.arange(len(m)), self.codes] * (k in EDITING) for k, m in enumerate(self.moved[step])]
@@ -119,7 +117,7 @@ def test_it_stops_where_the_letter_stops_also_from_a_kept_state() -> None:
         assert bits == [True] * (expected - 1) + [False] and rounds == 37
 
 
-@pytest.mark.parametrize(("task", "edits", "tolerance"), [("regression", True, 2e-3), ("multiclass", False, 0.02)])
+@pytest.mark.parametrize(("task", "edits", "tolerance"), [("regression", True, 2e-3), ("multiclass", False, 2e-3)])
 def test_other_tasks_have_the_objective_of_the_letter(task: str, edits: bool, tolerance: float) -> None:
     steps = Steps(task, edits)
     for values, bits, _ in steps.secret():

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from launch import arguments as command_line
+from launch import cli
 from tests.multiprocess.byhand import ROOT
 
 FOLLOWED = ROOT / "docs" / "tutorial.md"
@@ -82,6 +90,11 @@ def is_shell(block: Block) -> bool:
     if block.language in ("", "text") and _OURS.search(block.text):
         raise Unclear(f"{block.place}: a block with commands does not begin with one; give it the language sh")
     return False
+
+
+def is_walked(block: Block) -> bool:
+    """Do its remarks name the hosts of its commands? Then test_consortium.py runs them, each at its host."""
+    return is_shell(block) and re.search(r"(?m)^# at the \w+", block.text) is not None
 
 
 def statements(block: Block) -> list[Statement]:
@@ -161,3 +174,42 @@ def _in_pages() -> Iterator[str]:
             for inline in _INLINE.findall(paragraph):
                 if _COMMAND.match(inline):
                     yield " ".join(inline.split())
+
+
+class _Parsed(BaseException):
+    """Carries the arguments out of a program before it does anything."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+
+
+def program_of(words: Sequence[str]) -> tuple[str, list[str]] | None:
+    """The module in launch/ that a command starts, and its arguments; None for other commands."""
+    if words[0] == "sccvfl":
+        return "cli", list(words[1:])
+    script = re.fullmatch(r"python3? launch/(\w+)\.py", " ".join(words[:2]))
+    return (script[1], list(words[2:])) if script and ROOT / words[1] in programs() else None
+
+
+def options_of(words: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> tuple[str, argparse.Namespace]:
+    """What the program's own parser makes of a command, and the module whose parser it was."""
+    found = program_of(words)
+    assert found is not None, words
+    name, arguments = found
+    if name == "cli" and arguments and arguments[0] in cli.COMMANDS:
+        name = cli.COMMANDS[arguments[0]][0]
+    parse = command_line.Parser.parse_args
+
+    def stop(self: command_line.Parser, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+        raise _Parsed(parse(self, args, namespace))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(command_line.Parser, "parse_args", stop)
+        patch.setattr(sys, "argv", ["program"])
+        try:
+            code = import_module(f"launch.{found[0]}").main(arguments)
+        except _Parsed as parsed:
+            return name, parsed.options
+        except SystemExit as error:
+            code = error.code
+    raise AssertionError(f"{shlex.join(words)}: not parsed, ended with {code}")

@@ -11,7 +11,7 @@ from protocols.records.chain import read_chain
 from tests.multiprocess.byhand import ByHand
 
 
-@pytest.mark.parametrize("dying", [False, True])
+@pytest.mark.parametrize("dying", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_party_that_vanishes_after_the_roster_stops_all_and_nothing_is_opened(tmp_path: Path, dying: bool) -> None:
     """Party 1 sits out in both. Without a fault the sum of the other two comes out."""
     by_hand = ByHand(tmp_path)

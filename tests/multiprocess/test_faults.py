@@ -285,12 +285,12 @@ def test_differing_configuration_or_code(impatient: ByHand, what: str) -> None:
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        ("truncated", "closed the connection"),
-        ("oversized", "sent an oversized frame"),
+        pytest.param("truncated", "closed the connection", marks=pytest.mark.slow),  # test_wire.py reads such frames
+        pytest.param("oversized", "sent an oversized frame", marks=pytest.mark.slow),
+        pytest.param("out_of_order", "skipped a frame", marks=pytest.mark.slow),
+        pytest.param("shape", "instead of", marks=pytest.mark.slow),
+        pytest.param("dtype", "instead of", marks=pytest.mark.slow),
         ("replayed", "repeated a frame"),
-        ("out_of_order", "skipped a frame"),
-        ("shape", "instead of"),
-        ("dtype", "instead of"),
         ("lying_length", "bytes instead of"),
         ("hang", "did not answer within"),
     ],

@@ -76,6 +76,7 @@ def test_processes_started_by_hand(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "party-1" / "result.json").read_text())["ok"]
 
 
+@pytest.mark.slow
 def test_hosts_with_other_processors_and_threads(tmp_path: Path) -> None:
     """Floating point differs between them; what multiplies a share must not."""
     session = ByHand(tmp_path, repeat=1, size=4000)

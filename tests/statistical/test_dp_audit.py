@@ -90,7 +90,9 @@ def test_the_lower_bound_stays_below_the_accountant() -> None:
 
 
 @pytest.mark.chance(1e-9)
-@pytest.mark.parametrize(("factor", "releases"), [(0.5, 400), (0.0, 30)], ids=["half", "none"])
+@pytest.mark.parametrize(
+    ("factor", "releases"), [pytest.param(0.5, 400, marks=pytest.mark.slow), (0.0, 30)], ids=["half", "none"]
+)
 def test_too_little_noise_is_caught(factor: float, releases: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half the noise is missed with probability 2e-10, none never: binomials, all counts."""
     monkeypatch.setattr(tuples, "discrete_gaussian", scaled(factor))

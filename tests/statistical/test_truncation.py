@@ -15,7 +15,7 @@ PRODUCTS = 10_000_000
 CHUNK = 500_000
 
 
-@pytest.mark.parametrize("parties", [2, 3, 5])
+@pytest.mark.parametrize("parties", [2, 3, pytest.param(5, marks=pytest.mark.slow)])
 def test_no_product_is_garbage(parties: int) -> None:
     """Whole words of the ring are multiplied, so what each product should be is known exactly."""
 

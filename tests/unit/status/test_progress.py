@@ -65,11 +65,12 @@ def test_a_log_gets_a_line_for_each_step_and_few_more(
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(lines, "_TICK", 0.01)
     shown = Lines(Status("party 0"), io.StringIO())
-    for number in range(5):
-        shown.step("training", number, 5)
+    for number in (0, 10):
+        shown.step("training", number, 14)
     shown.step("scoring", 0, 1)
     shown.close()
-    assert [r.getMessage() for r in caplog.records] == ["training (1 of 5)", "scoring (1 of 1)"]
+    told = ["training (1 of 14)", "training (11 of 14)", "scoring (1 of 1)"]
+    assert [r.getMessage() for r in caplog.records] == told
 
 
 def test_a_terminal_gets_one_line_that_is_rewritten_and_cleared(monkeypatch: pytest.MonkeyPatch) -> None:

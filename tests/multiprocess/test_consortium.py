@@ -1,0 +1,249 @@
+"""Five hosts go the whole way of docs/deploy.md: from three CSV files to a report at every party, and predictions.
+
+The commands are those of the page, word by word, and nothing is edited by hand. Each host has its own files alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import secure_sccvfl as scc
+from protocols.config import SessionConfig
+from protocols.net.certificates import Credentials
+from protocols.net.signatures import sign
+from secure_sccvfl.report.finished.making import seal_results
+from secure_sccvfl.report.run_log import HEAD, LOG
+from tests.multiprocess.byhand import ROOT
+from tests.multiprocess.walked import HOSTS, NODE, PARTIES, Namespaces, Step, Walk, network, walk_of
+
+MOST_COMMANDS = 8
+"""At any host, from its file to a finished report."""
+ROWS, NEW = 400, 20
+OWN_NAMES = {"y": "late", "s": "from_25"}
+TO_A_REPORT, AFTERWARDS = walk_of(ROOT / "docs" / "deploy.md")
+STOPPED, REFUSED, NOT_TRUSTED = 1, 2, 3
+MEETING = 60.0
+
+
+STARTS = {step.host: step for step in TO_A_REPORT if NODE.match(step.text)}
+"""The command that starts the session at each host."""
+
+
+@pytest.fixture(scope="module")
+def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
+    """German Credit, 19 columns at three parties; all commands of the page have ended well."""
+    with network() as net:
+        walk = Walk(tmp_path_factory.mktemp("consortium"), net)
+        for party, frame in scc.load("german").frames.items():
+            own = frame.rename(columns=OWN_NAMES)
+            own[:ROWS].to_csv(walk.home(party) / f"{party}.csv", index=False)
+            own[ROWS : ROWS + NEW].to_csv(walk.home(party) / "new.csv", index=False)
+        walk.go(TO_A_REPORT)
+        walk.go(AFTERWARDS)
+        yield walk
+
+
+@pytest.fixture
+def copied(walk: Walk, tmp_path: Path) -> Walk:
+    """The same hosts, to be damaged."""
+    shutil.copytree(walk.folder, tmp_path / "hosts")
+    return Walk(tmp_path / "hosts", walk.net)
+
+
+def report_of(walk: Walk, party: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((walk.home(party) / "out" / "report.json").read_text())
+    return found
+
+
+def said(walk: Walk, host: str, text: str) -> tuple[int, str]:
+    """Exit code of a command that needs no other host, and what it said."""
+    before = len(walk.log(host))
+    code = walk.do(Step(host, text))
+    return code, walk.log(host)[before:].partition("\n")[2]
+
+
+def test_every_party_has_the_same_report_with_all_approvals(walk: Walk) -> None:
+    reports = [report_of(walk, party) for party in PARTIES]
+    public = [{k: v for k, v in one.items() if k not in ("models", "cost", "host")} for one in reports]
+    assert public[0] == public[1] == public[2]
+    told = reports[0]
+    assert told["party_names"] == list(PARTIES) and len(told["roles"]) == 19
+    assert "acc" in told["metrics"]
+    assert [(one["place"], one["name"]) for one in told["approvals"]] == [
+        (f"party-{rank}", party) for rank, party in enumerate(PARTIES)
+    ]
+    assert len({one["digest"] for one in told["approvals"]}) == 1
+    for party in PARTIES:
+        assert f"on the host of {party}" in (walk.home(party) / "out" / "report.html").read_text()
+        assert "out can be trusted: " in walk.log(party)
+        assert told["approvals"][0]["digest"] in walk.log(party), "approve showed it"
+
+
+def test_only_the_receiver_has_the_decisions(walk: Walk) -> None:
+    found = [path.relative_to(walk.folder).as_posix() for path in walk.folder.rglob("predictions.csv")]
+    assert found == ["bank/out/predict/predictions.csv"]
+    with (walk.folder / found[0]).open() as file, (walk.home("bank") / "new.csv").open() as given:
+        decided = {row["id"] for row in csv.DictReader(file)}
+        assert decided == {row["id"] for row in csv.DictReader(given)}
+
+
+def test_keys_and_records_stay_at_home(walk: Walk) -> None:
+    """By name and by content: no key and no table lies in the folder of another host."""
+    every = {host: [path for path in walk.home(host).rglob("*") if path.is_file()] for host in HOSTS}
+    places = dict(zip(HOSTS, ("party-0", "party-1", "party-2", "dealer", ""), strict=True))
+    for host, place in places.items():
+        keys = {path.relative_to(walk.home(host)).as_posix() for path in every[host] if "key" in path.name}
+        keys -= {f"sccvfl-ledgers/{place}/records.key"}  # for the tags of records, which the parties share
+        assert keys == ({f"certs/{place}/key.pem"} if place else {"authority/ca-key.pem"})
+        tables = {path.name for path in every[host] if path.suffix == ".csv"} - {"predictions.csv"}
+        assert tables == ({f"{host}.csv", "new.csv"} if host in PARTIES else set())
+        secret = [path.read_bytes() for path in every[host] if path.name.endswith(("key.pem", ".csv"))]
+        for other in set(HOSTS) - {host}:
+            for path in every[other]:
+                content = path.read_bytes()
+                assert not any(kept in content for kept in secret), f"{path} at the {other} is of the {host}"
+    assert not list(walk.home("dealer").rglob("loans.toml")), "the dealer needs no description"
+
+
+def test_the_hosts_are_apart_where_that_is_allowed(walk: Walk) -> None:
+    """In namespaces the session file has names, and only these hosts know them."""
+    parties = SessionConfig.load(walk.home("dealer") / "session.toml").parties
+    if isinstance(walk.net, Namespaces):
+        assert parties == tuple(f"{party}.example:7100" for party in PARTIES)
+    else:
+        assert len({address.partition(":")[0] for address in parties}) == len(PARTIES)
+
+
+def test_few_commands_are_needed() -> None:
+    counted = {host: sum(step.host == host for step in TO_A_REPORT) for host in HOSTS}
+    assert max(counted.values()) <= MOST_COMMANDS, counted
+
+
+def test_the_readme_shows_the_same_commands() -> None:
+    shown = [step for script in walk_of(ROOT / "README.md") for step in script]
+    assert len(shown) >= 5 and set(shown) <= {*TO_A_REPORT, *AFTERWARDS}
+
+
+def test_a_plan_that_one_party_changes_after_approval_is_refused_and_the_party_named(copied: Walk) -> None:
+    """The bank leaves a job out, and approves that. The others find that what it approved is not their plan."""
+    session = copied.home("bank") / "session.toml"
+    session.write_text(session.read_text().replace('"selftest", ', ""))
+    shutil.rmtree(copied.home("bank") / "out")
+    code, told = said(copied, "bank", STARTS["bank"].text)
+    assert code == REFUSED
+    everyone = "party 0 (bank), party 1 (employer), party 2 (bureau)"
+    assert f"{everyone}: the plan changed since the approval: the session file" in told
+    assert said(copied, "bank", "sccvfl approve session.toml --certs certs --rank 0")[0] == 0
+    code, told = said(copied, "bank", STARTS["bank"].text)
+    assert code == REFUSED and "party 1 (employer), party 2 (bureau): the plan changed" in told
+    assert "party 0 (bank)" not in told
+    shutil.rmtree(copied.home("employer") / "out")
+    assert said(copied, "employer", "scp bank.example:approvals/party-0.json approvals")[0] == 0
+    code, told = said(copied, "employer", STARTS["employer"].text)
+    assert code == REFUSED and "party 0 (bank): the plan changed since the approval: the session file" in told
+    assert "party 1 (employer): the plan" not in told and "party 2" not in told
+    assert not (copied.home("employer") / "out").exists(), "nothing was begun"
+
+
+def changed_afterwards(approval: dict[str, Any], home: Path) -> str:
+    approval["time"] = "2020-01-01T00:00:00+00:00"
+    return "the signature does not fit: it is forged, or the approval was changed"
+
+
+def signed_by_another(approval: dict[str, Any], home: Path) -> str:
+    """The bank signs with its own key, under the employer's certificate."""
+    approval["signature"] = sign(Credentials.of(home / "certs", "party-0"), "plan", b"yes")
+    return "the signature does not fit: it is forged, or the approval was changed"
+
+
+def another_certificate(approval: dict[str, Any], home: Path) -> str:
+    """What the bank approved, called the employer's."""
+    approval |= {**json.loads((home / "approvals" / "party-0.json").read_text()), "place": "party-1"}
+    return "approved with certificate "
+
+
+@pytest.mark.parametrize("forge", [changed_afterwards, signed_by_another, another_certificate])
+def test_a_forged_approval_is_refused_and_named(copied: Walk, forge: Callable[[dict[str, Any], Path], str]) -> None:
+    home = copied.home("bank")
+    path = home / "approvals" / "party-1.json"
+    approval = json.loads(path.read_text())
+    reason = forge(approval, home)
+    path.write_text(json.dumps(approval))
+    shutil.rmtree(home / "out")
+    code, told = said(copied, "bank", STARTS["bank"].text)
+    assert code == REFUSED and f"party 1 (employer): {reason}" in told
+    assert "(bank): " not in told and "(bureau): " not in told
+    assert not (home / "out").exists(), "nothing was begun"
+
+
+def renew_at_the_bureau(walk: Walk) -> None:
+    """Its key and certificate are new ones, which the authority signed; no session file pins them."""
+    for step in (
+        Step("bureau", "sccvfl certs request certs --place party-2 --name bureau --renew"),
+        Step("authority", "scp bureau.example:certs/request-party-2.pem ."),
+        Step("authority", "sccvfl certs sign request-party-2.pem --authority authority --renew"),
+        Step("bureau", "scp authority.example:authority/issued/party-2.pem ."),
+        Step("bureau", "sccvfl certs install party-2.pem ca.pem certs"),
+    ):
+        assert walk.do(step) == 0, walk.log(step.host)
+
+
+def test_a_certificate_that_is_signed_but_not_pinned_is_refused(copied: Walk) -> None:
+    renew_at_the_bureau(copied)
+    pin = SessionConfig.load(copied.home("bureau") / "session.toml").certificates["party-2"]
+    code, told = said(copied, "bureau", "sccvfl approve session.toml --certs certs --rank 2")
+    assert code == REFUSED and f"but the session file pins {pin[:8]}" in told
+    shutil.rmtree(copied.home("bureau") / "out")
+    code, told = said(copied, "bureau", STARTS["bureau"].text)
+    assert code == REFUSED and "pins for party-2" in told and pin[:8] in told, told
+
+
+@pytest.mark.slow
+def test_nor_do_the_others_accept_it_if_its_own_host_does(copied: Walk) -> None:
+    """The bureau pins its new certificate in its own session file, and asks nobody. A minute is waited for it."""
+    renew_at_the_bureau(copied)
+    pin = SessionConfig.load(copied.home("bank") / "session.toml").certificates["party-2"]
+    for host in STARTS:
+        session = copied.home(host) / "session.toml"
+        session.write_text(f'approval = "none"\nconnect = {MEETING}\n{session.read_text()}')
+        shutil.rmtree(copied.home(host) / "out", ignore_errors=True)
+    assert copied.do(Step("bureau", "sccvfl certs pin session.toml certs")) == 0
+    before = {host: len(copied.log(host)) for host in STARTS}
+    assert set(copied.endings(STARTS.values()).values()) == {STOPPED}
+    for host in ("bank", "employer"):
+        told = copied.log(host)[before[host] :]
+        assert "party 2 (bureau)" in told.splitlines()[-1] and pin[:8] in told, told
+        assert not list((copied.home(host) / "out").rglob("result.json"))
+
+
+def change_a_figure(out: Path) -> str:
+    path = out / "evaluate" / "result.json"
+    result = json.loads(path.read_text())
+    result["metrics"]["acc"] += 0.01
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    return "evaluate/result.json"
+
+
+def drop_an_approval(out: Path) -> str:
+    path = out / "approvals.json"
+    path.write_text(json.dumps(json.loads(path.read_text())[:2], indent=1) + "\n")
+    return "approvals.json"
+
+
+@pytest.mark.parametrize("damage", [change_a_figure, drop_an_approval])
+def test_what_an_administrator_changes_afterwards_is_found(copied: Walk, damage: Callable[[Path], str]) -> None:
+    """The log and the seal are made anew, too. test_hosts.py has every other file."""
+    out = copied.home("bank") / "out"
+    name = damage(out)
+    (out / LOG).unlink()
+    (out / HEAD).unlink()
+    seal_results(out, report_of(copied, "bank"))
+    code, told = said(copied, "bank", AFTERWARDS[0].text)
+    assert code == NOT_TRUSTED and "out can NOT be trusted" in told and name in told
