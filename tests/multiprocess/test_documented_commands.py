@@ -2,7 +2,8 @@
 
 The files that a command names are made first, under the names that it uses: a finished run, records, a session file,
 certificates, a description of data. Trainings get few steps. What a test cannot do in seconds, or at all, is in
-`PARSED` and `NOT_RUN` with the reason; there, the program's own parser must accept every argument.
+`PARSED` and `NOT_RUN` with the reason; there, the program's own parser must accept every argument. Blocks run every
+day; single commands in running text are parsed every day and run by `make test-slow`.
 """
 
 from __future__ import annotations
@@ -135,15 +136,15 @@ class Desk:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self.environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
 
-    def follow(self, script: Sequence[Statement], long: bool = False) -> None:
-        """Run these in order; parties and the dealer of a session run side by side."""
+    def follow(self, script: Sequence[Statement], long: bool = False, parsed: bool = False) -> None:
+        """Run these in order; parties and the dealer of a session run side by side. `parsed`: do not run ours."""
         session: list[tuple[str, list[str], argparse.Namespace]] = []
         for statement in script:
             if not self._is_of_program(statement):
                 continue
             words = list(statement.words)
             name, options = options_of(words, self._patch)
-            if name in PARSED and not (long and name == "security_eval"):
+            if parsed or (name in PARSED and not (long and name == "security_eval")):
                 continue
             if name in PARSED_ALONE:
                 continue
@@ -379,8 +380,15 @@ def test_blocks_of_commands(desk: Desk, block: Block) -> None:
 
 
 @pytest.mark.parametrize("command", SINGLE, ids=str)
+def test_single_commands_are_accepted(desk: Desk, command: str) -> None:
+    """Examples of `--help`, indented commands, and those in running text: the program's own parser takes them."""
+    desk.follow([SINGLE[command]], parsed=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", SINGLE, ids=str)
 def test_single_commands(desk: Desk, command: str) -> None:
-    """Examples of `--help`, indented commands, and those in running text."""
+    """The same commands, run."""
     desk.follow([SINGLE[command]])
 
 
