@@ -307,7 +307,8 @@ def test_a_killed_party_stops_all_and_the_run_goes_on_from_the_checkpoint(tmp_pa
     model = train(PlainEngine(), statistics, data, split, config, 3, roles=roles)
     expected = model.logits([p.take(split.test) for p in parties])[:, 0]
     found = logits_of(tmp_path / "run", split.test)
-    assert np.abs(found - expected).max() <= 0.05
+    # Two temperatures may be as good as equal, and each engine may take another one: compare what comes before it.
+    assert np.abs(found * report["temperature"] - expected * model.temperature).max() <= 0.05
     assert not any(verify(tmp_path / "run").values()), "parties may have stopped a line apart, and still it fits"
 
 
