@@ -17,7 +17,7 @@ MARKUP, PIPE, ESCAPE = "x[/red]", "a|b", "\x1b[2J\x1b]0;owned\x07"
 NAMES = (HTML, MARKUP, PIPE, ESCAPE)
 
 
-def write(folder: Path, rows: int = 200) -> Path:
+def write(folder: Path, rows: int = 600) -> Path:
     rng = np.random.default_rng(0)
     quoted = [json.dumps(name) for name in NAMES]
 
