@@ -18,7 +18,8 @@ from protocols.errors import ProtocolError
 from secure_sccvfl.security.finished_run import FinishedRun
 from tests.support.harness import LONG
 
-SHORT = {"refreshes": 1, "warmup": 20, "steps": 30, "lambdas": [8.0]}
+SHORT = {"refreshes": 1, "warmup": 20, "steps": 30, "lambdas": [8.0], "evaluation_epsilon": 16.0}
+"""Little noise: the number of the 77 test records lies 8 deviations above what is too few."""
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ def test_a_run_tells_its_figures_and_its_price(own: scc.Run) -> None:
     assert ((own.metrics.low <= own.metrics.value) & (own.metrics.value <= own.metrics.high)).all()
     assert scc.evaluate(own).equals(own.metrics)
     told = own.privacy()
-    assert told["training"]["epsilon_rdp"] <= 8 and told["evaluation"]["epsilon_rdp"] <= 4
+    assert told["training"]["epsilon_rdp"] <= 8 and told["evaluation"]["epsilon_rdp"] <= 16
     assert own.page.exists() and own.report["dataset"] == "own heart" and "own heart" in repr(own)
     assert "files" in own.verify()
 
