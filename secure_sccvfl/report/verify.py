@@ -345,7 +345,7 @@ def unchecked(run: Path, seal: str | None = None, authority: bytes | None = None
     config = folder.session()
     if signed_code(run, config) != code_digest().hex():
         told.append("made by another version of the code: the page and the other reports were not made anew")
-    if config.transport != "tls":
+    if config.transport != "tls":  # with an authority it is a problem, not a note
         told.append(f"the transport {config.transport} has no certificates: nothing is signed")
     elif not config.certificates and authority is None:
         told.append("session.toml pins no certificate: --certs FOLDER checks whose they are")

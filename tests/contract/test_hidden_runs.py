@@ -26,9 +26,10 @@ from secure_sccvfl.data.splits import SHARES
 from secure_sccvfl.metrics import noisy
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.run.alignment import AlignJob, part_bounds, split_records
-from secure_sccvfl.run.jobs import Progress
+from secure_sccvfl.run.jobs import Progress, agreed_plan
 from secure_sccvfl.run.model_files import load_model
 from secure_sccvfl.run.scoring.jobs import UNDECIDED, EvaluateJob, PredictJob
+from secure_sccvfl.run.scoring.new_records import REFUSED
 from secure_sccvfl.run.train import TrainJob
 from tests.support.harness import run_session
 from tests.support.overlap import COLUMNS, heart_rows, holders, write_overlap
@@ -221,6 +222,29 @@ def test_a_new_record_is_decided_where_all_parties_hold_it_and_nothing_is_told_o
         assert not (folder / "party-1" / "predictions.csv").exists(), "the holder of the label receives them"
 
 
+@pytest.mark.filterwarnings("ignore:clinic. no record")
+def test_nobody_but_the_receiver_learns_that_the_only_new_record_cannot_be_read(place: Path) -> None:
+    """A party takes part with one record, of which it can read its cells or not; the others see the same."""
+    (row,) = [row for n, row in enumerate(heart_rows(40)) if len(holders(n)) == PARTIES][:1]
+    seen = []
+    for cell in (row["cp"], "?"):
+        files = [place / f"one-{party}.csv" for party in COLUMNS]
+        for path, columns in zip(files, COLUMNS.values(), strict=True):
+            cells = [str(cell if name == "cp" else row[name]) for name in columns]
+            path.write_text("\n".join([",".join(["id", *columns]), ",".join([row["id"], *cells])]) + "\n")
+        folder = place / f"one-{len(seen)}"
+        given = [{"records": str(path)} for path in files]
+        told = run(jobs(PredictJob, place / "data" / "own.toml", given, model=str(place / "run")), folder)
+        seen.append(
+            [(one["refused"], sorted(p.name for p in folder.glob(f"party-{r}/*.csv"))) for r, one in enumerate(told)]
+        )
+    owner = next(rank for rank, columns in enumerate(COLUMNS.values()) if "cp" in columns)
+    (third,) = {0, 1, 2} - {0, owner}
+    assert [one[owner] for one in seen] == [(0, []), (1, [REFUSED])], "its own people are told"
+    assert [one[0] for one in seen] == [(0, ["predictions.csv"]), (1, ["predictions.csv", REFUSED])]
+    assert seen[0][third] == seen[1][third] == (0, [])
+
+
 def test_what_people_approve_beforehand_covers_what_each_job_opens(place: Path) -> None:
     """Settings that are left out follow the data: own records meet in secret, and the plan says so."""
     dataset, new = place / "data" / "own.toml", place / "new.csv"
@@ -243,6 +267,12 @@ def test_what_people_approve_beforehand_covers_what_each_job_opens(place: Path) 
             told, needed = kind.public_plan(config).releases, first.plan().releases  # type: ignore[attr-defined]
             assert told.keys() == needed.keys() and all(told[name].covers(needed[name]) for name in needed), kind
             assert (UNION in told) == (align == "hidden") and ("alignment" in told) is False, kind
+    first, *_ = jobs(PredictJob, dataset, **model, records=str(new), scores=True)
+    pins = {f"party-{rank}": "0" * 64 for rank in range(PARTIES)} | {"dealer": "0" * 64}
+    config = SessionConfig(parties=ADDRESSES, job="predict", options={"dataset": str(dataset)}, certificates=pins)
+    with pytest.raises(ConfigError, match="predict would open 'predictions' otherwise than the approved plan says"):
+        agreed_plan(config, first)  # scores where people approved decisions
+    assert agreed_plan(replace(config, options={**config.options, "scores": True}), first).releases
 
 
 def test_revealed_records_are_those_of_files_that_were_aligned_before(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from accounting.ledger import read_ledger
@@ -381,7 +380,6 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
         ("dataset", "heart", "the model was trained for another description of the data"),
         ("records", "gone.csv", "no file gone.csv with records"),
         ("records", "short.csv", "bank: duration: 'short.csv' has no column 'duration'"),
-        ("records", "wild.csv", "values outside the public range 250..20000: 9e+09 (at"),
         ("receiver", 7, "the receiver of predictions must be a party, not 7"),
     ],
 )
@@ -393,8 +391,6 @@ def test_a_prediction_that_cannot_be_made(
     shutil.copytree(run / "party-1", here / "swapped" / "party-0")
     records = (run / "examples" / "records.csv").read_text()
     (here / "short.csv").write_text(records.replace("duration", "length", 1))
-    wild = pd.read_csv(run / "examples" / "records.csv", dtype=str, keep_default_na=False)
-    wild.assign(credit_amount="9000000000").to_csv(here / "wild.csv", index=False)  # no record can be read
     options = {"dataset": "german", "model": "run", "records": "run/examples/records.csv", option: value}
     for name in ("model", "records"):
         options[name] = str(here / str(options[name]))
