@@ -13,11 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from accounting.budget import Budget
+from accounting.events import Event
 from accounting.ledger import comparable, read_ledger
+from accounting.records import RecordSet
 from protocols import ring
 from protocols.alignment.seam import UNION, Aligned
 from protocols.config import ConfigError, SessionConfig
 from protocols.records.chain import read_chain, unused_name
+from protocols.session.runtime import Session
 from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import Layout
@@ -25,6 +29,7 @@ from secure_sccvfl.data.party_data import own_part
 from secure_sccvfl.data.splits import SHARES
 from secure_sccvfl.metrics import noisy
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.privacy.ledgers import EVALUATIONS
 from secure_sccvfl.run.alignment import AlignJob, part_bounds, split_records
 from secure_sccvfl.run.jobs import Progress, agreed_plan
 from secure_sccvfl.run.model_files import load_model
@@ -150,6 +155,32 @@ def test_the_common_test_records_are_evaluated_and_others_are_refused(place: Pat
         write_overlap(place / "data")
     assert "not those that the model was trained with" in told
     assert opened(place / "again") == []
+
+
+def test_an_evaluation_that_is_asked_for_again_tells_nobody_what_others_have_spent(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records of the third party were charged before, in a run whose records the others do not have."""
+    shutil.copytree(place / "data", tmp_path / "data")
+    shutil.copytree(place / "run", tmp_path / "run")
+    for kept in [*tmp_path.glob("run/party-*/model/evaluation.json"), *tmp_path.rglob("evaluation.jsonl*")]:
+        kept.unlink()
+    own = RecordSet(
+        np.frombuffer(next((tmp_path / "data/sccvfl-ledgers/party-2/sets").iterdir()).read_bytes(), "<u8")
+    )
+    budget = Budget.open(tmp_path / "data" / "sccvfl-ledgers" / "party-2" / EVALUATIONS, 60.0, 1e-5)
+    budget.charge(Event("evaluation", 1.0, 4.0, own.digest), "before evaluation", own)
+    sent: list[bytes] = []
+    plain = Session.swap_texts
+    monkeypatch.setattr(Session, "swap_texts", lambda s, name, text: sent.append(text) or plain(s, name, text))
+    options = {"model": str(tmp_path / "run")}
+    first, second = (run(jobs(EvaluateJob, tmp_path / "data" / "own.toml", **options), tmp_path / k) for k in "ab")
+    assert [one["evaluation"]["releases_in_ledger"] for one in first] == [1, 1, 2]
+    assert first[2]["evaluation"]["epsilon_rdp"] > first[0]["evaluation"]["epsilon_rdp"]
+    assert [{**one, "cost": 0} for one in second] == [{**one, "cost": 0} for one in first] and opened(
+        tmp_path / "b"
+    ) == []
+    assert any(b"deviation" in text for text in sent) and not any(b"epsilon" in text for text in sent)
 
 
 def test_figures_and_what_they_are_compared_with_are_those_of_the_common_test_records(

@@ -204,5 +204,5 @@ def test_a_charge_is_counted_for_the_run_that_made_it(tmp_path):
     for number, run in enumerate(["aa", "bb", "aa", "aa", "aa"]):
         budget.charge(Event(f"sketch-{number}", 1.0, 4.0, records.digest), f"{run} sketch-{number}", records)
     for runs, made in ((["aa"], 4), (["bb"], 1), (["aa", "bb"], 5)):
-        told = spent_figures(budget, "dealer", runs)
+        told = spent_figures(budget.account, "dealer", runs)
         assert (told["releases"], told["releases_in_ledger"]) == (made, 5)
