@@ -28,7 +28,7 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party_data import own_part
 from secure_sccvfl.data.splits import SHARES
 from secure_sccvfl.metrics import noisy
-from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.modes.options import RunOptions, prediction_options
 from secure_sccvfl.privacy.ledgers import EVALUATIONS
 from secure_sccvfl.run.alignment import AlignJob, part_bounds, split_records
 from secure_sccvfl.run.jobs import Progress, agreed_plan
@@ -240,8 +240,10 @@ def test_a_new_record_is_decided_where_all_parties_hold_it_and_nothing_is_told_o
     for align, scores in (("hidden", False), ("hidden", True), ("revealed", False)):
         folder = place / f"predicted-{align}-{scores}"
         options = {"model": str(place / "run"), "scores": scores, "align": align}
+        options |= {"align_bounds": [50.0, 60.0, 70.0]} if scores else {}
         made = jobs(PredictJob, place / "data" / "own.toml", given, **options)
-        run(made, folder)
+        told = run(made, folder)
+        assert not scores or {one["records"] for one in told} == {180}, "as many places as the bounds allow"
         with (folder / "party-0" / "predictions.csv").open(newline="") as file:
             lines = list(csv.DictReader(file))
         own = [row["id"] for n, row in enumerate(heart_rows(40)) if "hospital" in holders(n)]
@@ -382,6 +384,8 @@ def test_an_alignment_alone_tells_sizes_and_own_counts(tmp_path: Path) -> None:
     for result in run(jobs(AlignJob, dataset, align_bounds=bounds), tmp_path / "bounded"):
         places = [part_bounds(bounds, share) for share in SHARES[:2]]
         assert [result["places"][name] for name in ("train", "validation")] == [b.places for b in places if b]
+    kept = prediction_options({"dataset": str(dataset), "align_bounds": bounds, "epsilon": 3.0})
+    assert kept == {"dataset": str(dataset), "align_bounds": bounds, "align": "hidden"}, "at a prediction too"
     with pytest.raises(ConfigError, match="one for each of 3 parties"):
         RunOptions.of({"dataset": str(dataset), "align_bounds": [300.0]}).check(PARTIES)
 
