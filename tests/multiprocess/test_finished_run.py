@@ -116,6 +116,19 @@ def test_a_release_that_was_never_charged_is_found(run: Path) -> None:
     assert problems(run, "budget") == ["release 'z' was never charged"]
 
 
+def test_a_charge_of_another_run_or_a_charge_twice_pays_for_nothing(run: Path) -> None:
+    """In the ledger there is a charge of the same name; it is another run's, or has paid already."""
+    told = read_chain(run / "party-0" / "releases.jsonl")
+    paid = next(entry for entry in told if entry["event"] == "sketch-0")
+    line = {k: v for k, v in paid.items() if k not in ("index", "previous", "hash")}
+    for log in run.glob("party-*/releases.jsonl"):
+        HashChain.reopened(log).extend([{**line, "charge": "another sketch-0"}, {**line, "charge": None}, line])
+    assert problems(run, "logs") == []
+    name = repr(paid["release"])
+    unpaid, twice = f"release {name} was never charged", f"release {name} was made twice for one charge"
+    assert problems(run, "budget") == [unpaid, unpaid, twice]
+
+
 def test_a_changed_model_share_is_found(run: Path) -> None:
     path = run / "party-1" / "model" / "model.npz"
     with np.load(path) as file:

@@ -241,9 +241,10 @@ def test_any_changed_file_is_named_though_the_log_and_the_seal_are_made_anew(hos
     for path in made:
         path.write_text(path.read_text() + " ")  # readable still
     page.write_text(page.read_text().replace("Who learned what", "Nobody learned a thing"))
+    (more := out / "privacy_budget.txt").write_text("epsilon 0.1")
     seal_results(out, report)
     found = list(check_derived(RunFiles(out)))
-    assert all(any(line.startswith(path.name) for line in found) for path in (page, *made)), found
+    assert all(any(line.startswith(path.name) for line in found) for path in (page, more, *made)), found
 
 
 def told(out: Path, config: SessionConfig) -> list[str]:
