@@ -16,7 +16,6 @@ import pytest
 from accounting.budget import Budget
 from accounting.events import Event
 from accounting.ledger import comparable, read_ledger
-from accounting.records import RecordSet
 from protocols import ring
 from protocols.alignment.seam import UNION, Aligned
 from protocols.config import ConfigError, SessionConfig
@@ -30,6 +29,7 @@ from secure_sccvfl.data.splits import SHARES
 from secure_sccvfl.metrics import noisy
 from secure_sccvfl.modes.options import RunOptions, prediction_options
 from secure_sccvfl.privacy.ledgers import EVALUATIONS
+from secure_sccvfl.privacy.record_tags import RecordKey
 from secure_sccvfl.run.alignment import AlignJob, part_bounds, split_records
 from secure_sccvfl.run.jobs import Progress, agreed_plan
 from secure_sccvfl.run.model_files import load_model
@@ -165,10 +165,9 @@ def test_an_evaluation_that_is_asked_for_again_tells_nobody_what_others_have_spe
     shutil.copytree(place / "run", tmp_path / "run")
     for kept in [*tmp_path.glob("run/party-*/model/evaluation.json"), *tmp_path.rglob("evaluation.jsonl*")]:
         kept.unlink()
-    own = RecordSet(
-        np.frombuffer(next((tmp_path / "data/sccvfl-ledgers/party-2/sets").iterdir()).read_bytes(), "<u8")
-    )
-    budget = Budget.open(tmp_path / "data" / "sccvfl-ledgers" / "party-2" / EVALUATIONS, 60.0, 1e-5)
+    ledgers, part = tmp_path / "data" / "sccvfl-ledgers" / "party-2", own_part(place / "data" / "own.toml", 2, 0)
+    own = RecordKey((ledgers / "records.key").read_bytes()).tags(part.ids[part.split.test])
+    budget = Budget.open(ledgers / EVALUATIONS, 60.0, 1e-5)
     budget.charge(Event("evaluation", 1.0, 4.0, own.digest), "before evaluation", own)
     sent: list[bytes] = []
     plain = Session.swap_texts
