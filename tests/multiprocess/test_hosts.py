@@ -352,6 +352,14 @@ def test_lists_of_digests_are_for_the_owner_alone(hosts: Hosts) -> None:
         assert not (hosts.out(rank) / LOG).stat().st_mode & 0o077
 
 
+def test_no_head_is_the_hash_of_a_line_that_others_could_try_words_against(hosts: Hosts) -> None:
+    """Whoever knows an earlier seal could try the words of an appeal, or who was refused."""
+    for rank in range(3):
+        told = json.dumps(read_heads(hosts.out(0) / "predict")["statement"]["heads"][f"party-{rank}"])
+        lines = [entry["hash"] for entry in read_chain(hosts.out(rank) / LOG)]
+        assert '"log": "' in told and '"log": ""' not in told and not any(line in told for line in lines)
+
+
 def test_a_report_that_was_not_made_can_be_made_later(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A host that was stopped after the last session needs nobody else."""
     made = [path for path in contents(out) if DERIVED.fullmatch(path.name) and path.name != "session.toml"]

@@ -8,7 +8,7 @@ The protocol is `protocols.session.heads`. This module says what a party's heads
 | audit | every decision of this session with its numbers, without the digest of the own model | yes |
 | ledgers | each privacy ledger as copied into the job's folder; with `align = hidden` without the records | yes |
 | result | what the job returned, without what differs by design; numbers to nine digits | yes |
-| log | the run's own log so far, which later events (appeals, pages) extend | no |
+| log | a salted digest of the run's own log so far, which later events (appeals, pages) extend | no |
 | files | a salted digest of the digests of all files of the folder | no: it binds its owner, and tells nothing |
 
 OUT/JOB/heads.json keeps the joint statement, the signature and the certificate of every party, and the salt and list
@@ -76,7 +76,7 @@ def sign_job(
     run: this party's folder. place: the job's folder in it.
     """
     salt, files = fresh_key().hex(), files_of(run)
-    own = {**heads_of(place, config.job), "log": _log_head(run), "files": committed(salt, files)}
+    own = {**heads_of(place, config.job), "log": _log_head(run, salt), "files": committed(salt, files)}
     own["date"] = datetime.date.today().isoformat()
     signed = exchange_heads(session, config, about(config), own, credentials)
     kept = {"rank": session.rank, **signed, "salt": salt, "files": files}
@@ -188,7 +188,7 @@ def check_signed(run: Path, config: SessionConfig, authority: bytes | None = Non
     yield from _check_files(run, places[-1], known)
     log = [str(entry["hash"]) for entry in read_log(run)]
     for place in places:
-        yield from _check_own(place, config, log)
+        yield from _check_own(place, config, log)  # statements of older versions have the hash itself
 
 
 def _check_lists(place: Path, files: Mapping[str, str], known: Mapping[str, str]) -> Iterator[str]:
@@ -203,12 +203,14 @@ def _check_lists(place: Path, files: Mapping[str, str], known: Mapping[str, str]
 def _check_own(place: Path, config: SessionConfig, log: list[str]) -> Iterator[str]:
     """The heads of a job's records, made anew, against those in its statement."""
     try:
-        own, now = own_heads(place, config), heads_of(place, read_heads(place)["statement"]["job"])
+        own, kept = own_heads(place, config), read_heads(place)
+        now = heads_of(place, kept["statement"]["job"])
+        known = {"", *log, *(committed(kept["salt"], {LOG: line}) for line in log)}
     except (LedgerError, BudgetLedgerError, OSError, ValueError, KeyError, TypeError, AttributeError):
         yield f"{place.name}: a log, a ledger or the result cannot be read"
         return
     yield from (f"{place.name}: {_NAMED[k]} is not what all parties signed" for k in now if now[k] != own.get(k))
-    if own["log"] and own["log"] not in log:
+    if own["log"] not in known:
         yield f"{LOG} is not the log that all parties signed at the end of {place.name}"
 
 
@@ -262,8 +264,9 @@ def _text(kept: Mapping[str, Any]) -> str:
     return json.dumps(kept, indent=1) + "\n"
 
 
-def _log_head(run: Path) -> str:
-    return str(read_log(run)[-1]["hash"]) if (run / LOG).exists() else ""
+def _log_head(run: Path, salt: str) -> str:
+    """Without the salt, who knows an earlier seal could try words of an appeal against the hash of its line."""
+    return committed(salt, {LOG: str(read_log(run)[-1]["hash"])}) if (run / LOG).exists() else ""
 
 
 def _digest(value: Any) -> str:
