@@ -142,7 +142,7 @@ class Charger:
             )
         try:
             charge = f"{self._run} {name}"
-            self.budget.charge(event, charge, self.records)
+            self.budget.charge(event, charge, self.records, self.limit)
         except BudgetError as error:  # another process was faster; the other parties have charged, so all must stop
             raise ProtocolError(f"{name}: the ledger changed while the release was agreed on") from error
         self._session.activity.facts |= {"epsilon": quote.after, "cap": quote.cap}

@@ -45,7 +45,8 @@ REVEALS: Mapping[AlignKind, str] = {
     "exact": "to all parties, for every party but the first: one bit, whether it holds the records of the first",
     "revealed": "to all parties: how many records each has, and which records all have; to the first party also how "
     "many are common to which parties",
-    "hidden": "to all parties: how many different records there are, by part; to the dealer: how many records each "
+    "hidden": "to all parties: how many different records there are, by part; so two alignments with one id more in "
+    "the second tell whether anybody else holds it (neither with align_bounds); to the dealer: how many records each "
     "party has, and how many are common to which parties, but no id. About how many records all parties have comes "
     "with noise, from statistics that are charged",
 }

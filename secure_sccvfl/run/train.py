@@ -130,7 +130,7 @@ class TrainJob:
         if folder is not None:
             keep_copy(ledger, folder)
         sessions = sessions_of(folder) if folder is not None else (name,)
-        privacy = spent_figures(budget, charger.noise, sessions)
+        privacy = spent_figures(budget.account, charger.noise, sessions)
         paid = {"epsilon_rdp": privacy["epsilon_rdp"]} if alike else {}  # otherwise each has its own
         chosen = {"lambda": model.lam, "temperature": model.temperature, **paid, "mask": model.roles.digest()}
         audit("trained", {**chosen, "model": mine})

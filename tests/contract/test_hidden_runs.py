@@ -13,22 +13,28 @@ from typing import Any
 import numpy as np
 import pytest
 
+from accounting.budget import Budget
+from accounting.events import Event
 from accounting.ledger import comparable, read_ledger
 from protocols import ring
 from protocols.alignment.seam import UNION, Aligned
 from protocols.config import ConfigError, SessionConfig
 from protocols.records.chain import read_chain, unused_name
+from protocols.session.runtime import Session
 from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party_data import own_part
 from secure_sccvfl.data.splits import SHARES
 from secure_sccvfl.metrics import noisy
-from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.modes.options import RunOptions, prediction_options
+from secure_sccvfl.privacy.ledgers import EVALUATIONS
+from secure_sccvfl.privacy.record_tags import RecordKey
 from secure_sccvfl.run.alignment import AlignJob, part_bounds, split_records
-from secure_sccvfl.run.jobs import Progress
+from secure_sccvfl.run.jobs import Progress, agreed_plan
 from secure_sccvfl.run.model_files import load_model
 from secure_sccvfl.run.scoring.jobs import UNDECIDED, EvaluateJob, PredictJob
+from secure_sccvfl.run.scoring.new_records import REFUSED
 from secure_sccvfl.run.train import TrainJob
 from tests.support.harness import run_session
 from tests.support.overlap import COLUMNS, heart_rows, holders, write_overlap
@@ -151,6 +157,31 @@ def test_the_common_test_records_are_evaluated_and_others_are_refused(place: Pat
     assert opened(place / "again") == []
 
 
+def test_an_evaluation_that_is_asked_for_again_tells_nobody_what_others_have_spent(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records of the third party were charged before, in a run whose records the others do not have."""
+    shutil.copytree(place / "data", tmp_path / "data")
+    shutil.copytree(place / "run", tmp_path / "run")
+    for kept in [*tmp_path.glob("run/party-*/model/evaluation.json"), *tmp_path.rglob("evaluation.jsonl*")]:
+        kept.unlink()
+    ledgers, part = tmp_path / "data" / "sccvfl-ledgers" / "party-2", own_part(place / "data" / "own.toml", 2, 0)
+    own = RecordKey((ledgers / "records.key").read_bytes()).tags(part.ids[part.split.test])
+    budget = Budget.open(ledgers / EVALUATIONS, 60.0, 1e-5)
+    budget.charge(Event("evaluation", 1.0, 4.0, own.digest), "before evaluation", own)
+    sent: list[bytes] = []
+    plain = Session.swap_texts
+    monkeypatch.setattr(Session, "swap_texts", lambda s, name, text: sent.append(text) or plain(s, name, text))
+    options = {"model": str(tmp_path / "run")}
+    first, second = (run(jobs(EvaluateJob, tmp_path / "data" / "own.toml", **options), tmp_path / k) for k in "ab")
+    assert [one["evaluation"]["releases_in_ledger"] for one in first] == [1, 1, 2]
+    assert first[2]["evaluation"]["epsilon_rdp"] > first[0]["evaluation"]["epsilon_rdp"]
+    assert [{**one, "cost": 0} for one in second] == [{**one, "cost": 0} for one in first] and opened(
+        tmp_path / "b"
+    ) == []
+    assert any(b"deviation" in text for text in sent) and not any(b"epsilon" in text for text in sent)
+
+
 def test_figures_and_what_they_are_compared_with_are_those_of_the_common_test_records(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,8 +239,10 @@ def test_a_new_record_is_decided_where_all_parties_hold_it_and_nothing_is_told_o
     for align, scores in (("hidden", False), ("hidden", True), ("revealed", False)):
         folder = place / f"predicted-{align}-{scores}"
         options = {"model": str(place / "run"), "scores": scores, "align": align}
+        options |= {"align_bounds": [50.0, 60.0, 70.0]} if scores else {}
         made = jobs(PredictJob, place / "data" / "own.toml", given, **options)
-        run(made, folder)
+        told = run(made, folder)
+        assert not scores or {one["records"] for one in told} == {180}, "as many places as the bounds allow"
         with (folder / "party-0" / "predictions.csv").open(newline="") as file:
             lines = list(csv.DictReader(file))
         own = [row["id"] for n, row in enumerate(heart_rows(40)) if "hospital" in holders(n)]
@@ -219,6 +252,29 @@ def test_a_new_record_is_decided_where_all_parties_hold_it_and_nothing_is_told_o
         assert all(line["decision"] in ("0", "1", UNDECIDED) for line in lines)
         assert not scores or all((line["logit 1"] == "") == (line["id"] in alone) for line in lines)
         assert not (folder / "party-1" / "predictions.csv").exists(), "the holder of the label receives them"
+
+
+@pytest.mark.filterwarnings("ignore:clinic. no record")
+def test_nobody_but_the_receiver_learns_that_the_only_new_record_cannot_be_read(place: Path) -> None:
+    """A party takes part with one record, of which it can read its cells or not; the others see the same."""
+    (row,) = [row for n, row in enumerate(heart_rows(40)) if len(holders(n)) == PARTIES][:1]
+    seen = []
+    for cell in (row["cp"], "?"):
+        files = [place / f"one-{party}.csv" for party in COLUMNS]
+        for path, columns in zip(files, COLUMNS.values(), strict=True):
+            cells = [str(cell if name == "cp" else row[name]) for name in columns]
+            path.write_text("\n".join([",".join(["id", *columns]), ",".join([row["id"], *cells])]) + "\n")
+        folder = place / f"one-{len(seen)}"
+        given = [{"records": str(path)} for path in files]
+        told = run(jobs(PredictJob, place / "data" / "own.toml", given, model=str(place / "run")), folder)
+        seen.append(
+            [(one["refused"], sorted(p.name for p in folder.glob(f"party-{r}/*.csv"))) for r, one in enumerate(told)]
+        )
+    owner = next(rank for rank, columns in enumerate(COLUMNS.values()) if "cp" in columns)
+    (third,) = {0, 1, 2} - {0, owner}
+    assert [one[owner] for one in seen] == [(0, []), (1, [REFUSED])], "its own people are told"
+    assert [one[0] for one in seen] == [(0, ["predictions.csv"]), (1, ["predictions.csv", REFUSED])]
+    assert seen[0][third] == seen[1][third] == (0, [])
 
 
 def test_what_people_approve_beforehand_covers_what_each_job_opens(place: Path) -> None:
@@ -243,6 +299,12 @@ def test_what_people_approve_beforehand_covers_what_each_job_opens(place: Path) 
             told, needed = kind.public_plan(config).releases, first.plan().releases  # type: ignore[attr-defined]
             assert told.keys() == needed.keys() and all(told[name].covers(needed[name]) for name in needed), kind
             assert (UNION in told) == (align == "hidden") and ("alignment" in told) is False, kind
+    first, *_ = jobs(PredictJob, dataset, **model, records=str(new), scores=True)
+    pins = {f"party-{rank}": "0" * 64 for rank in range(PARTIES)} | {"dealer": "0" * 64}
+    config = SessionConfig(parties=ADDRESSES, job="predict", options={"dataset": str(dataset)}, certificates=pins)
+    with pytest.raises(ConfigError, match="predict would open 'predictions' otherwise than the approved plan says"):
+        agreed_plan(config, first)  # scores where people approved decisions
+    assert agreed_plan(replace(config, options={**config.options, "scores": True}), first).releases
 
 
 def test_revealed_records_are_those_of_files_that_were_aligned_before(tmp_path: Path) -> None:
@@ -321,6 +383,8 @@ def test_an_alignment_alone_tells_sizes_and_own_counts(tmp_path: Path) -> None:
     for result in run(jobs(AlignJob, dataset, align_bounds=bounds), tmp_path / "bounded"):
         places = [part_bounds(bounds, share) for share in SHARES[:2]]
         assert [result["places"][name] for name in ("train", "validation")] == [b.places for b in places if b]
+    kept = prediction_options({"dataset": str(dataset), "align_bounds": bounds, "epsilon": 3.0})
+    assert kept == {"dataset": str(dataset), "align_bounds": bounds, "align": "hidden"}, "at a prediction too"
     with pytest.raises(ConfigError, match="one for each of 3 parties"):
         RunOptions.of({"dataset": str(dataset), "align_bounds": [300.0]}).check(PARTIES)
 

@@ -171,6 +171,9 @@ def test_a_cap_is_raised_by_all_signatures_alone_and_stands_in_every_ledger(cons
         "changed.toml": replace(raised, decision=replace(raised.decision, after=50.0)),
         "lacking.toml": replace(raised, signed={k: v for k, v in raised.signed.items() if k != "party-2"}),
         "swapped.toml": replace(raised, signed={**raised.signed, "party-2": raised.signed["party-1"]}),
+        "more.toml": replace(
+            raised, signed={**raised.signed, "party-3": {**raised.signed["party-1"], "signature": ""}}
+        ),
     }
     settings = {**options, "tables": "kept", "epsilon": 12.0}
     said = []
@@ -180,7 +183,7 @@ def test_a_cap_is_raised_by_all_signatures_alone_and_stands_in_every_ledger(cons
     elsewhere = signed(home, "elsewhere.toml", head="0" * 64)
     said += refused(home / "elsewhere", {**settings, "cap": str(elsewhere)}, PINS)
     said += refused(home / "unpinned", {**settings, "cap": str(good)})
-    for part in ("not its own", "has not signed", "another ledger", "must pin"):
+    for part in ("not its own", "has not signed", "another ledger", "must pin", "party-3, which is no party"):
         assert any(part in line for line in said), part
     assert ledgers(home) == before
     made = train(home / "raised", {**settings, "cap": str(good)}, PINS)
@@ -201,5 +204,5 @@ def test_a_charge_is_counted_for_the_run_that_made_it(tmp_path):
     for number, run in enumerate(["aa", "bb", "aa", "aa", "aa"]):
         budget.charge(Event(f"sketch-{number}", 1.0, 4.0, records.digest), f"{run} sketch-{number}", records)
     for runs, made in ((["aa"], 4), (["bb"], 1), (["aa", "bb"], 5)):
-        told = spent_figures(budget, "dealer", runs)
+        told = spent_figures(budget.account, "dealer", runs)
         assert (told["releases"], told["releases_in_ledger"]) == (made, 5)

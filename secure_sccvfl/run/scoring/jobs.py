@@ -53,7 +53,7 @@ from secure_sccvfl.policy.aware_entry import USES_S, AwareEntry
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.caps import raise_cap
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
-from secure_sccvfl.privacy.ledgers import EVALUATIONS, keep_copy, open_budget, spent_figures
+from secure_sccvfl.privacy.ledgers import EVALUATIONS, keep_copy, open_budget, spent_in
 from secure_sccvfl.privacy.record_tags import record_key
 from secure_sccvfl.privacy.releases import COLUMNS, PREDICTIONS, REFUSED_RECORDS
 from secure_sccvfl.run.alignment import aligned_part, common_records, placed, split_records
@@ -251,8 +251,11 @@ class EvaluateJob(_WithModel):
             if figures is None:
                 figures = self._opened(session, place, parts["test"], progress)
                 record(folder, about, figures)
-            if self.noisy and session.folder is not None:
-                keep_copy(place / EVALUATIONS, session.folder)
+            if self.noisy:  # what the own records have spent is not on the record that the parties compare
+                told = figures["evaluation"]
+                told |= spent_in(place / EVALUATIONS, told["noise"], [told.pop("charged", "")])
+                if session.folder is not None:
+                    keep_copy(place / EVALUATIONS, session.folder)
         return {"ok": True, "run": model.run, "align": self.options.align, **figures, "cost": meter.costs}
 
     def _same_records(self, session: Session, found: Mapping[str, str]) -> None:
@@ -311,8 +314,8 @@ class EvaluateJob(_WithModel):
         deviation = noisy.deviation(self.sums)
         figures = figures_of(self.sums, sums, scales, deviation, self.test.rows, options.min_group)
         errors = self.sums.standard_errors(deviation, figures.get("records", self.test.rows))
-        told["evaluation"] |= spent_figures(budget, options.noise, [name])
-        told["evaluation"] |= {"deviation": deviation, "controls": options.controls, "standard_errors": errors}
+        told["evaluation"] |= {"charged": name, "noise": options.noise, "controls": options.controls}
+        told["evaluation"] |= {"deviation": deviation, "standard_errors": errors}
         return {**told, **figures}
 
     def _own_copies(
