@@ -28,7 +28,7 @@ from secure_sccvfl.report.policy_card import write_card
 from secure_sccvfl.report.results import find_warnings
 from secure_sccvfl.report.run_log import record
 from secure_sccvfl.report.verify import verify
-from tests.multiprocess.byhand import SHORT
+from tests.multiprocess.programs import SHORT
 from tests.support.harness import LONG
 from tests.unit.report.literal import frontier
 

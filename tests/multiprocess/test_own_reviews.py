@@ -12,7 +12,7 @@ from accounting.ledger import read_ledger
 from launch.cli import main
 from secure_sccvfl.report.policy_card import CARD
 from secure_sccvfl.report.verify import verify
-from tests.multiprocess.byhand import SHORT, run_mpc
+from tests.multiprocess.programs import SHORT, run_mpc
 from tests.support.own_data import heart_rows, write_own
 
 SAID = ["--who", "the board", "--text", "a quarter later"]
