@@ -29,6 +29,13 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
+@pytest.fixture
+def run(whole_run: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    shutil.copytree(whole_run, tmp_path / "run")
+    return tmp_path / "run"
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _fork_server() -> None:
     """Started once, before a test looks at what a session leaves in the temporary folder."""
