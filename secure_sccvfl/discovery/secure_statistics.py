@@ -47,7 +47,7 @@ from secure_sccvfl.discovery.inputs import (
     indicators,
     row_bound,
 )
-from secure_sccvfl.discovery.statistics import Clipped, Widths
+from secure_sccvfl.discovery.statistics import Arrays, Clipped, Counts, Groups, Tables, Widths
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.kinds import Columns
 from secure_sccvfl.privacy.releases import PRESENT, owner_title
@@ -82,14 +82,8 @@ class SecureStatistics:
         return self._charger.deviation(as_sensitivity(sensitivity))
 
     def group_sums(
-        self,
-        columns: Mapping[str, np.ndarray],
-        groups: Sequence[AtHolder],
-        counts: Sequence[int],
-        name: str,
-        sensitivity: float,
-        widths: Widths = None,
-    ) -> tuple[dict[str, np.ndarray], ...]:
+        self, columns: Arrays, groups: Groups, counts: Counts, name: str, sensitivity: float, widths: Widths = None
+    ) -> Tables:
         """Noisy sums of whole-number columns by group, at their owner; see `Statistics.group_sums`.
 
         `widths`: the features of this release and their columns, where they are not the bins of all.
@@ -132,14 +126,7 @@ class SecureStatistics:
             )
         presence.count, self._counted = round(found), True
 
-    def clipped_sums(
-        self,
-        columns: Mapping[str, np.ndarray],
-        groups: Sequence[AtHolder],
-        counts: Sequence[int],
-        name: str,
-        length: float,
-    ) -> Clipped:
+    def clipped_sums(self, columns: Arrays, groups: Groups, counts: Counts, name: str, length: float) -> Clipped:
         """Noisy tables of one-hot columns, each scaled in secret (`protocols.steps.clipping`), at their owner."""
         self._refuse("tables that are scaled in secret")
         layout = self._layout(None)
@@ -173,7 +160,7 @@ class SecureStatistics:
         )
 
     def residual_dependence(
-        self, columns: Mapping[str, np.ndarray], groups: Sequence[AtHolder], counts: Sequence[int], name: str
+        self, columns: Arrays, groups: Groups, counts: Counts, name: str
     ) -> tuple[dict[str, float], ...]:
         """Noisy HSIC of each feature's kernel features with each attribute; see `secure_sccvfl.discovery.hsic`."""
         self._refuse("conditional scores")

@@ -26,7 +26,7 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.discovery import release_sketches
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.scores import table_score
+from secure_sccvfl.discovery.scores import table_scores
 from secure_sccvfl.privacy import noise
 from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
 from tests.contract.test_accountants import analytic_epsilon, replayed
@@ -210,7 +210,7 @@ def agreement(truth, make_noise):
     for seed in range(12):
         statistics = PlainStatistics(make_noise(seed))
         noisy = release_sketches(statistics, parties, data.protected, "s", len(names))[0].tables
-        found.append(spearmanr([table_score(truth[k]) for k in names], [table_score(noisy[k]) for k in names])[0])
+        found.append(spearmanr([table_scores(truth[k]) for k in names], [table_scores(noisy[k]) for k in names])[0])
     return float(np.mean(found))
 
 
