@@ -207,7 +207,7 @@ class TrainJob:
         if tables is None:
             return Recorded(made, charger, file.keep, presence)
         if presence is not None:
-            presence.count = tables.common
+            presence.told(tables.common)
         return Replayed(made, tables)
 
     def _workplace(

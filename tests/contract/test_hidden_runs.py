@@ -25,10 +25,13 @@ from secure_sccvfl.data.party_data import own_part
 from secure_sccvfl.data.splits import SHARES
 from secure_sccvfl.metrics import noisy
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.privacy.ledgers import EVALUATIONS
 from secure_sccvfl.run.alignment import AlignJob, part_bounds, split_records
 from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.run.model_files import load_model
-from secure_sccvfl.run.scoring.jobs import UNDECIDED, EvaluateJob, PredictJob
+from secure_sccvfl.run.scoring.decisions import UNDECIDED
+from secure_sccvfl.run.scoring.jobs import EvaluateJob, PredictJob
+from secure_sccvfl.run.scoring.plans import fewest_records
 from secure_sccvfl.run.train import TrainJob
 from tests.support.harness import run_session
 from tests.support.overlap import COLUMNS, heart_rows, holders, write_overlap
@@ -151,6 +154,31 @@ def test_the_common_test_records_are_evaluated_and_others_are_refused(place: Pat
     assert opened(place / "again") == []
 
 
+def test_too_few_test_records_are_refused_before_they_are_paid_for_where_that_can_be_known(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The common records are a part of a party's own. If those were enough and these are not, it is paid for once."""
+    monkeypatch.setattr(noisy.noise, "noise_share", lambda party, kind, sigma, rows, of: np.zeros((rows, 1), int))
+    dataset, model = place / "data" / "own.toml", place / "few"
+    shutil.copytree(place / "run", model)
+    for kept in model.glob("party-*/model/evaluation.json"):
+        kept.unlink()
+    with pytest.raises(DataError, match=r"own test records, and figures of common ones need .* or train with align"):
+        jobs(EvaluateJob, dataset, model=str(model), evaluation_epsilon=0.5)
+    ledger = place / "data" / "sccvfl-ledgers" / "party-0" / EVALUATIONS
+    (job, *_), before = jobs(EvaluateJob, dataset, model=str(model)), ledger.read_bytes() if ledger.exists() else b""
+    own = min(len(own_part(dataset, rank, 0).split.test) for rank in range(PARTIES))
+    noise = fewest_records(job.options, job.data.schema, job.sums) - job.options.min_group
+    options = {"model": str(model), "min_group": own - noise}
+    assert truth(dataset)["test"] < own
+    told = refused(jobs(EvaluateJob, dataset, **options), place, "few-1")
+    assert "test records are common to all parties, and figures need" in told and "bring more records" in told
+    paid = ledger.read_bytes()
+    assert paid != before and opened(place / "few-1").count("evaluation") == 1
+    assert "paid for once, and on record" in refused(jobs(EvaluateJob, dataset, **options), place, "few-2")
+    assert ledger.read_bytes() == paid and opened(place / "few-2") == []
+
+
 def test_figures_and_what_they_are_compared_with_are_those_of_the_common_test_records(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,8 +293,12 @@ def test_revealed_records_are_those_of_files_that_were_aligned_before(tmp_path: 
             assert mine.codes is None or mine.codes.tolist() == theirs.codes.tolist()
 
 
+@pytest.mark.chance(1e-9)  # at this cap the noise of a count has a deviation of 1, and 20 records are needed
 def test_empty_intersections_and_ids_in_other_writing_are_told_apart(tmp_path: Path) -> None:
-    """With `exact` and `revealed` the run stops before anything is computed; a rule for ids makes them alike."""
+    """With `exact` and `revealed` the run stops before anything is computed, with `hidden` after one small charge.
+
+    A rule for ids makes them alike.
+    """
     dataset = write_overlap(tmp_path / "own", only_common=True)
     clinic = dataset.parent / "clinic.csv"
     header, *lines = clinic.read_text().splitlines()
@@ -275,6 +307,13 @@ def test_empty_intersections_and_ids_in_other_writing_are_told_apart(tmp_path: P
     for align, told in (("revealed", "no record is common to all parties"), ("exact", "clinic holds other records")):
         assert told in refused(jobs(TrainJob, dataset, align=align), tmp_path, align)
         assert not {name for name in opened(tmp_path / align) if name.startswith("sketch")}
+    assert "too few to go on; are the ids written alike, by the same rule?" in refused(
+        jobs(TrainJob, dataset), tmp_path, "hidden"
+    )
+    assert set(opened(tmp_path / "hidden")) == {UNION, "columns", "features", "first count"}
+    for rank in range(PARTIES):
+        lines = read_ledger(tmp_path / "own" / "sccvfl-ledgers" / f"party-{rank}" / "ledger.jsonl")[0]
+        assert [line["event"]["name"] for line in lines if "event" in line] == ["first count"]
     rule = 'id = { columns = ["id"], case = "lower", zeros = "strip" }'
     dataset.write_text(dataset.read_text().replace('id = "id"', rule))
     own = [own_part(dataset, rank, 0) for rank in range(PARTIES)]
