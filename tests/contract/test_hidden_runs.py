@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from accounting.ledger import comparable, read_ledger
+from launch.run_mpc import main
 from protocols import ring
 from protocols.alignment.seam import UNION, Aligned
 from protocols.config import ConfigError, SessionConfig
@@ -27,7 +28,8 @@ from secure_sccvfl.metrics import noisy
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.ledgers import EVALUATIONS
 from secure_sccvfl.run.alignment import AlignJob, part_bounds, split_records
-from secure_sccvfl.run.jobs import Progress
+from secure_sccvfl.run.console import WRONG_USE
+from secure_sccvfl.run.jobs import Progress, make_job
 from secure_sccvfl.run.model_files import load_model
 from secure_sccvfl.run.scoring.decisions import UNDECIDED
 from secure_sccvfl.run.scoring.jobs import EvaluateJob, PredictJob
@@ -96,8 +98,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.raises(ExceptionGroup) as stopped:
         run(jobs(TrainJob, dataset), folder / "run", stop)
     assert stopped.value.subgroup(Stopped) is not None
+    before = opened(folder / "run")
     write_overlap(folder / "data", left_out=LEFT)
     assert "cannot resume: the run began with other records" in refused(jobs(TrainJob, dataset, resume=True), folder)
+    assert opened(folder / "run") == before
     write_overlap(folder / "data")
     results = run(jobs(TrainJob, dataset, resume=True), folder / "run")
     (folder / "results.json").write_text(json.dumps(results, default=str))
@@ -293,6 +297,29 @@ def test_revealed_records_are_those_of_files_that_were_aligned_before(tmp_path: 
             assert mine.codes is None or mine.codes.tolist() == theirs.codes.tolist()
 
 
+@pytest.mark.parametrize("align", ["revealed", "exact"])
+def test_ids_that_change_between_phases_are_refused_before_anything_is_opened(align: str, tmp_path: Path) -> None:
+    """Between a stop and its resumption, and between training and evaluation. With `hidden`: `place` and above."""
+    whole = {"only_common": align == "exact"}
+    dataset = write_overlap(tmp_path / "data", **whole)
+
+    def stop(step: str, number: int, total: int) -> None:
+        if step == "training" and number > 0:
+            raise Stopped
+
+    with pytest.raises(ExceptionGroup):
+        run(jobs(TrainJob, dataset, align=align), tmp_path / "run", stop)
+    before = opened(tmp_path / "run")
+    write_overlap(tmp_path / "data", left_out=LEFT, **whole)
+    told = refused(jobs(TrainJob, dataset, align=align, resume=True), tmp_path)
+    assert "cannot resume: the run began with other records" in told and opened(tmp_path / "run") == before
+    write_overlap(tmp_path / "data", **whole)
+    run(jobs(TrainJob, dataset, align=align, resume=True), tmp_path / "run")
+    write_overlap(tmp_path / "data", left_out=LEFT, **whole)
+    told = refused(jobs(EvaluateJob, dataset, align=align, model=str(tmp_path / "run")), tmp_path, "later")
+    assert "not those that the model was trained with" in told and opened(tmp_path / "later") == []
+
+
 @pytest.mark.chance(1e-9)  # at this cap the noise of a count has a deviation of 1, and 20 records are needed
 def test_empty_intersections_and_ids_in_other_writing_are_told_apart(tmp_path: Path) -> None:
     """With `exact` and `revealed` the run stops before anything is computed, with `hidden` after one small charge.
@@ -323,12 +350,33 @@ def test_empty_intersections_and_ids_in_other_writing_are_told_apart(tmp_path: P
         own_part(dataset, 1, 0)
 
 
-def test_what_cannot_work_on_hidden_records_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_what_cannot_work_on_hidden_records_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     dataset = str(write_overlap(tmp_path))
-    for more in ({"mode": "split"}, {"mode": "dp"}, {"evaluation": "exact"}, {"conditional": True}):
-        with pytest.raises(ConfigError, match="align = hidden does not go with"):
+    wrong: dict[str, dict[str, Any]] = {
+        "mode split": {"mode": "split"},
+        "mode dp": {"mode": "dp"},
+        "exact evaluation": {"evaluation": "exact"},
+        "conditional scores": {"conditional": True},
+        "sketch clipped": {"sketch": "clipped"},
+    }
+    for what, more in wrong.items():
+        told = f"align = hidden does not go with {what}: use align = revealed or exact, or leave that out"
+        with pytest.raises(ConfigError) as refusal:
             RunOptions.of({"dataset": dataset, "align": "hidden", **more})
+        assert str(refusal.value) == told
+        options = {"dataset": dataset, "align": "hidden", **more}
+        config = SessionConfig(parties=ADDRESSES, job="train", options=options)
+        with pytest.raises(
+            ConfigError, match="align = hidden does not go with"
+        ):  # as a host does, before it connects
+            make_job(config, 0)
         assert RunOptions.of({"dataset": dataset, **more}).align == "exact"
+        flags = [word for name, value in more.items() for word in (f"--{name}", *([] if value is True else [value]))]
+        out = tmp_path / "never"
+        assert main(["--dataset", dataset, "--align", "hidden", *flags, "--out", str(out)]) == WRONG_USE
+        assert told in capsys.readouterr().err and not out.exists(), "no process was started"
     assert RunOptions.of({"dataset": dataset}).align == "hidden" and RunOptions.of({}).align == "exact"
     with pytest.raises(ConfigError, match="pooled"):
         RunOptions.of({"align": "hidden", "evaluation": "noisy"})

@@ -1,4 +1,4 @@
-"""A session in which one real process is killed at a chosen moment, from within: no chance to be too early or late."""
+"""A session in which one real process is killed at a chosen moment, from within: never too early or too late."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A process that is killed in any phase of an alignment: the others stop, nothing is opened, and the run goes on later.
+"""A process is killed in any phase of an alignment: the others stop, nothing is opened, and the run goes on later.
 
-A run is first stopped after a checkpoint. Each session that resumes it is killed in another phase. The last one is left
-alone and finds everything as it was.
+A run is first stopped after a checkpoint. Each session that resumes it is killed in another phase. The last one is
+left alone and finds everything as it was.
 """
 
 from __future__ import annotations

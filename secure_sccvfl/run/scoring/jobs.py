@@ -254,10 +254,12 @@ class EvaluateJob(_WithModel):
             folder = model_folder(self.options.model, self.rank)
             place = self.options.ledger_folder(session, folder.parent)
             key = record_key(session, place)
+            known = model.held_out
             if self.options.align == "revealed":
+                self._same_records(session, known.own in ("", key.tags(data.ids).digest))
                 data = self.data = split_records(session, self.options, data, progress)
             parts = key.parts(data.ids, data.split)
-            self._same_records(session, {name: part.digest for name, part in parts.items()})
+            self._same_records(session, known.parts == {name: part.digest for name, part in parts.items()})
             about = f"{model.run} {self.options.evaluation} {' '.join(self.judges)}"
             about += "" if self.crossed is None else f" slices {self.crossed.name}"
             figures = recorded(session, folder, about)
@@ -274,9 +276,9 @@ class EvaluateJob(_WithModel):
         """Whether figures that were paid for and not told may be told for another `min_group`, if paid for again."""
         return REFUSED in figures and figures["evaluation"]["min_group"] != self.options.min_group
 
-    def _same_records(self, session: Session, found: Mapping[str, str]) -> None:
+    @staticmethod
+    def _same_records(session: Session, same: bool) -> None:
         """Refuse together, before anything is opened, if the records are not those of the model."""
-        same = dict(self.model.held_out.parts) == dict(found)
         if not all(session.tell_all("records of the model", int(same))):
             raise ModelError(
                 "the records are not those that the model was trained with and set aside: bring those back, or train "
