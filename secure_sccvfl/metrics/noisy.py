@@ -64,6 +64,7 @@ from secure_sccvfl.metrics.group_rates import RATES, gaps_of
 from secure_sccvfl.metrics.intervals import wilson
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.kinds import Facts
+from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
 from secure_sccvfl.privacy.releases import EVALUATION
 
 NAME = EVALUATION.charged_as()
@@ -137,6 +138,17 @@ class Sums:
         return dict(zip(self.widths, np.split(opened, cuts), strict=True))
 
 
+def planned_deviation(layout: Sums, level: NoiseLevel, holders: int) -> float:
+    """Standard deviation of all copies of noise in every sum, from public settings alone. holders: of label and s."""
+    event = noised_event(NAME, layout.sensitivity, level, "planned")
+    return noise.deviation(level.kind, event.sigma, level.parties, holders)
+
+
+def fewest(deviation: float, floor: int) -> int:
+    """A noisy number of records from which on figures are told: so many are surely above the floor."""
+    return math.ceil(floor + SURE * deviation)
+
+
 class NoisyEvaluation:
     """One party's part in one noisy evaluation of shared logits."""
 
@@ -147,8 +159,8 @@ class NoisyEvaluation:
 
     def deviation(self, layout: Sums) -> float:
         """Standard deviation of all copies of noise in every sum; public."""
-        sigma = self._charger.event(NAME, layout.sensitivity).sigma
-        return noise.deviation(self._charger.noise, sigma, self._session.parties, len(self._holders))
+        level = NoiseLevel(self._charger.multiplier, self._charger.noise, self._session.parties)
+        return planned_deviation(layout, level, len(self._holders))
 
     def sums(
         self,
@@ -331,9 +343,10 @@ def figures_of(
     among = _Among(rows, deviation)
     if layout.counted:
         among = _Among(float(sums["records"][0]), deviation, counted=True)
-        if among.rows - SURE * deviation < floor:
+        if among.rows < fewest(deviation, floor):
             raise AlignmentError(
-                f"about {max(0, round(among.rows))} test records are common to all parties: too few for a rate"
+                f"about {max(0, round(among.rows))} test records are common to all parties, and figures need "
+                f"{fewest(deviation, floor)} at this noise: bring more records, or train with align = revealed"
             )
     found, groups = _of_model(layout, sums, "", among, floor)
     for judge, scale in scales.items():

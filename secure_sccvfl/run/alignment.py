@@ -6,7 +6,8 @@
 | `revealed` | the records that all parties have, sorted by id | all: which these are |
 | `hidden` | a table of all parties' records; which rows all parties have is secret | sizes of tables |
 
-Which part of the split a record belongs to follows from its id alone (`public_split`). So with `hidden` every part
+Which part of the split a record belongs to follows from its id alone (`public_split`, which says why no key is in it;
+ledgers know records by keyed tags). So with `hidden` every part
 has a table of its own, and a person is in the same part in every run, whoever holds a record of it.
 
 A job that resumes, or that uses a model, aligns anew. The order of the rows has no effect on what was kept. Ids that

@@ -86,7 +86,7 @@ def test_another_training_from_kept_tables_opens_and_charges_nothing_about_s(con
     assert made[0]["privacy"]["epsilon_rdp"] == pytest.approx(replay(ledgers(home)["party-0"])[0], rel=1e-9)
     assert not [line for line in releases(home / "again") if line["event"] is not None]
     assert [r["release"] for r in releases(home / "paid") if r["event"] is not None] != []
-    assert made[0]["privacy"]["releases"] == 0 and paid[0]["privacy"]["releases"] == 2
+    assert made[0]["privacy"]["releases"] == 0 and paid[0]["privacy"]["releases"] == 3
     assert made[0]["privacy"]["epsilon_rdp"] == paid[0]["privacy"]["epsilon_rdp"]
     assert made[0]["tables"]["runs"] == [paid[0]["run"]]
     assert made[0]["scores"] == pytest.approx(paid[0]["scores"]), "the same tables give the same scores"
@@ -148,8 +148,10 @@ def test_a_reserve_is_left_and_a_later_run_plans_for_what_is_left(consortium, tm
     assert any("less a reserve of 2" in line for line in told), told
     later = train(tmp_path / "later", {**options, "refreshes": 0})
     assert 7.99 < later[0]["privacy"]["epsilon_rdp"] <= 8.0
-    assert (later[0]["privacy"]["releases"], later[0]["privacy"]["releases_in_ledger"]) == (1, 3)
+    assert (later[0]["privacy"]["releases"], later[0]["privacy"]["releases_in_ledger"]) == (2, 5)
+    before = ledgers(tmp_path)
     assert any("refused by the ledger" in line for line in refused(tmp_path / "over", options))
+    assert ledgers(tmp_path) == before, "not even a first count is paid for tables that will not come"
 
 
 def signed(home, name, **changes):

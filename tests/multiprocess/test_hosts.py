@@ -38,7 +38,7 @@ from secure_sccvfl.report.finished.signed import (
 from secure_sccvfl.report.run_log import HEAD, LOG, contents
 from secure_sccvfl.report.verify import RunFiles, check_derived, check_heads, unchecked, verify
 from secure_sccvfl.run.model_files import load_model, save_model
-from secure_sccvfl.run.scoring.jobs import UNDECIDED
+from secure_sccvfl.run.scoring.decisions import UNDECIDED
 from secure_sccvfl.run.scoring.new_records import ELSEWHERE, REFUSED
 from secure_sccvfl.runs import Run
 from tests.multiprocess.members import APPROVED, PLACES, Hosts
@@ -119,7 +119,8 @@ def test_it_went_on_from_the_checkpoint_and_paid_once(hosts: Hosts) -> None:
     audit = [e["event"] for e in read_chain(sorted(trained.glob("audit*.jsonl"))[0])]
     assert "resumed" in audit or (trained / "audit-1.jsonl").exists() or (hosts.out(0) / "train-1").exists()
     ledger = read_ledger(trained / "ledger.jsonl")[0]
-    assert len([line for line in ledger if "event" in line]) == 2, "each sketch was paid for once"
+    charged = [line["event"]["name"] for line in ledger if "event" in line]
+    assert charged == ["first count", "sketch-0", "sketch-1"], "each was paid for once"
 
 
 def read_rows(table: Path) -> dict[str, dict[str, str]]:

@@ -20,7 +20,7 @@ from tests.support.harness import LONG
 
 SHORT = {"refreshes": 1, "warmup": 20, "steps": 30, "lambdas": [8.0]}
 LITTLE_NOISE = {"evaluation_epsilon": 8.0}
-"""With it 102 test records are twelve deviations above too few, which would end a run."""
+"""With it 77 test records are eight deviations above too few, which would end a run."""
 
 
 @pytest.fixture(scope="module")

@@ -156,6 +156,16 @@ def test_a_full_batch_is_planned_as_ever():
     assert noise_multiplier(8, DELTA, 0, ((1.0, 5),)) == noise_multiplier(8, DELTA, 5) == 1.425874
 
 
+def test_a_coarse_release_costs_the_square_of_its_noise_less():
+    """One release with five times the noise is a twenty-fifth of one: the others have hardly more noise for it."""
+    plain, few = noise_multiplier(8, DELTA, 5), noise_multiplier(8, DELTA, 5, coarse=(5.0,))
+    assert few / plain == pytest.approx((5.04 / 5) ** 0.5, rel=1e-3)
+    assert noise_multiplier(8, DELTA, 5, coarse=(1.0,)) == noise_multiplier(8, DELTA, 6)
+    for bad in (0.5, 0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="coarse"):
+            noise_multiplier(8, DELTA, 5, coarse=(bad,))
+
+
 @pytest.mark.parametrize("bad", [(0, ()), (0, ((0.5, 0),)), (1, ((0.0, 1),)), (1, ((1.5, 1),)), (5, ((0.5, -1),))])
 def test_a_plan_that_means_nothing_is_refused(bad):
     with pytest.raises(ValueError, match="must"):

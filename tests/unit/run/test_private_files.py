@@ -22,7 +22,8 @@ from secure_sccvfl.modes import base
 from secure_sccvfl.modes.dp import DpSeen
 from secure_sccvfl.run import model_files
 from secure_sccvfl.run.model_files import PartyModel, save_model
-from secure_sccvfl.run.scoring.jobs import UNDECIDED, PredictJob
+from secure_sccvfl.run.scoring.decisions import UNDECIDED
+from secure_sccvfl.run.scoring.jobs import PredictJob
 from secure_sccvfl.run.scoring.new_records import read_new_records
 from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.handles import (
