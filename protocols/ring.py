@@ -45,13 +45,14 @@ def encode(values: torch.Tensor | npt.ArrayLike, bits: int = FRACTION_BITS, limi
         return np.ascontiguousarray(whole << bits)
     if not np.issubdtype(array.dtype, np.floating):
         raise RangeError(f"inputs must be real numbers, not {array.dtype}")
-    real = array.astype(np.float64)
+    real = array.astype(np.float64, copy=False)
     if not np.isfinite(real).all():
         bad = int(real.size - np.count_nonzero(np.isfinite(real)))
         raise RangeError(f"{bad} of {real.size} input values are NaN or infinite")
-    if real.size and float(np.abs(real).max()) > limit:
+    if real.size and max(float(real.max()), -float(real.min())) > limit:
         raise RangeError(f"an input value is larger in magnitude than {limit:g}, the fixed-point limit")
-    return np.rint(real * 2.0**bits).astype(np.int64)
+    scaled = np.multiply(real, 2.0**bits, out=np.empty_like(real))
+    return np.rint(scaled, out=scaled).astype(np.int64)
 
 
 def decode(words: Words, bits: int = FRACTION_BITS) -> npt.NDArray[np.float64]:
