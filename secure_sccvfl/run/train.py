@@ -246,7 +246,7 @@ class TrainJob:
             "mode": options.mode,
             "aware": None if self.aware is None else self.aware.as_record(),
             "dataset": schema.name,
-            "data": describe(options, len(schema.parties)),
+            "data": describe(options.dataset, schema),
             "pooled": options.pooled,
             "parties": list(schema.parties),
             "seed": options.seed,
