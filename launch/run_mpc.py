@@ -51,7 +51,7 @@ _ROLES = (
     *("conditional", "gain", "sketch", "clip", "decay"),
 )
 _DISCOVERY = ("dataset", "seed", *_ALIGN, *_BUDGET, *_ROLES)
-_MODEL = ("encoder", "generator", "consistency", "warmup", "steps", "dp_steps", "dp_sampling")
+_MODEL = ("encoder", "generator", "consistency", "warmup", "steps", "grid_steps", "ridge", "dp_steps", "dp_sampling")
 _WEIGHTS = ("weight_identity", "weight_support", "weight_leak")
 _CONSISTENCY = ("lambdas", "gap_target", "flip_target", "take_lambda", "guard", "guard_grows")
 _METHOD = ("method", *_ROLES, *_MODEL, *_CONSISTENCY, *_WEIGHTS)
@@ -79,7 +79,8 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
         "--align",
         choices=("hidden", "revealed", "exact"),
         help="how own records are brought together: nobody learns who is common (hidden, the default where settings "
-        "allow it), all parties learn it, or ids must be equal",
+        "allow it), all parties learn it, or ids must be equal; hidden goes with modes sealed and aware and noisy "
+        "evaluation, not with conditional scores or the clipped sketch",
     )
     data.add_argument(
         "--align-bounds",
@@ -239,6 +240,8 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         help="first-order steps at each lambda: several classes, l1, mode split (default 60; paper: the most after "
         "the warm-up, default as its table; it stops early)",
     )
+    method.add_argument("--grid-steps", type=int, help="second-order steps of all lambdas at once (default 9)")
+    method.add_argument("--ridge", type=float, help="weight of the squares of the head's weights (default 0.005)")
     method.add_argument("--dp-steps", type=int, help="mode dp: noisy steps of the encoders (default 10)")
     method.add_argument("--dp-sampling", type=float, help="mode dp: chance of a record to be in a step (default 1)")
     method.add_argument("--no-harness", action="store_true", help="no common judges, no baselines (both plaintext)")

@@ -26,7 +26,6 @@ from protocols.ring import Words
 
 Bits = npt.NDArray[np.uint8]
 
-_DIGITS = 16
 _GREATER = np.array([0xFFFF & ~((2 << v) - 1) for v in range(16)], dtype=np.uint16)
 _EQUAL = np.array([1 << v for v in range(16)], dtype=np.uint16)
 _PARITY = np.array([v.bit_count() & 1 for v in range(16)], dtype=np.uint8)

@@ -55,8 +55,14 @@ _ROUND_WORDS = 1 << 21
 """How many words of a matrix go under masks in one round."""
 _GRAM_BANDS = (1 << 16) // BAND_ROWS
 """So many bands of magnitude 2^6 add up to less than 2^60."""
+GRAM_LIMIT = 2.0**61
 COLUMN_LIMIT = 2.0**6
 """Largest magnitude of an encoding."""
+
+
+def even(count: int, most: int) -> list[int]:
+    """At most so many numbers below `count`, at even distances."""
+    return list(range(count)) if count <= most else [at * count // most for at in range(most)]
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,12 @@ class BandedMatrix:
         if other.columns != self.columns:
             raise ProtocolError(f"{other.columns} columns do not go below {self.columns}")
         return BandedMatrix((*self.bands, *other.bands), self.columns)
+
+    def sampled(self, most: int) -> BandedMatrix:
+        """Some of the bands, at even distances, if there are more than this many."""
+        if len(self.bands) <= most:
+            return self
+        return BandedMatrix(tuple(self.bands[at] for at in even(len(self.bands), most)), self.columns)
 
     def numbers(self) -> Iterator[int]:
         """The counters of the masks that the dealer keeps for this matrix."""
@@ -125,6 +137,17 @@ def scaled_columns(party: Party, shares: Words, factors: Words, bits: int) -> Wo
         for start in range(0, len(shares), BAND_ROWS)
     ]
     return np.concatenate(bands)
+
+
+def shares_of(party: Party, tall: BandedMatrix) -> Words:
+    """Shares of a matrix under masks. No round: an owner's share of its columns is the columns, the others' 0."""
+
+    def share(block: Masked) -> Words:
+        if block.owner is not None:
+            return np.zeros(block.shape, np.int64) if block.own is None else block.own
+        return _known_mask(block) + block.opened if party.rank == 0 else _known_mask(block)
+
+    return np.concatenate([np.concatenate([share(block) for block in band], axis=1) for band in tall.bands])
 
 
 def product(party: Party, tall: BandedMatrix, vector: Words) -> Words:
@@ -342,8 +365,21 @@ def _known_mask(block: Masked) -> Words:
     return np.zeros(block.shape, np.int64) if block.own is None else block.own - block.opened
 
 
+def check_gram(squares: np.ndarray) -> None:
+    """Raise unless a Gram matrix with this diagonal (at most, of the own columns) stays in range.
+
+    No entry of a Gram matrix is above its largest diagonal. A truncation is exact below 2^62, and 2^61 leaves room
+    for its divisor. An owner knows what could be selected of its columns, so it checks before it sends them.
+    """
+    if squares.size and float(squares.max()) >= GRAM_LIMIT:
+        raise RangeError("the squares of the edits of a column add up to too much: scale the columns, or draw fewer")
+
+
 def gram(party: Party, rows: Words) -> Words:
-    """Shares of X^T X of a shared matrix, not truncated; one round for each 2^21 words, or 2^16 rows."""
+    """Shares of X^T X of a shared matrix, not truncated; one round for each 2^21 words, or 2^16 rows.
+
+    Owners have checked their columns (`check_gram`).
+    """
     total = np.zeros((rows.shape[1], rows.shape[1]), np.int64)
     each = min(rows_at_once(rows.shape[1]), _GRAM_BANDS * BAND_ROWS)
     for start in range(0, len(rows), each):

@@ -4,8 +4,9 @@ Before: a tall matrix X under masks (protocols/steps/head.py), its last column o
 the edits; and of vectors of which each party knows the part of its own columns: scale s, relative scales d, ridge,
 and guard directions u. Weights of the heads are public. After `inverse_curvatures`: of every head its penalty H =
 ridge + lambda G + guard u u^T, and inverses P of A = C X^T X / n + H (heads with near lambdas share one), in columns
-scaled by s, shared and under a mask. After `move`: shares of the heads (columns x heads) after a step. Nobody learns
-anything.
+scaled by s, shared and under a mask. After `curvature_at` and `sharpened`: the same with X^T D X / n in the place of
+C X^T X / n, where D is the curvature of the loss at some heads. After `move`: shares of the heads (columns x heads)
+after a step. Nobody learns anything.
 
 | part | rounds | words to each peer |
 |---|---|---|
@@ -17,10 +18,20 @@ anything.
 | a doubling: P <- P + P E, E <- E E | 2 | 4 t k |
 | scale P | 2 | 3 t k |
 | mask H and P | 1 | m^2 (g + k) |
+| at some heads: D; D X; X^T D X (a few bands) | 8 | sample x (2 g + k + m (1 + 2 k)) |
+| then the six parts from "truncate A" on, but for H | | |
 | a step: open w; sigmoid; open r; truncate; open the gradient; truncate | 6 | g (2 rows + m (bands + 6)) |
 
 There are m columns with the bias, g heads, k inverses, and t = m (m + 1) / 2 words to a triangle. Scaling 2^15 words
 or more takes a third round, and fewer words.
+
+Why twice. The bound C = 1/4 of the curvature of a logistic loss is far above it where labels are rare or columns tell
+them apart: then steps along P are short, and many. So after some steps P is made anew from the curvature at the
+heads. Its estimate needs no more rows than a few bands. D is at most C, so ranges hold as they are for P of the
+bound, if owners' scales bound the mean squares of these bands too. Only the bound of a step below is not proven for
+this P. Should a step wrap, logits or what is left to the minimum are out of range, and the run stops. In the end one
+more product gives q^T P q, twice what is left to the minimum (`room_to_settle`), and a head with too much of it stops
+the run.
 
 Why it is secure: each opened value is a secret minus a uniform tuple value that is used once, or minus a mask that
 belongs to one secret. X^T X = O^T O + O^T M + M^T O + M^T M for X = O + M with O open. Who knows columns of the mask
@@ -45,7 +56,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import ceil, log2
+from math import ceil, isqrt, log2
 
 import numpy as np
 
@@ -58,10 +69,23 @@ from protocols.operations.arithmetic import (
     divide_each,
     mask_shared,
     scaled_bilinear,
+    square,
     unmask_quotient,
 )
+from protocols.operations.series import evaluate
 from protocols.ring import FRACTION_BITS, Words
-from protocols.steps.head import HEAD_BITS, RESIDUAL_BITS, BandedMatrix, gram_sums, multiplication
+from protocols.steps.head import (
+    HEAD_BITS,
+    LOGIT_BITS,
+    LOGIT_BOUND,
+    RESIDUAL_BITS,
+    BandedMatrix,
+    gram_sums,
+    multiplication,
+    product,
+    shares_of,
+    transposed_products,
+)
 
 VECTOR_BITS = 20
 RIDGE_BITS = 38
@@ -70,8 +94,14 @@ MATRIX_BITS = 28
 _OUTER_BITS = 26
 _ERROR_BITS = 30
 _WEIGHT_BITS = 20
+_STEEP_BITS = 30
+_MEAN_BITS = 6
+_WEIGHTED_BITS = 22
+FLATTEST = 2.0**-10
 _GRADIENT_BITS = 26
 INVERSE_LIMIT = 2.0**14
+SETTLED = 2.0**-14
+"""Largest q^T P q of a head that is at its optimum (`room_to_settle`)."""
 LARGEST_MAGNITUDE = 1 << 10
 
 
@@ -120,6 +150,17 @@ def _magnitude(weights: tuple[float, float]) -> int:
 
 
 @dataclass(frozen=True, repr=False)
+class Curved:
+    """Shares of upper triangles: H of every head, H of every matrix that is inverted (with _WEIGHT_BITS more), and
+    the outer products of d; of H over its magnitude.
+    """
+
+    pull: Words
+    held: Words
+    relative: Words
+
+
+@dataclass(frozen=True, repr=False)
 class Scales:
     """Shares of vectors over all columns with the bias: s, d of each inverted matrix (rows), guards, ridge * s^2.
 
@@ -136,13 +177,13 @@ class Scales:
 
 def inverse_curvatures(
     party: Party, tall: BandedMatrix, gram: Words, scales: Scales, plan: Plan, records: int
-) -> Masked:
+) -> tuple[Masked, Curved]:
     """The penalties H of all heads and, below them, the inverses P, in columns scaled by s; each divided by its size.
 
-    gram: shares of G (columns x columns without the bias), MATRIX_BITS. records: n, which X^T X is divided by.
+    And what `sharpened` needs. gram: shares of G (columns x columns without the bias), MATRIX_BITS. records: n, which
+    X^T X is divided by.
     """
-    columns = tall.columns
-    plan.check(columns)
+    plan.check(tall.columns)
     vectors = np.concatenate([scales.scale[None], scales.relative, scales.guards])
     outer = ring.packed(bilinear(party, "mul", vectors[:, :, None], vectors[:, None, :]))
     unit = round(records * 2 ** (2 * FRACTION_BITS - MATRIX_BITS) / plan.curvature)
@@ -156,20 +197,77 @@ def inverse_curvatures(
         alone = np.concatenate([guard, ridge])
         weighted = scaled_bilinear(party, "mul", alone, scales.weight, 1 << VECTOR_BITS)
         guard, ridge = weighted[: len(guard)], weighted[len(guard) :]
-    pull = _penalties(edits, guard, ridge, plan.heads)
-    sizes = np.array([_magnitude(pair) for pair in plan.inverted])[:, None]
-    whole = _penalties(edits, guard, ridge, plan.inverted)
-    whole += fitted.sum(axis=0) * ((1 << _WEIGHT_BITS) // sizes)
-    whole = _limited(whole, plan)
-    pull, whole = divide_each(party, [(pull, 1 << _WEIGHT_BITS), (whole, 1 << _WEIGHT_BITS)])
+    held = _penalties(edits, guard, ridge, plan.inverted)
+    pull, whole = divide_each(
+        party,
+        [
+            (_penalties(edits, guard, ridge, plan.heads), 1 << _WEIGHT_BITS),
+            (_with_loss(held, fitted.sum(axis=0), plan), 1 << _WEIGHT_BITS),
+        ],
+    )
+    curved = Curved(pull, held, relative)
+    return _stack(party, whole, curved, plan), curved
+
+
+def sharpened(party: Party, curved: Curved, fitted: Words, plan: Plan) -> Masked:
+    """As `inverse_curvatures`, for another curvature of the loss: of some heads (`curvature_at`), not its bound."""
+    (whole,) = divide_each(party, [(_with_loss(curved.held, fitted, plan), 1 << _WEIGHT_BITS)])
+    return _stack(party, whole, curved, plan)
+
+
+def _sizes(plan: Plan) -> Words:
+    return np.array([_magnitude(pair) for pair in plan.inverted])[:, None]
+
+
+def _with_loss(held: Words, fitted: Words, plan: Plan) -> Words:
+    """Penalties and the curvature of the loss (MATRIX_BITS) over the magnitude of each matrix."""
+    return _limited(held + fitted * ((1 << _WEIGHT_BITS) // _sizes(plan)), plan)
+
+
+def _stack(party: Party, whole: Words, curved: Curved, plan: Plan) -> Masked:
+    """Penalties of all heads, and inverses of `whole`, under one mask."""
+    columns = _columns(whole)
     unit = round(2 ** (MATRIX_BITS + _OUTER_BITS - _ERROR_BITS) / plan.factor)
-    error = -scaled_bilinear(party, "mul", whole, relative * sizes, unit)
+    error = -scaled_bilinear(party, "mul", whole, curved.relative * _sizes(plan), unit)
     if party.rank == 0:
         error += _identity(columns) << _ERROR_BITS
     made = _inverted(party, error, columns, plan)
-    inverse = scaled_bilinear(party, "mul", made, relative, 1 << (plan.inverse_bits + _OUTER_BITS - MATRIX_BITS))
-    inverse = _limited(inverse, plan)
-    return mask_shared(party, ring.unpacked(np.concatenate([pull, inverse]), columns).reshape(-1, columns))
+    unit = 1 << (plan.inverse_bits + _OUTER_BITS - MATRIX_BITS)
+    inverse = _limited(scaled_bilinear(party, "mul", made, curved.relative, unit), plan)
+    return mask_shared(party, ring.unpacked(np.concatenate([curved.pull, inverse]), columns).reshape(-1, columns))
+
+
+def _columns(triangles: Words) -> int:
+    """From the number of words to a triangle."""
+    return (isqrt(8 * triangles.shape[-1] + 1) - 1) // 2
+
+
+def curvature_at(party: Party, tall: BandedMatrix, heads: Words, records: float, plan: Plan) -> Words:
+    """X^T D X / records for every matrix that is inverted, as upper triangles, MATRIX_BITS.
+
+    D is the mean, over the heads of a matrix, of the curvature of their loss: p (1 - p) at a logit. It has FLATTEST
+    more, so that rounding leaves none negative. Eight rounds, nine for 2^15 words or more. Words to each peer: m g,
+    rows x (2 g + k), and (1 + 2 k) times the size of X (for 2^15 words or more less).
+    """
+    columns, count = tall.columns, len(plan.inverted)
+    chance = evaluate(party, "sigmoid", product(party, tall, heads), LOGIT_BOUND, LOGIT_BITS, RESIDUAL_BITS)
+    steep = (chance << RESIDUAL_BITS) - square(party, chance)
+    mean = np.zeros((count, heads.shape[1]), np.int64)
+    mean[list(plan.places), range(heads.shape[1])] = 1
+    mean *= (1 << _MEAN_BITS) // np.maximum(mean.sum(axis=1, keepdims=True), 1)
+    (steep,) = divide_each(
+        party, [(np.einsum("rg,kg->kr", steep, mean), 1 << (_MEAN_BITS + 2 * RESIDUAL_BITS - _STEEP_BITS))]
+    )
+    if party.rank == 0:
+        steep += np.int64(round(FLATTEST * 2**_STEEP_BITS))
+    unit = 1 << (FRACTION_BITS + _STEEP_BITS - _WEIGHTED_BITS)
+    weighted = scaled_bilinear(party, "mul", shares_of(party, tall)[None], steep[:, :, None], unit)
+    sums = transposed_products(party, tall, weighted.transpose(1, 0, 2).reshape(-1, count * columns))
+    squares = sums.reshape(-1, columns, count, columns).transpose(0, 2, 1, 3)
+    unit = round(records * 2 ** (FRACTION_BITS + _WEIGHTED_BITS - MATRIX_BITS))
+    (means,) = divide_each(party, [(ring.packed(squares), unit)])
+    found: Words = means.sum(axis=0)
+    return found
 
 
 def _limited(matrices: Words, plan: Plan) -> Words:
@@ -262,12 +360,25 @@ def look(party: Party, tall: BandedMatrix, stack: Masked, heads: Words, start: i
 
 
 @dataclass(frozen=True, repr=False)
+class Slope:
+    """Shares of the gradient of heads (_GRADIENT_BITS) and of the step along the inverse (HEAD_BITS); its rate."""
+
+    gradient: Words
+    step: Words
+    rate: float
+
+
+@dataclass(frozen=True, repr=False)
 class Moving:
-    """Shares of some heads of a grid (columns x heads) and of their velocities, HEAD_BITS; from number `start` on."""
+    """Shares of some heads of a grid (columns x heads) and of their velocities, HEAD_BITS; from number `start` on.
+
+    slope: of the last step.
+    """
 
     heads: Words
     velocity: Words
     start: int = 0
+    slope: Slope | None = None
 
 
 def move(party: Party, at: Moving, gradients: Words, pulls: Words, stack: Masked, records: int, plan: Plan) -> Moving:
@@ -298,4 +409,19 @@ def move(party: Party, at: Moving, gradients: Words, pulls: Words, stack: Masked
         ],
     )
     velocity = momentum - step
-    return Moving(at.heads + velocity, velocity, at.start)
+    return Moving(at.heads + velocity, velocity, at.start, Slope(gradient, step, plan.rate))
+
+
+def room_to_settle(party: Party, slopes: Sequence[Slope]) -> Words:
+    """Shares of what is negative for a head whose last step was still long; one round, 2 x columns x heads words.
+
+    For the gradient q at a head and the inverse curvature P, q^T P q is about twice the excess of the objective over
+    its minimum. It must be at most SETTLED.
+    """
+    gradient = np.concatenate([slope.gradient for slope in slopes], axis=1)
+    step = np.concatenate([slope.step for slope in slopes], axis=1)
+    room: Words = -bilinear(party, "mul", gradient, step).sum(axis=0)
+    if party.rank == 0:
+        most = [np.int64(round(s.rate * SETTLED * 2 ** (_GRADIENT_BITS + HEAD_BITS))) for s in slopes]
+        room += np.repeat(most, [s.step.shape[1] for s in slopes])
+    return room

@@ -76,12 +76,20 @@ def decided(logits: torch.Tensor) -> torch.Tensor:
     return logits.argmax(dim=1)
 
 
+def against_rest(units: torch.Tensor) -> torch.Tensor:
+    """From the units of a softmax to the logit of each class against the rest, with the same probabilities."""
+    own = torch.eye(units.shape[1], dtype=torch.bool)
+    others = units[:, None, :].masked_fill(own, -torch.inf)
+    return units - torch.logsumexp(others, dim=2)
+
+
 @dataclass
 class TrainedNetwork:
     """A trained network as a predictor on input space, with the epoch it kept and its training curves.
 
-    Two classes have two units inside; outside the logit is their difference, as everywhere in the harness. read:
-    from input space to the columns that encoders see.
+    Inside, units are those of a softmax. Outside, the logit of two classes is their difference, and those of several
+    are of each class against the rest, as everywhere in the harness. read: from input space to the columns that
+    encoders see.
     """
 
     net: SplitNetwork
@@ -104,7 +112,9 @@ class TrainedNetwork:
     def logits(self, x: torch.Tensor) -> torch.Tensor:
         """Calibrated logits, differentiable in x."""
         found = self.net(self.scaled(x)) / self.temperature
-        return found[:, 1:] - found[:, :1] if self.task == "binary" else found
+        if self.task == "binary":
+            return found[:, 1:] - found[:, :1]
+        return found if self.task == "regression" else against_rest(found)
 
     @torch.no_grad()
     def __call__(self, inputs: np.ndarray) -> np.ndarray:

@@ -133,6 +133,8 @@ class RunOptions:
     weight_leak: float = 0.0
     warmup: int = TrainConfig().warmup
     steps: int = TrainConfig().steps
+    grid_steps: int = TrainConfig().grid_steps
+    ridge: float = TrainConfig().ridge
     dp_steps: int = 10
     dp_sampling: float = 1.0
     card: str = ""
@@ -234,6 +236,8 @@ class RunOptions:
             late_refreshes=self.late_refreshes,
             warmup=self.warmup,
             steps=self.steps,
+            grid_steps=self.grid_steps,
+            ridge=self.ridge,
             evaluation=self.evaluation,
             leak=self.leak,
             control=self.trains_control,
@@ -353,7 +357,7 @@ class RunOptions:
 
 def prediction_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """What a prediction takes over from the options of the session that trained: its data, and how records meet."""
-    kept = {k: v for k, v in options.items() if k in ("dataset", "split", "seed", "pooled")}
+    kept = {k: v for k, v in options.items() if k in ("dataset", "split", "seed", "pooled", "align_bounds")}
     return {**kept, "align": RunOptions.of(options).align}
 
 

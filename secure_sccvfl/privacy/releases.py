@@ -33,6 +33,19 @@ def _scored(facts: Facts) -> bool:
     return facts.score != "conditional"
 
 
+FIRST_COUNT = Kind(
+    "first count",
+    "all",
+    "discovery",
+    ("1",),
+    "charged",
+    "about how many records all parties hold, with much noise",
+    "noisy number of common records, before anything else is computed on them",
+    "with `align = hidden`: how many records all parties hold, with five times the noise of a table relative to what "
+    "one record moves; charged, a twenty-fifth of a table; too few stop the run before anything else is charged",
+    charge="first count",
+    times=lambda facts: int(facts.align == "hidden" and _paid(facts)),
+)
 SKETCH = Kind(
     "sketch-K for party P",
     "owner",
@@ -283,11 +296,11 @@ RANGE_CHECK = Kind(
     "head",
     ("1",),
     "uncharged",
-    "check: did a score leave the range that the arithmetic can hold?",
-    "one bit: some logit is out of range (it must be 0, or the run stops)",
+    "check: did a score leave the range that the arithmetic can hold, or has training not settled?",
+    "one bit: some logit is out of range, or some head not at its optimum (it must be 0, or the run stops)",
     'one bit for all lambdas, and one for each late refresh, "some logit of a training record is out of range" (if '
-    "evaluation is exact: of a validation record too), in `split` after the warm-up, every ten steps from then on "
-    "and before each late refresh: 0, or the run stops; not charged",
+    'evaluation is exact: of a validation record too) "or training has not settled", in `split` after the warm-up, '
+    "every ten steps from then on and before each late refresh, of logits alone: 0, or the run stops; not charged",
     times=lambda facts: 1 + facts.late_refreshes,
 )
 VALIDATION_SUMMARY = Kind(

@@ -88,7 +88,7 @@ class AwareTrainer(Trainer):
             squares = {rank: block**2 for rank, block in blocks.items()}
             found = {rank: np.maximum(found.get(rank, square), square) for rank, square in squares.items()}
         steep = CURVATURE[self.task]
-        return {rank: steep * self.train.mean(square) + self.config.ridge for rank, square in found.items()}
+        return {rank: steep * self.largest_mean(square) + self.config.ridge for rank, square in found.items()}
 
     def steepness(self) -> Blocks:
         return self.flat

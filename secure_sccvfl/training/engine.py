@@ -25,6 +25,10 @@ ConsistencyKind = Literal["squared", "l1"]
 # Bound on the second derivative of the loss in a logit. Of several classes each has a sigmoid against the rest.
 CURVATURE: Mapping[Task, float] = {"binary": 0.25, "multiclass": 0.25, "regression": 1.0}
 
+UNSETTLED = (
+    "training has not settled, as happens if labels are very rare or columns tell them apart without error: raise "
+    "the ridge or grid_steps"
+)
 # Half-width of the smooth sign in the l1 consistency gradient.
 SIGN_WIDTH = 0.02
 
@@ -161,6 +165,13 @@ class Engine(Protocol):
         """
         ...
 
+    def sharpen(self, head: Any, descent: Any) -> Any:
+        """A second-order descent of classes with the curvature at this head in the place of its bound.
+
+        It ends the descent that it is made from.
+        """
+        ...
+
     def steps(self, head: Any, descent: Any, count: int) -> Any:
         """`count` steps of the descent that was prepared last; returns the new head."""
         ...
@@ -172,8 +183,9 @@ class Engine(Protocol):
     def check_range(self, heads: Sequence[Any], batch: Any) -> None:
         """Raise if logits of this batch, or of the last step that made a head, are where training goes wrong.
 
-        A secret engine opens one bit for all heads: whether any logit is outside the range of its sigmoid. It is 0
-        in a run that continues.
+        So does a head whose last second-order step was still long. A secret engine opens one bit for all heads:
+        whether any logit is outside the range of its sigmoid, or any head has not settled. It is 0 in a run that
+        continues.
         """
         ...
 

@@ -16,7 +16,7 @@ from protocols.dealing.tuples import Request
 from protocols.operations.arithmetic import Masked
 from protocols.ring import Words
 from protocols.steps.head import BandedMatrix, Weights
-from protocols.steps.second_order import Plan
+from protocols.steps.second_order import Curved, Plan, Slope
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.training.engine import Step
 
@@ -94,6 +94,7 @@ class SharedHead:
 
     descent: number of the descent whose columns these are; None for a head of no descent of this session.
     last_logits: shares of the logits of the last step. plain_weight: shares of the weight for unscaled columns.
+    slope: of the last second-order step, with its rate.
     """
 
     weights: Weights
@@ -102,6 +103,7 @@ class SharedHead:
     descent: int | None = None
     last_logits: Words | None = None
     plain_weight: Words | None = None
+    slope: Slope | None = None
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -129,6 +131,7 @@ class SharedGrid:
     """What all second-order steps of a grid use: encodings with the bias under masks, penalties and inverses too.
 
     number: as of `SharedDescent`. parts: ranges of heads that step together, each with the requests of one step.
+    curved: what inverses are made of.
     """
 
     number: int
@@ -138,3 +141,9 @@ class SharedGrid:
     rows: BandedMatrix
     stack: Masked
     parts: tuple[tuple[range, list[Request]], ...]
+    curved: Curved
+
+    @property
+    def masks(self) -> BandedMatrix:
+        """Penalties and inverses under their mask."""
+        return BandedMatrix(((self.stack,),), self.rows.columns)

@@ -10,11 +10,21 @@ import numpy as np
 from scipy.special import expit
 
 from protocols.alignment.presence import Presence
+from protocols.steps.second_order import FLATTEST, SETTLED
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
-from secure_sccvfl.training.descents.grid import Bounds, Grid, inverses, relative_scales, scales
-from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Measures, Step, Target
+from secure_sccvfl.training.descents.grid import (
+    SHARP_MOMENTUM,
+    SHARP_RATE,
+    Bounds,
+    Grid,
+    inverses,
+    relative_scales,
+    sampled_rows,
+    scales,
+)
+from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, UNSETTLED, Measures, Step, Target
 from secure_sccvfl.training.leak import group_weights
 
 
@@ -77,23 +87,29 @@ class Descent:
 class GridDescent:
     """Second-order steps of the heads of a grid: for each its inverse curvature, and the matrix of its penalties.
 
-    The bias is the last column. number: as of `Descent`.
+    The bias is the last column. number: as of `Descent`. held: penalties of
+    each matrix that is inverted. factor: of every column of it.
     """
 
     number: int
     batch: Batch
     grid: Grid
     inverse: np.ndarray
+    held: np.ndarray
     pull: np.ndarray
+    factor: np.ndarray
 
 
 @dataclass(frozen=True)
 class Head:
+    """`left`: of the last second-order step, q^T P q of each logit (protocols/steps/second_order.py)."""
+
     weight: np.ndarray
     bias: np.ndarray
     velocity: np.ndarray
     bias_velocity: np.ndarray
     task: Task
+    left: np.ndarray | None = None
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         return rows @ self.weight + self.bias
@@ -124,6 +140,14 @@ def _residual(logits: np.ndarray, batch: Batch, task: Task) -> np.ndarray:
     if task == "multiclass":
         label = np.tile(one_hot(batch.label, batch.outputs), logits.shape[1] // batch.outputs)
     return (logits if task == "regression" else expit(logits)) - label
+
+
+def _inverse(grid: Grid, factor: np.ndarray, curved: np.ndarray) -> np.ndarray:
+    """For each head the inverse of its curvature; `curved`: one matrix for each that is inverted."""
+    both, used = factor[:, :, None] * factor[:, None, :], np.ones(curved.shape)
+    used[-1] = grid.used(curved.shape[1])
+    found: np.ndarray = (used * both * inverses(grid, both * curved * used))[list(grid.places)]
+    return found
 
 
 class PlainEngine:
@@ -196,17 +220,28 @@ class PlainEngine:
         flat, energy, reach = (_side_by_side(blocks) for blocks in bounds)
         flat, energy, reach = np.append(flat, grid.curvature), np.append(energy, 0.0), np.append(reach, 0.0)
         factor = scales(flat, energy, reach) * relative_scales(grid, flat, energy, reach)
-        both = factor[:, :, None] * factor[:, None, :]
-        curved = np.array([fitted + penalties(*pair) for pair in grid.inverted])
-        used = np.ones(curved.shape)
-        used[-1] = grid.used(d + 1)
-        inverse = used * both * inverses(grid, both * curved * used)
-        pull = np.array([penalties(*pair) for pair in grid.heads])
-        return GridDescent(self._prepared, batch, grid, inverse[list(grid.places)], pull)
+        held, pull = (np.array([penalties(*pair) for pair in pairs]) for pairs in (grid.inverted, grid.heads))
+        return GridDescent(self._prepared, batch, grid, _inverse(grid, factor, held + fitted), held, pull, factor)
 
-    def steps(self, head: Head, descent: Descent | GridDescent, count: int) -> Head:
+    def sharpen(self, head: Head, descent: GridDescent) -> GridDescent:
+        self._check_last(descent)
+        self._prepared += 1
+        rows = descent.batch.rows[sampled_rows(len(descent.batch.rows))]
+        chance = expit(head(rows))
+        grid = replace(descent.grid, rate=SHARP_RATE, momentum=SHARP_MOMENTUM)
+        steep, places = chance * (1 - chance), np.array(grid.places)
+        whole = np.column_stack([rows, np.ones(len(rows))])
+        means = [steep[:, places == number].mean(axis=1) + FLATTEST for number in range(len(grid.inverted))]
+        fitted = np.array([(whole * mean[:, None]).T @ whole for mean in means]) / len(rows)
+        inverse = _inverse(grid, descent.factor, descent.held + fitted)
+        return replace(descent, number=self._prepared, grid=grid, inverse=inverse)
+
+    def _check_last(self, descent: Descent | GridDescent) -> None:
         if descent.number != self._prepared:
             raise ValueError("this descent has ended: another one was prepared")
+
+    def steps(self, head: Head, descent: Descent | GridDescent, count: int) -> Head:
+        self._check_last(descent)
         for _ in range(count):
             head = self._step(head, descent) if isinstance(descent, Descent) else self._grid_step(head, descent)
         return head
@@ -222,14 +257,19 @@ class PlainEngine:
         moved = np.einsum("gij,jg->ig", descent.inverse, gradient)
         velocity = grid.momentum * np.vstack([head.velocity, head.bias_velocity]) - grid.rate * moved
         after = whole + velocity
-        return Head(after[:-1], after[-1], velocity[:-1], velocity[-1], head.task)
+        left = (gradient * moved).sum(axis=0)
+        return Head(after[:-1], after[-1], velocity[:-1], velocity[-1], head.task, left)
 
     def apart(self, head: Head, outputs: int = 1) -> tuple[Head, ...]:
         columns = [slice(at, at + outputs) for at in range(0, len(head.bias), outputs)]
-        return tuple(
-            Head(head.weight[:, at], head.bias[at], head.velocity[:, at], head.bias_velocity[at], head.task)
-            for at in columns
-        )
+
+        def alone(at: slice) -> Head:
+            left = None if head.left is None else head.left[at]
+            return Head(
+                head.weight[:, at], head.bias[at], head.velocity[:, at], head.bias_velocity[at], head.task, left
+            )
+
+        return tuple(alone(at) for at in columns)
 
     def _step(self, head: Head, descent: Descent) -> Head:
         batch, penalty, step = descent.batch, descent.penalty, descent.step
@@ -262,6 +302,9 @@ class PlainEngine:
     def check_range(self, heads: Sequence[Head], batch: Batch) -> None:
         if not all(np.isfinite(head(batch.rows)).all() for head in heads):
             raise FloatingPointError("training diverged: lower the rate")
+        left = [head.left for head in heads if head.left is not None and head.task != "regression"]
+        if left and np.concatenate(left).max() > SETTLED:
+            raise FloatingPointError(UNSETTLED)
 
     def measure(
         self, heads: Sequence[Head], batch: Batch, penalty: Penalty | None, flips: bool = False

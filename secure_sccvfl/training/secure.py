@@ -5,8 +5,9 @@ once per scaling of the columns (protocols/steps/head.py). Owners scale their ow
 curvature, which makes the plain step the preconditioned one. The penalty is one secret matrix H per lambda:
 consistency (a Gram matrix of edits, selected by the secret one-hot of s), guards and ridge. Heads with
 squared consistency take second-order steps, all lambdas at once (protocols/steps/second_order.py); the others take
-first-order steps, one lambda after another. One bit is opened: whether logits left the range of the sigmoid. Where
-evaluation is exact, three scalars for each lambda are opened too. Otherwise one head is chosen in secret.
+first-order steps, one lambda after another. One bit is opened: whether logits left the range of the sigmoid, or a
+head has not settled. Where evaluation is exact, three scalars for each lambda are opened too. Otherwise one head is
+chosen in secret.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from protocols.session.runtime import Session, words_of
 from protocols.steps import head
 from protocols.steps.aggregation import TooFew, aggregate
 from protocols.steps.head import HEAD_BITS, LOGIT_BITS, LOGIT_BOUND, RESIDUAL_BITS, BandedMatrix, Pace, Weights
-from protocols.steps.second_order import MATRIX_BITS
+from protocols.steps.second_order import MATRIX_BITS, room_to_settle
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.privacy import releases
 from secure_sccvfl.privacy.kinds import Kind
 from secure_sccvfl.training import shared_measures
 from secure_sccvfl.training.descents import edited
-from secure_sccvfl.training.descents.first_order import SCALE_BITS, stepped, times
+from secure_sccvfl.training.descents.first_order import ROOT_BITS, SCALE_BITS, consistency, stepped, times
 from secure_sccvfl.training.descents.grid import Bounds, Grid
-from secure_sccvfl.training.descents.shared import advanced, columns_of, prepared
-from secure_sccvfl.training.engine import CURVATURE, Measures, Step, Target
+from secure_sccvfl.training.descents.shared import advanced, columns_of, prepared, sharpened
+from secure_sccvfl.training.engine import CURVATURE, UNSETTLED, Measures, Step, Target
 from secure_sccvfl.training.handles import (
     SharedBatch,
     SharedChoices,
@@ -49,7 +50,6 @@ from secure_sccvfl.training.handles import (
 )
 from secure_sccvfl.training.sharing import counted, share_columns, share_label, with_bias
 
-_ROOT_BITS = 18
 _TOTAL_BOUND = 2.0**20
 _COMPARED = 1 << 19  # values at once: each takes some 200 bytes of memory
 
@@ -187,8 +187,7 @@ class SecureEngine:
         return SharedDescent(self._prepared, batch, step, scale, rows, both, edits, reached, shares)
 
     def steps(self, start: SharedHead, descent: SharedDescent | SharedGrid, count: int) -> SharedHead:
-        if descent.number != self._prepared:
-            raise ValueError("this descent has ended: another one was prepared, and the masks of this one are gone")
+        self._check_last(descent)
         if isinstance(descent, SharedGrid):
             return self._grid_steps(start, descent, count)
         weights, logits = self._scaled(start, descent), start.last_logits
@@ -212,15 +211,9 @@ class SecureEngine:
             ratio = batch.presence.ratio(party)
             pull = arithmetic.scaled_bilinear(party, "mul", pull, ratio, 1 << RATIO_BITS)
         if penalty is not None and step.lam > 0 and step.kind == "squared":
-            pull = pull + self._consistency(penalty, step, scale)
+            root = self._side_by_side(scale * np.sqrt(step.lam), ROOT_BITS)
+            pull = pull + consistency(party, penalty.gram, root)
         return pull
-
-    def _consistency(self, penalty: SharedPenalty, step: Step, scale: np.ndarray) -> Words:
-        """Shares of lambda times the Gram matrix of the edits in scaled columns, HEAD_BITS."""
-        root = self._side_by_side(scale * np.sqrt(step.lam), _ROOT_BITS)
-        half = arithmetic.scaled_bilinear(self.session.party, "mul", penalty.gram, root[:, None], 1 << _ROOT_BITS)
-        unit = 1 << (MATRIX_BITS + _ROOT_BITS - HEAD_BITS)
-        return arithmetic.scaled_bilinear(self.session.party, "mul", half, root[None, :], unit)
 
     def _scaled(self, start: SharedHead, descent: SharedDescent | SharedGrid) -> Weights:
         """The head in the columns of this descent."""
@@ -239,13 +232,26 @@ class SecureEngine:
         self._kept_masks = ()
         self._prepared += 1
         made = prepared(self.session, self.widths, batch, penalty, grid, bounds, self._prepared)
-        self._kept_masks = (made.rows, BandedMatrix(((made.stack,),), made.rows.columns))
+        self._kept_masks = (made.rows, made.masks)
         return made
+
+    def sharpen(self, start: SharedHead, descent: SharedGrid) -> SharedGrid:
+        """About 13 rounds and two for each doubling (protocols/steps/second_order.py)."""
+        self._check_last(descent)
+        self._prepared += 1
+        made = sharpened(self.session, descent, self._scaled(start, descent), self._prepared)
+        rows, stack = self._kept_masks
+        self._forget(stack)
+        self._kept_masks = (rows, made.masks)
+        return made
+
+    def _check_last(self, descent: SharedDescent | SharedGrid) -> None:
+        if descent.number != self._prepared:
+            raise ValueError("this descent has ended: another one was prepared, and the masks of this one are gone")
 
     def _grid_steps(self, start: SharedHead, descent: SharedGrid, count: int) -> SharedHead:
         """Six rounds for a step of every part of the grid."""
         before = self._scaled(start, descent)
-
         label = descent.batch.label
         every = np.tile(label, len(start.weights.bias) // label.shape[1])
 
@@ -253,9 +259,10 @@ class SecureEngine:
             return shared_measures.residual_of(self.session, logits, every[:, here], start.task)
 
         with self.session.measure("training step"):
-            weights, logits = advanced(self.session, before, descent, count, residual)
-        seen = start.last_logits if logits is None else logits
-        return SharedHead(weights, descent.scale, start.task, descent.number, seen)
+            weights, logits, slope = advanced(self.session, before, descent, count, residual)
+        if logits is None:
+            logits, slope = start.last_logits, start.slope
+        return SharedHead(weights, descent.scale, start.task, descent.number, logits, slope=slope)
 
     def apart(self, trained: SharedHead, outputs: int = 1) -> tuple[SharedHead, ...]:
         """Two rounds: the weights are unscaled together."""
@@ -264,26 +271,29 @@ class SecureEngine:
     # what is opened
 
     def check_range(self, heads: Sequence[SharedHead], batch: SharedBatch) -> None:
-        """Only for classes: a regression uses no sigmoid."""
+        """Only for classes: a regression uses no sigmoid, and its steps end at the optimum."""
         if heads[0].task == "regression":
             return
         party = self.session.party
+        slopes = [one.slope for one in heads if one.slope is not None]
         with self.session.measure("validation"):
             headroom = [head.headroom(party, self._logits(heads, batch), FRACTION_BITS)]
             seen = [one.last_logits for one in heads if one.last_logits is not None]
             headroom += [head.headroom(party, logits, LOGIT_BITS) for logits in seen]
-        self.stop_outside(np.concatenate(headroom))
+            headroom += [room_to_settle(party, slopes)] if slopes else []
+        self.stop_outside(np.concatenate(headroom), bool(slopes))
 
-    def stop_outside(self, headroom: Words) -> None:
-        """Open whether any headroom of the logits is negative, and stop every party if so."""
+    def stop_outside(self, headroom: Words, settling: bool = False) -> None:
+        """Open whether any headroom is negative, and stop every party if so. `settling`: some of it is of steps."""
         party = self.session.party
         with self.session.measure("validation"):
             parts = np.array_split(headroom, ceil(headroom.size / _COMPARED))
             outside = choice.some(party, np.concatenate([comparison.negative(party, part) for part in parts]))
             found = self._told(outside, 0, releases.RANGE_CHECK)
         if int(found[0]) != 0:
+            left = f"logits left the range of the sigmoid (magnitude {LOGIT_BOUND:g})"
             raise ProtocolError(
-                f"logits left the range of the sigmoid (magnitude {LOGIT_BOUND:g}): lower the rate or raise the ridge"
+                f"{UNSETTLED}; or {left}" if settling else f"{left}: lower the rate or raise the ridge"
             )
 
     def measure(

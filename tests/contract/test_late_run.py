@@ -83,7 +83,7 @@ def test_every_release_is_paid_and_every_version_of_the_mask_is_in_the_log(secur
         audit = [json.loads(line) for line in (place / "audit.jsonl").read_text().splitlines()]
         masks = [entry["mask"] for entry in audit if entry["event"] in ("roles", "interventional check")]
         assert len(masks) == 4 and masks[-1] == results[rank]["mask"]
-    assert results[0]["steps"] == 14 + 14
+    assert results[0]["steps"] == 9 + 9
 
 
 @pytest.mark.parametrize("opened", [False, True], ids=["before it", "half way"])
@@ -120,4 +120,4 @@ def test_mode_dp_pays_for_its_late_refresh_and_makes_its_edits_anew(tmp_path):
     log = (tmp_path / "party-0" / "releases.jsonl").read_text().splitlines()
     opened = Counter(json.loads(line)["release"] for line in log)
     assert [opened[name] for name in ("moved-edited", "guard-length", "range check")] == [2, 2, 2]
-    assert results[0]["steps"] == 2 * 14, "the stretch before the refresh, and the grid"
+    assert results[0]["steps"] == 2 * 9, "the stretch before the refresh, and the grid"

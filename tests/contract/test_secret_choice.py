@@ -249,7 +249,7 @@ def test_a_noisy_run_opens_nothing_about_validation_records(noisy):
     for result in told:
         assert result["lambda"] is None and result["temperature"] == 1.0
         assert [t["validation"] for t in result["trials"]] == [None] * 4
-        assert [t["steps"] for t in result["trials"]] == [14] * 4
+        assert [t["steps"] for t in result["trials"]] == [9] * 4
     exact = RunOptions.of({**OPTIONS, "evaluation": "exact"})
     assert {"validation summary", "temperature choice"} <= set(
         mode_plan(RunOptions().schema(PARTIES), exact).releases
@@ -271,7 +271,7 @@ def test_the_head_chosen_in_secret_is_that_of_the_plaintext_engine(noisy):
     assert np.allclose(exact.logits(make_parties(data)), expected, atol=1e-9), "the same rule in the clear"
 
 
-@pytest.mark.parametrize("taken", [10, 14, 0], ids=["within training", "before the choice", "after it"])
+@pytest.mark.parametrize("taken", [4, 9, 0], ids=["within training", "before the choice", "after it"])
 def test_a_run_that_is_resumed_makes_the_same_choice(noisy, tmp_path, taken):
     folder = tmp_path / "run"
     shutil.copytree(noisy[0], folder, ignore=shutil.ignore_patterns("releases*"))

@@ -21,6 +21,7 @@ from protocols.net.transport import Transport
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from protocols.steps import weighted_sums
+from protocols.steps.second_order import room_to_settle
 from secure_sccvfl.training.descents.grid import Bounds, Grid
 from secure_sccvfl.training.engine import Step, Target
 from secure_sccvfl.training.secure import SecureEngine
@@ -101,7 +102,7 @@ def training(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
 
 
 def second_order(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
-    """Sealed, all lambdas at once: Gram matrix and inverses of the curvature, and steps along them."""
+    """Sealed, all lambdas at once: Gram matrix, inverses of the curvature and of its bound, and steps along them."""
     problem = sealed.Problem((3, 2, 4), rows=300)
     for block in (*problem.x.values(), *(b for draw in problem.deltas for d in draw for b in d.values())):
         block[:] = (0.0, 1.5)[world]
@@ -117,8 +118,9 @@ def second_order(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
         some = {rank: np.full(len(ridge), 9.0) for rank, ridge in own.ridge.items()}
         for _ in range(2):
             descent = engine.prepare_grid(batch, penalty, grid, Bounds(curved, some, some))
-            heads = engine.apart(engine.steps(engine.head(batch, 2, "binary"), descent, 12))
-        engine.check_range(heads, batch)
+            made = engine.steps(engine.head(batch, 2, "binary"), descent, 10)
+            made = engine.steps(made, engine.sharpen(made, descent), 2)
+            room_to_settle(session.party, [made.slope] * 20)
 
     return job, ReleasePlan(sealed.releases(3).values())
 
@@ -147,10 +149,10 @@ def sums(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
 
 
 ROUNDS = {
-    training: ("masked block", "selection", "masked matrix", "head product", "sigmoid", "head gradient", "truncate",
-               "log_cosh", "mul", "square", "compare"),
+    training: ("masked block", "selection", "masked matrix", "head product", "sigmoid", "head gradient",
+               "truncate", "log_cosh", "mul", "square", "compare"),
     second_order: ("masked block", "mul", "masked matrix", "doubling", "grid product", "grid gradient", "sigmoid",
-                   "head gradient", "truncate"),
+                   "square", "head gradient", "truncate"),
     split_steps: ("split activations", "split logits", "split residual", "split update"),
     sums: ("weighted sums",),
 }  # fmt: skip

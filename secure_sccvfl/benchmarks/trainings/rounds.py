@@ -40,6 +40,7 @@ from secure_sccvfl.report.results import result_of
 from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.training.config import TrainConfig, warmup_steps
 from secure_sccvfl.training.descents.grid import Bounds, Grid
+from secure_sccvfl.training.descents.steps import stretches
 from secure_sccvfl.training.engine import CURVATURE, Engine, Step
 from secure_sccvfl.training.handles import SharedChoices, SharedPenalty
 from secure_sccvfl.training.plain import Penalty, PlainEngine
@@ -103,7 +104,10 @@ def trained(engine: Engine, order: Order, problem: Posed, batches: Sequence[Any]
         grid = Grid(config.lambdas, (config.guard,) * len(config.lambdas), CURVATURE["binary"])
         descent = engine.prepare_grid(batches[0], penalties[0], grid, problem.bounds)
         head = engine.head(batches[0], len(grid), "binary")
-        heads = engine.apart(engine.steps(head, descent, config.grid_steps))
+        for count, sharp in stretches(config, "binary"):
+            descent = engine.sharpen(head, descent) if sharp else descent
+            head = engine.steps(head, descent, count)
+        heads = engine.apart(head)
         engine.check_range(heads, batches[1])
         engine.measure(heads, batches[1], penalties[1])
         return heads

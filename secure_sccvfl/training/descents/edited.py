@@ -34,8 +34,11 @@ def selected(
     rank = session.rank
     reached = [np.ones(width, bool) if moving is None else moving[at] for at, width in enumerate(widths)]
     draws: list[Words] = []
+    squares = np.zeros(int(reached[rank].sum()))
     for by_group in deltas:
         choices = np.stack([ring.encode(only(blocks[rank], reached[rank])) for blocks in by_group], axis=1)
+        squares += largest_squares(choices)
+        head.check_gram(squares)
         rows, count, _ = choices.shape
         chosen = None
         if rank == holder:
@@ -59,6 +62,15 @@ def selected(
     if not draws:
         raise ValueError("no draw of counterfactual edits")
     return SharedChoices(tuple(draws), np.flatnonzero(np.concatenate(reached)))
+
+
+def largest_squares(choices: Words) -> np.ndarray:
+    """Of each column the sum over rows of the largest square that could be selected; one group at a time."""
+    largest = np.zeros((len(choices), choices.shape[2]))
+    for group in range(choices.shape[1]):
+        np.maximum(largest, choices[:, group].astype(np.float64) ** 2, out=largest)
+    found: np.ndarray = largest.sum(axis=0)
+    return found
 
 
 def only(displacement: np.ndarray, reached: np.ndarray) -> np.ndarray:

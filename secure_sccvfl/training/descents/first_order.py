@@ -10,12 +10,14 @@ from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session.runtime import Session, words_of
 from protocols.steps import head
 from protocols.steps.head import HEAD_BITS, LOGIT_BITS, RESIDUAL_BITS, BandedMatrix, Pace, Weights
+from protocols.steps.second_order import MATRIX_BITS
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.training import shared_measures
 from secure_sccvfl.training.engine import SIGN_WIDTH
 from secure_sccvfl.training.handles import SharedDescent
 
 SCALE_BITS = 20
+ROOT_BITS = 18
 
 
 def stepped(
@@ -57,6 +59,13 @@ def _smooth_sign_pull(session: Session, weights: Weights, descent: SharedDescent
     mean = np.zeros_like(weights.weight)
     mean[descent.reached] = arithmetic.divide(party, pulls, unit).sum(axis=0)
     return np.left_shift(times(party, mean, descent.scale_shares), HEAD_BITS)
+
+
+def consistency(party: Party, gram: Words, root: Words) -> Words:
+    """Shares of the Gram matrix of the edits times roots on both sides (ROOT_BITS), HEAD_BITS."""
+    half = arithmetic.scaled_bilinear(party, "mul", gram, root[:, None], 1 << ROOT_BITS)
+    unit = 1 << (MATRIX_BITS + ROOT_BITS - HEAD_BITS)
+    return arithmetic.scaled_bilinear(party, "mul", half, root[None, :], unit)
 
 
 def times(party: Party, values: Words, factors: Words) -> Words:

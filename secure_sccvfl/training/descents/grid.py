@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from protocols.steps.head import BAND_ROWS, even
 from secure_sccvfl.data.party import Blocks
 
 LARGEST_WEIGHT = 2.0**10
@@ -42,8 +43,18 @@ LARGE_LAMBDA = 32.0
 ROUNDED_BITS = 29
 NEAR = 4.0
 """Within this factor a larger lambda serves: on four data sets it took no more steps than one P for each lambda."""
+SHARP_RATE, SHARP_MOMENTUM = 1.0, 0.1
+"""Of steps along the inverse of the curvature itself."""
+SAMPLED = 4
+"""How many bands of rows that curvature is estimated on at most."""
 RELATIVE_LIMIT = 2.0**6
 """Largest d_j: a smaller one than the rule gives is right too, and only slower."""
+
+
+def sampled_rows(count: int) -> np.ndarray:
+    """The rows of those bands: True for each."""
+    bands = -(-count // BAND_ROWS)
+    return np.isin(np.arange(count) // BAND_ROWS, even(bands, SAMPLED))
 
 
 class Bounds(NamedTuple):
@@ -66,7 +77,7 @@ class Grid:
     lambdas: tuple[float, ...]
     guards: tuple[float, ...]
     curvature: float
-    rate: float = 1.1
+    rate: float = 1.2
     momentum: float = 0.25
     without: tuple[int, ...] | None = None
 

@@ -19,8 +19,16 @@ from protocols.ring import Words
 from protocols.session.runtime import Session
 from protocols.steps import head, second_order
 from protocols.steps.head import BandedMatrix, Weights
-from protocols.steps.second_order import INVERSE_LIMIT, RIDGE_BITS, VECTOR_BITS, Moving, Plan, Scales
-from secure_sccvfl.training.descents.grid import Bounds, Grid, relative_scales, scales
+from protocols.steps.second_order import INVERSE_LIMIT, RIDGE_BITS, VECTOR_BITS, Moving, Plan, Scales, Slope
+from secure_sccvfl.training.descents.grid import (
+    SAMPLED,
+    SHARP_MOMENTUM,
+    SHARP_RATE,
+    Bounds,
+    Grid,
+    relative_scales,
+    scales,
+)
 from secure_sccvfl.training.handles import SharedBatch, SharedGrid, SharedHead, SharedPenalty, SharedRows
 from secure_sccvfl.training.sharing import with_bias
 
@@ -121,15 +129,28 @@ def prepared(
         rows = with_ones(party, batch, scale, shares.scale, widths)
     with session.measure("inverse curvature"):
         gram = np.zeros((columns, columns), np.int64) if penalty is None else penalty.gram
-        stack = second_order.inverse_curvatures(party, rows, gram, shares, plan, batch.count)
+        stack, curved = second_order.inverse_curvatures(party, rows, gram, shares, plan, batch.count)
     parts = tuple((part, list[Request]()) for part in parts_of(batch.rows, len(grid)))
-    return SharedGrid(number, batch, plan, scale, rows, stack, parts)
+    return SharedGrid(number, batch, plan, scale, rows, stack, parts, curved)
+
+
+def sharpened(session: Session, descent: SharedGrid, before: Weights, number: int) -> SharedGrid:
+    """The descent with inverses of the curvature at these heads, estimated on SAMPLED bands of rows."""
+    party, batch = session.party, descent.batch
+    heads = np.concatenate([before.weight, before.bias[None]])
+    sample = descent.rows.sampled(SAMPLED)
+    plan = replace(descent.plan, rate=SHARP_RATE, momentum=SHARP_MOMENTUM)
+    with session.measure("inverse curvature"):
+        fitted = second_order.curvature_at(party, sample, heads, batch.count * sample.rows / batch.rows, plan)
+        stack = second_order.sharpened(party, descent.curved, fitted, plan)
+    parts = tuple((part, list[Request]()) for part, _ in descent.parts)
+    return replace(descent, number=number, plan=plan, stack=stack, parts=parts)
 
 
 def advanced(
     session: Session, before: Weights, descent: SharedGrid, count: int, residual: Callable[[Words, slice], Words]
-) -> tuple[Weights, Words | None]:
-    """Weights after these steps, and the logits of the last one.
+) -> tuple[Weights, Words | None, Slope | None]:
+    """Weights after these steps, and logits and slope of the last one.
 
     `residual`: from the logits of some heads, and which these are, to the slope of the loss.
     """
@@ -149,17 +170,23 @@ def advanced(
     after = np.concatenate([at.heads for at in made], axis=1)
     moved = np.concatenate([at.velocity for at in made], axis=1)
     weights = Weights(after[:-1], after[-1], moved[:-1], moved[-1])
-    return weights, np.concatenate(seen, axis=1) if seen else None
+    if not seen:
+        return weights, None, None
+    slopes = [at.slope for at in made if at.slope is not None]
+    gradient = np.concatenate([slope.gradient for slope in slopes], axis=1)
+    along = np.concatenate([slope.step for slope in slopes], axis=1)
+    return weights, np.concatenate(seen, axis=1), Slope(gradient, along, descent.plan.rate)
 
 
 def columns_of(trained: SharedHead, plain: Words, outputs: int) -> tuple[SharedHead, ...]:
     """The heads of a grid, each with its logits. `plain`: weights for unscaled columns, of all of them."""
-    last = trained.last_logits
+    last, end = trained.last_logits, trained.slope
 
     def column(at: int) -> SharedHead:
         here = slice(at, at + outputs)
         weights = Weights(*(getattr(trained.weights, f.name)[..., here] for f in fields(Weights)))
         seen = None if last is None else last[:, here]
-        return SharedHead(weights, trained.scale, trained.task, trained.descent, seen, plain[:, here])
+        slope = None if end is None else Slope(end.gradient[:, here], end.step[:, here], end.rate)
+        return SharedHead(weights, trained.scale, trained.task, trained.descent, seen, plain[:, here], slope)
 
     return tuple(column(at) for at in range(0, len(trained.weights.bias), outputs))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +12,25 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import Blocks, Part
 from secure_sccvfl.privacy.releases import GUARD_LENGTH
 from secure_sccvfl.training.config import TrainConfig
-from secure_sccvfl.training.descents.grid import Bounds, Grid
+from secure_sccvfl.training.descents.grid import Bounds, Grid, sampled_rows
 from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Engine, Step
 from secure_sccvfl.training.state import Hooks, State
 
 Descend = Callable[[Sequence[float]], tuple[Any, ...]]
 """Training with consistency: from lambdas to their heads."""
+
+
+def stretches(config: TrainConfig, task: Task, taken: int = 0) -> Iterator[tuple[int, bool]]:
+    """The second-order steps that are left after so many, in stretches: their number, and whether to sharpen first.
+
+    A resumed run sharpens at the head that it goes on from.
+    """
+    turn = config.grid_steps if task == "regression" else min(config.sharpened, config.grid_steps)
+    sharp = False
+    while taken < config.grid_steps:
+        count = min(config.keep_every, (turn if taken < turn else config.grid_steps) - taken)
+        yield count, taken >= turn and not sharp
+        sharp, taken = taken >= turn, taken + count
 
 
 class Descents:
@@ -97,7 +110,15 @@ class Descents:
     def steepness(self) -> Blocks:
         """Each owner's bound on the curvature of loss and ridge in its columns, which need not have a mean of 0."""
         steep = CURVATURE[self.task]
-        return {rank: steep * self.train.mean(block**2) + self.config.ridge for rank, block in self.encodings.items()}
+        return {
+            rank: steep * self.largest_mean(block**2) + self.config.ridge for rank, block in self.encodings.items()
+        }
+
+    def largest_mean(self, squares: np.ndarray) -> np.ndarray:
+        """The mean over all records, or over those that curvature is estimated on if it is larger there."""
+        chosen = sampled_rows(len(squares))
+        whole, part = self.train.mean(squares), self.train.mean(squares[chosen]) / chosen.mean()
+        return np.maximum(whole, part)
 
     def heads_of(self, descend: Descend, lambdas: Sequence[float]) -> tuple[Any, ...]:
         """All at once, or each from the last head."""
@@ -115,11 +136,12 @@ class Descents:
             self.go_on(head=engine.head(self.batch, len(grid), self.task))
         if self.state.taken < config.grid_steps:  # a resumed run may have taken them all
             descent = engine.prepare_grid(self.batch, penalty, grid, bounds)
-        while self.state.taken < config.grid_steps:
-            self.hooks.progress("training", self.state.taken, config.grid_steps)
-            count = min(config.keep_every, config.grid_steps - self.state.taken)
-            self.go_on(head=engine.steps(self.state.head, descent, count), taken=self.state.taken + count)
-            self.hooks.keep(self.state)
+            for count, sharp in stretches(config, self.task, self.state.taken):
+                self.hooks.progress("training", self.state.taken, config.grid_steps)
+                if sharp:
+                    descent = engine.sharpen(self.state.head, descent)
+                self.go_on(head=engine.steps(self.state.head, descent, count), taken=self.state.taken + count)
+                self.hooks.keep(self.state)
         return engine.apart(self.state.head, self.outputs)
 
     def descend(self, penalty: Any, step: Step, bound: Blocks) -> Any:

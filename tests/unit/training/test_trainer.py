@@ -103,7 +103,9 @@ def test_a_choice_in_secret_gives_the_head_of_the_rule(target):
     known, split = fit(GERMAN, config=exact)
     secret, _ = fit(GERMAN, config=replace(exact, evaluation="noisy"))
     assert secret.lam is None and secret.temperature == 1.0
-    assert [(t.lam, t.validation, t.steps) for t in secret.trials] == [(lam, None, 14) for lam in exact.lambdas]
+    assert [(t.lam, t.validation, t.steps) for t in secret.trials] == [
+        (lam, None, exact.grid_steps) for lam in exact.lambdas
+    ]
     assert np.allclose(scores(secret, GERMAN, split.test), scores(known, GERMAN, split.test), atol=1e-12)
     alone, _ = fit(GERMAN, config=replace(exact, evaluation="noisy", lambdas=(4.0,)))
     assert alone.lam == 4.0, "a grid of one has nothing to hide"

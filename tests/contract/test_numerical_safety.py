@@ -1,0 +1,140 @@
+"""Data that are hard on the arithmetic: training ends at the optimum, or all parties stop and say why."""
+
+import numpy as np
+import pytest
+
+from protocols import ring
+from protocols.steps import head
+from secure_sccvfl.training.descents.edited import largest_squares
+from secure_sccvfl.training.engine import UNSETTLED
+from tests.contract.engines import GROUPS, ROWS, SIDES, Problem, in_secret
+from tests.contract.test_grid import CLOSE, bounds_of, descended, grid_of, guard_length, optima, whole
+
+EXTREMES = (0.0, 1000.0)
+PARTIES = {"two": (5, 4), "five": (2, 1, 1, 3, 2)}
+RIDGE = 5e-3
+"""That of a run."""
+
+
+def made(case, widths):
+    """A problem of nine columns with a run's ridge."""
+    rows = 200 if "rare" in case else ROWS
+    problem = Problem(widths, rows=rows)
+    rng = np.random.default_rng(1)
+    problem.ridge = {rank: np.full(width, RIDGE) for rank, width in enumerate(widths)}
+    x = whole(problem.x)
+    if case == "constant columns":
+        x[:, :4] = 1.0
+    elif case == "duplicate columns":
+        x[:, 5:8] = x[:, :3]
+    elif case == "near-singular Gram":
+        x[:, 1:] = x[:, :1] + 1e-3 * x[:, 1:]
+    elif case == "separable":
+        problem.y = (x.sum(axis=1) > 0).astype(int)
+    elif case == "a column that is the label":
+        x[:, 3] = np.where(problem.y == 1, 1.0, -1.0)
+    elif case == "rare labels":
+        problem.y = (rng.random(rows) < 0.05).astype(int)
+    elif case == "two labels, rare and told by every column":
+        problem.y = (np.arange(rows) < 2).astype(int)
+        x[:] = (problem.y[:, None] - problem.y.mean()) / problem.y.std()
+    elif case == "one class":
+        problem.y = np.ones(rows, int)
+    problem.x = dict(enumerate(np.split(x, np.cumsum(widths)[:-1], axis=1)))
+    return problem
+
+
+def checked(grid, length):
+    """Train, check as a run does, and show the logits."""
+
+    def script(engine, own):
+        batch, penalty = own.inputs(engine)
+        descent = engine.prepare_grid(batch, penalty, grid, bounds_of(own, length))
+        heads = engine.apart(descended(engine, batch, descent, grid, "binary"))
+        engine.check_range(heads, batch)
+        return np.hstack([engine.logits(one, own.x) for one in heads])
+
+    return script
+
+
+@pytest.mark.parametrize("parties", sorted(PARTIES))
+@pytest.mark.parametrize(
+    "case",
+    [
+        "constant columns",
+        "duplicate columns",
+        "near-singular Gram",
+        "separable",
+        "a column that is the label",
+        "rare labels",
+    ],
+)
+def test_hard_data_train_to_the_optimum_at_both_ends_of_lambda(case, parties):
+    problem = made(case, PARTIES[parties])
+    grid = grid_of(problem, EXTREMES, guard=0.1)
+    expected = optima(problem, grid)
+    for found in in_secret(problem, checked(grid, guard_length(problem))):
+        assert np.abs(found - expected).max() < CLOSE
+
+
+@pytest.mark.parametrize("side", sorted(SIDES))
+@pytest.mark.parametrize("case", ["one class", "two labels, rare and told by every column"])
+def test_training_that_is_not_at_its_optimum_stops_with_a_line(case, side):
+    """No step is taken more: the number is public, and nothing is opened but the bit that stops the run."""
+    problem = made(case, (3, 2, 4))
+    problem.deltas = [[{rank: 0 * block for rank, block in b.items()} for b in draw] for draw in problem.deltas]
+    grid = grid_of(problem, (0.0,), guard=0.0)
+    with pytest.raises(ExceptionGroup) as stopped:
+        SIDES[side].run(problem, checked(grid, guard_length(problem)))
+    told = [str(error) for error in stopped.value.exceptions]
+    assert all(UNSETTLED in line for line in told) and len(told) == (1 if side == "plain" else 3 + 1)
+
+
+def edits_of(size):
+    """Three columns whose edits are all of this size, at two parties, and the largest sum of their squares."""
+    problem = Problem((2, 1))
+    problem.deltas = [
+        [{rank: np.full_like(v, size) for rank, v in b.items()} for b in draw] for draw in problem.deltas
+    ]
+    return problem, len(problem.deltas) * ROWS * (size * 2**ring.FRACTION_BITS) ** 2
+
+
+EDGE = float(np.floor(np.sqrt(head.GRAM_LIMIT / (2 * ROWS)) / 2**ring.FRACTION_BITS))
+
+
+def test_a_gram_matrix_is_right_up_to_the_edge_of_its_range():
+    problem, squares = edits_of(EDGE)
+    assert 0.99 * head.GRAM_LIMIT < squares < head.GRAM_LIMIT
+
+    def script(engine, own):
+        engine.bind(own.x, own.y, own.ridge)
+        shares = engine.edits(own.deltas, own.s).gram
+        came = engine.session.party.open_masked("test", [shares])  # the values of a test are not secret
+        return came[0]
+
+    for found in in_secret(problem, script):
+        assert np.abs(found / 2.0**28 / EDGE**2 - 1).max() < 1e-6
+
+
+def test_edits_whose_gram_matrix_would_wrap_are_refused_before_they_are_sent():
+    problem, squares = edits_of(EDGE + 1)
+    assert squares >= head.GRAM_LIMIT
+    rounds = []
+
+    def script(engine, own):
+        engine.bind(own.x, own.y, own.ridge)
+        try:
+            engine.edits(own.deltas, own.s)
+        finally:
+            rounds.append({name: cost.rounds for name, cost in engine.session.costs.items()})
+
+    with pytest.raises(ExceptionGroup) as refused:
+        in_secret(problem, script)
+    assert any("too much" in str(error) for error in refused.value.exceptions)
+    assert all("gram of edits" not in made for made in rounds), "nothing of the matrix was computed"
+
+
+def test_the_largest_choice_of_every_row_counts():
+    rng = np.random.default_rng(0)
+    choices = rng.integers(-9, 10, (7, GROUPS, 2))
+    assert np.array_equal(largest_squares(choices), (choices**2).max(axis=1).sum(axis=0))
