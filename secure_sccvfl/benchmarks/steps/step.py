@@ -124,7 +124,7 @@ def least_bytes(mode: Mode, size: Size) -> int:
     rows, columns = size.rows, size.columns
     if mode == "sealed":
         bands = -(-rows // BAND_ROWS)
-        words = columns + rows + rows + (columns * (2 + bands) + 1 + bands)
+        words = columns + rows + rows + (columns * (2 + bands) + 2)
     else:
         layout = _layout(size)
         words = rows * size.width * (1 + GROUPS) + columns + layout.probes * PARTIES

@@ -44,14 +44,22 @@ SECURE_PHASES = ("inputs", "discovery and warm-up", "counterfactuals", "training
 
 
 def secure(
-    dataset: str, parties: int, folder: Path, delay: float = 0.0, leak: bool = True, deadline: float = 120.0
+    dataset: str,
+    parties: int,
+    folder: Path,
+    delay: float = 0.0,
+    leak: bool = True,
+    patience: float = 120.0,
+    **options: Any,
 ) -> dict[str, Any]:
     """One secure training and what it took: seconds and rounds at party 0, bytes of the mean party.
 
     `delay`: seconds one way on every link. `leak`: whether it measures how well s is recovered from encodings.
-    Processor seconds are those of all processes, from their start on.
+    `patience`: how many seconds a process waits for another. `options`: of the run, else its defaults. Processor
+    seconds are those of all processes, with their start.
     """
-    config = session_config(folder, "train", parties, {"dataset": dataset, "leak": leak}, deadline=deadline)
+    wait = {"connect": patience, "deadline": patience}
+    config = session_config(folder, "train", parties, {"dataset": dataset, "leak": leak, **options}, **wait)
     start = time.perf_counter()
     with LocalSession(config, folder, delay=delay) as session:
         usage = Usage({child.name: child.process.pid for child in session.children})
