@@ -16,7 +16,7 @@ WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help env lock run test test-slow test-chance mutants lint bench clean
+.PHONY: help env peers lock run test test-slow test-chance mutants lint bench clean
 
 help:           ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -36,11 +36,16 @@ $(READY): pyproject.toml $(LOCKS)
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
+peers:          ## make .venv-peers, where bench.py finds SPU: it needs another numpy, and Python 3.11
+	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	@.venv-peers/bin/python -m pip --disable-pip-version-check $(LOCKED) --requirement locks/peers.txt
+
 lock:           ## choose the versions in locks/ anew, with uv (locks/torch-cpu.txt is kept by hand)
 	@test -n "$(UV)" || { echo "make lock needs uv"; exit 1; }
 	$(COMPILE) pyproject.toml --extra test --no-emit-package torch --output-file locks/requirements.txt
 	grep -o 'torch==[0-9.]*' pyproject.toml | \
 	  $(COMPILE) --no-config - --constraint locks/requirements.txt --output-file locks/torch.txt
+	$(COMPILE) --no-config --group peers --output-file locks/peers.txt
 
 run: $(READY)   ## run three parties and the dealer on this machine
 	$(BIN)/python launch/run_mpc.py --parties 3
@@ -67,4 +72,4 @@ bench: $(READY) ## ours beside stock CrypTen and plaintext
 	$(BIN)/python launch/bench.py ops --json results/bench-ops.json
 
 clean:          ## remove the environment and caches
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-peers build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -8,6 +8,7 @@ charge at the same time wait for each other's lock and read the file anew.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -67,8 +68,10 @@ class Budget:
         _check_about(event, records)
         return _quote(self.account, event, records)
 
-    def charge(self, event: Event, key: str, records: RecordSet) -> Quote:
+    def charge(self, event: Event, key: str, records: RecordSet, limit: float = math.inf) -> Quote:
         """Pay for a release about to be made, or raise BudgetError.
+
+        limit: an epsilon below the cap that this charge must keep to, since the rest is for others.
 
         Charging a key again is free, so that a run that resumes does not pay twice. Use a key again only to send
         the very value that was noised under it, or when nothing was sent. New noise needs a new key.
@@ -86,9 +89,9 @@ class Budget:
                         )
                     return _quote(account.until(number), event, records)
             quote = _quote(account, event, records)
-            if not quote.allowed:
+            if quote.after > (most := min(limit, quote.cap)):
                 raise BudgetError(
-                    f"{event.name}: epsilon would be {quote.after:.4f}, the cap is {self.terms.epsilon:g} "
+                    f"{event.name}: epsilon would be {quote.after:.4f}, the cap is {most:g} "
                     f"({quote.before:.4f} is spent); release nothing more about these records"
                 )
             self._ledger.sets.keep(records)

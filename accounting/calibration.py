@@ -18,6 +18,8 @@ LEAST, MOST = 2.0**-20, 2.0**20
 """The least and the most noise over sensitivity, for any cap."""
 Sampled = tuple[tuple[float, int], ...]
 """A record's chance to take part, and how many releases are made at it."""
+Coarse = tuple[float, ...]
+"""For each release that carries more noise than the others: how many times as much."""
 
 
 class TargetError(ValueError):
@@ -38,7 +40,12 @@ def check_target(epsilon: float, delta: float, records: int | None = None) -> No
 
 @lru_cache(maxsize=256)
 def noise_multiplier(
-    epsilon: float, delta: float, releases: int, sampled: Sampled = (), spent: tuple[Event, ...] = ()
+    epsilon: float,
+    delta: float,
+    releases: int,
+    sampled: Sampled = (),
+    spent: tuple[Event, ...] = (),
+    coarse: Coarse = (),
 ) -> float:
     """Hidden noise over sensitivity at which all planned releases together just fit the cap, never more.
 
@@ -46,9 +53,11 @@ def noise_multiplier(
 
     It is `Event.multiplier`: sigma is this times the sensitivity to a replaced record, over the root of the copies.
     releases: how many are about every record. sampled: how many more are about a secret Poisson sample, of
-    contributions with any sign (`Sensitivity.of_any`).
+    contributions with any sign (`Sensitivity.of_any`). coarse: those with a multiple of this noise.
     """
     check_target(epsilon, delta)
+    if not all(1 <= times < math.inf for times in coarse):
+        raise ValueError(f"a coarse release has at least the noise of the others, got {coarse}")
     releases += sum(count for sampling, count in sampled if sampling == 1)
     parts = [(sampling, count) for sampling, count in sampled if sampling != 1 and count]
     if min((releases, *(count for _, count in sampled))) < 0 or releases + len(parts) < 1:
@@ -63,7 +72,8 @@ def noise_multiplier(
     def cost(multiplier: float) -> float:
         whole = [(Price(multiplier), releases)] if releases else []
         steps = [(Price(multiplier, sampling, 2 * multiplier), count) for sampling, count in parts]
-        return renyi((*before, *whole, *steps), delta)
+        few = [(Price(times * multiplier), 1) for times in coarse]
+        return renyi((*before, *whole, *steps, *few), delta)
 
     low = high = 1.0
     if spent and cost(MOST) > epsilon:

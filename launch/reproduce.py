@@ -175,15 +175,15 @@ def run_roles(options: argparse.Namespace) -> int:
 
 def run_qualitative(options: argparse.Namespace) -> int:
     """Roles, representations, curves and single people of the first seed, written to OUT."""
+    from secure_sccvfl.data.party_data import benchmark_schema
     from secure_sccvfl.evaluation.qualitative.views import of_methods
-    from secure_sccvfl.modes.options import RunOptions
     from secure_sccvfl.report.qualitative.dictionary import Dictionary
     from secure_sccvfl.report.qualitative.results import write_qualitative
     from secure_sccvfl.run.description import describe
 
     dataset, split = (options.dataset or ["german"])[0], (options.split or ["iid"])[0]
     data = load(dataset)
-    words = Dictionary(describe(RunOptions(dataset=dataset), len(data.parties)))
+    words = Dictionary(describe(dataset, benchmark_schema(data)))
     options.seeds = 1
     found = of_methods(dataset, split, options.first_seed, options.card)
     text = write_qualitative(options.out, found, words, command_of(options, [dataset]))

@@ -79,7 +79,8 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
         "--align",
         choices=("hidden", "revealed", "exact"),
         help="how own records are brought together: nobody learns who is common (hidden, the default where settings "
-        "allow it), all parties learn it, or ids must be equal",
+        "allow it), all parties learn it, or ids must be equal; hidden goes with modes sealed and aware and noisy "
+        "evaluation, not with conditional scores or the clipped sketch",
     )
     data.add_argument(
         "--align-bounds",

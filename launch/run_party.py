@@ -30,7 +30,6 @@ from typing import Any
 from launch.arguments import Parser, add_status, watching
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import InputError
-from secure_sccvfl.consortium.approvals import approvals_beside, check_approvals
 from secure_sccvfl.local.screens import show_concerns
 from secure_sccvfl.run.console import OK, documented, guarded
 from secure_sccvfl.run.process import PartyProcess
@@ -115,7 +114,10 @@ def _predict(options: argparse.Namespace) -> dict[str, Any]:
 
 def _approved(session: Path, found: list[dict[str, Any]]) -> int:
     """Refuse to start unless all parties approved the plan as it is here. Adds their approvals to `found`."""
-    found += check_approvals(SessionConfig.load(session), approvals_beside(session))
+    config = SessionConfig.load(session)
+    from secure_sccvfl.consortium.approvals import approvals_beside, check_approvals  # slow to import
+
+    found += check_approvals(config, approvals_beside(session))
     return OK
 
 

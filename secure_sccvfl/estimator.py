@@ -23,9 +23,10 @@ from secure_sccvfl.frames import infer_feature
 from secure_sccvfl.model.encoders import Encoder, fit_encoder
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
-from secure_sccvfl.trained import one_thread, probabilities
+from secure_sccvfl.trained import one_thread
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.engine import CURVATURE, Step
+from secure_sccvfl.training.model import probabilities
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import Problem, Trainer, calibrated
 

@@ -33,7 +33,8 @@ from secure_sccvfl.report.compared.figures import interval
 from secure_sccvfl.report.finished.folders import RunFolder
 from secure_sccvfl.report.verify import verify
 from secure_sccvfl.run.scoring.new_records import REFUSED
-from secure_sccvfl.trained import SHOWN, probabilities
+from secure_sccvfl.trained import SHOWN
+from secure_sccvfl.training.model import probabilities
 
 Progress = Callable[[str, int, int], None]
 """Takes a step's name, its number and how many there are."""

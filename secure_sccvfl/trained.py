@@ -14,10 +14,9 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 import torch
-from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
-from secure_sccvfl.data.dataset import Task, codes_of
+from secure_sccvfl.data.dataset import codes_of
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.evaluation.aware_baselines import predictor_of
 from secure_sccvfl.evaluation.baselines import majority
@@ -30,6 +29,7 @@ from secure_sccvfl.frames import read_records
 from secure_sccvfl.metrics.group_rates import DENOMINATORS, MIN_GROUP
 from secure_sccvfl.metrics.intervals import Z95, wilson
 from secure_sccvfl.policy.aware_entry import LEGAL_NOTE, USES_S
+from secure_sccvfl.training.model import probabilities
 from secure_sccvfl.training.plain import decisions, log_loss
 
 ROLE_WORDS = {"M": "edited with s", "P": "proxies, guarded", "N": "held fixed"}
@@ -49,15 +49,6 @@ def one_thread() -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(before)
-
-
-def probabilities(logits: np.ndarray, task: Task) -> np.ndarray:
-    """Probability of every class (records x classes): of several, those of each against the rest, to a sum of 1."""
-    if task == "binary":
-        positive = expit(logits[:, 0])
-        return np.column_stack([1.0 - positive, positive])
-    against_rest = expit(logits)
-    return np.asarray(against_rest / against_rest.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True)

@@ -109,15 +109,17 @@ def _pin(options: argparse.Namespace) -> int:
         part = options.session.with_name(options.session.name + ".part")
         part.write_text(text, encoding="utf-8")
         os.replace(part, options.session)
-    lines = [f"{m.place}  {m.name}  {m.fingerprint}" for m in add]
     if options.json:
         return _tell(options, {m.place: m.fingerprint for m in add}, "")
-    print(text if options.print else "\n".join(["pinned " + line for line in lines]))
-    if not options.print:
-        try:
-            SessionConfig.load(options.session)
-        except ConfigError as error:
-            say(f"certs pin: not complete yet: {error}", error=True)
+    if options.print:
+        print(text)
+        return OK
+    for m in add:
+        say(f"pinned {m.place}  {m.name}  {m.fingerprint}")
+    try:
+        SessionConfig.load(options.session)
+    except ConfigError as error:
+        say(f"certs pin: not complete yet: {error}", error=True)
     return OK
 
 

@@ -16,7 +16,8 @@ secret (protocols/alignment/presence.py).
 Why it is secure. A party, or any m-1 of them, receives random bytes of the key, one number (the size of the union of
 all lists), and places: a uniformly random choice of places for the different ids that they hold together. So what
 they receive follows from their own ids and the size of the union. That size tells them how many records the others
-hold that they do not. With `bounds` there are as many places as all bounds together, and they learn nothing at all.
+hold that they do not. So two alignments, with one id more in the second, tell whether anybody else holds that id.
+With `bounds` there are as many places as all bounds together, and they learn nothing at all.
 
 The dealer receives values of a pseudorandom function in an order that follows from these values. Without the key
 they are random bytes, equal where ids are equal. It cannot try ids against them, nor compare them with those of

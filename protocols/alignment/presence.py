@@ -48,16 +48,22 @@ def all_present(party: Party, own: npt.NDArray[np.bool_]) -> Words:
 class Presence:
     """Shares of the bits of a table, and the public number by which means over its records are divided.
 
-    count: the number of places until a noisy number of records is known. The exact number stays secret.
+    count: the number of places until a noisy number of records is known. The exact number stays secret. known:
+    whether it is.
     """
 
     bits: Words
     count: int
+    known: bool = False
 
     @classmethod
     def of(cls, party: Party, own: npt.NDArray[np.bool_]) -> Presence:
         """Run by all parties together, each with the places of its own records."""
         return cls(all_present(party, own), len(own))
+
+    def told(self, count: int) -> None:
+        """A noisy number of records is known now."""
+        self.count, self.known = count, True
 
     def kept(self, party: Party, rows: Words) -> Words:
         """Shares of these rows (places x columns), zero where not all parties have a record."""

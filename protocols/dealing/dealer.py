@@ -151,8 +151,8 @@ class Dealer:
             raise ProtocolError("a product was asked for with a mask that was forgotten") from None
         corrections = []
         for name, bound in wanted.bound.items():
-            others = [bound.expand(draws[rank], rank) for rank in parties if rank != receiver]
-            corrections.append(bound.correction(values[name], others))
+            others = (bound.expand(draws[rank], rank) for rank in parties if rank != receiver)
+            corrections.append(bound.correction(values.pop(name), others))
         if corrections:
             self._transport.exchange(_step(counter), {receiver: corrections}, {})
         self.made += 1

@@ -18,7 +18,7 @@ own block).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
 from typing import Any, Literal
@@ -66,11 +66,12 @@ class Field:
             return shares[self.owner]
         return reduce(np.add if self.how == "add" else np.bitwise_xor, shares)
 
-    def correction(self, value: Array, others: Sequence[Array]) -> Array:
-        """The share that completes `others` to `value`."""
-        if self.how == "add":
-            return reduce(np.subtract, others, value.astype(self.dtype))
-        return reduce(np.bitwise_xor, others, value.astype(self.dtype))
+    def correction(self, value: Array, others: Iterable[Array]) -> Array:
+        """The share that completes `others` to `value`; takes one of them after the other."""
+        found = value.astype(self.dtype)
+        for other in others:
+            (np.subtract if self.how == "add" else np.bitwise_xor)(found, other, out=found)
+        return found
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from protocols.net.certificates import (
     read_certificate,
     read_key,
     self_signed,
+    subject,
     write_key,
 )
 from protocols.net.enrolment import SHOWN, Member, common_name, key_fingerprint
@@ -75,8 +76,7 @@ def read_request(path: Path) -> Asked:
         what = getattr(more[0].oid, "_name", more[0].oid.dotted_string)
         raise ConfigError(f"{path}: it asks for more than a place ({what}); nothing was signed")
     name = common_name(request.subject)
-    if not name:
-        raise ConfigError(f"{path}: it has no name")
+    subject(name)  # what a certificate cannot be called is refused now, before another request is signed
     return Asked(place, name, key)
 
 

@@ -4,7 +4,8 @@ The process at place i dials all lower places, and all higher ones dial it (the 
 no open port). After the TLS handshake both sides send a fixed-size hello: their place, the digest of the
 configuration and of the code. The place must be the one in the peer's certificate, and the digests must be equal. If
 not, both say which key differs (protocols/net/differences.py). A caller without a certificate of our authority is
-turned away, and waiting goes on. A member of the session who contradicts itself stops the session. One that cannot
+turned away, and waiting goes on. A member of the session who contradicts itself stops the session. Who notices it
+tells the others, also those that come within the next minute: they would wait for two that are gone. One that cannot
 take part meets the others all the same, only to tell them so (`refuse`).
 
 A session file may pin the certificate of every place. Then no other one is accepted, even if the authority signed it:
@@ -41,6 +42,7 @@ _MAGIC = b"sccvfl01"
 _MAX_PENDING_CALLERS = 32
 _LOOK_SECONDS = 0.2
 _SAY_SECONDS = 10.0  # how often people hear for whom this process waits
+_TELL_SECONDS = 60.0  # how long one that has met a contradiction stays to tell those who come later
 _STRANGER_SECONDS = 3.0  # how long a caller may take to show who it is
 
 
@@ -114,6 +116,7 @@ class Rendezvous:
                         link.read("connect")  # a peer that has given up says so
                     continue
                 if isinstance(came, Exception):
+                    self._tell_all(links, came)
                     raise came
                 if came.node in links:
                     raise PeerError(came.name, "connect", "connected twice")
@@ -121,8 +124,7 @@ class Rendezvous:
                 self.activity.joined(came)
         except BaseException as error:
             self.stop.set()
-            for link in links.values():
-                link.abort(reason_for_peers(error))
+            self._abort(links, error)
             while not self.found.empty():
                 if isinstance(late := self.found.get(), tuple):
                     late[1].close()
@@ -136,20 +138,36 @@ class Rendezvous:
 
         It ends when every other place was told or has given up, at the latest when the time to connect is over.
         """
-        met: list[str] = []
-        gone = 0
         self._begin()
         try:
-            while len(met) + gone < len(self.peers) and time.monotonic() < self.end:
-                came = self._next()
-                if isinstance(came, Link):
-                    came.abort(reason)
-                    met.append(came.name)
-                elif came is not None:
-                    gone += 1
+            return self._tell(reason, 0, self.end)
         finally:
             self._end()
+
+    def _tell(self, reason: str, known: int, end: float) -> list[str]:
+        """Tell every place that comes until then; so many know it already. Returns who was told."""
+        met: list[str] = []
+        while len(met) + known < len(self.peers) and time.monotonic() < end:
+            came = self._next()
+            if isinstance(came, Link):
+                came.abort(reason)
+                met.append(came.name)
+            elif came is not None:
+                known += 1
         return met
+
+    def _tell_all(self, links: dict[int, Link], error: Exception) -> None:
+        """Tell those who are there why this process stops, and for a while those who come."""
+        know = len(links) + 1
+        self._abort(links, error)
+        if know < len(self.peers):
+            log.warning("%s; it stops, and tells the others as they come", error)
+            self._tell(reason_for_peers(error), know, min(self.end, time.monotonic() + _TELL_SECONDS))
+
+    @staticmethod
+    def _abort(links: dict[int, Link], error: BaseException) -> None:
+        while links:
+            links.popitem()[1].abort(reason_for_peers(error))
 
     def _begin(self) -> None:
         self.activity.connecting(self.peers, self.end)

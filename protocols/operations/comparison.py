@@ -26,10 +26,11 @@ from protocols.ring import Words
 
 Bits = npt.NDArray[np.uint8]
 
-_DIGITS = 16
 _GREATER = np.array([0xFFFF & ~((2 << v) - 1) for v in range(16)], dtype=np.uint16)
 _EQUAL = np.array([1 << v for v in range(16)], dtype=np.uint16)
 _PARITY = np.array([v.bit_count() & 1 for v in range(16)], dtype=np.uint8)
+_AT_ONCE = 2048
+"""So many values are looked up at once: their digits stay in the cache."""
 
 
 def negative(party: Party, x: Words) -> Words:
@@ -70,10 +71,14 @@ def all_ones(party: Party, bits: Bits) -> Bits:
 
 def _digits_below(c: npt.NDArray[np.uint64], rows: npt.NDArray[np.uint16]) -> tuple[Bits, Bits]:
     """Shares of [digit of c < digit of r] and of equality, most significant digit first."""
-    low = c & np.uint64((1 << 63) - 1)
-    digits = (low[:, None] >> np.arange(60, -4, -4, dtype=np.uint64)) & np.uint64(15)
-    index = digits.astype(np.intp)
-    return _parity(rows & _GREATER[index]), _parity(rows & _EQUAL[index])
+    less, equal = np.empty(rows.shape, np.uint8), np.empty(rows.shape, np.uint8)
+    places = np.arange(60, -4, -4, dtype=np.uint64)
+    for start in range(0, len(c), _AT_ONCE):
+        here = slice(start, start + _AT_ONCE)
+        digits = ((c[here, None] & np.uint64((1 << 63) - 1)) >> places) & np.uint64(15)
+        index = digits.astype(np.intp)
+        less[here], equal[here] = _parity(rows[here] & _GREATER[index]), _parity(rows[here] & _EQUAL[index])
+    return less, equal
 
 
 def _join(party: Party, less: Bits, equal: Bits) -> tuple[Bits, Bits]:

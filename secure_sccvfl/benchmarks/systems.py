@@ -10,18 +10,18 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from protocols.errors import ProtocolError
 from secure_sccvfl.local.forked import same_imports
-from secure_sccvfl.local.memory import PeakMemory
 from secure_sccvfl.local.processes import LocalSession, session_config
+from secure_sccvfl.local.usage import Usage
 from secure_sccvfl.report.results import result_of
 
 PARTIES = 3
-STOCK_SECONDS = 600
+PEER_SECONDS = 600
 Row = dict[str, Any]
 Tell = Callable[[str], None]
 """Called with what is being measured."""
@@ -40,39 +40,43 @@ def in_turn(
     return measured
 
 
-def run_ours(job: str, settings: dict[str, Any], parties: int = PARTIES) -> tuple[list[list[Row]], dict[str, int]]:
-    """The rows of every party, and the largest memory of each process in kB."""
+def run_ours(
+    job: str, settings: dict[str, Any], parties: int = PARTIES, delay: float = 0.0
+) -> tuple[list[list[Row]], dict[str, int]]:
+    """The rows of every party, and the largest memory of each process in kB. `delay`: seconds one way."""
     with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as place:
         folder = Path(place) / "run"
-        with LocalSession(session_config(folder, job, parties, settings), folder) as session:
-            memory = PeakMemory({child.name: child.process.pid for child in session.children})
+        with LocalSession(session_config(folder, job, parties, settings), folder, delay=delay) as session:
+            usage = Usage({child.name: child.process.pid for child in session.children})
             ending = session.wait()
         ending.check()
-        return [result_of(folder, rank)["rows"] for rank in range(parties)], memory.peaks
+        return [result_of(folder, rank)["rows"] for rank in range(parties)], usage.peaks
 
 
-def run_stock(provider: str, repeats: int, what: str) -> list[Row]:
-    """The rows of party 0 of stock CrypTen; each of its processes is a new Python (`benchmarks/stock.py`)."""
+def run_stock(provider: str, repeats: int, what: str, *more: str) -> list[Row]:
+    """The rows of party 0 of stock CrypTen; each of its processes is a new Python (`benchmarks/peers/stock.py`)."""
     with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as folder:
         out = Path(folder) / "rows.json"
         common = ["--parties", str(PARTIES), "--provider", provider, "--rendezvous", f"{folder}/meet", "--what", what]
-        common += ["--repeats", str(repeats), "--out", str(out)]
-        processes = [
-            subprocess.Popen(
-                [sys.executable, "-m", "secure_sccvfl.benchmarks.stock", "--rank", str(rank), *common],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env={**os.environ, **same_imports()},
-            )
-            for rank in range(PARTIES + (provider == "TTP"))
-        ]
-        try:
-            codes = [process.wait(timeout=STOCK_SECONDS) for process in processes]
-        finally:
-            for process in processes:
-                if process.poll() is None:
-                    process.kill()
+        common += ["--repeats", str(repeats), "--out", str(out), *more]
+        ranks = range(PARTIES + (provider == "TTP"))
+        start = [sys.executable, "-m", "secure_sccvfl.benchmarks.peers.stock"]
+        codes = finished([[*start, "--rank", str(rank), *common] for rank in ranks], {**os.environ, **same_imports()})
         if any(codes) or not out.exists():
             raise ProtocolError(f"stock CrypTen with {provider} failed, exit codes {codes}")
         rows: list[Row] = json.loads(out.read_text())
         return rows
+
+
+def finished(commands: Sequence[Sequence[str]], environment: Mapping[str, str], log: Path | None = None) -> list[int]:
+    """The exit codes of processes that run at the same time; those that hang are ended. `log`: what they say."""
+    with open(log or os.devnull, "wb") as said:
+        processes = [
+            subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=environment) for command in commands
+        ]
+        try:
+            return [process.wait(timeout=PEER_SECONDS) for process in processes]
+        finally:
+            for process in processes:
+                if process.poll() is None:
+                    process.kill()

@@ -117,8 +117,8 @@ def judged(config: SessionConfig, plan: Plan, folder: Path, rank: int) -> tuple[
         return f"approved with certificate {shown[:SHOWN]}, but the session file pins {pin[:SHOWN]}", {}
     if not is_signed(known["certificate"].encode(), PURPOSE, _covered(known), known["signature"]):
         return "the signature does not fit: it is forged, or the approval was changed", {}
-    if known["digest"] == plan.digest:
-        return "", known
+    if known["digest"] == plan.digest:  # of what is not signed the plan has the truth
+        return "", {**known, "name": config.names[rank] if config.names else "", "digests": plan.digests}
     if digest_of(known["digests"]) != known["digest"]:
         return "approved another plan, and what differs cannot be told", {}
     return f"the plan changed since the approval: {_changed(plan, known['digests'])}", {}

@@ -37,6 +37,7 @@ from secure_sccvfl.modes.base import noise_multiplier_of
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.privacy.ledgers import EVALUATIONS, LEDGER
+from secure_sccvfl.privacy.noise import COARSER
 from secure_sccvfl.privacy.releases import NOISY_GRADIENT, kind_of
 from secure_sccvfl.run.jobs import WITHOUT_DATA, job_config, public_plan
 
@@ -59,7 +60,8 @@ class Spending:
         made = []
         for name, count, sampling in self.charges:
             added = 1.0 if sampling == 1 else 0.5  # as `Sensitivity.of_any` prices a sampled step
-            made.append(Event(name, 1.0, self.multiplier, "planned", count=count, sampling=sampling, added=added))
+            sigma = self.multiplier * COARSER.get(name, 1.0)
+            made.append(Event(name, 1.0, sigma, "planned", count=count, sampling=sampling, added=added))
         return made
 
     def as_record(self) -> dict[str, Any]:
@@ -205,10 +207,8 @@ def _spending(job: str, plan: ReleasePlan, options: RunOptions | None) -> Spendi
         multiplier = noise_multiplier(cap, delta, options.evaluations)
         return Spending(EVALUATIONS, cap, delta, multiplier, tuple((event, 1, 1.0) for event in events))
     if job == "discovery":
-        multiplier = noise_multiplier(options.epsilon, options.delta, options.charged)
-        return Spending(
-            LEDGER, options.epsilon, options.delta, multiplier, tuple((event, 1, 1.0) for event in events)
-        )
+        charges = [(event, 1, 1.0) for event in events]
+        return Spending(LEDGER, options.epsilon, options.delta, noise_multiplier_of(options), tuple(charges))
     if job != "train":
         raise ConfigError(f"the job {job!r} charges, and no plan says how much")
     steps = gradient_mode(options.mode).charged_steps(options)

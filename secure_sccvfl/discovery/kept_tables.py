@@ -25,7 +25,7 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,7 @@ from protocols.alignment.presence import Presence
 from protocols.errors import InputError
 from protocols.operations.noise import NoiseKind
 from protocols.records.private import private
-from secure_sccvfl.data.party import AtHolder
-from secure_sccvfl.discovery.statistics import Clipped, Statistics, Widths
+from secure_sccvfl.discovery.statistics import Arrays, Clipped, Counts, Groups, Statistics, Tables, Widths
 from secure_sccvfl.privacy.charging import Charger
 
 FOLDER, COMMON = "tables", "common records"
@@ -197,55 +196,48 @@ Keep = Callable[[str, KeptRelease], None]
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """The statistics of a run, each handed to `keep` as soon as it is opened.
-
-    presence: where records overlap in secret; the noisy number of those that all have is kept with the tables.
-    """
+class _Around:
+    """Noise and what is published are those of the statistics inside."""
 
     inner: Statistics
-    charger: Charger
-    keep: Keep
-    presence: Presence | None = None
-
-    def group_sums(
-        self,
-        columns: Mapping[str, np.ndarray],
-        groups: Sequence[AtHolder],
-        counts: Sequence[int],
-        name: str,
-        sensitivity: float,
-        widths: Widths = None,
-    ) -> tuple[dict[str, np.ndarray], ...]:
-        found = self.inner.group_sums(columns, groups, counts, name, sensitivity, widths)
-        self._keep(name, found, tuple(widths) if isinstance(widths, Mapping) else ())
-        return found
-
-    def clipped_sums(
-        self,
-        columns: Mapping[str, np.ndarray],
-        groups: Sequence[AtHolder],
-        counts: Sequence[int],
-        name: str,
-        length: float,
-    ) -> Clipped:
-        found = self.inner.clipped_sums(columns, groups, counts, name, length)
-        numbers = {"length": length, "deviation": found.deviation, "counts": found.counts}
-        self._keep(name, found.tables, numbers=numbers)
-        return found
-
-    def residual_dependence(
-        self, columns: Mapping[str, np.ndarray], groups: Sequence[AtHolder], counts: Sequence[int], name: str
-    ) -> tuple[dict[str, float], ...]:
-        found = self.inner.residual_dependence(columns, groups, counts, name)
-        self._keep(name, tuple({k: np.array(v) for k, v in part.items()} for part in found))
-        return found
 
     def deviation(self, sensitivity: float | Sensitivity) -> float:
         return self.inner.deviation(sensitivity)
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
         return self.inner.publish(name, values)
+
+
+@dataclass(frozen=True)
+class Recorded(_Around):
+    """The statistics of a run, each handed to `keep` as soon as it is opened.
+
+    presence: where records overlap in secret; the noisy number of those that all have is kept with the tables.
+    """
+
+    charger: Charger
+    keep: Keep
+    presence: Presence | None = None
+
+    def group_sums(
+        self, columns: Arrays, groups: Groups, counts: Counts, name: str, sensitivity: float, widths: Widths = None
+    ) -> Tables:
+        found = self.inner.group_sums(columns, groups, counts, name, sensitivity, widths)
+        self._keep(name, found, tuple(widths) if isinstance(widths, Mapping) else ())
+        return found
+
+    def clipped_sums(self, columns: Arrays, groups: Groups, counts: Counts, name: str, length: float) -> Clipped:
+        found = self.inner.clipped_sums(columns, groups, counts, name, length)
+        numbers = {"length": length, "deviation": found.deviation, "counts": found.counts}
+        self._keep(name, found.tables, numbers=numbers)
+        return found
+
+    def residual_dependence(
+        self, columns: Arrays, groups: Groups, counts: Counts, name: str
+    ) -> tuple[dict[str, float], ...]:
+        found = self.inner.residual_dependence(columns, groups, counts, name)
+        self._keep(name, tuple({k: np.array(v) for k, v in part.items()} for part in found))
+        return found
 
     def _keep(
         self,
@@ -261,51 +253,31 @@ class Recorded:
 
 
 @dataclass(frozen=True)
-class Replayed:
+class Replayed(_Around):
     """The same seam from kept tables. Nothing is opened or charged; what was not kept is refused like by a ledger.
 
     `inner` publishes, and knows the noise: its charger must have the multiplier and the kind of the kept tables.
     """
 
-    inner: Statistics
     tables: KeptTables
 
     def group_sums(
-        self,
-        columns: Mapping[str, np.ndarray],
-        groups: Sequence[AtHolder],
-        counts: Sequence[int],
-        name: str,
-        sensitivity: float,
-        widths: Widths = None,
-    ) -> tuple[dict[str, np.ndarray], ...]:
+        self, columns: Arrays, groups: Groups, counts: Counts, name: str, sensitivity: float, widths: Widths = None
+    ) -> Tables:
         kept = self._kept(name)
         if isinstance(widths, Mapping) and set(widths) != set(kept.features):  # their noise follows from how many
             raise BudgetError(f"{name}: those that were kept are of {', '.join(kept.features)}; nothing is charged")
         return tuple({k: values.astype(float) for k, values in part.items()} for part in kept.parts)
 
-    def clipped_sums(
-        self,
-        columns: Mapping[str, np.ndarray],
-        groups: Sequence[AtHolder],
-        counts: Sequence[int],
-        name: str,
-        length: float,
-    ) -> Clipped:
+    def clipped_sums(self, columns: Arrays, groups: Groups, counts: Counts, name: str, length: float) -> Clipped:
         kept = self._kept(name)
         tables = tuple(dict(part) for part in kept.parts)
         return Clipped(tables, kept.numbers["deviation"], kept.numbers["counts"])
 
     def residual_dependence(
-        self, columns: Mapping[str, np.ndarray], groups: Sequence[AtHolder], counts: Sequence[int], name: str
+        self, columns: Arrays, groups: Groups, counts: Counts, name: str
     ) -> tuple[dict[str, float], ...]:
         return tuple({k: float(v) for k, v in part.items()} for part in self._kept(name).parts)
-
-    def deviation(self, sensitivity: float | Sensitivity) -> float:
-        return self.inner.deviation(sensitivity)
-
-    def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
-        return self.inner.publish(name, values)
 
     def _kept(self, name: str) -> KeptRelease:
         if name not in self.tables.releases:

@@ -23,7 +23,7 @@ from secure_sccvfl.discovery.inputs import (
     indicators,
     row_bound,
 )
-from secure_sccvfl.discovery.statistics import Clipped, Widths
+from secure_sccvfl.discovery.statistics import Arrays, Clipped, Counts, Groups, Tables, Widths
 from secure_sccvfl.privacy.noise import Noise
 
 
@@ -34,14 +34,8 @@ class PlainStatistics:
         self.noise = noise
 
     def group_sums(
-        self,
-        columns: Mapping[str, np.ndarray],
-        groups: Sequence[AtHolder],
-        counts: Sequence[int],
-        name: str,
-        sensitivity: float,
-        widths: Widths = None,
-    ) -> tuple[dict[str, np.ndarray], ...]:
+        self, columns: Arrays, groups: Groups, counts: Counts, name: str, sensitivity: float, widths: Widths = None
+    ) -> Tables:
         chosen = self._indicators(groups, counts)
         check_columns(columns, len(chosen), row_bound(sensitivity, len(columns), len(counts)))
         sums = {k: v.T @ chosen for k, v in columns.items()}
@@ -49,14 +43,7 @@ class PlainStatistics:
         cuts = pairwise(np.cumsum([0, *counts]))
         return tuple({k: v[:, low:high] for k, v in noisy.items()} for low, high in cuts)
 
-    def clipped_sums(
-        self,
-        columns: Mapping[str, np.ndarray],
-        groups: Sequence[AtHolder],
-        counts: Sequence[int],
-        name: str,
-        length: float,
-    ) -> Clipped:
+    def clipped_sums(self, columns: Arrays, groups: Groups, counts: Counts, name: str, length: float) -> Clipped:
         chosen = self._indicators(groups, counts)
         check_columns(columns, len(chosen), 1.0)
         clipping = clipping_of([v.shape[1] for v in columns.values()], counts, len(chosen), length)
@@ -68,7 +55,7 @@ class PlainStatistics:
         return Clipped(tables, self.noise.deviation(moved), clipping.typical / length)
 
     def residual_dependence(
-        self, columns: Mapping[str, np.ndarray], groups: Sequence[AtHolder], counts: Sequence[int], name: str
+        self, columns: Arrays, groups: Groups, counts: Counts, name: str
     ) -> tuple[dict[str, float], ...]:
         chosen = self._indicators(groups, counts)
         check_columns(columns, len(chosen), 1.0, whole=False)

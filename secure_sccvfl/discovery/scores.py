@@ -51,11 +51,6 @@ def table_scores(tables: np.ndarray) -> np.ndarray:
     return total_variation(tables) + normalised_hsic(tables)
 
 
-def table_score(table: np.ndarray) -> float:
-    """The score `gap` of one table."""
-    return float(table_scores(table))
-
-
 def stable_scores(tables: np.ndarray, sizes: np.ndarray, deviation: float) -> np.ndarray:
     """The score `stable`, the default: sum over groups of their share times their distance to the pooled records.
 

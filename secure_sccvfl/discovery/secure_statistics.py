@@ -12,14 +12,15 @@ owner notices changed data, and these are multiplied anew. Each party checks its
 other whether all inputs are valid before anything is charged. A release is charged before its noise is drawn
 (`Charger`). The charge matches the noise: both read the event.
 
-Where records overlap in secret (`presence`), a sum is over those that all parties have. The first noisy tables of
-bins tell how many these are.
+Where records overlap in secret (`presence`), a sum is over those that all parties have. Before the first of them the
+number of these records is opened with much noise, which costs little (`first count`). Too few stop all: the parties
+have paid for that number alone. The first noisy tables of bins then tell the number better, for nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -47,14 +48,16 @@ from secure_sccvfl.discovery.inputs import (
     indicators,
     row_bound,
 )
-from secure_sccvfl.discovery.statistics import Clipped, Widths
+from secure_sccvfl.discovery.statistics import Arrays, Clipped, Counts, Groups, Tables, Widths
 from secure_sccvfl.privacy.charging import Charger
-from secure_sccvfl.privacy.kinds import Columns
-from secure_sccvfl.privacy.releases import PRESENT, owner_title
+from secure_sccvfl.privacy.kinds import Columns, Kind
+from secure_sccvfl.privacy.releases import FIRST_COUNT, PRESENT, owner_title
 
 REFUSED, NEW, KNOWN = range(3)
 FEWEST, SURE = 20, 4.0
 """A noisy number of common records below the first, or so many of its deviations, stops a run."""
+ONE_RECORD = Sensitivity(replaced=1.0, added=1.0)
+"""What a record moves in a number of records."""
 _CHUNK = 1 << 14
 
 
@@ -71,7 +74,7 @@ class SecureStatistics:
         presence: Presence | None = None,
     ) -> None:
         charger.check(rows)
-        self._presence, self._counted = presence, False
+        self._presence = presence
         self._session, self._columns, self._holders = session, columns, tuple(holders)
         self._rows, self._charger = rows, charger
         self._tables: dict[object, tuple[bytes, Words, int]] = {}
@@ -82,14 +85,8 @@ class SecureStatistics:
         return self._charger.deviation(as_sensitivity(sensitivity))
 
     def group_sums(
-        self,
-        columns: Mapping[str, np.ndarray],
-        groups: Sequence[AtHolder],
-        counts: Sequence[int],
-        name: str,
-        sensitivity: float,
-        widths: Widths = None,
-    ) -> tuple[dict[str, np.ndarray], ...]:
+        self, columns: Arrays, groups: Groups, counts: Counts, name: str, sensitivity: float, widths: Widths = None
+    ) -> Tables:
         """Noisy sums of whole-number columns by group, at their owner; see `Statistics.group_sums`.
 
         `widths`: the features of this release and their columns, where they are not the bins of all.
@@ -103,12 +100,25 @@ class SecureStatistics:
         table, shift = self._table(
             name, layout, own, groups, counts, room >= 2**30, lambda: check_columns(own, self._rows, bound)
         )
-        paid = self._charger.charge(name, Sensitivity.of_counts(sensitivity))
+        moved = Sensitivity.of_counts(sensitivity)
+        if self._presence is not None and not self._presence.known:
+            self._charger.ask(name, moved)  # for nothing, if the ledger refuses what comes after it
+            self._first_count(self._presence)
+        paid = self._charger.charge(name, moved)
         noisy = table + np.left_shift(self._noise_share(paid.event, 1.0, len(table), self._spread(counts)), shift)
         if self._presence is not None and widths is None:
             self._count(self._presence, noisy, layout, counts, self.deviation(sensitivity))
         opened = self._open(paid.receipt, layout, noisy)
         return self._apart(None if opened is None else np.right_shift(opened, shift).astype(float), own, counts)
+
+    def _first_count(self, presence: Presence) -> None:
+        """Pay a little for how many records all parties have, and stop if they are too few to pay more for."""
+        paid = self._charger.charge(FIRST_COUNT.charged_as(), ONE_RECORD)
+        holders = set(self._holders)
+        share = self._noise_share(paid.event, 1.0, 1, [holders])
+        total: Words = presence.bits.sum().reshape(1) + share[0]
+        error = noise.deviation(self._charger.noise, paid.event.sigma, self._session.parties, len(holders))
+        self._enough(total, FIRST_COUNT, 1, error, paid.receipt)
 
     def _count(
         self, presence: Presence, noisy: Words, layout: Columns, counts: Sequence[int], deviation: float
@@ -117,29 +127,26 @@ class SecureStatistics:
 
         It follows from the tables, which are paid for. All stop if there are too few, before a table is opened.
         """
-        if self._counted:
+        if presence.known:
             return
         tables = sum(len(own) for own in layout.values()) * len(counts)
-        total: Words = noisy.sum().reshape(1)
-        told = self._session.open(self._session.wrap(total, 0), self._session.declared(PRESENT.name))
+        error = deviation * noisy.size**0.5 / tables
+        presence.told(round(self._enough(noisy.sum().reshape(1), PRESENT, tables, error)))
+
+    def _enough(self, total: Words, kind: Kind, each: int, error: float, receipt: Receipt | None = None) -> float:
+        """Open a noisy number of records, of which each counts so often; all stop if there are too few."""
+        told = self._session.open(self._session.wrap(total, 0), self._session.declared(kind.name), receipt)
         if told is None:
             raise DataError("the number of records must go to every party")
-        found, error = float(told[0]) / tables, deviation * noisy.size**0.5 / tables
+        found = float(told[0]) / each
         if found < max(FEWEST, SURE * error):
             raise AlignmentError(
                 f"about {max(0, round(found))} records are common to all parties, give or take {round(2 * error)}: "
                 f"too few to go on; are the ids written alike, by the same rule?"
             )
-        presence.count, self._counted = round(found), True
+        return found
 
-    def clipped_sums(
-        self,
-        columns: Mapping[str, np.ndarray],
-        groups: Sequence[AtHolder],
-        counts: Sequence[int],
-        name: str,
-        length: float,
-    ) -> Clipped:
+    def clipped_sums(self, columns: Arrays, groups: Groups, counts: Counts, name: str, length: float) -> Clipped:
         """Noisy tables of one-hot columns, each scaled in secret (`protocols.steps.clipping`), at their owner."""
         self._refuse("tables that are scaled in secret")
         layout = self._layout(None)
@@ -173,7 +180,7 @@ class SecureStatistics:
         )
 
     def residual_dependence(
-        self, columns: Mapping[str, np.ndarray], groups: Sequence[AtHolder], counts: Sequence[int], name: str
+        self, columns: Arrays, groups: Groups, counts: Counts, name: str
     ) -> tuple[dict[str, float], ...]:
         """Noisy HSIC of each feature's kernel features with each attribute; see `secure_sccvfl.discovery.hsic`."""
         self._refuse("conditional scores")
@@ -332,7 +339,7 @@ class SecureStatistics:
                     party.tuples.forget(number)
         return table
 
-    def _noise_share(self, event: Event, unit: float, rows: int, holders: Sequence[tuple[int]]) -> Words:
+    def _noise_share(self, event: Event, unit: float, rows: int, holders: Sequence[Collection[int]]) -> Words:
         """Copies of noise, each of the event's sigma, counted in `unit`s."""
         return noise.noise_share(self._session.party, self._charger.noise, event.sigma / unit, rows, holders)
 

@@ -11,6 +11,14 @@ import numpy as np
 from accounting.events import Sensitivity
 from secure_sccvfl.data.party import AtHolder
 
+Arrays = Mapping[str, np.ndarray]
+"""Columns of each feature, by its name."""
+Groups = Sequence[AtHolder]
+"""For each protected attribute: the records' groups, at its holder."""
+Counts = Sequence[int]
+"""For each protected attribute: how many groups there are."""
+Tables = tuple[dict[str, np.ndarray], ...]
+"""For each protected attribute: a table of columns by groups for each feature."""
 Widths = Mapping[str, int] | int | None
 
 
@@ -22,7 +30,7 @@ class Clipped:
     ratio for a length in the middle of what is possible.
     """
 
-    tables: tuple[dict[str, np.ndarray], ...]
+    tables: Tables
     deviation: float
     counts: float
 
@@ -31,14 +39,8 @@ class Statistics(Protocol):
     """What discovery needs: noisy, charged statistics of s, and scores told to all."""
 
     def group_sums(
-        self,
-        columns: Mapping[str, np.ndarray],
-        groups: Sequence[AtHolder],
-        counts: Sequence[int],
-        name: str,
-        sensitivity: float,
-        widths: Widths = None,
-    ) -> tuple[dict[str, np.ndarray], ...]:
+        self, columns: Arrays, groups: Groups, counts: Counts, name: str, sensitivity: float, widths: Widths = None
+    ) -> Tables:
         """Noisy sums over records of each column by group, one result per protected attribute.
 
         Columns are whole numbers, none negative. Keys are feature names. Each result (columns x groups) goes to the
@@ -49,14 +51,7 @@ class Statistics(Protocol):
         """
         ...
 
-    def clipped_sums(
-        self,
-        columns: Mapping[str, np.ndarray],
-        groups: Sequence[AtHolder],
-        counts: Sequence[int],
-        name: str,
-        length: float,
-    ) -> Clipped:
+    def clipped_sums(self, columns: Arrays, groups: Groups, counts: Counts, name: str, length: float) -> Clipped:
         """Noisy tables of one-hot columns by group, each scaled to `length` first, as in the paper.
 
         A table has all groups of all attributes side by side. It goes to the owner of its feature alone. All of it
@@ -65,7 +60,7 @@ class Statistics(Protocol):
         ...
 
     def residual_dependence(
-        self, columns: Mapping[str, np.ndarray], groups: Sequence[AtHolder], counts: Sequence[int], name: str
+        self, columns: Arrays, groups: Groups, counts: Counts, name: str
     ) -> tuple[dict[str, float], ...]:
         """Noisy HSIC of each feature's kernel features (rows of norm at most 1) with each attribute.
 

@@ -54,7 +54,9 @@ def write_files(folder: Path, rows: int, features: int, parties: int) -> Path:
             for k in own
         ]
         lines += [f"[parties.p{rank}]", f'file = "p{rank}.csv"', f"features = [ {', '.join(described)} ]"]
-        columns = [LETTERS_OF[(values[:, k] * 3.999).astype(int)] if k % 2 else values[:, k].round(4) for k in own]
+        columns = [
+            np.array(LETTERS)[(values[:, k] * 3.999).astype(int)] if k % 2 else values[:, k].round(4) for k in own
+        ]
         head = ["id", *(names[k] for k in own)]
         if rank < 2:
             held = np.array(PROTECTED)[s.astype(int)] if rank else y.astype(int)
@@ -65,9 +67,6 @@ def write_files(folder: Path, rows: int, features: int, parties: int) -> Path:
             writer.writerows(zip((f"r{k:06d}" for k in range(rows)), *columns, strict=True))
     (folder / "survey.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder / "survey.toml"
-
-
-LETTERS_OF = np.array(LETTERS)
 
 
 def measure(tell: Callable[[str], None], shapes: tuple[tuple[int, int, int], ...] = SHAPES) -> list[dict[str, Any]]:

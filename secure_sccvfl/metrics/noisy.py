@@ -24,10 +24,11 @@ The majority follows from the cells, or from `labels` or `label`. A null control
 the judges here. Decisions of the model, of the other head and of all copies take one comparison together. Net flips
 are not told: gains and losses of each pair of groups would double the noise of flips, or add a sum.
 
-Sensitivity. One record adds a vector of non-negative numbers to these sums. Its l2 norm is at most the root of the
-number of sums (`cells` and `labels` count as one, since only one of them moves; `label` counts as two). So adding or
-removing a record moves them by that much. Replacing one moves them by at most sqrt(2) of it: for non-negative u and
-v, |u - v|^2 <= |u|^2 + |v|^2. Truncation of squares may add two units in the last place, which `SLACK` allows for.
+Sensitivity. An added record moves a sum by at most 1, and one of the numbers of `cells` or `labels`. A replaced one
+moves a sum by at most 1 too, and two numbers of `cells` or `labels`: it leaves one for another. Both numbers of
+`label` may move. A null control couples records: groups are shuffled over them, so the group of one record edits
+another. Two of its terms change, and it moves by at most 2. The joint l2 norm is the root of the sum of all squares.
+Truncation of squares may add two units in the last place, which `SLACK` allows for.
 
 Noise. Label and s must both be hidden. So with `dealer+holder` both holders add a copy: a party without the label
 or s lacks the dealer's copy and at least one more. Rounds: those of the comparisons and products, none for noise.
@@ -57,12 +58,13 @@ from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session.runtime import Session, words_of
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder
-from secure_sccvfl.metrics.copies import Copies
+from secure_sccvfl.metrics.copies import NULL, Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.group_rates import RATES, gaps_of
 from secure_sccvfl.metrics.intervals import wilson
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.kinds import Facts
+from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
 from secure_sccvfl.privacy.releases import EVALUATION
 
 NAME = EVALUATION.charged_as()
@@ -106,9 +108,11 @@ class Sums:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """Joint l2 sensitivity: a record adds nothing negative."""
-        moved = sum(2 if name == "label" else 1 for name in self.widths)
-        return Sensitivity.of_counts(SLACK * math.sqrt(moved))
+        """Joint l2 sensitivity; the module says why."""
+        nulls = (2**2 - 1) * sum(name.partition(" ")[2].startswith(NULL) for name in self.widths)
+        added = len(self.widths) + ("label" in self.widths) + nulls
+        replaced = sum(min(width, 2) for width in self.widths.values()) + nulls
+        return Sensitivity(SLACK * math.sqrt(replaced), SLACK * math.sqrt(added), 2.0**-WIDE_BITS)
 
     def standard_errors(self, deviation: float, rows: int) -> dict[str, float]:
         """What noise of this deviation in every sum adds to each figure of `rows` records: its standard error.
@@ -134,6 +138,17 @@ class Sums:
         return dict(zip(self.widths, np.split(opened, cuts), strict=True))
 
 
+def planned_deviation(layout: Sums, level: NoiseLevel, holders: int) -> float:
+    """Standard deviation of all copies of noise in every sum, from public settings alone. holders: of label and s."""
+    event = noised_event(NAME, layout.sensitivity, level, "planned")
+    return noise.deviation(level.kind, event.sigma, level.parties, holders)
+
+
+def fewest(deviation: float, floor: int) -> int:
+    """A noisy number of records from which on figures are told: so many are surely above the floor."""
+    return math.ceil(floor + SURE * deviation)
+
+
 class NoisyEvaluation:
     """One party's part in one noisy evaluation of shared logits."""
 
@@ -144,8 +159,8 @@ class NoisyEvaluation:
 
     def deviation(self, layout: Sums) -> float:
         """Standard deviation of all copies of noise in every sum; public."""
-        sigma = self._charger.event(NAME, layout.sensitivity).sigma
-        return noise.deviation(self._charger.noise, sigma, self._session.parties, len(self._holders))
+        level = NoiseLevel(self._charger.multiplier, self._charger.noise, self._session.parties)
+        return planned_deviation(layout, level, len(self._holders))
 
     def sums(
         self,
@@ -328,9 +343,10 @@ def figures_of(
     among = _Among(rows, deviation)
     if layout.counted:
         among = _Among(float(sums["records"][0]), deviation, counted=True)
-        if among.rows - SURE * deviation < floor:
+        if among.rows < fewest(deviation, floor):
             raise AlignmentError(
-                f"about {max(0, round(among.rows))} test records are common to all parties: too few for a rate"
+                f"about {max(0, round(among.rows))} test records are common to all parties, and figures need "
+                f"{fewest(deviation, floor)} at this noise: bring more records, or train with align = revealed"
             )
     found, groups = _of_model(layout, sums, "", among, floor)
     for judge, scale in scales.items():

@@ -25,6 +25,7 @@ from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.kinds import Facts
+from secure_sccvfl.privacy.noise import COARSER
 from secure_sccvfl.privacy.releases import plan_of
 from secure_sccvfl.training.config import TEMPERATURES, TrainConfig
 from secure_sccvfl.training.secure import SecureEngine
@@ -127,7 +128,8 @@ def mode_plan(schema: Schema, options: RunOptions) -> ReleasePlan:
 def noise_multiplier_of(options: RunOptions, spent: tuple[Event, ...] = ()) -> float:
     """Hidden noise over sensitivity of every release: together they fit the cap without its reserve."""
     steps = gradient_mode(options.mode).charged_steps(options)
-    return noise_multiplier(options.spendable, options.delta, options.charged, steps, spent)
+    coarse = tuple(COARSER.values()) if options.align == "hidden" else ()
+    return noise_multiplier(options.spendable, options.delta, options.charged, steps, spent, coarse)
 
 
 MOST_NOISE = 4.0

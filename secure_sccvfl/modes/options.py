@@ -357,7 +357,7 @@ class RunOptions:
 
 def prediction_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """What a prediction takes over from the options of the session that trained: its data, and how records meet."""
-    kept = {k: v for k, v in options.items() if k in ("dataset", "split", "seed", "pooled")}
+    kept = {k: v for k, v in options.items() if k in ("dataset", "split", "seed", "pooled", "align_bounds")}
     return {**kept, "align": RunOptions.of(options).align}
 
 

@@ -26,7 +26,8 @@ PLACES = Kind(
     "how many different records the parties have",
     "the size of the common table, the same for all",
     "with `align = hidden`: how many different records all parties together hold, in the training part and in the "
-    "validation part; from it each knows how many the others hold that it does not",
+    "validation part; from it each knows how many the others hold that it does not; two runs with one record more "
+    "tell whether anybody else holds that record (`align_bounds` hides both)",
     times=lambda facts: 2 * int(facts.align == "hidden"),
 )
 LIST_SIZES = Kind(

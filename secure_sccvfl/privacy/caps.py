@@ -15,6 +15,7 @@ chain: nobody can take it back unnoticed, and every report shows it. One round o
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tomllib
 from collections.abc import Mapping
@@ -74,10 +75,17 @@ def read_decision(path: Path) -> Raised:
 
 
 def check_signatures(raised: Raised, parties: int, certificates: Mapping[str, str]) -> None:
-    """Refuse a decision that not every party has signed with the certificate that the session file pins for it."""
+    """Refuse a decision that not every party has signed with the certificate that the session file pins for it.
+
+    All that stands there goes into the ledgers. A word of somebody else, whose signature nobody checked, would make
+    them unreadable.
+    """
     if not certificates:
         raise ConfigError("a cap is raised by all parties: the session file must pin their certificates")
-    for place in (f"party-{rank}" for rank in range(parties)):
+    places = [f"party-{rank}" for rank in range(parties)]
+    if strangers := sorted(set(raised.signed) - set(places)):
+        raise ConfigError(f"the decision on the cap is signed by {strangers[0]}, which is no party; the cap stays")
+    for place in places:
         if place not in raised.signed:
             raise ConfigError(f"{place} has not signed the decision on the cap; the cap stays")
         if not _signed(raised, place, certificates.get(place)):
@@ -125,6 +133,7 @@ def raise_cap(session: Session, ledger: Path, file: str, certificates: Mapping[s
         raise error
     if not all(told):
         raise ProtocolError(f"party {told.index(0)} refuses the decision on the cap; the cap stays")
-    if len(set(session.swap_bytes("digest of the decision", bytes.fromhex(raised.decision.digest)))) > 1:
+    whole = hashlib.sha256(json.dumps(raised.to_dict(), sort_keys=True).encode()).digest()  # the line of every ledger
+    if len(set(session.swap_bytes("digest of the decision", whole))) > 1:
         raise ProtocolError("the parties have different decisions on the cap: give all the same file")
     Budget(FileLedger(ledger), Terms(known.terms.epsilon, known.terms.delta)).raise_cap(raised)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from accounting.budget import Budget, BudgetError
+from accounting.budget import Budget, BudgetError, Quote
 from accounting.calibration import check_target
 from accounting.events import Event, Mechanism, Sensitivity
 from accounting.ledger import LedgerError, LedgerFull, comparable
@@ -116,6 +116,23 @@ class Charger:
         refresh = int(tail) if tail.isdigit() else 0
         return noised_event(name, sensitivity, level, self.records.digest, refresh, sampling, mechanism)
 
+    def ask(
+        self, name: str, sensitivity: Sensitivity, sampling: float = 1.0, mechanism: Mechanism = "gaussian"
+    ) -> tuple[Event, Quote]:
+        """Run by all parties together: a release as it would be charged. All raise BudgetError if one refuses."""
+        event = self.event(name, sensitivity, sampling, mechanism)
+        quote = self.budget.ask(event, self.records)
+        allowed = quote.allowed and quote.after <= self.limit
+        refused = [rank for rank, yes in enumerate(self._session.tell_all("budget", int(allowed))) if not yes]
+        if refused:
+            kept = f", less a reserve of {quote.cap - self.limit:g}" if self.limit < quote.cap else ""
+            own = "" if allowed else f"; epsilon would be {quote.after:.4f} of {quote.cap:g}{kept} here"
+            raise BudgetError(
+                f"{name}: refused by the ledger of party {refused[0]}{own}; nothing was charged, "
+                "release nothing more about these records"
+            )
+        return event, quote
+
     def charge(
         self,
         name: str,
@@ -129,20 +146,10 @@ class Charger:
         Noise and sample of the release must be drawn from the event: its sigma for each copy, its sampling. `pays`
         is the event that the release declares, if that differs from the name of the charge.
         """
-        event = self.event(name, sensitivity, sampling, mechanism)
-        quote = self.budget.ask(event, self.records)
-        allowed = quote.allowed and quote.after <= self.limit
-        refused = [rank for rank, yes in enumerate(self._session.tell_all("budget", int(allowed))) if not yes]
-        if refused:
-            kept = f", less a reserve of {quote.cap - self.limit:g}" if self.limit < quote.cap else ""
-            own = "" if allowed else f"; epsilon would be {quote.after:.4f} of {quote.cap:g}{kept} here"
-            raise BudgetError(
-                f"{name}: refused by the ledger of party {refused[0]}{own}; nothing was charged, "
-                "release nothing more about these records"
-            )
+        event, quote = self.ask(name, sensitivity, sampling, mechanism)
         try:
             charge = f"{self._run} {name}"
-            self.budget.charge(event, charge, self.records)
+            self.budget.charge(event, charge, self.records, self.limit)
         except BudgetError as error:  # another process was faster; the other parties have charged, so all must stop
             raise ProtocolError(f"{name}: the ledger changed while the release was agreed on") from error
         self._session.activity.facts |= {"epsilon": quote.after, "cap": quote.cap}

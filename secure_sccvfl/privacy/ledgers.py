@@ -8,6 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from accounting.account import Account, read_account
 from accounting.accountant import (
     epsilon_added,
     epsilon_against_dealer,
@@ -17,7 +18,7 @@ from accounting.accountant import (
 )
 from accounting.budget import Budget
 from accounting.calibration import check_target
-from accounting.ledger import SETS
+from accounting.ledger import SETS, FileSets, read_ledger
 from protocols.config import ConfigError
 from protocols.operations.noise import NoiseKind
 from protocols.session.runtime import Session
@@ -73,13 +74,18 @@ def open_budget(place: Path, epsilon: float, delta: float, rows: int, file: str 
     return budget, place / file
 
 
-def spent_figures(budget: Budget, noise: NoiseKind, runs: Collection[str]) -> dict[str, Any]:
+def spent_in(ledger: Path, noise: NoiseKind, runs: Collection[str]) -> dict[str, Any]:
+    """`spent_figures` of a ledger as it is now, for reading only."""
+    return spent_figures(read_account(read_ledger(ledger)[0], FileSets.beside(ledger)), noise, runs)
+
+
+def spent_figures(account: Account, noise: NoiseKind, runs: Collection[str]) -> dict[str, Any]:
     """What the record that has spent most has spent, in every reading, for a job's result.
 
     `runs`: the names under which this run has charged, one for each session of it. `releases` are its own; other runs
     may have charged the same ledger before, or at the same time.
     """
-    account, terms = budget.account, budget.terms
+    terms = account.terms
     return {
         "epsilon_rdp": account.most(epsilon_of),
         "epsilon_added": account.most(epsilon_added),

@@ -7,6 +7,7 @@ calibration and the refusal beyond the cap are those of `accounting`.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -22,10 +23,14 @@ from protocols.operations import noise
 from protocols.operations.noise import NoiseKind
 from protocols.steps.clipping import scaled
 from secure_sccvfl.data.randomness import stream
+from secure_sccvfl.privacy.releases import FIRST_COUNT
 
 SIMULATION = RecordSet(np.zeros(1, np.uint64))
 """The benchmark records of a plaintext run: all of its releases are about the same records, so one stands for them.
 """
+
+COARSER: Mapping[str, float] = {FIRST_COUNT.charged_as(): 5.0}
+"""Charges whose release has so many times the noise of the others of a run: it costs the square of that less."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +51,17 @@ def noised_event(
     sampling: float = 1.0,
     mechanism: Mechanism = "gaussian",
 ) -> Event:
-    """The release whose hidden noise is `level.multiplier` times what a replaced record moves.
+    """The release whose hidden noise is `level.multiplier` times what a replaced record moves, or a multiple of it.
 
-    Hidden means hidden from parties without the attribute. Copies too small for their grid are not counted together
-    (`accounting.accountant`).
+    The multiple is in `COARSER`. Hidden means hidden from parties without the attribute. Copies too small for their
+    grid are not counted together (`accounting.accountant`).
     """
     hidden = noise.hidden_copies(level.kind, level.parties)
     left = noise.copies_against_dealer(level.kind, level.parties)
-    sigma = level.multiplier * sensitivity.replaced / math.sqrt(hidden)
+    whole = level.multiplier * COARSER.get(name, 1.0) * sensitivity.replaced
+    sigma = whole / math.sqrt(hidden)
     if sigma < FINE * sensitivity.unit:
-        hidden, left, sigma = 1, min(1, left), level.multiplier * sensitivity.replaced
+        hidden, left, sigma = 1, min(1, left), whole
     return Event(
         name,
         sensitivity.replaced,

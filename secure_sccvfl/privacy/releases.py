@@ -33,6 +33,19 @@ def _scored(facts: Facts) -> bool:
     return facts.score != "conditional"
 
 
+FIRST_COUNT = Kind(
+    "first count",
+    "all",
+    "discovery",
+    ("1",),
+    "charged",
+    "about how many records all parties hold, with much noise",
+    "noisy number of common records, before anything else is computed on them",
+    "with `align = hidden`: how many records all parties hold, with five times the noise of a table relative to what "
+    "one record moves; charged, a twenty-fifth of a table; too few stop the run before anything else is charged",
+    charge="first count",
+    times=lambda facts: int(facts.align == "hidden" and _paid(facts)),
+)
 SKETCH = Kind(
     "sketch-K for party P",
     "owner",

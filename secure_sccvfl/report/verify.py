@@ -17,12 +17,12 @@ tell whether the parties' inputs were true.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from accounting.account import read_account
+from accounting.account import Account, read_account
 from accounting.accountant import epsilon_of
 from accounting.ledger import Entry, FileSets, comparable, read_ledger
 from accounting.ledger import LedgerError as BudgetLedgerError
@@ -35,7 +35,7 @@ from secure_sccvfl.policy.roles import PolicyError, Roles
 from secure_sccvfl.privacy.ledgers import EVALUATIONS, LEDGER
 from secure_sccvfl.report.finished.folders import EVALUATE, PREDICT, TRAIN, RunFolder, in_order, logs_in
 from secure_sccvfl.report.finished.making import make_host_results, sealed_facts
-from secure_sccvfl.report.finished.signed import agreed_part, bare, check_signed, signed_code
+from secure_sccvfl.report.finished.signed import DERIVED, agreed_part, bare, check_signed, signed_code
 from secure_sccvfl.report.page import PAGE, made_on, write_page
 from secure_sccvfl.report.policy_card import CARD, write_card
 from secure_sccvfl.report.results import APPROVALS, HARNESS, build
@@ -174,12 +174,7 @@ def check_budget(files: RunFiles) -> Problems:
             yield f"privacy_budget.json: {key!r} is not what the ledger gives"
     if told["ledgers"]["head"] != entries[-1]["hash"]:
         yield "privacy_budget.json was made from another ledger"
-    paid = {event.name for event in account.events}
-    for entry in (entry for log in logs_in(files.folder.attempts(), "releases") for entry in read_chain(log)):
-        # Steps of one kind are charged one by one, as NAME-0, NAME-1, ...
-        event = entry["event"]
-        if event is not None and not any(name == event or name.startswith(f"{event}-") for name in paid):
-            yield f"release {entry['release']!r} was never charged"
+    yield from _unpaid(account, logs_in(files.folder.attempts(), "releases"))
     trained = [e for e in files.audit(files.folder.first) if e["event"] == "trained"]
     if not trained:
         yield "the audit log has no line of a model that was trained"
@@ -188,6 +183,23 @@ def check_budget(files: RunFiles) -> Problems:
             yield "report.json: epsilon is not what the ledger gives"
     elif trained[-1]["epsilon_rdp"] != files.report["privacy"]["epsilon_rdp"]:
         yield "report.json: epsilon is not that of the audit log"
+
+
+def _unpaid(account: Account, logs: Iterable[Path]) -> Problems:
+    """Releases whose own charge the ledger does not have, or that were made twice for one.
+
+    The charge of another run in the same ledger pays for nothing here. Lines of older versions name no charge; there
+    the event must have been charged. Steps of one kind are charged one by one, as NAME-0, NAME-1, ...
+    """
+    charges, made = {charge.key: charge.event.name for charge in account.charges}, set()
+    for entry in (entry for log in logs for entry in read_chain(log) if entry["event"] is not None):
+        event, key = entry["event"], entry.get("charge")
+        names = [charges.get(str(key), "")] if "charge" in entry else charges.values()
+        if not any(name == event or name.startswith(f"{event}-") for name in names):
+            yield f"release {entry['release']!r} was never charged"
+        elif key is not None and (key, entry["release"]) in made:
+            yield f"release {entry['release']!r} was made twice for one charge"
+        made.add((key, entry["release"]))
 
 
 def check_evaluation(files: RunFiles) -> Problems:
@@ -203,11 +215,7 @@ def check_evaluation(files: RunFiles) -> Problems:
     account = read_account(read_ledger(ledgers[0])[0], FileSets.beside(ledgers[0]))
     if account.most(epsilon_of) != told["epsilon_rdp"]:
         yield "report.json: the epsilon of the evaluation is not what its ledger gives"
-    paid = [charge.event.name for charge in account.charges]
-    logs = logs_in(files.folder.attempts(EVALUATE), "releases")
-    opened = [entry["event"] for log in logs for entry in read_chain(log) if entry["event"] is not None]
-    if len(opened) > len(paid) or set(opened) - set(paid):
-        yield "figures of test records were opened that were never charged"
+    yield from _unpaid(account, logs_in(files.folder.attempts(EVALUATE), "releases"))
 
 
 def check_policy(files: RunFiles) -> Problems:
@@ -265,12 +273,13 @@ def check_derived(files: RunFiles) -> Problems:
         report = make_host_results(anew)
         if changed:  # a card that people have changed since is in the log, and in later statements
             write_card(anew, read_card(run / CARD))
-        made = made_on((run / PAGE).read_text(encoding="utf-8"))
-        write_page(anew, today=made)
-        for path in sorted(p for p in anew.iterdir() if p.is_file() and not p.is_symlink()):
-            there = run / path.name
-            if not there.is_file() or there.read_bytes() != path.read_bytes():
-                yield f"{path.name} is not what the signed files give"
+        write_page(anew, today=made_on((run / PAGE).read_text(encoding="utf-8")))
+        made = {path.name for path in anew.iterdir() if path.is_file() and not path.is_symlink()}
+        found = {path.name for path in run.iterdir() if DERIVED.fullmatch(path.name)} - {"session.toml"}
+        for name in sorted(made | found):
+            here, there = ((place / name).read_bytes() if (place / name).is_file() else None for place in (run, anew))
+            if here != there:
+                yield f"{name} is not what the signed files give"
     facts = json.loads(json.dumps(sealed_facts(report)))
     ended = [entry for entry in log if entry["event"] == FINISHED]
     if not ended or any(ended[-1].get(key) != value for key, value in facts.items()):
@@ -345,7 +354,7 @@ def unchecked(run: Path, seal: str | None = None, authority: bytes | None = None
     config = folder.session()
     if signed_code(run, config) != code_digest().hex():
         told.append("made by another version of the code: the page and the other reports were not made anew")
-    if config.transport != "tls":
+    if config.transport != "tls":  # with an authority it is a problem, not a note
         told.append(f"the transport {config.transport} has no certificates: nothing is signed")
     elif not config.certificates and authority is None:
         told.append("session.toml pins no certificate: --certs FOLDER checks whose they are")

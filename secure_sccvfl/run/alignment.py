@@ -6,7 +6,8 @@
 | `revealed` | the records that all parties have, sorted by id | all: which these are |
 | `hidden` | a table of all parties' records; which rows all parties have is secret | sizes of tables |
 
-Which part of the split a record belongs to follows from its id alone (`public_split`). So with `hidden` every part
+Which part of the split a record belongs to follows from its id alone (`public_split`, which says why no key is in it;
+ledgers know records by keyed tags). So with `hidden` every part
 has a table of its own, and a person is in the same part in every run, whoever holds a record of it.
 
 A job that resumes, or that uses a model, aligns anew. The order of the rows has no effect on what was kept. Ids that
@@ -45,7 +46,8 @@ REVEALS: Mapping[AlignKind, str] = {
     "exact": "to all parties, for every party but the first: one bit, whether it holds the records of the first",
     "revealed": "to all parties: how many records each has, and which records all have; to the first party also how "
     "many are common to which parties",
-    "hidden": "to all parties: how many different records there are, by part; to the dealer: how many records each "
+    "hidden": "to all parties: how many different records there are, by part; so two alignments with one id more in "
+    "the second tell whether anybody else holds it (neither with align_bounds); to the dealer: how many records each "
     "party has, and how many are common to which parties, but no id. About how many records all parties have comes "
     "with noise, from statistics that are charged",
 }

@@ -6,13 +6,12 @@ from typing import Any
 
 from secure_sccvfl.data.catalogue import loader_of
 from secure_sccvfl.data.features import NOTES
-from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.data.party_data import Schema
 
 
-def describe(options: RunOptions, parties: int) -> dict[str, Any]:
+def describe(dataset: str, schema: Schema) -> dict[str, Any]:
     """Label, protected attributes and columns with their words; nothing here comes from a record."""
-    schema = options.schema(parties)
-    spec = loader_of(options.dataset).words(options.dataset)
+    spec = loader_of(dataset).words(dataset)
     label = spec["label"]
     return {
         "about": spec.get("about", ""),

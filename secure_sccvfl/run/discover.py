@@ -123,6 +123,6 @@ class DiscoveryJob:
             "deviation": sketches[0].deviation,
             "own_tables": {s.attribute: {k: t.tolist() for k, t in s.tables.items()} for s in sketches},
             "noise": options.noise,
-            "privacy": {**spent_figures(budget, options.noise, [name]), "ledger": str(ledger)},
+            "privacy": {**spent_figures(budget.account, options.noise, [name]), "ledger": str(ledger)},
             "cost": asdict(session.total_cost),
         }

@@ -48,7 +48,8 @@ class HeldOut:
     split and pooled: how the parts were made, with the model's seed. parts: the salted digest of the records of
     each part. evaluation: whether figures of the test part carry noise, as all agreed before training. controls: what
     they are compared with; both are settled before the first figure. align: how records were brought together. With
-    `hidden` the digests are those of this party's own records.
+    `hidden` the digests are those of this party's own records. own: that of all own records, common or not; "" in
+    models of earlier versions.
     """
 
     split: SplitKind
@@ -57,6 +58,7 @@ class HeldOut:
     parts: Mapping[str, str]
     controls: Controls = "none"
     align: AlignKind = "exact"
+    own: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ class PartyModel:
         """Stands for what must be the same in every party's part: if one part was changed, the others notice."""
         used = None if self.aware is None else self.aware.as_record()
         held_out = asdict(self.held_out)
+        del held_out["own"]
         if self.held_out.align == "hidden":
             del held_out["parts"]
         policy = dict(self.policy)

@@ -68,7 +68,7 @@ class TrainJob:
         self.options, self.certificates = RunOptions.of(config.options), config.certificates
         self.data = self.options.load(rank, len(config.parties))
         gradient_mode(self.options.mode).check(self.options, self.data.schema)
-        self.card = self.options.policy(self.data.schema)
+        self.card, self.own = self.options.policy(self.data.schema), ""
         self.aware = declared(self.card) if self.options.mode == "aware" else None
         if self.card is not None:
             check_support(self.card, self.data.part(self.data.split.train).parties)
@@ -130,7 +130,7 @@ class TrainJob:
         if folder is not None:
             keep_copy(ledger, folder)
         sessions = sessions_of(folder) if folder is not None else (name,)
-        privacy = spent_figures(budget, charger.noise, sessions)
+        privacy = spent_figures(budget.account, charger.noise, sessions)
         paid = {"epsilon_rdp": privacy["epsilon_rdp"]} if alike else {}  # otherwise each has its own
         chosen = {"lambda": model.lam, "temperature": model.temperature, **paid, "mask": model.roles.digest()}
         audit("trained", {**chosen, "model": mine})
@@ -158,7 +158,7 @@ class TrainJob:
         compare_public(session, schema, self.card)
         name, place = session.agree_on_name(), options.ledger_folder(session)
         key = record_key(session, place)
-        parts = key.parts(data.ids, data.split)
+        parts, self.own = key.parts(data.ids, data.split), key.tags(data.ids).digest
         kept: Checkpoints | None = None
         if folder is not None and options.checkpoints:
             known = options.settings(schema.digest(), " ".join(part.digest for part in parts.values()))
@@ -207,7 +207,7 @@ class TrainJob:
         if tables is None:
             return Recorded(made, charger, file.keep, presence)
         if presence is not None:
-            presence.count = tables.common
+            presence.told(tables.common)
         return Replayed(made, tables)
 
     def _workplace(
@@ -246,7 +246,7 @@ class TrainJob:
             "mode": options.mode,
             "aware": None if self.aware is None else self.aware.as_record(),
             "dataset": schema.name,
-            "data": describe(options, len(schema.parties)),
+            "data": describe(options.dataset, schema),
             "pooled": options.pooled,
             "parties": list(schema.parties),
             "seed": options.seed,
@@ -275,7 +275,7 @@ class TrainJob:
             seed=options.seed,
             generator_seed=options.generator_seed,
             held_out=HeldOut(
-                options.split, options.pooled, options.evaluation, parts, options.controls, options.align
+                options.split, options.pooled, options.evaluation, parts, options.controls, options.align, self.own
             ),
             encoder=model.encoders[session.rank],
             sketches=model.sketches,

@@ -13,7 +13,8 @@ from secure_sccvfl.status.server import LOOPBACK, StatusServer
 from secure_sccvfl.status.snapshot import Status
 
 log = logging.getLogger(__name__)
-_OURS = ("protocols", "secure_sccvfl", "party", "dealer")
+_SHOWN = ("protocols.net", "secure_sccvfl.status")
+"""Whose warnings are about links and the page. A party's own log may speak of its data."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,12 @@ class Watched:
 
 
 class _Problems(logging.Handler):
-    """Warnings of our own are shown on the page; the words of libraries are not ours to vouch for."""
+    """Warnings about links are shown on the page. All others stay in the log: they may quote a cell or an id."""
 
     def __init__(self, status: Status) -> None:
         super().__init__(logging.WARNING)
         self._status = status
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name.partition(".")[0] in _OURS:
+        if record.name.startswith(_SHOWN):
             self._status.problem(record.getMessage())

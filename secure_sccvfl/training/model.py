@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks, Party
@@ -75,3 +76,12 @@ def with_leaks(
 ) -> dict[str, dict[str, Any]]:
     """The validity terms of each attribute with its leak, None where it was not measured."""
     return {name: {**told, "leak": leak.get(name)} for name, told in validity.items()}
+
+
+def probabilities(logits: np.ndarray, task: Task) -> np.ndarray:
+    """Probability of every class (records x classes): of several, those of each against the rest, to a sum of 1."""
+    if task == "binary":
+        positive = expit(logits[:, 0])
+        return np.column_stack([1.0 - positive, positive])
+    against_rest = expit(logits)
+    return np.asarray(against_rest / against_rest.sum(axis=1, keepdims=True))

@@ -140,7 +140,7 @@ class Trainer(Descents):
         """Continue from a kept state."""
         self.state = state if state.head is not None else replace(state, head=self.state.head)
         if self.train.presence is not None and state.records:
-            self.train.presence.count = state.records
+            self.train.presence.told(state.records)
             self.limit()
 
     def discover(self) -> None:

@@ -106,6 +106,17 @@ def test_a_long_list_against_a_short_one() -> None:
         assert long.places[[2999, 0]].tolist() == short.places[[0, 2]].tolist()
 
 
+@pytest.mark.slow
+def test_a_million_ids_against_a_hundred(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "_CHUNK", 1 << 16)
+    lists = [[f"{number:07d}" for number in range(10**6)], [f"{number:07d}" for number in range(999_950, 1_000_050)]]
+    long, short = run("hidden", lists)
+    assert long.size == short.size == 10**6 + 50
+    assert long.places[999_950:].tolist() == short.places[:50].tolist()
+    found = run("revealed", [lists[0][-20_000:], lists[1]])
+    assert [aligned.size for aligned in found] == [50, 50]
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_the_other_transport_gives_the_same(mode: str) -> None:
     lists = some_lists(2, 8)

@@ -13,22 +13,32 @@ from typing import Any
 import numpy as np
 import pytest
 
+from accounting.budget import Budget
+from accounting.events import Event
 from accounting.ledger import comparable, read_ledger
+from launch.run_mpc import main
 from protocols import ring
 from protocols.alignment.seam import UNION, Aligned
 from protocols.config import ConfigError, SessionConfig
 from protocols.records.chain import read_chain, unused_name
+from protocols.session.runtime import Session
 from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party_data import own_part
 from secure_sccvfl.data.splits import SHARES
 from secure_sccvfl.metrics import noisy
-from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.modes.options import RunOptions, prediction_options
+from secure_sccvfl.privacy.ledgers import EVALUATIONS
+from secure_sccvfl.privacy.record_tags import RecordKey
 from secure_sccvfl.run.alignment import AlignJob, part_bounds, split_records
-from secure_sccvfl.run.jobs import Progress
+from secure_sccvfl.run.console import WRONG_USE
+from secure_sccvfl.run.jobs import Progress, agreed_plan, make_job
 from secure_sccvfl.run.model_files import load_model
-from secure_sccvfl.run.scoring.jobs import UNDECIDED, EvaluateJob, PredictJob
+from secure_sccvfl.run.scoring.decisions import UNDECIDED
+from secure_sccvfl.run.scoring.jobs import EvaluateJob, PredictJob
+from secure_sccvfl.run.scoring.new_records import REFUSED
+from secure_sccvfl.run.scoring.plans import fewest_records
 from secure_sccvfl.run.train import TrainJob
 from tests.support.harness import run_session
 from tests.support.overlap import COLUMNS, heart_rows, holders, write_overlap
@@ -93,8 +103,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.raises(ExceptionGroup) as stopped:
         run(jobs(TrainJob, dataset), folder / "run", stop)
     assert stopped.value.subgroup(Stopped) is not None
+    before = opened(folder / "run")
     write_overlap(folder / "data", left_out=LEFT)
     assert "cannot resume: the run began with other records" in refused(jobs(TrainJob, dataset, resume=True), folder)
+    assert opened(folder / "run") == before
     write_overlap(folder / "data")
     results = run(jobs(TrainJob, dataset, resume=True), folder / "run")
     (folder / "results.json").write_text(json.dumps(results, default=str))
@@ -149,6 +161,56 @@ def test_the_common_test_records_are_evaluated_and_others_are_refused(place: Pat
         write_overlap(place / "data")
     assert "not those that the model was trained with" in told
     assert opened(place / "again") == []
+
+
+def test_an_evaluation_that_is_asked_for_again_tells_nobody_what_others_have_spent(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records of the third party were charged before, in a run whose records the others do not have."""
+    shutil.copytree(place / "data", tmp_path / "data")
+    shutil.copytree(place / "run", tmp_path / "run")
+    for kept in [*tmp_path.glob("run/party-*/model/evaluation.json"), *tmp_path.rglob("evaluation.jsonl*")]:
+        kept.unlink()
+    ledgers, part = tmp_path / "data" / "sccvfl-ledgers" / "party-2", own_part(place / "data" / "own.toml", 2, 0)
+    own = RecordKey((ledgers / "records.key").read_bytes()).tags(part.ids[part.split.test])
+    budget = Budget.open(ledgers / EVALUATIONS, 60.0, 1e-5)
+    budget.charge(Event("evaluation", 1.0, 4.0, own.digest), "before evaluation", own)
+    sent: list[bytes] = []
+    plain = Session.swap_texts
+    monkeypatch.setattr(Session, "swap_texts", lambda s, name, text: sent.append(text) or plain(s, name, text))
+    options = {"model": str(tmp_path / "run")}
+    first, second = (run(jobs(EvaluateJob, tmp_path / "data" / "own.toml", **options), tmp_path / k) for k in "ab")
+    assert [one["evaluation"]["releases_in_ledger"] for one in first] == [1, 1, 2]
+    assert first[2]["evaluation"]["epsilon_rdp"] > first[0]["evaluation"]["epsilon_rdp"]
+    assert [{**one, "cost": 0} for one in second] == [{**one, "cost": 0} for one in first] and opened(
+        tmp_path / "b"
+    ) == []
+    assert any(b"deviation" in text for text in sent) and not any(b"epsilon" in text for text in sent)
+
+
+def test_too_few_test_records_are_refused_before_they_are_paid_for_where_that_can_be_known(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The common records are a part of a party's own. If those were enough and these are not, it is paid for once."""
+    monkeypatch.setattr(noisy.noise, "noise_share", lambda party, kind, sigma, rows, of: np.zeros((rows, 1), int))
+    dataset, model = place / "data" / "own.toml", place / "few"
+    shutil.copytree(place / "run", model)
+    for kept in model.glob("party-*/model/evaluation.json"):
+        kept.unlink()
+    with pytest.raises(DataError, match=r"own test records, and figures of common ones need .* or train with align"):
+        jobs(EvaluateJob, dataset, model=str(model), evaluation_epsilon=0.5)
+    ledger = place / "data" / "sccvfl-ledgers" / "party-0" / EVALUATIONS
+    (job, *_), before = jobs(EvaluateJob, dataset, model=str(model)), ledger.read_bytes() if ledger.exists() else b""
+    own = min(len(own_part(dataset, rank, 0).split.test) for rank in range(PARTIES))
+    noise = fewest_records(job.options, job.data.schema, job.sums) - job.options.min_group
+    options = {"model": str(model), "min_group": own - noise}
+    assert truth(dataset)["test"] < own
+    told = refused(jobs(EvaluateJob, dataset, **options), place, "few-1")
+    assert "test records are common to all parties, and figures need" in told and "bring more records" in told
+    paid = ledger.read_bytes()
+    assert paid != before and opened(place / "few-1").count("evaluation") == 1
+    assert "paid for once, and on record" in refused(jobs(EvaluateJob, dataset, **options), place, "few-2")
+    assert ledger.read_bytes() == paid and opened(place / "few-2") == []
 
 
 def test_figures_and_what_they_are_compared_with_are_those_of_the_common_test_records(
@@ -208,8 +270,10 @@ def test_a_new_record_is_decided_where_all_parties_hold_it_and_nothing_is_told_o
     for align, scores in (("hidden", False), ("hidden", True), ("revealed", False)):
         folder = place / f"predicted-{align}-{scores}"
         options = {"model": str(place / "run"), "scores": scores, "align": align}
+        options |= {"align_bounds": [50.0, 60.0, 70.0]} if scores else {}
         made = jobs(PredictJob, place / "data" / "own.toml", given, **options)
-        run(made, folder)
+        told = run(made, folder)
+        assert not scores or {one["records"] for one in told} == {180}, "as many places as the bounds allow"
         with (folder / "party-0" / "predictions.csv").open(newline="") as file:
             lines = list(csv.DictReader(file))
         own = [row["id"] for n, row in enumerate(heart_rows(40)) if "hospital" in holders(n)]
@@ -219,6 +283,29 @@ def test_a_new_record_is_decided_where_all_parties_hold_it_and_nothing_is_told_o
         assert all(line["decision"] in ("0", "1", UNDECIDED) for line in lines)
         assert not scores or all((line["logit 1"] == "") == (line["id"] in alone) for line in lines)
         assert not (folder / "party-1" / "predictions.csv").exists(), "the holder of the label receives them"
+
+
+@pytest.mark.filterwarnings("ignore:clinic. no record")
+def test_nobody_but_the_receiver_learns_that_the_only_new_record_cannot_be_read(place: Path) -> None:
+    """A party takes part with one record, of which it can read its cells or not; the others see the same."""
+    (row,) = [row for n, row in enumerate(heart_rows(40)) if len(holders(n)) == PARTIES][:1]
+    seen = []
+    for cell in (row["cp"], "?"):
+        files = [place / f"one-{party}.csv" for party in COLUMNS]
+        for path, columns in zip(files, COLUMNS.values(), strict=True):
+            cells = [str(cell if name == "cp" else row[name]) for name in columns]
+            path.write_text("\n".join([",".join(["id", *columns]), ",".join([row["id"], *cells])]) + "\n")
+        folder = place / f"one-{len(seen)}"
+        given = [{"records": str(path)} for path in files]
+        told = run(jobs(PredictJob, place / "data" / "own.toml", given, model=str(place / "run")), folder)
+        seen.append(
+            [(one["refused"], sorted(p.name for p in folder.glob(f"party-{r}/*.csv"))) for r, one in enumerate(told)]
+        )
+    owner = next(rank for rank, columns in enumerate(COLUMNS.values()) if "cp" in columns)
+    (third,) = {0, 1, 2} - {0, owner}
+    assert [one[owner] for one in seen] == [(0, []), (1, [REFUSED])], "its own people are told"
+    assert [one[0] for one in seen] == [(0, ["predictions.csv"]), (1, ["predictions.csv", REFUSED])]
+    assert seen[0][third] == seen[1][third] == (0, [])
 
 
 def test_what_people_approve_beforehand_covers_what_each_job_opens(place: Path) -> None:
@@ -243,6 +330,12 @@ def test_what_people_approve_beforehand_covers_what_each_job_opens(place: Path) 
             told, needed = kind.public_plan(config).releases, first.plan().releases  # type: ignore[attr-defined]
             assert told.keys() == needed.keys() and all(told[name].covers(needed[name]) for name in needed), kind
             assert (UNION in told) == (align == "hidden") and ("alignment" in told) is False, kind
+    first, *_ = jobs(PredictJob, dataset, **model, records=str(new), scores=True)
+    pins = {f"party-{rank}": "0" * 64 for rank in range(PARTIES)} | {"dealer": "0" * 64}
+    config = SessionConfig(parties=ADDRESSES, job="predict", options={"dataset": str(dataset)}, certificates=pins)
+    with pytest.raises(ConfigError, match="predict would open 'predictions' otherwise than the approved plan says"):
+        agreed_plan(config, first)  # scores where people approved decisions
+    assert agreed_plan(replace(config, options={**config.options, "scores": True}), first).releases
 
 
 def test_revealed_records_are_those_of_files_that_were_aligned_before(tmp_path: Path) -> None:
@@ -265,8 +358,35 @@ def test_revealed_records_are_those_of_files_that_were_aligned_before(tmp_path: 
             assert mine.codes is None or mine.codes.tolist() == theirs.codes.tolist()
 
 
+@pytest.mark.parametrize("align", ["revealed", "exact"])
+def test_ids_that_change_between_phases_are_refused_before_anything_is_opened(align: str, tmp_path: Path) -> None:
+    """Between a stop and its resumption, and between training and evaluation. With `hidden`: `place` and above."""
+    whole = {"only_common": align == "exact"}
+    dataset = write_overlap(tmp_path / "data", **whole)
+
+    def stop(step: str, number: int, total: int) -> None:
+        if step == "training" and number > 0:
+            raise Stopped
+
+    with pytest.raises(ExceptionGroup):
+        run(jobs(TrainJob, dataset, align=align), tmp_path / "run", stop)
+    before = opened(tmp_path / "run")
+    write_overlap(tmp_path / "data", left_out=LEFT, **whole)
+    told = refused(jobs(TrainJob, dataset, align=align, resume=True), tmp_path)
+    assert "cannot resume: the run began with other records" in told and opened(tmp_path / "run") == before
+    write_overlap(tmp_path / "data", **whole)
+    run(jobs(TrainJob, dataset, align=align, resume=True), tmp_path / "run")
+    write_overlap(tmp_path / "data", left_out=LEFT, **whole)
+    told = refused(jobs(EvaluateJob, dataset, align=align, model=str(tmp_path / "run")), tmp_path, "later")
+    assert "not those that the model was trained with" in told and opened(tmp_path / "later") == []
+
+
+@pytest.mark.chance(1e-9)  # at this cap the noise of a count has a deviation of 1, and 20 records are needed
 def test_empty_intersections_and_ids_in_other_writing_are_told_apart(tmp_path: Path) -> None:
-    """With `exact` and `revealed` the run stops before anything is computed; a rule for ids makes them alike."""
+    """With `exact` and `revealed` the run stops before anything is computed, with `hidden` after one small charge.
+
+    A rule for ids makes them alike.
+    """
     dataset = write_overlap(tmp_path / "own", only_common=True)
     clinic = dataset.parent / "clinic.csv"
     header, *lines = clinic.read_text().splitlines()
@@ -275,6 +395,13 @@ def test_empty_intersections_and_ids_in_other_writing_are_told_apart(tmp_path: P
     for align, told in (("revealed", "no record is common to all parties"), ("exact", "clinic holds other records")):
         assert told in refused(jobs(TrainJob, dataset, align=align), tmp_path, align)
         assert not {name for name in opened(tmp_path / align) if name.startswith("sketch")}
+    assert "too few to go on; are the ids written alike, by the same rule?" in refused(
+        jobs(TrainJob, dataset), tmp_path, "hidden"
+    )
+    assert set(opened(tmp_path / "hidden")) == {UNION, "columns", "features", "first count"}
+    for rank in range(PARTIES):
+        lines = read_ledger(tmp_path / "own" / "sccvfl-ledgers" / f"party-{rank}" / "ledger.jsonl")[0]
+        assert [line["event"]["name"] for line in lines if "event" in line] == ["first count"]
     rule = 'id = { columns = ["id"], case = "lower", zeros = "strip" }'
     dataset.write_text(dataset.read_text().replace('id = "id"', rule))
     own = [own_part(dataset, rank, 0) for rank in range(PARTIES)]
@@ -284,12 +411,33 @@ def test_empty_intersections_and_ids_in_other_writing_are_told_apart(tmp_path: P
         own_part(dataset, 1, 0)
 
 
-def test_what_cannot_work_on_hidden_records_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_what_cannot_work_on_hidden_records_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     dataset = str(write_overlap(tmp_path))
-    for more in ({"mode": "split"}, {"mode": "dp"}, {"evaluation": "exact"}, {"conditional": True}):
-        with pytest.raises(ConfigError, match="align = hidden does not go with"):
+    wrong: dict[str, dict[str, Any]] = {
+        "mode split": {"mode": "split"},
+        "mode dp": {"mode": "dp"},
+        "exact evaluation": {"evaluation": "exact"},
+        "conditional scores": {"conditional": True},
+        "sketch clipped": {"sketch": "clipped"},
+    }
+    for what, more in wrong.items():
+        told = f"align = hidden does not go with {what}: use align = revealed or exact, or leave that out"
+        with pytest.raises(ConfigError) as refusal:
             RunOptions.of({"dataset": dataset, "align": "hidden", **more})
+        assert str(refusal.value) == told
+        options = {"dataset": dataset, "align": "hidden", **more}
+        config = SessionConfig(parties=ADDRESSES, job="train", options=options)
+        with pytest.raises(
+            ConfigError, match="align = hidden does not go with"
+        ):  # as a host does, before it connects
+            make_job(config, 0)
         assert RunOptions.of({"dataset": dataset, **more}).align == "exact"
+        flags = [word for name, value in more.items() for word in (f"--{name}", *([] if value is True else [value]))]
+        out = tmp_path / "never"
+        assert main(["--dataset", dataset, "--align", "hidden", *flags, "--out", str(out)]) == WRONG_USE
+        assert told in capsys.readouterr().err and not out.exists(), "no process was started"
     assert RunOptions.of({"dataset": dataset}).align == "hidden" and RunOptions.of({}).align == "exact"
     with pytest.raises(ConfigError, match="pooled"):
         RunOptions.of({"align": "hidden", "evaluation": "noisy"})
@@ -321,6 +469,8 @@ def test_an_alignment_alone_tells_sizes_and_own_counts(tmp_path: Path) -> None:
     for result in run(jobs(AlignJob, dataset, align_bounds=bounds), tmp_path / "bounded"):
         places = [part_bounds(bounds, share) for share in SHARES[:2]]
         assert [result["places"][name] for name in ("train", "validation")] == [b.places for b in places if b]
+    kept = prediction_options({"dataset": str(dataset), "align_bounds": bounds, "epsilon": 3.0})
+    assert kept == {"dataset": str(dataset), "align_bounds": bounds, "align": "hidden"}, "at a prediction too"
     with pytest.raises(ConfigError, match="one for each of 3 parties"):
         RunOptions.of({"dataset": str(dataset), "align_bounds": [300.0]}).check(PARTIES)
 

@@ -61,6 +61,7 @@ def test_the_number_has_the_noise_of_the_tables_and_too_few_stop_all_before_a_ta
     """The sum of all cells over the number of tables; it is below the floor if there is no common record."""
     consortium = Consortium(ROWS)
     found: list[tuple[int, float]] = []
+    charged: list[list[str]] = []
 
     def job(session: Session, statistics: SecureStatistics, budget: Budget) -> str:
         own = without_absent(consortium, session.rank, has)
@@ -68,6 +69,7 @@ def test_the_number_has_the_noise_of_the_tables_and_too_few_stop_all_before_a_ta
         try:
             statistics.group_sums(*given)
         except AlignmentError as error:
+            charged.append([charge.event.name for charge in budget.charges])
             return str(error)
         presence = statistics._presence
         assert presence is not None
@@ -84,4 +86,24 @@ def test_the_number_has_the_noise_of_the_tables_and_too_few_stop_all_before_a_ta
     told = consortium.run(job, held=has, folder=tmp_path)
     assert len(set(told)) == 1 and "too few to go on; are the ids written alike, by the same rule?" in told[0]
     for log in tmp_path.glob("**/releases.jsonl"):
-        assert [entry["release"] for entry in read_chain(log)] == ["records"]
+        assert [entry["release"] for entry in read_chain(log)] == ["first count"]
+    assert charged == [["first count"]] * 3, "nobody has paid for a table"
+
+
+def test_the_first_count_is_charged_once_at_a_twenty_fifth_of_a_table(tmp_path: Any) -> None:
+    consortium = Consortium(ROWS)
+    has = held(consortium, 0.6)
+
+    def job(session: Session, statistics: SecureStatistics, budget: Budget) -> Any:
+        own, known = without_absent(consortium, session.rank, has), consortium.held(session.rank)
+        for name in ("sketch-0", "sketch-1"):
+            statistics.group_sums(own, known, consortium.counts, name, consortium.sensitivity)
+        return {charge.event.name: charge.event for charge in budget.charges}
+
+    for events in consortium.run(job, held=has, folder=tmp_path):
+        assert list(events) == ["first count", "sketch-0", "sketch-1"]
+        first, table = events["first count"], events["sketch-0"]
+        assert first.multiplier == pytest.approx(5 * table.multiplier) and first.sensitivity == first.added == 1
+    for log in tmp_path.glob("**/releases.jsonl"):
+        names = [entry["release"] for entry in read_chain(log)]
+        assert names[:2] == ["first count", "records"] and names.count("records") == names.count("first count") == 1

@@ -86,7 +86,7 @@ def test_another_training_from_kept_tables_opens_and_charges_nothing_about_s(con
     assert made[0]["privacy"]["epsilon_rdp"] == pytest.approx(replay(ledgers(home)["party-0"])[0], rel=1e-9)
     assert not [line for line in releases(home / "again") if line["event"] is not None]
     assert [r["release"] for r in releases(home / "paid") if r["event"] is not None] != []
-    assert made[0]["privacy"]["releases"] == 0 and paid[0]["privacy"]["releases"] == 2
+    assert made[0]["privacy"]["releases"] == 0 and paid[0]["privacy"]["releases"] == 3
     assert made[0]["privacy"]["epsilon_rdp"] == paid[0]["privacy"]["epsilon_rdp"]
     assert made[0]["tables"]["runs"] == [paid[0]["run"]]
     assert made[0]["scores"] == pytest.approx(paid[0]["scores"]), "the same tables give the same scores"
@@ -148,8 +148,10 @@ def test_a_reserve_is_left_and_a_later_run_plans_for_what_is_left(consortium, tm
     assert any("less a reserve of 2" in line for line in told), told
     later = train(tmp_path / "later", {**options, "refreshes": 0})
     assert 7.99 < later[0]["privacy"]["epsilon_rdp"] <= 8.0
-    assert (later[0]["privacy"]["releases"], later[0]["privacy"]["releases_in_ledger"]) == (1, 3)
+    assert (later[0]["privacy"]["releases"], later[0]["privacy"]["releases_in_ledger"]) == (2, 5)
+    before = ledgers(tmp_path)
     assert any("refused by the ledger" in line for line in refused(tmp_path / "over", options))
+    assert ledgers(tmp_path) == before, "not even a first count is paid for tables that will not come"
 
 
 def signed(home, name, **changes):
@@ -171,6 +173,9 @@ def test_a_cap_is_raised_by_all_signatures_alone_and_stands_in_every_ledger(cons
         "changed.toml": replace(raised, decision=replace(raised.decision, after=50.0)),
         "lacking.toml": replace(raised, signed={k: v for k, v in raised.signed.items() if k != "party-2"}),
         "swapped.toml": replace(raised, signed={**raised.signed, "party-2": raised.signed["party-1"]}),
+        "more.toml": replace(
+            raised, signed={**raised.signed, "party-3": {**raised.signed["party-1"], "signature": ""}}
+        ),
     }
     settings = {**options, "tables": "kept", "epsilon": 12.0}
     said = []
@@ -180,7 +185,7 @@ def test_a_cap_is_raised_by_all_signatures_alone_and_stands_in_every_ledger(cons
     elsewhere = signed(home, "elsewhere.toml", head="0" * 64)
     said += refused(home / "elsewhere", {**settings, "cap": str(elsewhere)}, PINS)
     said += refused(home / "unpinned", {**settings, "cap": str(good)})
-    for part in ("not its own", "has not signed", "another ledger", "must pin"):
+    for part in ("not its own", "has not signed", "another ledger", "must pin", "party-3, which is no party"):
         assert any(part in line for line in said), part
     assert ledgers(home) == before
     made = train(home / "raised", {**settings, "cap": str(good)}, PINS)
@@ -201,5 +206,5 @@ def test_a_charge_is_counted_for_the_run_that_made_it(tmp_path):
     for number, run in enumerate(["aa", "bb", "aa", "aa", "aa"]):
         budget.charge(Event(f"sketch-{number}", 1.0, 4.0, records.digest), f"{run} sketch-{number}", records)
     for runs, made in ((["aa"], 4), (["bb"], 1), (["aa", "bb"], 5)):
-        told = spent_figures(budget, "dealer", runs)
+        told = spent_figures(budget.account, "dealer", runs)
         assert (told["releases"], told["releases_in_ledger"]) == (made, 5)

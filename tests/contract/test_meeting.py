@@ -7,6 +7,7 @@ import json
 import logging
 import socket
 import struct
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from protocols.config import CONNECT_BY_HAND, ConfigError, SessionConfig, code_parts
 from protocols.dealing.party import agree_on_keys
-from protocols.errors import PeerStopped
+from protocols.errors import PeerError, reason_for_peers
 from protocols.net import clocks, rendezvous
 from protocols.net.activity import Activity
 from protocols.net.certificates import Credentials
@@ -133,9 +134,11 @@ def place(config: SessionConfig, listeners: list[Any], node: int) -> str:
         transport = connect(config, node, credentials(node, 2), listeners[node] if node < 2 else None)
         try:  # the last to connect hears it in the first step
             agree_on_keys(transport, config)
-        finally:
-            transport.abort("over")
-    except PeerStopped as stopped:
+        except PeerError as stopped:  # and passes on what it heard, as every process does
+            transport.abort(reason_for_peers(stopped))
+            raise
+        transport.abort("over")
+    except PeerError as stopped:
         return str(stopped)
     return "nothing"
 
@@ -156,6 +159,21 @@ def test_two_that_cannot_take_part_do_not_wait_for_each_other() -> None:
     telling = [partial(refuse, config, n, credentials(n, 2), "no", listeners[n]) for n in range(2)]
     met = in_threads([*telling, partial(place, config, listeners, 2)])
     assert "dealer" in met[0] and "dealer" in met[1]
+
+
+def test_one_that_comes_later_hears_that_two_others_differ(caplog: pytest.LogCaptureFixture) -> None:
+    """Without it, it would wait for both until the time to connect is over, and not know why they are gone."""
+    config, listeners = local_config(2, names=("bank", "employer"))
+    other = replace(config, idle=config.idle + 1)
+
+    def late() -> str:
+        while sum("tells the others as they come" in record.getMessage() for record in caplog.records) < 2:
+            time.sleep(0.01)
+        return place(config, listeners, 0)
+
+    met = [partial(place, config, listeners, 1), partial(place, other, listeners, 2)]
+    *_, heard = in_threads([*met, late])
+    assert "another configuration: idle is " in heard, heard
 
 
 def test_who_is_awaited_is_said_with_the_time_left(

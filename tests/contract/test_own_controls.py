@@ -176,8 +176,8 @@ def test_tables_of_shuffled_groups_show_no_dependence_and_keep_sizes():
 def test_what_one_record_adds_is_at_most_what_is_charged(task):
     """Every sum at its largest at once: the norm is the charged sensitivity, without slack to spare or to lack."""
     layout = Sums(task, 3, ("own", "null_own"), ("majority", "drop_m"), 4, full=True)
-    once = {"label": 2, "error": 1}
-    norm = sum(once.get(name, 1) for name in layout.widths)
+    squares = {"label": 2, "flips null_own": 4, "shift null_own": 4}  # two numbers; two people's edits
+    norm = sum(squares.get(name, 1) for name in layout.widths)
     assert layout.sensitivity.added == pytest.approx(norm**0.5, rel=2e-3)
     assert layout.sensitivity.added >= norm**0.5
     fewer = Sums(task, 3, ("own",))

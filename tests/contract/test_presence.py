@@ -25,15 +25,15 @@ TOLERANCE = 2e-3
 """Of logits after as many steps as a test takes: that of the engines' own contract (tests/contract/engines.py)."""
 
 
-def union(task: str = "binary", outputs: int = 1, share: float = 0.6) -> tuple[Problem, np.ndarray]:
+def union(task: str = "binary", outputs: int = 1, share: float = 0.6, rows: int = ROWS) -> tuple[Problem, np.ndarray]:
     """A problem over all records, and at which rows each party has one: all three at this share of them."""
-    problem = Problem(WIDTHS, task, outputs, rows=ROWS, seed=5)
+    problem = Problem(WIDTHS, task, outputs, rows=rows, seed=5)
     for displacement in (block for draw in problem.deltas for blocks in draw for block in blocks.values()):
         displacement[:, 0] = 0  # of a feature that no edit changes
-    held = np.ones((ROWS, len(WIDTHS)), bool)
-    for row, lacking in enumerate(np.random.default_rng(1).integers(0, 3, ROWS)):
-        held[row, lacking] = row < share * ROWS
-    return problem, held[np.random.default_rng(2).permutation(ROWS)]
+    held = np.ones((rows, len(WIDTHS)), bool)
+    for row, lacking in enumerate(np.random.default_rng(1).integers(0, 3, rows)):
+        held[row, lacking] = row < share * rows
+    return problem, held[np.random.default_rng(2).permutation(rows)]
 
 
 def common(problem: Problem, held: np.ndarray) -> Problem:
@@ -141,6 +141,23 @@ def test_first_order_steps_choices_and_temperature_too(task: str, outputs: int) 
             assert np.abs(found[name] - expected[name]).max() < TOLERANCE, name
         if task == "binary":
             assert found["rounds"] == 5 * STEPS, "a sealed step has five rounds"
+
+
+def sent_in_steps(engine: Any, own: Problem, presence: Presence | None = None) -> int:
+    """Bytes to peers in a few steps."""
+    batch, penalty = inputs(engine, own, presence)
+    descent = engine.prepare(batch, penalty, Step(0.2, 0.5, 1.5, "squared", 0.3), own.curvature)
+    engine.steps(engine.head(batch, own.outputs, own.task), descent, STEPS)
+    return int(engine.session.costs["training step"].sent)
+
+
+def test_bytes_of_a_step_are_in_proportion_to_the_union_whoever_is_common() -> None:
+    few, small, large = (
+        max(in_secret(*union(share=share, rows=rows), sent_in_steps))
+        for share, rows in ((0.1, ROWS), (0.6, ROWS), (0.6, 3 * ROWS))
+    )
+    assert few == small, "how many records are common does not show"
+    assert 2.5 * small < large <= 3 * small
 
 
 def aware(engine: Any, own: Problem, presence: Presence | None = None) -> np.ndarray:

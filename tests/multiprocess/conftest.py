@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from secure_sccvfl.local.forked import prepare
-from tests.multiprocess.byhand import SHORT, run_mpc
+from secure_sccvfl.report.run_log import LOG
+from tests.multiprocess.programs import SHORT, run_mpc
 
 
 @pytest.fixture(scope="session")
 def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run on German Credit; nobody may change it."""
-    place = tmp_path_factory.mktemp("whole")
-    run_mpc("--dataset", "german", "--parties", "3", "--out", "run", *SHORT, "--seeds", "2", cwd=place)
-    return place / "run"
+    """The folder of a run on German Credit; nobody may change it. The first worker that needs it makes it."""
+    base = tmp_path_factory.getbasetemp()
+    place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "whole"
+    place.mkdir(exist_ok=True)
+    run = place / "run"
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (run / LOG).exists():
+            shutil.rmtree(run, ignore_errors=True)
+            run_mpc("--dataset", "german", "--parties", "3", "--out", run.name, *SHORT, "--seeds", "2", cwd=place)
+    return run
+
+
+@pytest.fixture
+def run(whole_run: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    shutil.copytree(whole_run, tmp_path / "run")
+    return tmp_path / "run"
 
 
 @pytest.fixture(autouse=True, scope="session")

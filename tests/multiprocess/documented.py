@@ -17,7 +17,7 @@ import pytest
 
 from launch import arguments as command_line
 from launch import cli
-from tests.multiprocess.byhand import ROOT
+from tests.multiprocess.programs import ROOT
 
 FOLLOWED = ROOT / "docs" / "tutorial.md"
 """test_tutorial.py runs it from its first block to its last, in one folder."""

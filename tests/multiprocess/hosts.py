@@ -6,11 +6,8 @@ Between them may be relays in user space, so that a link can be cut or carry byt
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -18,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from protocols.config import DEALER, SessionConfig, node_folder, split_address
-from secure_sccvfl.run.process import THREAD_VARIABLES
-from tests.multiprocess.byhand import HERE, ROOT
+from tests.multiprocess.programs import Program, script_of
 from tests.support.harness import CERTIFICATES, CONNECT, DEADLINE, LONG
 
 ADDRESSES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
@@ -31,6 +27,11 @@ def free_address(host: str) -> str:
     with socket.socket() as probe:
         probe.bind((host, 0))
         return f"{host}:{probe.getsockname()[1]}"
+
+
+def free_addresses() -> tuple[str, ...]:
+    """A port on each of three addresses of this machine, as three hosts would have them."""
+    return tuple(free_address(host) for host in ADDRESSES)
 
 
 class Relay:
@@ -90,7 +91,7 @@ class Hosts:
         relayed: bool = False,
     ) -> None:
         self.folder = folder
-        self.listening = tuple(free_address(host) for host in ADDRESSES)
+        self.listening = free_addresses()
         self.relays = [Relay(address) for address in self.listening] if relayed else []
         self.config = SessionConfig(
             parties=tuple(relay.address for relay in self.relays) or self.listening,
@@ -101,7 +102,7 @@ class Hosts:
             job=job,
             options=dict(options if options is not None else {"size": 50, "repeat": 200}),
         )
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, Program] = {}
         for node in range(4):
             place = node_folder(node, 3)
             certs = self.home(PLACES[node]) / "certs"
@@ -128,24 +129,15 @@ class Hosts:
         `before`: a command that runs the program, such as one that sets a limit. `instead`: another script of this
         folder, with its first arguments.
         """
-        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         for name in names:
             home = self.home(name)
             (home / "session.toml").write_text((config or self.config).to_toml())
-            program = [str(ROOT / "launch" / ("run_dealer.py" if name == DEALER else "run_party.py"))]
-            command = [str(HERE / instead[0]), *instead[1:]] if instead else program
+            arguments = ["--config", str(home / "session.toml"), "--certs", str(home / "certs"), *extra]
             if name != DEALER:
                 rank = int(name.split()[1])
-                command += ["--rank", str(rank), "--out", str(home / "out"), "--listen", self.listening[rank]]
-            command += ["--config", str(home / "session.toml"), "--certs", str(home / "certs"), *extra]
-            with (home / "log").open("ab") as log:
-                self.processes[name] = subprocess.Popen(
-                    [*before, sys.executable, *command],
-                    cwd=home,
-                    stdout=subprocess.DEVNULL,
-                    stderr=log,
-                    env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1"), "PYTHONPATH": path},
-                )
+                own = ["--rank", str(rank), "--out", str(home / "out"), "--listen", self.listening[rank]]
+                arguments = [*own, *arguments]
+            self.processes[name] = Program(script_of(name, arguments, instead), home / "log", home, before=before)
 
     def wait_for(self, name: str, text: str) -> None:
         """Until this is in the log of a place that still runs."""
@@ -155,27 +147,21 @@ class Hosts:
             time.sleep(0.05)
 
     def kill(self, name: str) -> None:
-        process = self.processes.pop(name)
-        process.kill()
-        process.wait()
+        self.processes.pop(name).end()
 
     def endings(self) -> dict[str, tuple[int, str]]:
         """Wait for all; exit code and last line of each."""
         end, found = time.monotonic() + LONG, {}
         for name, process in self.processes.items():
             code = process.wait(max(1.0, end - time.monotonic()))
-            while code and not (last := self._last_line(name)).startswith(f"{name}: "):
+            while code and not (last := process.last_line()).startswith(f"{name}: "):
                 assert time.monotonic() < end, last  # a log that goes through a pipe may lag behind
                 time.sleep(0.05)
-            found[name] = (code, self._last_line(name))
+            found[name] = (code, process.last_line())
         return found
-
-    def _last_line(self, name: str) -> str:
-        return self.log(name).strip().rpartition("\n")[2]
 
     def close(self) -> None:
         for process in self.processes.values():
-            process.kill()
-            process.wait()
+            process.end()
         for relay in self.relays:
             relay.close()

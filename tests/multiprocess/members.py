@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +12,16 @@ from protocols.net.certificates import make_certificates
 from protocols.net.signatures import fingerprint
 from secure_sccvfl.consortium.member import Member
 from secure_sccvfl.local.forked import ForkedProcess
-from secure_sccvfl.run.process import THREAD_VARIABLES, DealerProcess, PartyProcess, SessionProcess
+from secure_sccvfl.run.process import DealerProcess, PartyProcess, SessionProcess
+from tests.multiprocess.hosts import free_addresses
+from tests.multiprocess.programs import ONE_THREAD
 from tests.support.harness import CONNECT, DEADLINE, LONG
 from tests.support.own_data import COLUMNS, heart_rows, without, write_own
 
 PLACES = ("party-0", "party-1", "party-2", "dealer")
 APPROVED = ({"place": "party-0", "name": "hospital"},)
-CHEAP = {"dataset": "own.toml", "refreshes": 1, "lambdas": [1.0, 3.0]}
-
-
-def free_addresses() -> tuple[str, ...]:
-    """A port on each of three addresses of this machine, as three hosts would have them."""
-    found = []
-    for number in (2, 3, 4):
-        with socket.socket() as probe:
-            probe.bind((f"127.0.0.{number}", 0))
-            found.append(f"127.0.0.{number}:{probe.getsockname()[1]}")
-    return tuple(found)
+CHEAP = {"dataset": "own.toml", "refreshes": 1, "lambdas": [1.0, 3.0], "evaluation_epsilon": 16.0}
+"""Little noise at the end: it must not make 75 test records look like too few, which ends a run."""
 
 
 LACKING = {"hospital": (0, 1), "clinic": (2, 3, 4), "payer": (5,)}
@@ -86,7 +78,7 @@ class Hosts:
             party = PartyProcess(rank=int(place[-1]), out=Path("out"), **files)
             work = Member(party, resume, APPROVED, {"records": "new.csv"} if predict else None)
         with contextlib.chdir(self.home(place)):
-            return ForkedProcess(work, Path("log.txt"), dict.fromkeys(THREAD_VARIABLES, "1"))
+            return ForkedProcess(work, Path("log.txt"), ONE_THREAD)
 
     def run(self, **settings: bool) -> dict[str, int | None]:
         """The same at every place, to its end: exit codes."""

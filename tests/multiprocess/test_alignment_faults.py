@@ -1,42 +1,93 @@
-"""A process that is killed while records are aligned: all others end with a clear line, and nothing is opened."""
+"""A process is killed in any phase of an alignment: the others stop, nothing is opened, and the run goes on later.
+
+A run is first stopped after a checkpoint. Each session that resumes it is killed in another phase. The last one is
+left alone and finds everything as it was.
+"""
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from protocols.alignment.seam import COMMON, SIZES
+from accounting.ledger import read_ledger
+from protocols.alignment.seam import COMMON, SIZES, UNION
+from protocols.config import SessionConfig
 from protocols.records.chain import read_chain
-from secure_sccvfl.local.processes import LocalSession, session_config
-from tests.support.harness import DEADLINE, LONG
+from secure_sccvfl.local.processes import run_job, session_config
+from tests.multiprocess.doomed import CHECKPOINT, OneIsKilled
+from tests.support.harness import DEADLINE
+from tests.support.overlap import write_overlap
+
+PARTIES = 3
+OPTIONS = {"epsilon": 60.0, "refreshes": 1, "lambdas": [1.0], "take_lambda": 1.0}
+"""A cap that leaves little noise, so that the run does not stop for too few common records."""
+PHASES: dict[str, Sequence[tuple[str, str, set[str]]]] = {
+    "hidden": [
+        ("party 1", "parts of the key of tags", set()),
+        ("party 0", "tags of records", set()),
+        ("dealer", "places of records", set()),
+        ("party 2", UNION, set()),
+        ("party 1", "bit product", {UNION}),
+    ],
+    "revealed": [
+        ("party 0", SIZES, set()),
+        ("party 2", "pass 1", {SIZES}),
+        ("party 1", "lists to compare", {SIZES}),
+        ("party 0", "bits of common records", {SIZES, COMMON}),
+        ("party 2", "back 1", {SIZES, COMMON}),
+    ],
+}
+"""For each mode who is killed, before which step, and what may have been opened by then."""
 
 
-@pytest.mark.parametrize("victim", ["party 0", "party 2", "dealer"])
-def test_a_kill_during_alignment_stops_all_and_opens_nothing(tmp_path: Path, victim: str) -> None:
-    """Party 0 has just passed the first list of another on, and there is one more to pass."""
-    middle = threading.Event()
-
-    def on_event(event: dict[str, Any]) -> None:
-        if str(event.get("step")).startswith("records of party"):
-            middle.set()
-
-    folder = tmp_path / "run"
-    config = session_config(folder, "bench-align", 3, {"mode": "revealed", "ids": 4_000}, deadline=DEADLINE)
-    with LocalSession(config, folder, on_event=on_event) as session:
-        assert middle.wait(LONG), "the alignment did not begin"
-        os.kill({child.name: child.process.pid for child in session.children}[victim], signal.SIGKILL)
+def killed(config: SessionConfig, folder: Path, victim: str, moment: str) -> None:
+    """Run until the victim is killed; all others must end by themselves, each with a line that says in which step."""
+    with OneIsKilled(config, folder, victim, moment) as session:
         ending = session.wait()
     survivors = [name for name in ending.exit_codes if name != victim]
-    assert ending.exit_codes[victim] == 137 and all(ending.exit_codes[name] == 1 for name in survivors)
+    assert ending.exit_codes[victim] == 137, (moment, ending)
+    assert all(ending.exit_codes[name] == 1 for name in survivors), (moment, ending)
     lines = {line.split(":")[0]: line for line in ending.failures}
     assert all("(step: " in lines[name] for name in survivors), lines
     assert any(f": {victim}: closed the connection" in lines[name] for name in survivors), lines
-    for rank in range(3):
-        opened = {entry["release"] for entry in read_chain(folder / f"party-{rank}" / "releases.jsonl")}
-        assert opened <= {SIZES} and COMMON not in opened
-        assert not (folder / f"party-{rank}" / "result.json").exists()
+    assert not list(folder.glob("party-*/result.json"))
+
+
+def kept(data: Path, folder: Path) -> dict[str, bytes]:
+    """Ledgers and checkpoints of all parties: what an interrupted alignment must not touch."""
+    paths = [*data.glob("sccvfl-ledgers/*/ledger.jsonl"), *folder.glob("party-*/checkpoints/*")]
+    return {str(path): path.read_bytes() for path in paths}
+
+
+def logs(folder: Path) -> set[Path]:
+    return set(folder.glob("party-*/releases*.jsonl"))
+
+
+@pytest.mark.parametrize("mode", PHASES)
+def test_a_kill_in_each_phase_stops_all_and_the_run_goes_on(mode: str, tmp_path: Path) -> None:
+    dataset, folder = write_overlap(tmp_path / "data"), tmp_path / "run"
+
+    def config(**more: Any) -> SessionConfig:
+        options = {**OPTIONS, "dataset": str(dataset), "align": mode, **more}
+        return session_config(folder, "train", PARTIES, options, deadline=DEADLINE)
+
+    killed(config(), folder, "party 1", CHECKPOINT)
+    before = kept(dataset.parent, folder)
+    assert len(before) > PARTIES
+    for victim, moment, allowed in PHASES[mode]:
+        old = logs(folder)
+        killed(config(resume=True), folder, victim, moment)
+        assert kept(dataset.parent, folder) == before, moment
+        told = {entry["release"] for log in logs(folder) - old for entry in read_chain(log)}
+        assert told <= allowed, moment
+    ending = run_job(config(resume=True), folder)
+    assert ending.code == 0, ending
+    for rank in range(PARTIES):
+        assert json.loads((folder / f"party-{rank}" / "result.json").read_text())["ok"]
+        lines = read_ledger(dataset.parent / "sccvfl-ledgers" / f"party-{rank}" / "ledger.jsonl")[0]
+        charged = [line["event"]["name"] for line in lines if "event" in line]
+        assert charged == [*(["first count"] if mode == "hidden" else []), "sketch-0", "sketch-1"], "each once"

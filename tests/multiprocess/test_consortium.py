@@ -20,7 +20,7 @@ from protocols.net.certificates import Credentials
 from protocols.net.signatures import sign
 from secure_sccvfl.report.finished.making import seal_results
 from secure_sccvfl.report.run_log import HEAD, LOG
-from tests.multiprocess.byhand import ROOT
+from tests.multiprocess.programs import ROOT
 from tests.multiprocess.walked import HOSTS, NODE, PARTIES, Namespaces, Step, Walk, network, walk_of
 
 MOST_COMMANDS = 8

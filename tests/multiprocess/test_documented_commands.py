@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import functools
 import os
 import random
 import re
@@ -28,6 +29,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import secure_sccvfl as scc
 from launch import cli, policy
 from protocols.config import SessionConfig
 from secure_sccvfl.data.drafts.draft import draft_of
@@ -35,8 +37,6 @@ from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.policy.card import read_card
 from secure_sccvfl.report.run_log import HEAD, LOG, read_log
 from secure_sccvfl.run.console import CHECK_FAILED, OK
-from secure_sccvfl.run.process import THREAD_VARIABLES
-from tests.multiprocess.byhand import ROOT, SHORT, run_mpc
 from tests.multiprocess.documented import (
     PAGES,
     Block,
@@ -51,7 +51,9 @@ from tests.multiprocess.documented import (
     single_commands,
     statements,
 )
+from tests.multiprocess.programs import ROOT, SHORT, Program, Script, run_here, run_mpc
 from tests.support.harness import CERTIFICATES, CONNECT, LONG, credentials, in_threads, local_config
+from tests.unit.status.test_page import free_port
 
 PARSED = {
     "bench": "measures for minutes, and writes over results/",
@@ -268,15 +270,23 @@ class Desk:
         return words
 
     def _run(self, words: Sequence[str], rest: str = "", codes: Sequence[int] = (OK,)) -> None:
-        self._shell(f"{shlex.join(words)} {rest}", codes)
+        """One of our programs: called here, or by the shell if its output goes elsewhere."""
+        found = program_of(words)
+        if rest or found is None:
+            self._shell(f"{shlex.join(words)} {rest}", codes)
+            return
+        ran = run_here(found[0], *found[1], cwd=self.place)
+        self._must_end(shlex.join(words), codes, ran.returncode, ran.stdout, ran.stderr)
 
     def _shell(self, text: str, codes: Sequence[int] = (OK,)) -> None:
         ran = subprocess.run(
             ["bash", "-ec", text], cwd=self.place, env=self.environment, capture_output=True, text=True, timeout=LONG
         )
-        assert ran.returncode in codes, (
-            f"{text}\nended with {ran.returncode}\n{ran.stdout[-1500:]}\n{ran.stderr[-3000:]}"
-        )
+        self._must_end(text, codes, ran.returncode, ran.stdout, ran.stderr)
+
+    @staticmethod
+    def _must_end(text: str, codes: Sequence[int], code: int, said: str, errors: str) -> None:
+        assert code in codes, f"{text}\nended with {code}\n{said[-1500:]}\n{errors[-3000:]}"
 
     def _run_session(self, given: list[tuple[list[str], argparse.Namespace]]) -> None:
         """Each process in a folder of its own, as on its own host; those that were not named are added."""
@@ -293,22 +303,21 @@ class Desk:
         for node, words in nodes.items():
             host = self.place / "hosts" / str(node)
             shutil.copytree(self.place, host, symlinks=True, ignore=shutil.ignore_patterns("hosts"))
-            handles = [listeners[node].fileno()] if node < config.dealer else []
-            command = [*words, *(text for handle in handles for text in ("--listen-fd", str(handle)))]
-            environment = {**self.environment, **dict.fromkeys(THREAD_VARIABLES, "1")}
-            process = subprocess.Popen(
-                command, cwd=host, env=environment, pass_fds=handles, stderr=subprocess.PIPE, text=True
-            )
-            running.append((command, process))
+            program, arguments = program_of(words) or ("", [])
+            if "--status" in arguments:  # the documented port may be taken here
+                arguments[arguments.index("--status") + 1] = str(free_port())
+            script = Script(f"node {node}", ROOT / "launch" / f"{program}.py", tuple(arguments))
+            listener = listeners[node] if node < config.dealer else None
+            running.append((words, Program(script, host / "log", host, listener)))
         for listener in listeners:
             listener.close()
         try:
-            endings = [(command, process.communicate(timeout=LONG)[1], process) for command, process in running]
+            endings = [(words, program.wait(LONG), program.said()) for words, program in running]
         finally:
-            for _, process in running:
-                process.kill()
-        for command, errors, process in endings:
-            assert process.returncode == 0, f"{shlex.join(command)}\n{errors[-3000:]}"
+            for _, program in running:
+                program.end()
+        for words, code, said in endings:
+            self._must_end(shlex.join(words), (OK,), code, "", said)
 
     def _session_file(self, path: Path) -> tuple[SessionConfig, list[Any]]:
         """The session file as documented but on free local ports and with few steps; a self-test if there is none."""
@@ -412,6 +421,9 @@ def test_long_commands(
 def test_python_blocks(desk: Desk, monkeypatch: pytest.MonkeyPatch, block: Block) -> None:
     """A block that opens a session runs at three parties, with a dealer; every other one runs once."""
     code = compile(block.text, block.place, "exec")
+    for name in ("train", "run_local"):
+        few = {**FEW, **({"harness": False} if name == "run_local" else {})}
+        monkeypatch.setattr(scc, name, functools.partial(getattr(scc, name), **few), raising=False)
     monkeypatch.chdir(desk.place)
     for named in re.findall(r"[\"'](runs/[^\"']+)[\"']", block.text):
         if not (desk.place / named).exists():

@@ -21,7 +21,8 @@ from protocols.config import SessionConfig
 from protocols.net.certificates import Credentials, make_certificates
 from protocols.records.chain import read_chain
 from secure_sccvfl.local.processes import LocalSession
-from tests.multiprocess.byhand import ROOT, ByHand
+from tests.multiprocess.byhand import ByHand
+from tests.multiprocess.programs import ROOT
 from tests.support.harness import CERTIFICATES, DEADLINE, LONG, in_threads
 
 PATIENCE = 20.0
@@ -208,8 +209,8 @@ def test_strangers_are_turned_away(impatient: ByHand, tmp_path: Path) -> None:
 
     visits = [functools.partial(visit, address) for address in by_hand.config.parties[:2]]
     assert in_threads(visits) == [[b""] * 4] * 2
-    logs = dict(by_hand.processes)
-    texts = {name: process.communicate(timeout=LONG)[1] for name, process in logs.items()}
+    codes = {name: process.wait(LONG) for name, process in by_hand.processes.items()}
+    texts = {name: process.said() for name, process in by_hand.processes.items()}
     for name in ("party 0", "party 1"):
         text = texts[name].lower()
         assert text.count("turned away") >= 4, text
@@ -217,10 +218,10 @@ def test_strangers_are_turned_away(impatient: ByHand, tmp_path: Path) -> None:
         assert "peer did not return a certificate" in text
         assert "certificate not accepted" in text
         assert "unsupported protocol" in text
-        assert logs[name].returncode == 1
+        assert codes[name] == 1
         last = texts[name].splitlines()[-1]
         assert "party 2" in last and "did not connect" in last and "(step: connect)" in last
-    assert logs["dealer"].returncode == 1
+    assert codes["dealer"] == 1
 
 
 def test_strangers_do_not_disturb_a_session(tmp_path: Path) -> None:
@@ -312,8 +313,7 @@ def send_bad_frames(by_hand: ByHand, fault: str, reason: str) -> None:
         waiting = {name: by_hand.processes[name] for name in honest}
         by_hand.processes, hung = waiting, by_hand.processes["party 2"]
         endings = by_hand.endings()
-        hung.kill()
-        hung.communicate()
+        hung.end()
     else:
         endings = by_hand.endings()
         assert_stopped(endings, "party 2")

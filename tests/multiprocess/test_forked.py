@@ -18,7 +18,7 @@ from protocols.dealing.gaussian import discrete_gaussian
 from protocols.dealing.randomness import fresh_key
 from secure_sccvfl.local.forked import ForkedProcess, context, prepare
 from secure_sccvfl.run.process import DealerProcess, PartyProcess
-from tests.multiprocess.byhand import ROOT
+from tests.multiprocess.programs import ROOT
 from tests.support.harness import CERTIFICATES, LONG, local_config
 
 STARTER = """

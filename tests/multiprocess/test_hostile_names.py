@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from launch.cli import main
-from tests.multiprocess.byhand import run_mpc
+from tests.multiprocess.programs import run_mpc
 from tests.unit.report.test_plain_text import read
 
 HTML = "<img src=x onerror=alert(1)>\"'&{{7*7}}"

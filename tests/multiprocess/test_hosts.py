@@ -33,11 +33,12 @@ from secure_sccvfl.report.finished.signed import (
     heads_of,
     is_listed,
     read_heads,
+    settings_digest,
 )
 from secure_sccvfl.report.run_log import HEAD, LOG, contents
 from secure_sccvfl.report.verify import RunFiles, check_derived, check_heads, unchecked, verify
 from secure_sccvfl.run.model_files import load_model, save_model
-from secure_sccvfl.run.scoring.jobs import UNDECIDED
+from secure_sccvfl.run.scoring.decisions import UNDECIDED
 from secure_sccvfl.run.scoring.new_records import ELSEWHERE, REFUSED
 from secure_sccvfl.runs import Run
 from tests.multiprocess.members import APPROVED, PLACES, Hosts
@@ -118,7 +119,8 @@ def test_it_went_on_from_the_checkpoint_and_paid_once(hosts: Hosts) -> None:
     audit = [e["event"] for e in read_chain(sorted(trained.glob("audit*.jsonl"))[0])]
     assert "resumed" in audit or (trained / "audit-1.jsonl").exists() or (hosts.out(0) / "train-1").exists()
     ledger = read_ledger(trained / "ledger.jsonl")[0]
-    assert len([line for line in ledger if "event" in line]) == 2, "each sketch was paid for once"
+    charged = [line["event"]["name"] for line in ledger if "event" in line]
+    assert charged == ["first count", "sketch-0", "sketch-1"], "each was paid for once"
 
 
 def read_rows(table: Path) -> dict[str, dict[str, str]]:
@@ -240,9 +242,10 @@ def test_any_changed_file_is_named_though_the_log_and_the_seal_are_made_anew(hos
     for path in made:
         path.write_text(path.read_text() + " ")  # readable still
     page.write_text(page.read_text().replace("Who learned what", "Nobody learned a thing"))
+    (more := out / "privacy_budget.txt").write_text("epsilon 0.1")
     seal_results(out, report)
     found = list(check_derived(RunFiles(out)))
-    assert all(any(line.startswith(path.name) for line in found) for path in (page, *made)), found
+    assert all(any(line.startswith(path.name) for line in found) for path in (page, more, *made)), found
 
 
 def told(out: Path, config: SessionConfig) -> list[str]:
@@ -315,6 +318,47 @@ def test_a_consortium_that_was_made_up_is_no_consortium_to_who_knows_the_real_on
     assert main(["audit", "verify", str(out), *known]) == 3
     shown = capsys.readouterr()
     assert "by a certificate of another authority" in shown.out and "session.toml is not" in shown.err
+
+
+def test_a_session_file_without_certificates_does_not_do_away_with_signatures(hosts: Hosts, out: Path) -> None:
+    """An administrator who writes `transport = "gloo"` makes every statement alone; all of it fits."""
+    change_a_figure(out)
+    shutil.rmtree(out / "predict")
+    config = replace(hosts.config, transport="gloo", certificates={}, approval="")
+    (out / "session.toml").write_text(config.to_toml())
+    for job in config.jobs:
+        kept = read_heads(out / job)
+        kept["statement"]["session"], kept["signatures"] = settings_digest(config), {}
+        for heads in kept["statement"]["heads"].values():
+            heads |= heads_of(out / job, job)
+        kept["files"] = {k: v for k, v in files_of(out).items() if k in kept["files"]}
+        kept["statement"]["heads"]["party-1"]["files"] = committed(kept["salt"], kept["files"])
+        (out / job / "heads.json").write_text(json.dumps(kept, indent=1) + "\n")
+    (out / LOG).unlink()
+    (out / HEAD).unlink()
+    seal_results(out, make_host_results(out))
+    authority = key(hosts).authority.read_bytes()
+    assert unchecked(out) == ["the transport gloo has no certificates: nothing is signed"]
+    found = list(check_heads(RunFiles(out, authority)))
+    assert {f"{job}/heads.json: party-{k} has not signed" for job in config.jobs for k in range(3)} == set(found)
+
+
+def test_lists_of_digests_are_for_the_owner_alone(hosts: Hosts) -> None:
+    """From the digest of a few decisions, or of who was refused, others on this host could find them by trying."""
+    for rank in range(3):
+        listed = [path for path in contents(hosts.out(rank)) if path.name in ("heads.json", LOG)]
+        assert len(listed) >= 4 and not any(
+            path.stat().st_mode & 0o077 for path in listed if path.parent != hosts.out(rank)
+        )
+        assert not (hosts.out(rank) / LOG).stat().st_mode & 0o077
+
+
+def test_no_head_is_the_hash_of_a_line_that_others_could_try_words_against(hosts: Hosts) -> None:
+    """Whoever knows an earlier seal could try the words of an appeal, or who was refused."""
+    for rank in range(3):
+        told = json.dumps(read_heads(hosts.out(0) / "predict")["statement"]["heads"][f"party-{rank}"])
+        lines = [entry["hash"] for entry in read_chain(hosts.out(rank) / LOG)]
+        assert '"log": "' in told and '"log": ""' not in told and not any(line in told for line in lines)
 
 
 def test_a_report_that_was_not_made_can_be_made_later(out: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,13 +14,15 @@ from protocols.config import SessionConfig
 from protocols.net.rendezvous import dial
 from protocols.records.chain import read_chain
 from secure_sccvfl.local.processes import LocalSession, session_config
-from tests.multiprocess.byhand import ROOT, ByHand
+from tests.multiprocess.byhand import ByHand
+from tests.multiprocess.programs import ROOT, Program, Script, run_here
 from tests.support.harness import LONG
 
 
 def program(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Started anew, as from a shell."""
     return subprocess.run(
-        [sys.executable, str(ROOT / "launch" / name), *arguments],
+        [sys.executable, str(ROOT / "launch" / f"{name}.py"), *arguments],
         capture_output=True,
         text=True,
         timeout=LONG,
@@ -30,11 +32,8 @@ def program(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProces
 
 @pytest.mark.parametrize(("parties", "transport"), [(2, "tls"), (3, "tls"), (5, "tls"), (3, "gloo")])
 def test_the_self_test(tmp_path: Path, parties: int, transport: str) -> None:
-    ran = program(
-        *("run_mpc.py", "--parties", str(parties), "--selftest", "--transport", transport),
-        *("--json", "--out", "run"),
-        cwd=tmp_path,
-    )
+    arguments = ("--parties", str(parties), "--selftest", "--transport", transport, "--json", "--out", "run")
+    ran = run_here("run_mpc", *arguments, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     report = json.loads(ran.stdout)
     assert set(report["exit_codes"].values()) == {0} and report["failures"] == []
@@ -47,7 +46,7 @@ def test_the_self_test(tmp_path: Path, parties: int, transport: str) -> None:
 
 
 def test_the_table_for_people(tmp_path: Path) -> None:
-    ran = program("run_mpc.py", "selftest", "--parties", "2", "--size", "20", cwd=tmp_path)
+    ran = program("run_mpc", "selftest", "--parties", "2", "--size", "20", cwd=tmp_path)
     assert ran.returncode == 0
     assert "sigmoid, bounded" in ran.stdout and "all well" in ran.stdout and "WRONG" not in ran.stdout
     assert len(list((tmp_path / "runs").glob("*/logs/dealer.log"))) == 1
@@ -92,32 +91,32 @@ def test_hosts_with_other_processors_and_threads(tmp_path: Path) -> None:
 
 
 def test_certificates(tmp_path: Path) -> None:
-    made = program("certs.py", "certs", "--parties", "3", cwd=tmp_path)
+    made = run_here("certs", "certs", "--parties", "3", cwd=tmp_path)
     assert made.returncode == 0
     folder = tmp_path / "certs"
     assert sorted(path.name for path in folder.iterdir()) == ["ca.pem", "dealer", "party-0", "party-1", "party-2"]
     for key in folder.rglob("key.pem"):
         assert os.stat(key).st_mode & 0o077 == 0
     assert "PRIVATE" not in (folder / "ca.pem").read_text()
-    again = program("certs.py", "certs", cwd=tmp_path)
+    again = run_here("certs", "certs", cwd=tmp_path)
     assert again.returncode == 2 and "already holds" in again.stderr and "Traceback" not in again.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("run_mpc.py", "--parties", "1"), "at least 2"),
-        (("run_mpc.py", "--out", "."), "not empty"),
-        (("run_party.py", "--out", "o", "--rank", "0", "--config", "absent.toml"), "cannot read the session file"),
-        (("run_party.py", "--out", "o", "--rank", "0", "--config", "bad.toml"), "not valid TOML"),
-        (("run_dealer.py", "--config", "unknown.toml"), "unknown setting 'partys'"),
+        (("run_mpc", "--parties", "1"), "at least 2"),
+        (("run_mpc", "--out", "."), "not empty"),
+        (("run_party", "--out", "o", "--rank", "0", "--config", "absent.toml"), "cannot read the session file"),
+        (("run_party", "--out", "o", "--rank", "0", "--config", "bad.toml"), "not valid TOML"),
+        (("run_dealer", "--config", "unknown.toml"), "unknown setting 'partys'"),
         (
-            ("run_party.py", "--out", "o", "--rank", "7", "--config", "good.toml", "--certs", "."),
+            ("run_party", "--out", "o", "--rank", "7", "--config", "good.toml", "--certs", "."),
             "no certificate file",
         ),
-        (("run_party.py", "--out", "o", "--rank", "0", "--config", "good.toml"), "needs certificates"),
-        (("run_party.py", "--out", "o", "--rank", "0", "--config", "nojob.toml"), "no such job: 'dance'"),
-        (("run_party.py", "--out", "old", "--rank", "0", "--config", "good.toml"), "is there already"),
+        (("run_party", "--out", "o", "--rank", "0", "--config", "good.toml"), "needs certificates"),
+        (("run_party", "--out", "o", "--rank", "0", "--config", "nojob.toml"), "no such job: 'dance'"),
+        (("run_party", "--out", "old", "--rank", "0", "--config", "good.toml"), "is there already"),
     ],
 )
 def test_mistakes_give_one_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
@@ -127,15 +126,14 @@ def test_mistakes_give_one_line(tmp_path: Path, arguments: tuple[str, ...], mess
     (tmp_path / "nojob.toml").write_text('parties = ["127.0.0.1:1", "127.0.0.1:2"]\njob = "dance"')
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "releases.jsonl").touch()
-    ran = program(*arguments, cwd=tmp_path)
-    assert ran.returncode in (1, 2)
-    assert message in ran.stderr and "Traceback" not in ran.stderr
-    assert len(ran.stderr.strip().splitlines()) == 1
+    name, *given = arguments
+    ran = Program(Script(name, ROOT / "launch" / f"{name}.py", tuple(given)), tmp_path / "log", tmp_path)
+    assert ran.wait(LONG) in (1, 2)
+    assert message in ran.said() and "Traceback" not in ran.said()
+    assert len(ran.said().strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    "name", ["run_mpc.py", "run_party.py", "run_dealer.py", "certs.py", "bench.py", "reproduce.py"]
-)
+@pytest.mark.parametrize("name", ["run_mpc", "run_party", "run_dealer", "certs", "bench", "reproduce"])
 def test_help_teaches(tmp_path: Path, name: str) -> None:
     ran = program(name, "--help", cwd=tmp_path)
     assert ran.returncode == 0 and "python launch/" in ran.stdout and "exit codes" in ran.stdout

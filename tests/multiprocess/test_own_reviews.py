@@ -12,7 +12,7 @@ from accounting.ledger import read_ledger
 from launch.cli import main
 from secure_sccvfl.report.policy_card import CARD
 from secure_sccvfl.report.verify import verify
-from tests.multiprocess.byhand import SHORT, run_mpc
+from tests.multiprocess.programs import SHORT, run_mpc
 from tests.support.own_data import heart_rows, write_own
 
 SAID = ["--who", "the board", "--text", "a quarter later"]
@@ -29,7 +29,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("own")
     write_own(folder / "old", heart_rows())
     write_own(folder / "new", aged(heart_rows()))
-    run_mpc("--dataset", folder / "old" / "own.toml", "--out", "run", *SHORT, cwd=folder)
+    little_noise = ("--evaluation-epsilon", "8")  # 102 test records are twelve deviations above too few
+    run_mpc("--dataset", folder / "old" / "own.toml", "--out", "run", *SHORT, *little_noise, cwd=folder)
     return folder
 
 

@@ -19,6 +19,8 @@ from secure_sccvfl.security.finished_run import FinishedRun
 from tests.support.harness import LONG
 
 SHORT = {"refreshes": 1, "warmup": 20, "steps": 30, "lambdas": [8.0]}
+LITTLE_NOISE = {"evaluation_epsilon": 8.0}
+"""With it 77 test records are eight deviations above too few, which would end a run."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,9 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> scc.Run:
     data = scc.load("own heart", frames=heart.frames, label=label, protected=protected, features=features)
     steps: list[str] = []
     place = tmp_path_factory.mktemp("own") / "runs" / "a"
-    run = scc.run_local(data, folder=place, progress=lambda step, number, total: steps.append(step), **SHORT)
+    run = scc.run_local(
+        data, folder=place, progress=lambda step, number, total: steps.append(step), **SHORT, **LITTLE_NOISE
+    )
     assert "counterfactuals" in steps
     return run
 
@@ -56,7 +60,7 @@ def test_a_run_tells_its_figures_and_its_price(own: scc.Run) -> None:
     assert ((own.metrics.low <= own.metrics.value) & (own.metrics.value <= own.metrics.high)).all()
     assert scc.evaluate(own).equals(own.metrics)
     told = own.privacy()
-    assert told["training"]["epsilon_rdp"] <= 8 and told["evaluation"]["epsilon_rdp"] <= 4
+    assert told["training"]["epsilon_rdp"] <= 8 and told["evaluation"]["epsilon_rdp"] <= 8
     assert own.page.exists() and own.report["dataset"] == "own heart" and "own heart" in repr(own)
     assert "files" in own.verify()
 

@@ -19,8 +19,9 @@ MEASURED = re.compile(r'"(seconds|max_error)": [^,}\s]+')
 
 def everything_written(session: ByHand) -> str:
     """Logs, results, release logs and session files of all processes, without what was measured."""
-    texts = [process.communicate(timeout=LONG)[1] for process in session.processes.values()]
-    texts += [path.read_text() for path in session.folder.rglob("*") if path.is_file() and "notes" not in path.name]
+    for process in session.processes.values():
+        process.wait(LONG)
+    texts = [path.read_text() for path in session.folder.rglob("*") if path.is_file() and "notes" not in path.name]
     return MEASURED.sub("", "\n".join(texts))
 
 
@@ -61,7 +62,7 @@ def test_a_run_that_ends(session: ByHand, tmp_path: Path, crash: bool) -> None:
         session.start("party 1", instead=("spy.py", str(notes)))
         session.start("party 2", instead=("spy.py", str(notes)))
         written = everything_written(session)
-        codes = {name: process.returncode for name, process in session.processes.items()}
+        codes = {name: process.poll() for name, process in session.processes.items()}
     finally:
         session.close()
     assert set(codes.values()) == ({1} if crash else {0}), written[-2000:]

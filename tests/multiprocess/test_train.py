@@ -32,7 +32,7 @@ from secure_sccvfl.report.verify import verify
 from secure_sccvfl.run.model_files import load_model, save_model
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
-from tests.multiprocess.byhand import ROOT, SHORT, run_mpc
+from tests.multiprocess.programs import ROOT, SHORT, run_mpc
 from tests.support.harness import LONG
 
 BORDER = 1e-3

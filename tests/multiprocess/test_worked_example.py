@@ -17,7 +17,7 @@ from launch.cli import main
 from protocols.config import SessionConfig
 from secure_sccvfl.policy.card import shipped_card
 from secure_sccvfl.report.policy_card import CARD
-from tests.multiprocess.byhand import ROOT
+from tests.multiprocess.programs import ROOT
 
 PERSON = "g0869"
 DOCUMENT = ROOT / "docs" / "worked-example.md"

@@ -21,10 +21,9 @@ from typing import TextIO
 from unittest.mock import patch
 
 from launch.cli import main
-from secure_sccvfl.run.process import THREAD_VARIABLES
-from tests.multiprocess.byhand import ROOT
 from tests.multiprocess.documented import Block, blocks, is_walked
-from tests.multiprocess.members import free_addresses
+from tests.multiprocess.hosts import free_addresses
+from tests.multiprocess.programs import ONE_THREAD, ROOT
 from tests.support.harness import LONG
 
 PARTIES = ("bank", "employer", "bureau")
@@ -147,7 +146,7 @@ class Walk:
         program.write_text(f'#!/bin/sh\nexec {sys.executable} -m launch.cli "$@"\n')
         program.chmod(0o755)
         paths = os.pathsep.join([str(program.parent), os.environ["PATH"]])
-        ours = {"PATH": paths, "PYTHONPATH": str(ROOT), **dict.fromkeys(THREAD_VARIABLES, "1")}
+        ours = {"PATH": paths, "PYTHONPATH": str(ROOT), **ONE_THREAD}
         self._environment = {**os.environ, **ours}
 
     def home(self, host: str) -> Path:

@@ -3,7 +3,7 @@
 Hidden, three parties: what comes to party 0 in two worlds. In one both others hold the first half of its records, in
 the other only one of them holds any, the second half. The union has the same size. Its places must be a random
 choice: as often rising as falling along its tags, and no higher or lower for the records that others hold. All that
-is opened of presence must be uniform bits.
+is opened of presence must be uniform bits. The same of parties 0 and 1 together, whatever party 2 holds.
 
 Revealed: what party 0 compares, beside the order in which it sent its list, tells nothing about which of its records
 single others hold. The bits that pass through party 1 tell nothing about where common records are in a list. Elements
@@ -46,6 +46,7 @@ class Spy:
 
     def __init__(self, node: int) -> None:
         self.node, self.kept, self.shapes, self._lock = node, defaultdict(list), [], threading.Lock()
+        self.sent_by: dict[tuple[str, int], list[np.ndarray]] = defaultdict(list)
 
     def wrap(self, transport: Transport) -> Transport:
         honest = transport.exchange
@@ -56,6 +57,7 @@ class Spy:
                 with self._lock:
                     for peer, arrays in came.items():
                         self.kept[step] += [array.copy() for array in arrays]
+                        self.sent_by[step, peer] += [array.copy() for array in arrays]
                         self.shapes += [(step, peer, array.dtype.str, array.shape) for array in arrays]
             return came
 
@@ -183,6 +185,57 @@ def test_presence_that_is_opened_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(tuples.Field, "expand", expand)
     assert hidden_tells()["presence"]
+
+
+PAIR = (IDS, [*IDS[OWN // 4 : OWN // 2], *OTHERS])
+THIRD = (IDS[: OWN // 2], IDS[OWN // 2 :])
+"""Parties 0 and 1 hold the same in both worlds, and party 2 one or the other half of what party 0 has."""
+
+
+def pair_tells() -> dict[str, bool]:
+    """Which checks find something in all that comes to parties 0 and 1 together."""
+    found = []
+    for third in THIRD:
+        spies = [Spy(0), Spy(1)]
+        lists = [*PAIR, third]
+
+        def job(session: Session, lists: Any = lists) -> Aligned:
+            aligned = HiddenAlignment(session).align(lists[session.rank])
+            presence.all_present(session.party, aligned.present)
+            return aligned
+
+        def wrap(transport: Transport, spies: Any = spies) -> Transport:
+            return spies[1].wrap(spies[0].wrap(transport))
+
+        places = run_session(job, 3, ReleasePlan(releases(3, revealed=False)), wrap=wrap)
+        known = dict(zip((*PAIR[0], *PAIR[1]), (*places[0].places, *places[1].places), strict=True))
+        shapes = [shape for spy in spies for shape in spy.shapes if not shape[0].startswith("tuple")]
+        steps = ("bit product", "bit to number")
+        sent = [[a for step in steps for a in spy.sent_by[step, 2] if a.dtype == np.uint8] for spy in spies]
+        assert all(np.array_equal(a, b) for a, b in zip(*sent, strict=True)), "the third sends both the same"
+        held = np.array([name in set(third) for name in known])
+        found.append((shapes, np.concatenate([a[:-1] for a in sent[0]]), np.array(list(known.values())), held))
+    assert all(len(shares) > 1000 and marked.sum() == OWN // 2 for _, shares, _, marked in found)
+    return {
+        "shapes": found[0][0] != found[1][0],
+        "who is held": not all(unrelated(at, held) for _, _, at, held in found),
+        "presence": not (alike(found[0][1], found[1][1]) and all(uniform(shares) for _, shares, _, _ in found)),
+    }
+
+
+@pytest.mark.chance(1e-11)  # five checks
+def test_what_two_of_three_see_together_is_the_same_whatever_the_third_holds() -> None:
+    assert not any(pair_tells().values())
+
+
+def test_presence_of_the_third_that_is_opened_is_noticed_by_the_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = tuples.Field.expand
+
+    def expand(self: tuples.Field, draw: Draw, rank: int) -> np.ndarray:
+        return np.zeros(self.shape, self.dtype) if self.bits else honest(self, draw, rank)
+
+    monkeypatch.setattr(tuples.Field, "expand", expand)
+    assert pair_tells()["presence"]
 
 
 # revealed

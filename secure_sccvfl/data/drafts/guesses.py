@@ -40,7 +40,9 @@ MARKS = ("?", "N/A", "n/a", "#N/A", "NULL", "null", "None", "NaN", "<NA>", "-", 
 CATEGORY_MARKS = ("?", "N/A", "n/a", "#N/A", "NULL", "null", "NaN", "<NA>")
 SENTINELS = (*(f"-{'9' * digits}" for digits in range(1, 10)), *("9" * digits for digits in range(3, 10)))
 FAR = 5
-"""A sentinel above all values is one if it is this many times the next largest."""
+"""A sentinel above all values is one if it is this many times the next largest; another such value is asked about."""
+CROWDED = 0.9
+"""More than this share of values in the lowest bin: people are told to write better edges."""
 _CODE = re.compile(r"(^|_)(code|zip|plz|postcode|postal|occp|naics|sic|icd\d*)(_|$)", re.IGNORECASE)
 
 
@@ -140,11 +142,15 @@ def _numbers(name: str, text: pd.Series, gap: np.ndarray, default: Cells) -> Gue
     zeros = known.str.fullmatch(r"0\d+").astype(bool).any()
     if whole and not zeros and len(distinct) == len(values) > FEW_VALUES and _running(distinct):
         return Guess(name, None, ("every record has its own whole number: it looks like an identifier",))
+    if distinct[-1] >= FAR * max(distinct[-2], 1):
+        notes.append(f"{distinct[-1]:.12g} is far above all else: is it a mark of gaps? Then declare it in `na`")
     low, high = public_range(values)
     if whole and (zeros or _CODE.search(name)):
         entry = {"name": name, "kind": "code", "low": low, "high": high, "edges": code_edges(low, high)}
         return _with_gaps(name, entry, text, gap, cells, [*notes, "a code: cut it at edges that mean something"])
     edges = public_edges(values, low, high)
+    if edges and np.mean(values < edges[1]) > CROWDED:
+        notes.append("nearly all values lie in its lowest bin: write edges that part them")
     entry = {"name": name, "kind": "number", "low": low, "high": high, **({"edges": edges} if edges else {})}
     return _with_gaps(name, {**entry, "unit": ""}, text, gap, cells, notes)
 

@@ -8,7 +8,7 @@ The protocol is `protocols.session.heads`. This module says what a party's heads
 | audit | every decision of this session with its numbers, without the digest of the own model | yes |
 | ledgers | each privacy ledger as copied into the job's folder; with `align = hidden` without the records | yes |
 | result | what the job returned, without what differs by design; numbers to nine digits | yes |
-| log | the run's own log so far, which later events (appeals, pages) extend | no |
+| log | a salted digest of the run's own log so far, which later events (appeals, pages) extend | no |
 | files | a salted digest of the digests of all files of the folder | no: it binds its owner, and tells nothing |
 
 OUT/JOB/heads.json keeps the joint statement, the signature and the certificate of every party, and the salt and list
@@ -32,6 +32,7 @@ from protocols.dealing.randomness import fresh_key
 from protocols.errors import LedgerError
 from protocols.net.certificates import Credentials
 from protocols.records.chain import read_chain
+from protocols.records.private import private
 from protocols.session.heads import broken_signatures, exchange_heads
 from protocols.session.runtime import Session
 from secure_sccvfl.privacy.ledgers import EVALUATIONS, LEDGER
@@ -75,12 +76,13 @@ def sign_job(
     run: this party's folder. place: the job's folder in it.
     """
     salt, files = fresh_key().hex(), files_of(run)
-    own = {**heads_of(place, config.job), "log": _log_head(run), "files": committed(salt, files)}
+    own = {**heads_of(place, config.job), "log": _log_head(run, salt), "files": committed(salt, files)}
     own["date"] = datetime.date.today().isoformat()
     signed = exchange_heads(session, config, about(config), own, credentials)
     kept = {"rank": session.rank, **signed, "salt": salt, "files": files}
     fresh = place / f"{HEADS}.part"
-    fresh.write_text(_text(kept), encoding="utf-8")
+    with open(fresh, "w", encoding="utf-8", opener=private) as file:  # a digest of few decisions tells them
+        file.write(_text(kept))
     fresh.replace(place / HEADS)
 
 
@@ -186,7 +188,7 @@ def check_signed(run: Path, config: SessionConfig, authority: bytes | None = Non
     yield from _check_files(run, places[-1], known)
     log = [str(entry["hash"]) for entry in read_log(run)]
     for place in places:
-        yield from _check_own(place, config, log)
+        yield from _check_own(place, config, log)  # statements of older versions have the hash itself
 
 
 def _check_lists(place: Path, files: Mapping[str, str], known: Mapping[str, str]) -> Iterator[str]:
@@ -201,12 +203,14 @@ def _check_lists(place: Path, files: Mapping[str, str], known: Mapping[str, str]
 def _check_own(place: Path, config: SessionConfig, log: list[str]) -> Iterator[str]:
     """The heads of a job's records, made anew, against those in its statement."""
     try:
-        own, now = own_heads(place, config), heads_of(place, read_heads(place)["statement"]["job"])
+        own, kept = own_heads(place, config), read_heads(place)
+        now = heads_of(place, kept["statement"]["job"])
+        known = {"", *log, *(committed(kept["salt"], {LOG: line}) for line in log)}
     except (LedgerError, BudgetLedgerError, OSError, ValueError, KeyError, TypeError, AttributeError):
         yield f"{place.name}: a log, a ledger or the result cannot be read"
         return
     yield from (f"{place.name}: {_NAMED[k]} is not what all parties signed" for k in now if now[k] != own.get(k))
-    if own["log"] and own["log"] not in log:
+    if own["log"] not in known:
         yield f"{LOG} is not the log that all parties signed at the end of {place.name}"
 
 
@@ -245,7 +249,7 @@ def _check_statement(
         yield "the statement is of another job"
     if statement["session"] != settings_digest(config):
         yield "the statement is of another session file than session.toml"
-    if config.transport == "tls":
+    if config.transport == "tls" or authority is not None:  # who writes the folder also writes what its session says
         yield from broken_signatures(signed, config.dealer, config.certificates, authority)
     own = node_folder(signed["rank"], config.dealer)
     if committed(signed["salt"], signed["files"]) != statement["heads"][own]["files"]:
@@ -260,8 +264,9 @@ def _text(kept: Mapping[str, Any]) -> str:
     return json.dumps(kept, indent=1) + "\n"
 
 
-def _log_head(run: Path) -> str:
-    return str(read_log(run)[-1]["hash"]) if (run / LOG).exists() else ""
+def _log_head(run: Path, salt: str) -> str:
+    """Without the salt, who knows an earlier seal could try words of an appeal against the hash of its line."""
+    return committed(salt, {LOG: str(read_log(run)[-1]["hash"])}) if (run / LOG).exists() else ""
 
 
 def _digest(value: Any) -> str:

@@ -90,7 +90,7 @@ def explain_to_party(
         warnings.simplefilter("ignore", DataWarning)
         own = options.load(party, parties)
     row = _row(own.ids, record, f"the records of {own.schema.parties[party]}")
-    words = describe(options, parties)
+    words = describe(options.dataset, own.schema)
     told = {**result, "data": words, "party_names": result["parties"]}
     return {
         "record": record,

@@ -2,8 +2,8 @@
 
 Two evaluations of the same records would tell more than one, and noise drawn twice is half of a noise. So a second
 call returns the recorded figures and opens nothing. The parties tell each other what they have on record. All
-records must agree. A party without one (a fault came before it was written) takes over that of the others. Two
-short rounds.
+records must agree. A party without one (a fault came before it was written) takes over that of the others. What each
+party's records have spent is not on it: that is the party's own. Two short rounds.
 """
 
 from __future__ import annotations

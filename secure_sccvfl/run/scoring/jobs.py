@@ -13,7 +13,6 @@ records (`secure_sccvfl.metrics.noisy`), or exact if all agreed to that before t
 
 from __future__ import annotations
 
-import csv
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,11 +23,11 @@ import numpy as np
 
 from accounting.calibration import noise_multiplier
 from accounting.records import RecordSet
+from protocols.alignment.seam import AlignmentError
 from protocols.config import ConfigError, SessionConfig
 from protocols.dealing.randomness import fresh_key
 from protocols.errors import ProtocolError
 from protocols.operations import arithmetic
-from protocols.records.private import private
 from protocols.records.releases import ReleasePlan
 from protocols.ring import FRACTION_BITS, Words
 from protocols.session.runtime import Session
@@ -53,20 +52,22 @@ from secure_sccvfl.policy.aware_entry import USES_S, AwareEntry
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.caps import raise_cap
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
-from secure_sccvfl.privacy.ledgers import EVALUATIONS, keep_copy, open_budget, spent_figures
+from secure_sccvfl.privacy.ledgers import EVALUATIONS, keep_copy, open_budget, spent_in
 from secure_sccvfl.privacy.record_tags import record_key
 from secure_sccvfl.privacy.releases import COLUMNS, PREDICTIONS, REFUSED_RECORDS
 from secure_sccvfl.run.alignment import aligned_part, common_records, placed, split_records
 from secure_sccvfl.run.costs import PhaseMeter
 from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.run.model_files import ModelError, PartyModel, load_model, model_folder
+from secure_sccvfl.run.scoring.decisions import write_decisions
 from secure_sccvfl.run.scoring.evaluation_record import record, recorded
 from secure_sccvfl.run.scoring.new_records import read_new_records
-from secure_sccvfl.run.scoring.plans import OWN, crossed_of, evaluation_plan, prediction_plan, sums_of
+from secure_sccvfl.run.scoring.plans import OWN, crossed_of, evaluation_plan, fewest_records, prediction_plan, sums_of
 from secure_sccvfl.training.handles import SharedHead, SharedRows
 from secure_sccvfl.training.secure import SecureEngine
 
-UNDECIDED = "undecided: not all parties hold this record"
+REFUSED = "refused"
+"""In a record of figures: why none are told, though they were paid for."""
 
 
 class _WithModel:
@@ -168,6 +169,18 @@ class EvaluateJob(_WithModel):
             raise DataError(f"{self.test.rows} test records are fewer than min_group = {self.options.min_group}")
         self.judged = self._judged()
         self.crossed = crossed_of(self.options, self.data.schema)
+        self._enough()
+
+    def _enough(self) -> None:
+        """Refuse before anything is sent if own test records, of which the common ones are a part, are too few."""
+        if self.options.align != "hidden":
+            return
+        needed = fewest_records(self.options, self.data.schema, self.sums)
+        if self.test.rows < needed:
+            raise DataError(
+                f"{self.test.rows} own test records, and figures of common ones need {needed} at this noise: bring "
+                "more records, allow a higher evaluation_epsilon or fewer evaluations, or train with align = revealed"
+            )
 
     @staticmethod
     def public_plan(config: SessionConfig) -> ReleasePlan:
@@ -241,23 +254,34 @@ class EvaluateJob(_WithModel):
             folder = model_folder(self.options.model, self.rank)
             place = self.options.ledger_folder(session, folder.parent)
             key = record_key(session, place)
+            known = model.held_out
             if self.options.align == "revealed":
+                self._same_records(session, known.own in ("", key.tags(data.ids).digest))
                 data = self.data = split_records(session, self.options, data, progress)
             parts = key.parts(data.ids, data.split)
-            self._same_records(session, {name: part.digest for name, part in parts.items()})
+            self._same_records(session, known.parts == {name: part.digest for name, part in parts.items()})
             about = f"{model.run} {self.options.evaluation} {' '.join(self.judges)}"
             about += "" if self.crossed is None else f" slices {self.crossed.name}"
             figures = recorded(session, folder, about)
-            if figures is None:
+            if figures is None or self._may_pass(figures):
                 figures = self._opened(session, place, parts["test"], progress)
                 record(folder, about, figures)
-            if self.noisy and session.folder is not None:
-                keep_copy(place / EVALUATIONS, session.folder)
+            if REFUSED in figures:
+                raise AlignmentError(f"{figures[REFUSED]} (paid for once, and on record)")
+            if self.noisy:  # what the own records have spent is not on the record that the parties compare
+                told = figures["evaluation"]
+                told |= spent_in(place / EVALUATIONS, told["noise"], [told.pop("charged", "")])
+                if session.folder is not None:
+                    keep_copy(place / EVALUATIONS, session.folder)
         return {"ok": True, "run": model.run, "align": self.options.align, **figures, "cost": meter.costs}
 
-    def _same_records(self, session: Session, found: Mapping[str, str]) -> None:
+    def _may_pass(self, figures: Mapping[str, Any]) -> bool:
+        """Whether figures that were paid for and not told may be told for another `min_group`, if paid for again."""
+        return REFUSED in figures and figures["evaluation"]["min_group"] != self.options.min_group
+
+    @staticmethod
+    def _same_records(session: Session, same: bool) -> None:
         """Refuse together, before anything is opened, if the records are not those of the model."""
-        same = dict(self.model.held_out.parts) == dict(found)
         if not all(session.tell_all("records of the model", int(same))):
             raise ModelError(
                 "the records are not those that the model was trained with and set aside: bring those back, or train "
@@ -309,10 +333,13 @@ class EvaluateJob(_WithModel):
         sums = noisy.sums(self.sums, plain, label, first.codes, copies, control, self.test.presence)
         scales = {judge: share_of_copies(of) for judge, (_, of) in copies.items()}
         deviation = noisy.deviation(self.sums)
-        figures = figures_of(self.sums, sums, scales, deviation, self.test.rows, options.min_group)
+        try:
+            figures = figures_of(self.sums, sums, scales, deviation, self.test.rows, options.min_group)
+        except AlignmentError as error:
+            return {**told, REFUSED: str(error)}
         errors = self.sums.standard_errors(deviation, figures.get("records", self.test.rows))
-        told["evaluation"] |= spent_figures(budget, options.noise, [name])
-        told["evaluation"] |= {"deviation": deviation, "controls": options.controls, "standard_errors": errors}
+        told["evaluation"] |= {"charged": name, "noise": options.noise, "controls": options.controls}
+        told["evaluation"] |= {"deviation": deviation, "standard_errors": errors}
         return {**told, **figures}
 
     def _own_copies(
@@ -464,25 +491,10 @@ class PredictJob(_WithModel):
         }
 
     def _write(self, path: Path, opened: np.ndarray, decided: np.ndarray, held: np.ndarray) -> None:
-        """id, decision (as the description names the classes) and, if asked for, the score of each class.
+        """Refused records have no line. Each line names the card's version, the mask and the date of approval.
 
-        Refused records have no line. Each line names the card's version, the mask and the date of approval. A model
-        that uses s says so in each. held: whether all parties hold a record. Of the others nothing was told, and the
-        decision says so.
+        A model that uses s says so in each.
         """
-        schema, ids, opened, held = self.schema, self.new.ids[decided], opened[decided], held[decided]
         said = self.named | ({} if self.aware is None else {"note": USES_S})
-        title, note = list(said), list(said.values())
-        with open(path, "w", newline="", opener=private) as file:
-            writer = csv.writer(file)
-            if schema.task == "regression":
-                writer.writerow(["id", "prediction", *title])
-                told = [f"{v[0]:.6f}" if here else UNDECIDED for v, here in zip(opened, held, strict=True)]
-                writer.writerows([name, value, *note] for name, value in zip(ids, told, strict=True))
-                return
-            chosen = opened[:, 0] > 0 if schema.task == "binary" else opened.argmax(axis=1)
-            scores = [f"logit {c}" for c in (schema.classes[1:] if schema.task == "binary" else schema.classes)]
-            writer.writerow(["id", "decision", *(scores if self.options.scores else []), *title])
-            for name, code, row, here in zip(ids, chosen.astype(int), opened, held, strict=True):
-                told = [f"{v:.5f}" if here else "" for v in row] if self.options.scores else []
-                writer.writerow([name, schema.classes[code] if here else UNDECIDED, *told, *note])
+        ids, scores = self.new.ids[decided], self.options.scores
+        write_decisions(path, self.schema, ids, opened[decided], held[decided], said, scores)

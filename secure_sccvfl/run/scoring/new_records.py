@@ -2,14 +2,16 @@
 
 A record with a cell that does not fit the public description is refused by its id; the rest are scored. All parties
 score the same rows, so a refused record keeps its place with values of the public range, and its result is withheld
-(protocols/steps/refusals.py). This party's people find in `refused.csv` what is wrong with their own cells. The
-receiver of predictions also finds there which records another party refused, and not why. Where records overlap in
-secret, it is told nothing of a record that not all parties hold.
+(protocols/steps/refusals.py). That holds if it is the only record too: a party that stopped would tell all of it.
+This party's people find in `refused.csv` what is wrong with their own cells. The receiver of predictions also finds
+there which records another party refused, and not why. Where records overlap in secret, it is told nothing of a
+record that not all parties hold.
 """
 
 from __future__ import annotations
 
 import csv
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from protocols.records.private import private
-from secure_sccvfl.data.dataset import look_at_codes
+from secure_sccvfl.data.dataset import DataWarning, look_at_codes
 from secure_sccvfl.data.features import DataError, Feature
 from secure_sccvfl.data.files import absent, read_table
 from secure_sccvfl.data.layout import Layout
@@ -86,8 +88,8 @@ def read_new_records(path: Path, schema: Schema, rank: int, *, uses_s: bool) -> 
         groups, odd = _groups(frame, schema, path.name)
         found += odd
     refused = _refused(tuple(found), len(frame))
-    if refused.all():
-        refuse(owner, found, frame.index)
+    if refused.all():  # for people here alone: whoever stopped now would tell all others of these records
+        warnings.warn(f"{owner}: no record of {path.name!r} can be read: see {REFUSED}", DataWarning, stacklevel=2)
     values = np.column_stack([values for values, _ in looked])
     values[refused] = [_any_value(feature) for feature in features]
     layout = Layout.of(features)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from accounting.calibration import noise_multiplier
 from protocols.config import ConfigError
 from protocols.records.releases import ANY, Release, ReleasePlan
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.metrics.copies import NULL
 from secure_sccvfl.metrics.exact import exact_release
-from secure_sccvfl.metrics.noisy import BASELINES, MAJORITY, Sums
+from secure_sccvfl.metrics.noisy import BASELINES, MAJORITY, Sums, fewest, planned_deviation
 from secure_sccvfl.metrics.slices import Crossed
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.kinds import Facts
+from secure_sccvfl.privacy.noise import NoiseLevel
 from secure_sccvfl.privacy.releases import COLUMNS, PREDICTIONS, REFUSED_RECORDS, plan_of
 
 OWN = "own"
@@ -47,6 +49,14 @@ def sums_of(options: RunOptions, schema: Schema) -> Sums:
     judges = (OWN, NULL + OWN) if controls != "none" and null else (OWN,)
     full, counted = controls == "full", options.align == "hidden"
     return Sums(schema.task, schema.group_counts[0], judges, known, len(schema.classes), full, counted)
+
+
+def fewest_records(options: RunOptions, schema: Schema, sums: Sums) -> int:
+    """How many test records noisy figures need where their number is secret."""
+    multiplier = noise_multiplier(options.evaluation_epsilon, options.evaluation_delta, options.evaluations)
+    level = NoiseLevel(multiplier, options.noise, len(schema.parties))
+    holders = {schema.label_holder, schema.group_holders[0]}
+    return fewest(planned_deviation(sums, level, len(holders)), options.min_group)
 
 
 def evaluation_plan(options: RunOptions, schema: Schema, judges: Sequence[str], sums: Sums) -> ReleasePlan:

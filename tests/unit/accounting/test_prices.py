@@ -26,7 +26,7 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.discovery import release_sketches
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.scores import table_score
+from secure_sccvfl.discovery.scores import table_scores
 from secure_sccvfl.privacy import noise
 from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
 from tests.contract.test_accountants import analytic_epsilon, replayed
@@ -156,6 +156,16 @@ def test_a_full_batch_is_planned_as_ever():
     assert noise_multiplier(8, DELTA, 0, ((1.0, 5),)) == noise_multiplier(8, DELTA, 5) == 1.425874
 
 
+def test_a_coarse_release_costs_the_square_of_its_noise_less():
+    """One release with five times the noise is a twenty-fifth of one: the others have hardly more noise for it."""
+    plain, few = noise_multiplier(8, DELTA, 5), noise_multiplier(8, DELTA, 5, coarse=(5.0,))
+    assert few / plain == pytest.approx((5.04 / 5) ** 0.5, rel=1e-3)
+    assert noise_multiplier(8, DELTA, 5, coarse=(1.0,)) == noise_multiplier(8, DELTA, 6)
+    for bad in (0.5, 0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="coarse"):
+            noise_multiplier(8, DELTA, 5, coarse=(bad,))
+
+
 @pytest.mark.parametrize("bad", [(0, ()), (0, ((0.5, 0),)), (1, ((0.0, 1),)), (1, ((1.5, 1),)), (5, ((0.5, -1),))])
 def test_a_plan_that_means_nothing_is_refused(bad):
     with pytest.raises(ValueError, match="must"):
@@ -210,7 +220,7 @@ def agreement(truth, make_noise):
     for seed in range(12):
         statistics = PlainStatistics(make_noise(seed))
         noisy = release_sketches(statistics, parties, data.protected, "s", len(names))[0].tables
-        found.append(spearmanr([table_score(truth[k]) for k in names], [table_score(noisy[k]) for k in names])[0])
+        found.append(spearmanr([table_scores(truth[k]) for k in names], [table_scores(noisy[k]) for k in names])[0])
     return float(np.mean(found))
 
 

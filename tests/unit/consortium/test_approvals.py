@@ -44,6 +44,9 @@ def test_all_approvals_are_returned_for_the_report(config: SessionConfig, approv
     for rank, one in enumerate(found):
         assert one["fingerprint"] == config.certificates[f"party-{rank}"]
         assert own(certificates, rank).key.read_text() not in json.dumps(one)
+    path = approved / "party-1.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "name": "another", "digests": {}}))
+    assert check_approvals(config, approved) == found, "what is not signed is taken from the plan"
 
 
 def test_without_pins_or_with_none_nothing_is_asked_for(config: SessionConfig, desk: Path) -> None:

@@ -20,6 +20,7 @@ from secure_sccvfl.consortium import plan as planning
 from secure_sccvfl.consortium.outlook import outlook
 from secure_sccvfl.consortium.plan import digest_of, make_plan
 from secure_sccvfl.consortium.words import plan_lines
+from secure_sccvfl.discovery.secure_statistics import ONE_RECORD
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.ledgers import LEDGER
 from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
@@ -120,9 +121,10 @@ def test_prices_are_those_that_the_ledger_will_show(config: SessionConfig) -> No
     level = NoiseLevel(made.spending["train"].multiplier, options.noise, 3)
     budget, records = Budget.in_memory(options.epsilon, options.delta), RecordSet(np.arange(5, dtype=np.uint64))
     told = made.sections["budget"]["train"]["charges"]
-    assert [one["charge"] for one in told] == [f"sketch-{k}" for k in range(options.charged)]
+    assert [one["charge"] for one in told] == ["first count", *(f"sketch-{k}" for k in range(options.charged))]
     for number, one in enumerate(told):
-        event = noised_event(one["charge"], COUNTS, level, records.digest, number)
+        moved = ONE_RECORD if one["charge"] == "first count" else COUNTS
+        event = noised_event(one["charge"], moved, level, records.digest, number)
         assert budget.charge(event, f"{number}", records).after == pytest.approx(one["after"], abs=1e-4)
     assert made.sections["budget"]["train"]["epsilon"] <= options.epsilon
     evaluated = made.sections["budget"]["evaluate"]
@@ -170,7 +172,7 @@ def test_people_read_who_what_to_whom_and_at_what_price(config: SessionConfig) -
         "records: 303",
         "policy card: version 1, nobody has approved it: chol=M",
         "to party-0, party-1, party-2: noisy tables of its own columns by group",
-        "train charges 5 releases: epsilon 8.00 of 8",
+        "train charges 6 releases: epsilon 8.00 of 8",
         "train takes about",
         "estimated from runs with default options",
         made.digest,

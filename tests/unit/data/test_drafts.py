@@ -154,6 +154,17 @@ def test_a_lone_value_below_zero_is_asked_about() -> None:
     assert found.notes == ("-1 is the only value below 0: is it a mark of gaps? Then declare it in `na`",)
 
 
+def test_a_value_far_above_the_others_is_asked_about_and_a_crowded_bin_is_told() -> None:
+    usual = [str(i * 3) for i in range(N)]
+    assert guess("x", pd.Series(usual, dtype="string")).notes == ()
+    found = guess("x", pd.Series(["999999.375", *usual], dtype="string"))
+    assert found.notes == (
+        "999999.375 is far above all else: is it a mark of gaps? Then declare it in `na`",
+        "nearly all values lie in its lowest bin: write edges that part them",
+    )
+    assert "999999" not in str(found.entry)
+
+
 def test_a_draft_says_who_must_approve_it_and_holds_nothing_rare(here: Path) -> None:
     rows = range(100)
     cells = {

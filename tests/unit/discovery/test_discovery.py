@@ -23,7 +23,7 @@ from secure_sccvfl.discovery.decisions import (
 from secure_sccvfl.discovery.discovery import weigh
 from secure_sccvfl.discovery.evidence import Conditional
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.scores import normalised_hsic, table_score, total_variation
+from secure_sccvfl.discovery.scores import normalised_hsic, table_scores, total_variation
 from secure_sccvfl.discovery.sketches import Sketch, release_sketches, residual_scores
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.entries import Decision
@@ -85,7 +85,9 @@ def test_noisy_scores_keep_the_order_of_the_noise_free_ones():
     for seed in range(20):
         noise = GaussianNoise(SpendingPlan(releases=1), seed)
         noisy = release_sketches(PlainStatistics(noise), parties, data.protected, "s", FEATURES)[0].tables
-        agreement.append(spearmanr([table_score(truth[k]) for k in names], [table_score(noisy[k]) for k in names])[0])
+        agreement.append(
+            spearmanr([table_scores(truth[k]) for k in names], [table_scores(noisy[k]) for k in names])[0]
+        )
     assert np.mean(agreement) > 0.85
 
 

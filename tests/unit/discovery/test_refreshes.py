@@ -15,7 +15,7 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.scores import denoised, table_score
+from secure_sccvfl.discovery.scores import denoised, table_scores
 from secure_sccvfl.discovery.sketches import Moments, Sketch, release_moments
 from secure_sccvfl.model.generators import GeneratorConfig, make_generator
 from secure_sccvfl.policy.roles import Roles
@@ -175,7 +175,7 @@ def test_denoised_tables_are_the_same_without_noise_and_have_counts_and_sizes_wi
     made = denoised(noisy, 25.0)
     assert all((t >= -1e-9).all() for t in made.values())
     assert np.allclose(made["a"].sum(axis=0), made["b"].sum(axis=0))
-    assert all(table_score(made[k]) <= table_score(noisy[k]) for k in made)
+    assert all(table_scores(made[k]) <= table_scores(noisy[k]) for k in made)
     assert denoised({"a": np.full((3, 2), -5.0)}, 1.0)["a"].shape == (3, 2)
 
 

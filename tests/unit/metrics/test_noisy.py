@@ -1,12 +1,13 @@
 """Figures from noisy sums, worked by hand; what one record can move; floors."""
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 
 from secure_sccvfl.metrics.copies import Copies
-from secure_sccvfl.metrics.noisy import Sums, figures_of, share_of_copies
+from secure_sccvfl.metrics.noisy import SLACK, Sums, figures_of, share_of_copies
 
 LAYOUT = Sums("binary", 2, ("own",))
 ROWS = 1000
@@ -76,8 +77,30 @@ def test_no_record_moves_the_sums_by_more_than_the_sensitivity():
     ]
     assert max(np.linalg.norm(row) for row in rows) <= LAYOUT.sensitivity.added
     moved = max(np.linalg.norm(a - b) for a in rows for b in rows)
-    assert moved <= LAYOUT.sensitivity.replaced
-    assert moved > 0.8 * LAYOUT.sensitivity.replaced, "the bound is not far from what is reached"
+    assert LAYOUT.sensitivity.replaced / SLACK == pytest.approx(moved), "the bound is reached"
+
+
+def test_the_group_of_one_record_edits_another_under_the_null_control():
+    """One more person, or another instead: with the same order of shuffled groups two terms of the control move."""
+    layout = Sums("binary", 2, ("own", "null_own"), ("majority",))
+
+    def sums(people, order):
+        """People: group, label, decision, whether it flips, and whether it would under each group of the control."""
+        codes, label, decision, flipped, *null = np.array(people).T
+        control = np.array(null)[codes[list(order)], np.arange(len(codes))].sum()
+        return np.concatenate([*exact_sums(codes, label, decision, flipped).values(), [control]])
+
+    first, second, other = (1, 1, 1, 1, 1, 1), (0, 0, 0, 0, 0, 1), (0, 1, 0, 0, 0, 0)
+    added = np.linalg.norm(sums([first, second], (1, 0)) - sums([second], (0,)))
+    assert added > math.sqrt(len(layout.widths)), "more than if every sum moved by one"
+    people, rng, most = [first, second, other], np.random.default_rng(7), dict.fromkeys(("added", "replaced"), 0.0)
+    people += [tuple(rng.integers(0, 2, 6)) for _ in range(12)]
+    for one, another, third in itertools.product(people, repeat=3):
+        joined = np.linalg.norm(sums([one, another], (1, 0)) - sums([another], (0,)))
+        instead = np.linalg.norm(sums([one, third], (1, 0)) - sums([another, third], (1, 0)))
+        most = {"added": max(most["added"], joined), "replaced": max(most["replaced"], instead)}
+    assert 0.9 * layout.sensitivity.added < most["added"] <= layout.sensitivity.added
+    assert 0.9 * layout.sensitivity.replaced < most["replaced"] <= layout.sensitivity.replaced
 
 
 def test_rates_that_rest_on_too_few_records_are_not_told():

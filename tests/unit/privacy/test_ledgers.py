@@ -8,12 +8,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from accounting.accountant import epsilon_of
 from accounting.budget import Budget, BudgetError
 from accounting.calibration import noise_multiplier
 from accounting.events import Event, Sensitivity
 from accounting.records import RecordSet
 from launch.privacy_report import main
 from protocols.config import ConfigError
+from protocols.errors import ProtocolError
 from protocols.records.releases import ReleasePlan
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties
@@ -162,6 +164,30 @@ def test_a_charge_that_a_fault_cut_short_is_counted_by_all_when_they_go_on(tmp_p
     assert [told for told, *_ in results] == [[True, False]] * 3
     assert len({head for _, head, *_ in results}) == 1 and {count for _, _, count, _ in results} == {3}
     assert len({spent for *_, spent in results}) == 1
+
+
+def test_two_runs_at_once_leave_the_reserve(tmp_path):
+    """All ledgers have said yes when another run charges them; what is left then is not for this one."""
+    cost = epsilon_of([about(RECORDS, 0)], DELTA)
+
+    def job(session):
+        budget = Budget.open(tmp_path / f"{session.rank}" / "ledger.jsonl", 2 * cost, DELTA)
+        charger, asked = Charger(session, budget, 4.0, "run", RECORDS, "dealer", reserve=0.4), session.tell_all
+
+        def tell_all(name, value):
+            told = asked(name, value)
+            budget.charge(about(RECORDS, 0), "another run sketch-0", RECORDS)
+            return told
+
+        session.tell_all = tell_all
+        try:
+            charger.charge("sketch-0", Sensitivity(1.0, 1.0))
+        except ProtocolError as error:
+            return str(error), len(budget.charges), budget.spent.renyi <= charger.limit
+        return "", len(budget.charges), budget.spent.renyi <= charger.limit
+
+    for told, charges, kept in run_session(job, 2):
+        assert "the ledger changed while the release was agreed on" in told and charges == 1 and kept
 
 
 def test_where_each_charges_its_own_records_a_cut_charge_is_made_up_for_and_no_digest_is_told(tmp_path):

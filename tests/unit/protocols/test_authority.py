@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from protocols.config import ConfigError, SessionConfig
 from protocols.net.authority import AUTHORITY_KEY, Authority, read_request
@@ -192,6 +192,13 @@ def test_requests_are_signed_all_or_none(tmp_path: Path, authority: Authority) -
         authority.sign([good, asked(tmp_path / "bad.pem")])
     with pytest.raises(ConfigError, match="same place"):
         authority.sign([good, asked(tmp_path / "twin.pem", PARTY_1)])
+    key = ec.generate_private_key(ec.SECP256R1())
+    called = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bank\x1b[2J")])  # it would clear a screen
+    odd = x509.CertificateSigningRequestBuilder().subject_name(called)
+    odd = odd.add_extension(alternative_name("party-2"), critical=False)
+    (tmp_path / "odd.pem").write_bytes(pem(odd.sign(key, hashes.SHA256())))
+    with pytest.raises(ConfigError, match="printable"):
+        authority.sign([good, tmp_path / "odd.pem"])
     assert authority.register == []
 
 

@@ -95,7 +95,7 @@ def test_peers_hear_nothing_about_own_data(kind: type[LocalError]) -> None:
 
 
 def test_peers_hear_of_a_full_disk_without_its_file() -> None:
-    assert reason_for_peers(OSError(errno.ENOSPC, "No space left", "/home/bank/out")) == "its disk is full"
+    assert reason_for_peers(OSError(errno.ENOSPC, "No space left", "/srv/example/out")) == "its disk is full"
 
 
 @pytest.mark.chance(1e-12)

@@ -49,6 +49,19 @@ def test_matmul_wraps_like_the_ring(n: int, d: int, k: int, seed: int) -> None:
     assert (ring.matmul(a, b).view(np.uint64) == np.array(exact, dtype=np.uint64)).all()
 
 
+@pytest.mark.parametrize("outputs", [1, 2, 9, 40, 70])
+def test_products_with_few_columns_wrap_alike(outputs: int) -> None:
+    rng = np.random.default_rng(outputs)
+    sizes = ((900, 40), (40, outputs), (900, outputs))
+    tall, few, rows = (rng.integers(-(2**63), 2**63, size=size) for size in sizes)
+    assert (ring.matmul(tall, few) == np.matmul(tall, few)).all()
+    assert (ring.matmul(tall.T, rows) == np.matmul(tall.T, rows)).all()
+
+
+def test_an_empty_product_is_empty() -> None:
+    assert ring.matmul(np.zeros((900, 40), np.int64), np.zeros((40, 0), np.int64)).shape == (900, 0)
+
+
 @pytest.mark.parametrize("shape", [((60, 1100), (1100, 50)), ((2, 48, 48), (2, 48, 48)), ((3, 50, 512), (512, 64))])
 def test_large_products_wrap_like_small_ones(shape: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     rng = np.random.default_rng(0)

@@ -1,6 +1,5 @@
-"""Protocols against plain arithmetic, with real sockets and a real dealer, parties as threads."""
+"""Sessions: what is released to whom, dealing ahead, faults; real sockets and a real dealer, parties as threads."""
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -8,237 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from protocols.dealing.tuples import Request, recipe
+from protocols.dealing.tuples import Request
 from protocols.errors import LedgerError, ProtocolError, RangeError, UndeclaredRelease
 from protocols.net.transport import Spec
-from protocols.operations import arithmetic, comparison, series
 from protocols.records.releases import Release, ReleasePlan
 from protocols.records.transcript import read_transcript
 from protocols.session import runtime
 from protocols.session.runtime import Session
-from tests.support.harness import results, run_session
+from tests.support.harness import run_session
+from tests.unit.protocols.values import opened, secret
 
-ULP = 2.0**-16
 RNG = np.random.default_rng(5)
-
-
-@pytest.fixture(params=[2, 3, 5], ids=lambda parties: f"{parties} parties")
-def parties(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
-
-
-def secret(session: Session, value: np.ndarray, owner: int = 0, **options: Any) -> Any:
-    """Share a value that only the owner gives; the others give its shape."""
-    given = value if session.rank == owner else None
-    return session.share(given, owner=owner, shape=value.shape, **options)
-
-
-def opened(session: Session, value: Any) -> np.ndarray:
-    plain = session.open(value, results(session.parties)[value.dim()])
-    assert plain is not None
-    return plain.numpy()
-
-
-def test_sharing_and_opening_is_exact(parties: int) -> None:
-    counts = RNG.integers(-(2**30), 2**30, size=50)
-    reals = RNG.normal(size=(4, 5)) * 1000
-
-    def job(session: Session) -> None:
-        assert (opened(session, secret(session, counts, owner=1, bits=0)) == counts).all()
-        assert np.abs(opened(session, secret(session, reals)) - reals).max() <= ULP / 2
-
-    run_session(job, parties)
-
-
-def test_division_by_any_integer(parties: int) -> None:
-    values = np.concatenate([RNG.uniform(-(2.0**29), 2.0**29, size=2000), [0, 1, -1, 2.0**30, -(2.0**30)]])
-
-    def job(session: Session) -> None:
-        shared = secret(session, values)
-        for divisor in (2, 3, 7, 1000, 65536, 10**9, -5):
-            error = opened(session, shared / divisor) - np.round(values / ULP) * ULP / divisor
-            assert np.abs(error).max() <= 2 * ULP, divisor
-
-    run_session(job, parties)
-
-
-@pytest.mark.parametrize("size", [50, 1 << 15])
-@pytest.mark.parametrize("divisor", [2, 1 << 16, 1 << 40])
-def test_a_multiple_of_a_power_of_two_is_divided_exactly(size: int, divisor: int, parties: int) -> None:
-    """No rounding, so no tolerance: a unit too many anywhere is seen. The larger size is opened in slices."""
-    largest = (1 << 61) // divisor
-    quotients = RNG.integers(-largest, largest, size=size)
-
-    def job(session: Session) -> None:
-        share = session.party.zero_share(quotients.shape) + quotients * divisor * (session.rank == 0)
-        found = session.wrap(arithmetic.divide(session.party, share, divisor), 0)
-        assert (opened(session, found) == quotients).all()
-
-    run_session(job, parties)
-
-
-@pytest.mark.parametrize("chance", [1, 19_661, 65_535])
-def test_exactly_so_many_of_all_words_are_in_a_sample(chance: int) -> None:
-    """One word more or less would be another rate than the one that is charged."""
-    words = np.arange(1 << 16, dtype=np.uint16)[:, None]
-    made = recipe(Request("sampled", (1 << 16, chance))).compute({"u": words, "a": words.astype(np.int64)}, [], {})
-    assert made["b"].sum() == chance and (made["b"][:chance] == 1).all()
-    assert (made["ab"] == made["b"] * words).all()
-
-
-def test_products_with_mixed_fractions(parties: int) -> None:
-    """A wide result of the sigmoid, an integer bit and a usual value multiply and add correctly."""
-    x, bits = RNG.uniform(-5, 5, size=40), RNG.integers(0, 2, size=40)
-    s = 1 / (1 + np.exp(-x))
-
-    def job(session: Session) -> None:
-        value, bit = secret(session, x), secret(session, bits, owner=1, bits=0)
-        wide = session.sigmoid(value, bound=6)
-        assert runtime.bits_of(wide) == 32
-        for got, expected in (
-            (wide * value, s * x),
-            (value * wide, s * x),
-            (wide - value, s - x),
-            (wide * bit, s * bits),
-            (bit * wide, s * bits),
-            (bit * 0.5, bits * 0.5),
-            (bit + 0.5, bits + 0.5),
-            (wide * 2.5, s * 2.5),
-            (wide * 3, s * 3),
-            (1 - wide, 1 - s),
-            (wide.square(), s * s),
-            (bit * 3 - 1, bits * 3 - 1),
-        ):
-            assert np.abs(opened(session, got) - expected).max() < 1e-3
-
-    run_session(job, parties)
-
-
-def test_scalars_and_shapes(parties: int) -> None:
-    x = RNG.normal(size=(3, 4))
-
-    def job(session: Session) -> None:
-        value = secret(session, x)
-        for got, expected in (
-            (value.sum() * value.mean(), x.sum() * x.mean()),
-            (value.sum().square(), x.sum() ** 2),
-            (value[0, 0] / 3, x[0, 0] / 3),
-            (value.t().matmul(value), x.T @ x),
-            (value * value[0], x * x[0]),
-            (value.matmul(value[0]), x @ x[0]),
-            (value[0, 0]._ltz(), float(x[0, 0] < 0)),
-        ):
-            assert np.abs(opened(session, got) - expected).max() < 1e-3
-
-    run_session(job, parties)
-
-
-def test_comparison_at_the_edges(parties: int) -> None:
-    edges = np.array([0, ULP, -ULP, 2.0**30, -(2.0**30), 1, -1, 15 * ULP, 16 * ULP, -16 * ULP, -17 * ULP])
-    words = np.concatenate([np.round(edges / ULP).astype(np.int64), RNG.integers(-(2**62), 2**62, size=3000)])
-
-    def job(session: Session) -> None:
-        share = session.party.zero_share(words.shape)
-        if session.rank == 0:
-            share = share + words
-        assert (opened(session, session.wrap(comparison.negative(session.party, share), 0)) == (words < 0)).all()
-
-    run_session(job, parties)
-
-
-@pytest.mark.parametrize(("name", "bound"), [("sigmoid", 12.0), ("sigmoid", 40.0), ("tanh", 6.0), ("tanh", 2.0)])
-def test_series_stay_within_their_error(name: series.Name, bound: float) -> None:
-    x = np.linspace(-bound, bound, 20_001)
-    expected = 1 / (1 + np.exp(-x)) if name == "sigmoid" else np.tanh(x)
-
-    def job(session: Session) -> None:
-        shared = secret(session, x)
-        with session.measure("series") as cost:
-            result = getattr(session, name)(shared, bound=bound)
-        assert cost.rounds == 1
-        assert np.abs(opened(session, result) - expected).max() <= 5e-4
-
-    run_session(job)
-
-
-def test_without_a_promised_bound_values_are_clamped() -> None:
-    x = np.concatenate([RNG.uniform(-1000, 1000, size=500), [2.0**30, -(2.0**30), 32, -32, 16, 12.1, -12.1, 0]])
-
-    def job(session: Session) -> None:
-        shared = secret(session, x)
-        with session.measure("clamped") as cost:
-            result = session.sigmoid(shared)
-        assert cost.rounds == 8  # one comparison (6), one product (1), the series (1)
-        assert np.abs(opened(session, result) - 1 / (1 + np.exp(-np.clip(x, -700, 700)))).max() <= 5e-4
-        assert np.abs(opened(session, session.tanh(shared)) - np.tanh(x)).max() <= 5e-4
-        assert np.abs(opened(session, shared.sigmoid()) - opened(session, result)).max() <= 5e-4
-
-    run_session(job)
-
-
-def test_a_wrapped_answer_is_what_the_clamp_prevents() -> None:
-    """A false promise does give a wrong answer: the clamp is not there for nothing."""
-
-    def job(session: Session) -> None:
-        shared = secret(session, np.array([32.0]))
-        assert opened(session, session.sigmoid(shared, bound=12))[0] < 0.6
-        assert opened(session, session.sigmoid(shared))[0] > 0.999
-
-    run_session(job)
-
-
-def test_a_range_check_raises_for_everyone() -> None:
-    everyone = Release("out of range", (0, 1, 2), (), "stop instead of computing a wrong value", times=2)
-    caught = []
-
-    def job(session: Session) -> None:
-        session.check_range(secret(session, np.array([11.0, -12.0])), 12.0, everyone)
-        with pytest.raises(RangeError, match="outside"):
-            session.check_range(secret(session, np.array([11.0, -12.5])), 12.0, everyone)
-        caught.append(session.rank)
-
-    run_session(job, plan=ReleasePlan([everyone]))
-    assert sorted(caught) == [0, 1, 2]
-
-
-def test_masked_blocks_are_sent_once_by_their_owner(parties: int) -> None:
-    x, y = RNG.normal(size=(300, 40)), RNG.normal(size=(40, 2))
-
-    def job(session: Session) -> None:
-        with session.measure("block") as cost:
-            block = session.mask(x if session.rank == 1 else None, owner=1, shape=x.shape)
-        size = x.size * 8
-        if session.rank == 1:
-            assert size * (parties - 1) < cost.sent < size * (parties - 1) + 500 and cost.received == 0
-        else:
-            assert cost.sent == 0 and size < cost.received < size + 200
-        weights = secret(session, y)
-        for _ in range(3):
-            product = session.masked_matmul(block, weights)
-            assert np.abs(opened(session, product) - x @ y).max() < 40 * 8 * ULP
-            back = session.masked_matmul(block, product, transposed=True)
-            assert np.abs(opened(session, back) - x.T @ (x @ y)).max() < 0.1
-
-    run_session(job, parties)
-
-
-def test_shared_matrices_are_masked_once(parties: int) -> None:
-    x, y = RNG.normal(size=(40, 8)), RNG.normal(size=(8, 2))
-
-    def job(session: Session) -> None:
-        block = session.mask_shared(secret(session, x, owner=1))
-        weights = secret(session, y)
-        for _ in session.repeat(3):
-            with session.measure("product") as cost:
-                before = cost.sent
-                product = session.masked_matmul(block, weights)
-            # Only the narrow factor and the truncated product travel, not the matrix.
-            assert cost.sent - before < (y.size + 80) * 8 * (parties - 1) + 500
-        back = session.masked_matmul(block, product, transposed=True)
-        assert np.abs(opened(session, product) - x @ y).max() < 1e-3
-        assert np.abs(opened(session, back) - x.T @ (x @ y)).max() < 1e-2
-
-    run_session(job, parties)
 
 
 def test_what_was_taken_before_a_cancel_is_still_made() -> None:
@@ -452,69 +231,6 @@ def test_different_release_logs_are_noticed_at_the_end() -> None:
     assert len(caught.value.exceptions) == 4, "nobody ends as if all were well"
 
 
-def test_functions_that_join_fractions() -> None:
-    """A wide value, an integer and a usual one, side by side in CrypTen's own functions."""
-    x = np.array([0.5, -1.25, 3.0, 0.0])
-    s, b = 1 / (1 + np.exp(-x)), (x > 0) * 1.0
-
-    def job(session: Session) -> None:
-        value = secret(session, x)
-        wide, bit = session.sigmoid(value, bound=12), value > 0
-        index = torch.tensor([0, 1])
-        cat, stack = runtime.crypten.cat, runtime.crypten.stack
-
-        def written(target: Any, item: Any) -> Any:
-            result = target.clone()
-            result[0] = item
-            return result
-
-        def put(array: np.ndarray, item: float) -> np.ndarray:
-            return np.concatenate([[item], array[1:]])
-
-        for got, expected in (
-            (cat([value, wide]), np.concatenate([x, s])),
-            (cat([wide, value]), np.concatenate([s, x])),
-            (cat([bit, value, wide]), np.concatenate([b, x, s])),
-            (stack([value, wide]), np.stack([x, s])),
-            (written(value, wide[0]), put(x, s[0])),
-            (written(wide, value[0]), put(s, x[0])),
-            (written(wide, 1.5), put(s, 1.5)),
-            (written(bit, 1), put(b, 1)),
-            (written(bit * 1.0, 0.5), put(b, 0.5)),
-            (value.index_add(0, index, wide[:2]), x + np.concatenate([s[:2], [0, 0]])),
-            (value.scatter(0, index, wide[:2]), np.concatenate([s[:2], x[2:]])),
-            (value.scatter_add(0, index, wide[:2]), x + np.concatenate([s[:2], [0, 0]])),
-            (wide == wide, np.ones(4)),
-            (bit == 1, b),
-            (bit != 1, 1 - b),
-            (wide.to(runtime.crypten.mpc.binary).to(runtime.crypten.mpc.arithmetic), s),
-            (bit.mean(), b.mean()),
-            (bit / 2, b / 2),
-            (bit.var(), b.var(ddof=1)),
-            (bit.exp(), np.exp(b)),
-            (wide.sigmoid(), 1 / (1 + np.exp(-s))),
-            (session.tanh(bit, bound=2), np.tanh(b)),
-            (bit._tensor + np.array([0.5, 0.5, 0.5, 0.5]), b + 0.5),
-            (value + torch.tensor([True, False, True, False]), x + np.array([1, 0, 1, 0])),
-            (value * torch.tensor([True, False, True, False]), x * [1, 0, 1, 0]),
-        ):
-            assert np.abs(opened(session, got) - expected).max() < 1e-2
-        with pytest.raises(ProtocolError, match="integers cannot take fractions"):
-            written(bit, 0.5)
-
-    for parties in (2, 3):
-        run_session(job, parties)
-
-
-@pytest.mark.parametrize("bits", [8, 32, 40, -1])
-def test_other_fractions_are_refused(bits: int) -> None:
-    def job(session: Session) -> None:
-        with pytest.raises(ProtocolError, match="0 or 16"):
-            session.share(np.ones(2), owner=0, shape=(2,), bits=bits)
-
-    run_session(job, 2)
-
-
 def test_a_fault_inside_a_repeated_loop_is_told_at_once() -> None:
     """The party's own error reaches the others; nothing waits for tuples of later passes."""
 
@@ -544,15 +260,3 @@ def test_masks_made_inside_a_repeated_loop() -> None:
             assert np.abs(opened(session, product) - x.sum(axis=1, keepdims=True)).max() < 1e-3
 
     run_session(job)
-
-
-def test_public_multipliers_are_the_same_on_every_machine() -> None:
-    """Integers alone: known values, whatever the processor, its libraries and their threads."""
-    angles = np.arange(0, 1 << 22, 4097)
-    cosines, sines = series.turn(angles, 22)
-    assert np.abs(cosines - np.cos(2 * np.pi * angles / (1 << 22)) * 2**30).max() < 2
-    assert np.abs(sines - np.sin(2 * np.pi * angles / (1 << 22)) * 2**30).max() < 2
-    digest = hashlib.sha256(cosines.tobytes() + sines.tobytes())
-    for name, bound in (("sigmoid", 12.0), ("sigmoid", 50.0), ("tanh", 6.0), ("log_cosh", 50.0)):
-        digest.update(repr(series.series(name, bound)).encode())
-    assert digest.hexdigest() == "b9dbefec5262c6a61376f476b53a0f3b3a1ee15d3d3491069e06292a84157c33"

@@ -12,6 +12,7 @@ from protocols.operations.arithmetic import Masked
 from protocols.records.private import private
 from protocols.steps.head import BandedMatrix, Weights
 from protocols.steps.second_order import Curved, Plan, Slope
+from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party_data import PartyAttribute, Schema
@@ -21,7 +22,8 @@ from secure_sccvfl.modes import base
 from secure_sccvfl.modes.dp import DpSeen
 from secure_sccvfl.run import model_files
 from secure_sccvfl.run.model_files import PartyModel, save_model
-from secure_sccvfl.run.scoring.jobs import UNDECIDED, PredictJob
+from secure_sccvfl.run.scoring.decisions import UNDECIDED
+from secure_sccvfl.run.scoring.jobs import PredictJob
 from secure_sccvfl.run.scoring.new_records import read_new_records
 from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.handles import (
@@ -92,22 +94,26 @@ def test_predictions(tmp_path, task):
     assert stat.S_IMODE((tmp_path / "predictions.csv").stat().st_mode) == 0o600
 
 
+def one_column():
+    features, s = ((Feature("x", "number", 0, 2),),), (PartyAttribute("s", (), 0, None),)
+    return Schema("d", "binary", ("0", "1"), features, ("bank",), 0, s)
+
+
 def test_what_was_refused(tmp_path):
     (tmp_path / "new.csv").write_text("id,x\na,1\nb,9\nc,1\n")
-    schema = Schema(
-        "d",
-        "binary",
-        ("0", "1"),
-        ((Feature("x", "number", 0, 2),),),
-        ("bank",),
-        0,
-        (PartyAttribute("s", (), 0, None),),
-    )
-    new = read_new_records(tmp_path / "new.csv", schema, 0, uses_s=False)
+    new = read_new_records(tmp_path / "new.csv", one_column(), 0, uses_s=False)
     new.write(tmp_path, np.array([False, True, True]))
     lines = ["b,x,outside the public range 0..2", "c,,another party cannot read its cells of this record"]
     assert (tmp_path / "refused.csv").read_text().splitlines() == ["id,column,why", *lines]
     assert stat.S_IMODE((tmp_path / "refused.csv").stat().st_mode) == 0o600
+
+
+def test_a_file_in_which_no_record_can_be_read_is_no_reason_to_stop(tmp_path):
+    """With one new record a stop would tell everybody that this party cannot read it."""
+    (tmp_path / "new.csv").write_text("id,x\na,9\n")
+    with pytest.warns(DataWarning, match="no record of 'new.csv' can be read: see refused.csv"):
+        new = read_new_records(tmp_path / "new.csv", one_column(), 0, uses_s=False)
+    assert new.ids.tolist() == ["a"] and not new.readable.any() and 0 <= new.party.inputs.min() <= 1
 
 
 def test_a_file_that_was_open_to_all_is_closed_before_it_is_written(tmp_path):

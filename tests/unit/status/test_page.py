@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from protocols.config import ConfigError
+from protocols.config import ConfigError, SessionConfig
 from protocols.errors import InputError, ProtocolError
 from protocols.net.rendezvous import listen, listen_anywhere
+from secure_sccvfl.run.process import telling_others
 from secure_sccvfl.status.server import StatusServer
 from secure_sccvfl.status.snapshot import Status
 from secure_sccvfl.status.watching import Watching
@@ -147,6 +148,17 @@ def test_words_of_libraries_are_not_shown(caplog: pytest.LogCaptureFixture) -> N
         logging.getLogger("py.warnings").warning("overflow in 4211")
         logging.getLogger("protocols.net.rendezvous").warning("turned away 10.0.0.9")
         assert watched.status.snapshot()["problems"] == ["turned away 10.0.0.9"]
+
+
+def test_a_party_whose_data_are_bad_shows_no_cell_of_them(caplog: pytest.LogCaptureFixture) -> None:
+    """Its log has the whole line, for people on this host; the page, which may be open to others, its kind alone."""
+    config = SessionConfig(parties=("127.0.0.1:1", "127.0.0.1:2"), transport="gloo")
+    with Watching().of("party 0") as watched:
+        with pytest.raises(InputError), telling_others(config, 0, None, None, watched.status):
+            raise InputError("bank: age: outside the public range: 4211 (at 'p17')")
+        shown = json.dumps(watched.status.snapshot())
+    assert "4211" in caplog.text
+    assert "InputError" in shown and "4211" not in shown and "p17" not in shown
 
 
 @pytest.mark.parametrize(("port", "host"), [(0, "127.0.0.1"), (70_000, "127.0.0.1"), (None, "0.0.0.0")])

@@ -1,4 +1,4 @@
-"""The training step of secure_sccvfl/benchmarks/step.py with stock CrypTen's own tensors and operations.
+"""The training step of secure_sccvfl/benchmarks/steps/step.py with stock CrypTen's own tensors and operations.
 
 There are two ways to the probabilities. `sigmoid` of the one logit (the difference of two) is the same mathematical
 step as ours. `softmax` over two logits is what CrypTen users write. `sealed` takes the displacements of each
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from secure_sccvfl.benchmarks.step import COLUMNS, GROUPS, LAM, MOMENTUM, PARTIES, RATE, ROWS, PlainStep, inputs
+from secure_sccvfl.benchmarks.steps.step import GROUPS, LAM, MOMENTUM, PARTIES, RATE, PlainStep, Size, inputs
 
 CASES = ("sealed", "sealed softmax", "sealed gram", "split", "split softmax")
 
@@ -20,8 +20,8 @@ CASES = ("sealed", "sealed softmax", "sealed gram", "split", "split softmax")
 class StockStep:
     """One case; calling it takes a step."""
 
-    def __init__(self, crypten: Any, case: str, rank: int) -> None:
-        self.crypten, self.rank, self.given = crypten, rank, inputs()
+    def __init__(self, crypten: Any, case: str, size: Size) -> None:
+        self.crypten, self.size, self.given = crypten, size, inputs(size)
         self.split, self.softmax, self.gram = case.startswith("split"), "softmax" in case, "gram" in case
         given, outputs = self.given, 2 if self.softmax else 1
         start = given.start if self.split else np.zeros_like(given.start)
@@ -52,20 +52,23 @@ class StockStep:
         shift = chosen.matmul(self.weight)
         if self.split:
             shift = shift * self.one_hot
-            whole = shift[:ROWS]
+            rows_of = self.size.rows
+            whole = shift[:rows_of]
             for group in range(1, GROUPS):
-                whole = whole + shift[group * ROWS : (group + 1) * ROWS]
+                whole = whole + shift[group * rows_of : (group + 1) * rows_of]
             self._open_gradients(residual - whole * LAM)
         pull = shift if self.gram else chosen.t().matmul(shift)
         gradient = rows.t().matmul(residual)
         slope = residual.sum(dim=0, keepdim=True) * (1 if self.split else 4)
-        self.velocity = self.velocity * MOMENTUM - (gradient + pull * LAM) * (RATE / ROWS)
-        self.bias_velocity = self.bias_velocity * MOMENTUM - slope * (RATE / ROWS)
+        self.velocity = self.velocity * MOMENTUM - (gradient + pull * LAM) * (RATE / self.size.rows)
+        self.bias_velocity = self.bias_velocity * MOMENTUM - slope * (RATE / self.size.rows)
         self.weight, self.bias = self.weight + self.velocity, self.bias + self.bias_velocity
 
     def _activations(self) -> tuple[Any, Any]:
         """Rows, and below them the displacements of every hypothesised group, shared anew."""
-        return self._join(self.given.rows), self._join(self.given.deltas.transpose(1, 0, 2).reshape(-1, COLUMNS))
+        return self._join(self.given.rows), self._join(
+            self.given.deltas.transpose(1, 0, 2).reshape(-1, self.size.columns)
+        )
 
     def _open_gradients(self, pull: Any) -> None:
         """Open each party's gradient in its own activations to it alone."""
@@ -78,9 +81,9 @@ class StockStep:
         return plain[:, 1:] - plain[:, :1] if self.softmax else plain
 
 
-def check(case: str, found: np.ndarray, steps: int) -> float:
+def check(case: str, size: Size, found: np.ndarray, steps: int) -> float:
     """Largest difference from the step in the clear. Two logits halve the consistency, so they are not checked."""
     if "softmax" in case:
         return 0.0
-    plain = PlainStep(inputs(), "split" if case.startswith("split") else "sealed").after(steps)
+    plain = PlainStep(inputs(size), "split" if case.startswith("split") else "sealed").after(steps)
     return float(np.abs(found - plain).max())

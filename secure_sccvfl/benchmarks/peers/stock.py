@@ -1,6 +1,6 @@
 """One process of stock CrypTen (gloo, no TLS, its own providers) for launch/bench.py.
 
-    python -m secure_sccvfl.benchmarks.stock --rank 0 --parties 3 --provider TTP --rendezvous FILE --out FILE
+    python -m secure_sccvfl.benchmarks.peers.stock --rank 0 --parties 3 --provider TTP --rendezvous FILE --out FILE
 
 CrypTen is used unchanged, in a process that never opens a session of ours.
 """
@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--what", choices=("ops", "discovery", "step"), default="ops", help="as in bench.py (default ops)"
     )
     parser.add_argument("--repeats", type=int, default=10, help="how often each operation is timed")
+    parser.add_argument("--rows", type=int, help="of a step")
+    parser.add_argument("--width", type=int, help="columns of each party, of a step")
+    parser.add_argument("--cases", nargs="+", help="kinds of step (default: all)")
     parser.add_argument("--out", type=Path, required=True, help="where party 0 writes its rows")
     options = parser.parse_args(arguments)
     os.environ.update(
@@ -87,17 +91,20 @@ def time_tables(crypten: Any, communicator: Any, options: argparse.Namespace) ->
 
 def time_steps(crypten: Any, communicator: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
     from secure_sccvfl.benchmarks.operations import time_repeats
-    from secure_sccvfl.benchmarks.step import peak_memory
-    from secure_sccvfl.benchmarks.stock_step import CASES, StockStep, check
+    from secure_sccvfl.benchmarks.peers.stock_step import CASES, StockStep, check
+    from secure_sccvfl.benchmarks.steps.step import Size, peak_memory
 
-    rows = []
-    for case in CASES:
-        step = StockStep(crypten, case, options.rank)
+    rows, usual = [], Size()
+    size = Size(options.rows or usual.rows, options.width or usual.width)
+    for case in options.cases or CASES:
+        step, busy = StockStep(crypten, case, size), time.process_time()
         _, timing = time_repeats(
             step, communicator.barrier, range(options.repeats + 1), lambda: communicator.comm_rounds
         )
-        error = check(case, step.result(), options.repeats + 1)
-        rows.append({"job": case, "max_error": error, "memory": peak_memory(), **timing.__dict__})
+        processor = (time.process_time() - busy) / (options.repeats + 1)
+        error = check(case, size, step.result(), options.repeats + 1)
+        row = {"job": case, "max_error": error, "memory": peak_memory(), "processor": [processor]}
+        rows.append({**row, **timing.__dict__})
     return rows
 
 

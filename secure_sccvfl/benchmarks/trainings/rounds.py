@@ -27,9 +27,9 @@ from protocols.config import SessionConfig
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.session.runtime import Session
 from protocols.steps.second_order import MATRIX_BITS
-from secure_sccvfl.benchmarks import whole
 from secure_sccvfl.benchmarks.results import table
 from secure_sccvfl.benchmarks.systems import PARTIES, Row, Tell
+from secure_sccvfl.benchmarks.trainings import whole
 from secure_sccvfl.data.party import Blocks
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split

@@ -1,17 +1,19 @@
-"""Peak memory of processes, read from the system while they run."""
+"""Peak memory and processor seconds of processes, read from the system while they run."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
 
 
-class PeakMemory:
-    """Largest memory of each process so far, in kB; nothing where the system does not report it."""
+class Usage:
+    """Largest memory of each process so far, in kB, and its processor seconds; nothing where nobody reports them."""
 
     def __init__(self, processes: dict[str, int]) -> None:
         self.peaks: dict[str, int] = {}
+        self.processor: dict[str, float] = {}
         self._processes = processes
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -21,6 +23,7 @@ class PeakMemory:
             for name, pid in list(alive.items()):
                 try:
                     status = Path(f"/proc/{pid}/status").read_text()
+                    self.processor[name] = processor_seconds(Path(f"/proc/{pid}/stat").read_text())
                 except OSError:
                     del alive[name]
                     continue
@@ -30,3 +33,9 @@ class PeakMemory:
                 else:
                     del alive[name]  # it has ended
             time.sleep(0.05)
+
+
+def processor_seconds(stat: str) -> float:
+    """User and system time from the line of a process; its name, in brackets, may have any characters."""
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

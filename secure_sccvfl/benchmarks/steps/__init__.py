@@ -1,0 +1,1 @@
+"""One training step of every system at one size: what it computes, and the table of what it costs."""

@@ -1,0 +1,90 @@
+"""`bench.py classes`: a training of three classes beside the binary one on the same columns.
+
+The records are those of `synthetic:ROWSxFEATURES`; of three classes only the label differs. The error is the largest
+difference of a record's probability between the secure model (its shares are added up here) and the plaintext engine
+on the same releases. Stock CrypTen's softmax is measured in one sealed step over two logits: a whole training of it
+takes too long.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from secure_sccvfl.benchmarks.results import table
+from secure_sccvfl.benchmarks.steps import step_table
+from secure_sccvfl.benchmarks.steps.step import Size
+from secure_sccvfl.benchmarks.systems import PARTIES, Row, Tell
+from secure_sccvfl.benchmarks.trainings import whole
+from secure_sccvfl.training.model import probabilities
+
+ROWS, COLUMNS, CLASSES = 10_000, 20, (2, 3)
+
+
+def measure(rows: int, columns: int, tell: Tell, spu: Path | None = None) -> dict[str, list[Row]]:
+    """A training for each number of classes, and steps of all systems."""
+    trainings = [training(rows, columns, classes, tell) for classes in CLASSES]
+    size = Size(rows, -(-columns // PARTIES))
+    tell(f"one sealed step, {size}")
+    steps = step_table.measure(2, 1, tell, size, spu, cases=("sealed", "sealed softmax"))
+    return {"trainings": trainings, "steps": steps}
+
+
+def training(rows: int, columns: int, classes: int, tell: Tell) -> Row:
+    dataset = f"synthetic:{rows}x{columns}x{classes}"
+    tell(dataset)
+    with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as place:
+        folder = Path(place) / "run"
+        ours = whole.secure(dataset, PARTIES, folder, leak=False)
+        reference = whole.plain(dataset, PARTIES, folder)
+    secret, plain = (probabilities(logits, reference.model.task) for logits in reference.logits())
+    told = {"classes": classes, "plain_seconds": reference.seconds, "same_lambda": _same_lambda(reference)}
+    return {**told, **ours, "max_error": float(np.abs(secret - plain).max())}
+
+
+def _same_lambda(reference: whole.PlainTraining) -> bool:
+    return reference.model.lam == reference.shares[0].lam
+
+
+def markdown(rows: int, columns: int, result: dict[str, list[Row]], command: str, note: str) -> str:
+    """Trainings with their ratio to the binary one, and steps."""
+    binary = result["trainings"][0]
+    head = (
+        *("classes", "s", "plain s", "rounds", "times binary", "MB to peers", "MB dealer", "times binary"),
+        *("CPU s", "party MB", "dealer MB", "largest error of a probability"),
+    )
+
+    def moved(row: Row) -> int:
+        return int(row["bytes"] + row["dealer_bytes"])
+
+    cells = [
+        (
+            row["classes"],
+            *(f"{row[name]:.2f}" for name in ("seconds", "plain_seconds")),
+            row["rounds"],
+            f"{row['rounds'] / binary['rounds']:.2f}",
+            *(f"{row[name] / 1e6:.1f}" for name in ("bytes", "dealer_bytes")),
+            f"{moved(row) / moved(binary):.2f}",
+            f"{row['processor']:.0f}",
+            *(row["party_mb"], row["dealer_mb"]),
+            f"{row['max_error']:.5f}",
+        )
+        for row in result["trainings"]
+    ]
+    lines = [
+        f"Made by `{command}` on {os.cpu_count() or 1} cores, {PARTIES} parties.",
+        f"Whole secure trainings on {rows} made-up records of {columns} features. Records are the same; the label",
+        "has two or three classes. `plain s`: the plaintext engine on the same releases; errors are distances from",
+        "its probabilities, over all records.",
+        "",
+        *table(head, cells),
+        "",
+        f"One sealed step, {result['steps'][0]['rows']} x {result['steps'][0]['columns']}: a whole training of stock",
+        f"CrypTen takes too long here. `softmax` is its own, over two logits. {note}; its step has no consistency.",
+        "",
+        *table(step_table.COLUMNS, step_table.cells(result["steps"])),
+    ]
+    return "\n".join(lines) + "\n"

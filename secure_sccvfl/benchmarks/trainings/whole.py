@@ -1,0 +1,203 @@
+"""`bench.py run`: whole secure trainings beside the plaintext engine on the same releases.
+
+The secure run is the default one (three parties as processes, dealer, mutual TLS) without judges and baselines. The
+plaintext engine then trains on the very tables that the secure run released, so that both take the same steps. It
+runs in this process with one thread. Memory is that of the largest process.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+
+from protocols import ring
+from protocols.steps.head import HEAD_BITS
+from secure_sccvfl.benchmarks.results import table
+from secure_sccvfl.benchmarks.systems import PARTIES, Tell
+from secure_sccvfl.data.party import Party, make_parties
+from secure_sccvfl.data.party_data import pooled
+from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics, ReleasedTables
+from secure_sccvfl.local.processes import LocalSession, session_config
+from secure_sccvfl.local.usage import Usage
+from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.report.results import result_of
+from secure_sccvfl.run.model_files import PartyModel, load_model
+from secure_sccvfl.training.model import Model
+from secure_sccvfl.training.plain import PlainEngine
+from secure_sccvfl.training.trainer import train
+
+SIZES = ("german", "synthetic:1000", "synthetic:10000", "synthetic:100000")
+CONSORTIA = (2, 3, 5)
+ROUND_TRIP_MS = 20
+SECURE_PHASES = ("inputs", "discovery and warm-up", "counterfactuals", "training")
+
+
+def secure(
+    dataset: str,
+    parties: int,
+    folder: Path,
+    delay: float = 0.0,
+    leak: bool = True,
+    patience: float = 120.0,
+    **options: Any,
+) -> dict[str, Any]:
+    """One secure training and what it took: seconds and rounds at party 0, bytes of the mean party.
+
+    `delay`: seconds one way on every link. `leak`: whether it measures how well s is recovered from encodings.
+    `patience`: how many seconds a process waits for another. `options`: of the run, else its defaults. Processor
+    seconds are those of all processes, with their start.
+    """
+    wait = {"connect": patience, "deadline": patience}
+    config = session_config(folder, "train", parties, {"dataset": dataset, "leak": leak, **options}, **wait)
+    start = time.perf_counter()
+    with LocalSession(config, folder, delay=delay) as session:
+        usage = Usage({child.name: child.process.pid for child in session.children})
+        ending = session.wait()
+    ending.check()
+    results = [result_of(folder, rank) for rank in range(parties)]
+    costs = [[result["cost"][name] for name in SECURE_PHASES] for result in results]
+
+    def mean(name: str) -> int:
+        return round(statistics.mean(sum(phase[name] for phase in phases) for phases in costs))
+
+    return {
+        "seconds": sum(phase["seconds"] for phase in costs[0]),
+        "wall_seconds": time.perf_counter() - start,
+        "processor": round(sum(usage.processor.values()), 2),
+        "rounds": sum(phase["rounds"] for phase in costs[0]),
+        "bytes": mean("bytes"),
+        "dealer_bytes": mean("dealer_bytes"),
+        "steps": results[0]["steps"],
+        "phases": {name: round(phase["seconds"], 3) for name, phase in zip(SECURE_PHASES, costs[0], strict=True)},
+        "party_mb": round(max((v for k, v in usage.peaks.items() if k != "dealer"), default=0) / 1e3),
+        "dealer_mb": round(usage.peaks.get("dealer", 0) / 1e3),
+    }
+
+
+@dataclass(frozen=True)
+class PlainTraining:
+    """A training in plaintext on what a secure one released, beside the parts of the secure model."""
+
+    model: Model
+    parties: tuple[Party, ...]
+    shares: tuple[PartyModel, ...]
+    seconds: float
+
+    @property
+    def columns(self) -> int:
+        """Columns of the encodings of all parties."""
+        return len(self.shares[0].weight)
+
+    def logits(self) -> tuple[np.ndarray, np.ndarray]:
+        """Calibrated logits of all records by the secure model, whose shares are added up, and by this one."""
+        weight = ring.decode(np.sum([own.weight for own in self.shares], axis=0), HEAD_BITS)
+        bias = ring.decode(np.sum([own.bias for own in self.shares], axis=0), HEAD_BITS)
+        rows = np.hstack([own.encoder(p.inputs) for own, p in zip(self.shares, self.parties, strict=True)])
+        return (rows @ weight + bias) / self.shares[0].temperature, self.model.logits(self.parties)
+
+
+def plain(dataset: str, parties: int, folder: Path) -> PlainTraining:
+    """The plaintext engine on what the secure run in `folder` released."""
+    data = pooled(dataset, parties)
+    split, own = make_split(data, "iid", 0), make_parties(data)
+    models = tuple(load_model(folder / f"party-{p.rank}" / "model", p.layout) for p in own)
+    released = PlainStatistics(ReleasedTables.of([m.sketches for m in models]))
+    config, roles = RunOptions().train_config(), Roles(dict(models[0].roles))
+    torch.set_num_threads(1)
+    with threadpool_limits(1):
+        start = time.perf_counter()
+        model = train(PlainEngine(), released, data, split, config, 0, roles=roles, parties=own)
+        seconds = time.perf_counter() - start
+    return PlainTraining(model, tuple(own), models, seconds)
+
+
+def pair(dataset: str, parties: int, tell: Tell) -> list[dict[str, Any]]:
+    """Ours and plain on one job."""
+    tell(f"{dataset}, {parties} parties")
+    with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as place:
+        folder = Path(place) / "run"
+        ours = secure(dataset, parties, folder)
+        reference = plain(dataset, parties, folder).seconds
+    job = {"dataset": dataset, "parties": parties}
+    ratio = round(ours["seconds"] / reference, 1)
+    told = {"seconds": reference, "steps": ours["steps"]}
+    return [{**job, "system": "ours-sealed", **ours, "times_plain": ratio}, {**job, "system": "plain", **told}]
+
+
+def delayed(tell: Tell, dataset: str = "german", parties: int = PARTIES) -> dict[str, Any]:
+    """One secure training between distant hosts (`secure_sccvfl/local/slow_link.py`)."""
+    tell(f"{dataset}, {parties} parties, {ROUND_TRIP_MS} ms round trip")
+    with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as place:
+        ours = secure(dataset, parties, Path(place) / "run", ROUND_TRIP_MS / 2000)
+    return {
+        "dataset": dataset,
+        "parties": parties,
+        "system": "ours-sealed",
+        "round_trip_ms": ROUND_TRIP_MS,
+        **ours,
+    }
+
+
+def measure(tell: Tell, dataset: str | None = None) -> list[dict[str, Any]]:
+    """All sizes and numbers of parties, and a slow network; or one data set with three parties."""
+    if dataset is not None:
+        return pair(dataset, PARTIES, tell)
+    rows = [row for size in SIZES for row in pair(size, PARTIES, tell)]
+    for parties in CONSORTIA:
+        if parties != PARTIES:
+            rows += pair("german", parties, tell)
+    return [*rows, delayed(tell)]
+
+
+def markdown(rows: list[dict[str, Any]], command: str) -> str:
+    """One table."""
+    head = (
+        "data",
+        "parties",
+        "steps",
+        "ours s",
+        "plain s",
+        "times plain",
+        "rounds",
+        "MB to peers",
+        "MB dealer",
+        "CPU s",
+        "party MB",
+        "dealer MB",
+    )
+    cells = []
+    for row in rows:
+        if row["system"] != "ours-sealed":
+            continue
+        same = [r for r in rows if r["system"] == "plain" and r["dataset"] == row["dataset"]]
+        other = next((r for r in same if r["parties"] == row["parties"]), None)
+        name = row["dataset"] + (f", {row['round_trip_ms']} ms round trip" if "round_trip_ms" in row else "")
+        reference = f"{other['seconds']:.2f}" if other and "times_plain" in row else ""
+        seconds = f"{row['seconds']:.2f}"
+        sent, dealt = (f"{row[name] / 1e6:.1f}" for name in ("bytes", "dealer_bytes"))
+        cells.append(
+            (
+                *(name, row["parties"], row["steps"], seconds, reference, row.get("times_plain", "")),
+                *(row["rounds"], sent, dealt, row["processor"], row["party_mb"], row["dealer_mb"]),
+            )
+        )
+    lines = [
+        f"Made by `{command}` on {os.cpu_count() or 1} cores. Seconds of training in secret (inputs, discovery with "
+        "refreshes,",
+        "counterfactuals, training), without the start of processes; plain: the plaintext engine, same releases.",
+        "MB: of the mean party, to its peers, and to and from the dealer. CPU: of all processes, with their start.",
+        "",
+        *table(head, cells),
+    ]
+    return "\n".join(lines) + "\n"

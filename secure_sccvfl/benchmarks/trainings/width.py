@@ -1,0 +1,167 @@
+"""`bench.py width`: whole secure trainings by number of rows and of columns, and how time and bytes grow with them.
+
+Every point is a default training on made-up records (`synthetic:ROWSxFEATURES`), counterfactuals included, beside the
+plaintext engine on the same releases. A whole training of stock CrypTen is out of reach at these sizes, and SPU has
+none. So one sealed step of both is measured beside one of ours, at the fewest and at the most rows.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from secure_sccvfl.benchmarks.results import table
+from secure_sccvfl.benchmarks.steps import step_table
+from secure_sccvfl.benchmarks.steps.step import Size
+from secure_sccvfl.benchmarks.systems import PARTIES, Row, Tell
+from secure_sccvfl.benchmarks.trainings import whole
+
+ROWS, COLUMNS = (10_000, 30_000, 100_000), (20, 40, 60)
+PATIENCE = 900.0
+"""Seconds that a process waits for another: a million rows take long to read, and between two messages."""
+DELTA = 1e-5
+"""That of a default run; with more than its inverse of records, a run refuses it."""
+MOST_STEP_ROWS = 100_000
+"""A step of stock CrypTen on more rows would need more memory than a small machine has."""
+
+
+def points(rows: Sequence[int], columns: Sequence[int]) -> list[tuple[int, int]]:
+    """All rows with the fewest columns, then all columns with the most rows."""
+    rows, columns = sorted(rows), sorted(columns)
+    return [*((r, columns[0]) for r in rows), *((rows[-1], c) for c in columns[1:])]
+
+
+def measure(
+    rows: Sequence[int], columns: Sequence[int], tell: Tell, spu: Path | None = None, with_leak: bool = True
+) -> dict[str, list[Row]]:
+    """Trainings of every point, the last one also with the measure of the leak of s; and steps of all systems."""
+    grid = points(rows, columns)
+    trainings = [point(r, c, False, tell) for r, c in grid]
+    if with_leak:
+        trainings.append(point(*grid[-1], True, tell))
+    steps = []
+    for count in sorted({min(rows), max(rows)}):
+        if count <= MOST_STEP_ROWS:
+            size = Size(count, -(-max(columns) // PARTIES))
+            tell(f"one sealed step, {size}")
+            steps += step_table.measure(2, 1, tell, size, spu, cases=("sealed",))
+    return {"trainings": trainings, "steps": steps}
+
+
+def point(rows: int, columns: int, leak: bool, tell: Tell) -> Row:
+    """One training beside the plaintext engine."""
+    dataset = f"synthetic:{rows}x{columns}"
+    tell(dataset + (" and leak of s" if leak else ""))
+    with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as place:
+        folder = Path(place) / "run"
+        ours = whole.secure(dataset, PARTIES, folder, leak=leak, patience=PATIENCE, delta=min(DELTA, 1 / rows))
+        reference = whole.plain(dataset, PARTIES, folder)
+    told = {"rows": rows, "features": columns, "columns": reference.columns, "leak": leak}
+    return {**told, **ours, "plain_seconds": reference.seconds}
+
+
+def growth(trainings: Sequence[Row]) -> list[str]:
+    """Sentences: by how much seconds and bytes grow from the first to the last point of either axis."""
+    found = []
+    for axis, other in (("rows", "features"), ("features", "rows")):
+        line = _axis(trainings, axis, other)
+        if len(line) > 1:
+            first, last = line[0], line[-1]
+            factors = {
+                name: sum(last[part] for part in parts) / sum(first[part] for part in parts)
+                for name, parts in MEASURED.items()
+            }
+            told = ", ".join(f"{name} times {factor:.1f}" for name, factor in factors.items())
+            found.append(f"{axis} times {last[axis] / first[axis]:.1f} ({first[axis]} to {last[axis]}): {told}.")
+    return found
+
+
+MEASURED = {"seconds": ("seconds",), "bytes": ("bytes", "dealer_bytes"), "memory of a party": ("party_mb",)}
+
+
+def _axis(trainings: Sequence[Row], axis: str, other: str) -> list[Row]:
+    """Points along an axis: where the other number is as at its end."""
+    plain = [row for row in trainings if not row["leak"]]
+    fixed = (min if axis == "rows" else max)(row[other] for row in plain)
+    return sorted((row for row in plain if row[other] == fixed), key=lambda row: int(row[axis]))
+
+
+def markdown(result: dict[str, list[Row]], command: str, note: str) -> str:
+    """Trainings, how they grow, and steps."""
+    head = (
+        *("rows", "features", "columns", "s", "plain s", "rounds", "MB to peers", "MB dealer", "CPU s"),
+        *("party MB", "dealer MB", "s of counterfactuals", "s of training"),
+    )
+    cells = [
+        (
+            row["rows"],
+            f"{row['features']}, with leak" if row["leak"] else row["features"],
+            row["columns"],
+            *(f"{row[name]:.1f}" for name in ("seconds", "plain_seconds")),
+            row["rounds"],
+            *(f"{row[name] / 1e6:.0f}" for name in ("bytes", "dealer_bytes")),
+            f"{row['processor']:.0f}",
+            *(row["party_mb"], row["dealer_mb"]),
+            *(f"{row['phases'][name]:.1f}" for name in ("counterfactuals", "training")),
+        )
+        for row in result["trainings"]
+    ]
+    lines = [
+        f"Made by `{command}` on {os.cpu_count() or 1} cores, {PARTIES} parties.",
+        "Whole secure trainings on made-up records: inputs, discovery with refreshes, counterfactuals, nine lambdas.",
+        "`columns`: of the encodings. `plain s`: the plaintext engine on the same releases. MB: of the mean party,",
+        "to its peers, and to and from the dealer. CPU: of all processes, with their start. MB of memory: the peak",
+        "of the largest party and of the dealer. `with leak`: it also measures how well encodings tell s.",
+        "",
+        *table(head, cells),
+        "",
+        *(f"- {line}" for line in growth(result["trainings"])),
+    ]
+    for rows in sorted({row["rows"] for row in result["steps"]}):
+        steps = [row for row in result["steps"] if row["rows"] == rows]
+        lines += [
+            "",
+            f"One sealed step, {rows} x {steps[0]['columns']}: a whole training of stock CrypTen takes too long,",
+            f"and SPU has none. {note}; its step has no consistency.",
+            "",
+            *table(step_table.COLUMNS, step_table.cells(steps)),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def plot(trainings: Sequence[Row], path: Path) -> bool:
+    """Seconds, bytes and memory by rows and by columns, with straight lines from the first to the last point.
+
+    Says whether there was enough to plot.
+    """
+    lines = {axis: _axis(trainings, axis, other) for axis, other in (("rows", "features"), ("features", "rows"))}
+    if any(len(line) < 2 for line in lines.values()):
+        return False
+    with rc_context({"svg.hashsalt": "width", "svg.fonttype": "none"}):
+        figure = Figure(figsize=(10, 5), layout="constrained")
+        panels = figure.subplots(2, len(MEASURED))
+        for row, (axis, line) in zip(panels, lines.items(), strict=True):
+            for panel, (name, parts) in zip(row, MEASURED.items(), strict=True):
+                _panel(panel, axis, name, line, parts)
+        figure.savefig(path, metadata={"Date": None})
+    return True
+
+
+UNITS = {"seconds": ("seconds", 1.0), "bytes": ("GB of a party, with dealer", 1e9), "memory of a party": ("GB", 1e3)}
+
+
+def _panel(panel: Axes, axis: str, name: str, line: Sequence[Row], parts: Sequence[str]) -> None:
+    unit, scale = UNITS[name]
+    across = [row[axis] for row in line]
+    up = [sum(row[part] for part in parts) / scale for row in line]
+    panel.plot(across, up, "o-", label="measured")
+    panel.plot([across[0], across[-1]], [up[0], up[-1]], "--", color="grey", label="straight")
+    fixed = "features" if axis == "rows" else "rows"
+    panel.set(xlabel=f"{axis}, at {line[0][fixed]} {fixed}", ylabel=unit, ylim=(0, None), xlim=(0, None), title=name)
+    panel.legend(frameon=False)

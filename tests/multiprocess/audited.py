@@ -1,0 +1,13 @@
+"""What an audit says about a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from secure_sccvfl.report.verify import verify
+
+
+def problems(run: Path, *checks: str) -> list[str]:
+    """The lines of these checks, or of all."""
+    found = verify(run)
+    return [line for name, lines in found.items() for line in lines if not checks or name in checks]

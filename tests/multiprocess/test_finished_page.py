@@ -1,0 +1,284 @@
+"""The page of a finished run, as its readers have it, in words and in a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from html import escape, unescape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from launch.cli import main
+from secure_sccvfl.report.attacks import attack_panels, attack_story, missed
+from secure_sccvfl.report.page import render
+from secure_sccvfl.report.results import find_warnings
+from secure_sccvfl.report.run_log import record
+from tests.multiprocess.audited import problems
+from tests.support.harness import LONG
+from tests.unit.report.literal import frontier
+
+SECTIONS = (
+    "warnings",
+    "metrics",
+    "roles",
+    "examples",
+    "privacy",
+    "attacks",
+    "learned",
+    "training",
+    "cost",
+    "trust",
+)
+BENCHMARK = ("representations", "people")
+"""Sections that only public data have."""
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def test_leakage_goes_to_the_log_and_the_page(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = {"chance": 0.5, "control": 0.52, "gain": 0.01, "gain_low": -0.02, "gain_high": 0.04}
+    rows = [
+        {"attack": "aia", "view": view, "strength": s, "rate": 0.5, "low": 0.45, "high": 0.55, **base}
+        for view in ("dealer", "party-1 <alone>")
+        for s in (1, 2)
+    ]
+    (run / "security.json").write_text(json.dumps({"rows": rows}))
+    assert any("security.json is in no record" in line for line in problems(run, "files"))
+    record(run, "leakage", {"highest": 0.5}, [run / "security.json"])
+    assert main(["report", str(run)]) == 0
+    page = (run / "report.html").read_text()
+    assert (
+        "Guessing the protected attribute" in page and "party-1 &lt;alone&gt;" in page and "Not run yet" not in page
+    )
+    assert problems(run) == []
+    assert main(["report", str(run), "--party", "1"]) == 0
+    assert (run / "party-1" / "report.html").exists() and problems(run) == []
+
+
+def test_attacks_in_plain_words() -> None:
+    """The outcome first, who the attacker is, what no secrecy would cost; a leak is told."""
+    base = {"attack": "aia", "strength": None, "low": 0.45, "high": 0.7, "chance": 0.5, "control": 0.5, "gain": 0.0}
+    ours = [
+        {**base, "view": view, "rate": 0.5, "promise": "no gain", "leak": False}
+        for view in ("label holder bank", "parties bank+bureau", "network")
+    ]
+    server = {
+        **base,
+        "view": "plaintext server: fused z of the paper",
+        "rate": 0.66,
+        "promise": "shown",
+        "leak": None,
+    }
+    audit = {"samples": 800, "epsilon_low": 1.5, "epsilon_high": 3.0, "holds": True}
+    security = {"rows": [*ours, server], "dp_audit": audit}
+    first, second, third = attack_story(security)
+    assert first.startswith("No leak was found: in 3 comparisons") and "rate of 66.0 %" in second
+    assert "at least 1.50; 3.00 is promised as the most. That promise holds." in third
+    audits = {"sketch": audit, "risk gains": {**audit, "holds": False}}
+    *_, held, broken = attack_story({"rows": ours, "dp_audits": audits})
+    assert "(sketch)" in held and "(risk gains)" in broken and broken.endswith("The promise is broken.")
+    chart = attack_panels(security)[0]["charts"][0][2]
+    for name in ("bank, which has the labels", "bank and bureau together", "no secrecy: a server as in the paper"):
+        assert f">{name}</text>" in chart
+    ours[1]["leak"] = True
+    assert attack_story(security)[0].startswith("Something leaked that should not have: bank and bureau together")
+    check = {"kind": "target", "value": 0.56, "limit": 0.55}
+    checks = [
+        {"check": f"aia: {view} tells nothing", "holds": view == "dealer", **check} for view in ("dealer", "network")
+    ]
+    (line,) = missed({"checks": checks})
+    assert "attribute: no gain for who reads the network: 0.560 was found, at most 0.550" in line
+    assert attack_panels(None) == [] and attack_story(None) == [] and missed(None) == []
+
+
+def test_warnings_in_plain_words(whole_run: Path) -> None:
+    report = json.loads((whole_run / "report.json").read_text())
+    report["metrics"] |= {"acc": 0.69, "positive_rate": 0.001}
+    report["baselines"] = {"majority": {"acc": 0.7}, "drop_m": {"acc": 0.9}}
+    report["judges"] = {name: {"failed": []} for name in report["judges"]}
+    report.pop("frontier", None)
+    seen = {"rate": 1.0, "low": 0.99, "high": 1.0, "chance": 0.7}
+    report["label_inference"] = [{"party": rank, **seen} for rank in range(3)]
+    majority, dropped, same, *labels = find_warnings(report)
+    assert "(69.0 % right against 70.0 %, which its 95 % interval, 63.6 % to 74.0 %, includes)" in majority
+    assert "(69.0 % right against 90.0 %)" in dropped and "positive: 0.1 %" in same
+    assert [line.split(",")[1].split()[0] for line in labels] == ["employer", "bureau"]  # bank has the labels
+
+
+class Sections(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.fetched: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        told = dict(attrs)
+        if tag == "section":
+            self.ids.append(str(told["id"]))
+        for name in ("src", "href"):
+            target = told.get(name) or ""
+            if target and not target.startswith(("#", "data:")):
+                self.fetched.append(target)
+
+
+def test_the_page_is_whole_and_needs_nothing_else(whole_run: Path) -> None:
+    page, report = (whole_run / "report.html").read_text(), json.loads((whole_run / "report.json").read_text())
+    seen = Sections()
+    seen.feed(page)
+    shown = [*SECTIONS, *BENCHMARK, *(["frontier"] if "frontier" in report else [])]
+    assert sorted(seen.ids) == sorted(shown) and seen.fetched == []
+    assert "url(" not in page and "@import" not in page
+    rate = 100 * report["metrics"]["acc"]
+    told = (
+        f"The model is right for {rate:.1f} % of them (95 % interval",
+        "always giving the most frequent answer for",
+    )
+    charts = ("Right decisions", "Difference between groups", "Before and after", "Gap", "Spread")
+    learned = ("Knew before: its 7 columns and the label. Was told, alone:", "contents are encrypted")
+    spent = ("all processes on one machine", "from the dealer")
+    for said in ("good credit", "younger than 25", "Not run yet", report["run"], report["data"]["about"], *spent):
+        assert said in page
+    for said in (*told, *learned, *(f'aria-label="{name}"' for name in charts), *report["warnings"]):
+        assert said.replace("'", "&#39;") in page
+    assert page.count('class="point') == report["examples"]["drawn"]
+    for model in report["models"].values():
+        assert model in page
+    for example in report["examples"]["shown"]:
+        assert f"record {example['id']}" in page
+    assert str(whole_run) not in page
+
+
+def test_columns_representations_and_people_with_their_controls(whole_run: Path) -> None:
+    """Every figure of the new sections comes from report.json, and none stands without its control."""
+    page, report = (whole_run / "report.html").read_text(), json.loads((whole_run / "report.json").read_text())
+    found = report["qualitative"]
+    for column, known in found["information"].items():
+        assert f"{column.replace('_', ' ')}: score" in page and f"{known['mi']:.4f}" in page
+        assert f"{known['null_high']:.4f}" in page
+    assert page.count("shuffled: up to") == sum(3 if "logits" in m else 2 for m in found["mixing"])
+    assert page.count('class="record"') == sum(len(m["points"]) for m in found["mixing"])
+    decided = {e["id"]: e for e in report["examples"]["people"]}
+    assert len(decided) >= report["examples"]["drawn"] and len(found["cases"]) == 3
+    for case in found["cases"]:
+        assert f"record {case['id']} · {case['rule']}" in page
+        own = f"({100 * decided[case['id']]['after']['score']:.1f}\N{NO-BREAK SPACE}%)"
+        assert own in page, "the run's own decision"
+    assert not re.search(r"-0\.0+\b", page)
+
+
+def test_a_page_without_pooled_data_has_nothing_new(run: Path) -> None:
+    """Reports of earlier versions and of a consortium have no such data; neither has a run without a harness."""
+    report = json.loads((run / "report.json").read_text())
+    report.pop("qualitative")
+    report["examples"].pop("people")
+    (run / "report.json").write_text(json.dumps(report))
+    page = render(run)
+    seen = Sections()
+    seen.feed(page)
+    assert not set(seen.ids) & set(BENCHMARK) and 'href="#people"' not in page and "mutual information" not in page
+
+
+def with_frontier(run: Path, found: dict[str, object] | None) -> str:
+    """The page of a run whose report has this frontier, or none."""
+    report = json.loads((run / "report.json").read_text())
+    report.pop("frontier", None)
+    (run / "report.json").write_text(json.dumps(report if found is None else {**report, "frontier": found}))
+    return render(run)
+
+
+def test_the_frontier_is_the_first_picture_where_there_is_one(run: Path) -> None:
+    plain = with_frontier(run, None)
+    assert 'id="frontier"' not in plain and 'href="#frontier"' not in plain
+    page = with_frontier(run, frontier())
+    seen = Sections()
+    seen.feed(page)
+    assert seen.ids[:3] == ["warnings", "frontier", "metrics"] and seen.fetched == []
+    assert page.index('aria-label="Accuracy against flips"') < page.index('aria-label="Right decisions"')
+    rule = frontier()["rule"].removesuffix(".")
+    for said in ("Means and 95 % intervals over 8 seeds", "λ = 4 (this run)", rule, 'href="#frontier"'):
+        assert said in page
+    for place in ("first judge", "second judge"):
+        assert f"Decisions that flip, {place}" in plain and f"flips, groups shuffled ({place})" in plain
+    assert "Can the judges be trusted on these data?" in plain
+
+
+def seen_in_browser(text: str, folder: Path, width: int, theme: str) -> tuple[dict[str, object], list[str]]:
+    """What headless Chromium makes of a page at this width, and what it writes to its console."""
+    probe = (
+        "var d=this.contentDocument,r=d.documentElement;document.body.dataset.seen=JSON.stringify({"
+        "theme:r.dataset.theme,wide:r.scrollWidth,back:getComputedStyle(d.body).backgroundColor,"
+        "clipped:[...d.querySelectorAll('svg.chart text')].filter(t=>{var a=t.getBoundingClientRect(),"
+        "b=t.ownerSVGElement.getBoundingClientRect();return a.width&&(a.left<b.left-1||a.right>b.right+1"
+        "||a.bottom>b.bottom+1)}).map(t=>t.textContent),"
+        "cut:[...d.querySelectorAll('#learned .scroll,#cost .scroll,#roles .scroll,.methods')]"
+        ".filter(s=>s.scrollWidth>s.clientWidth).length,"
+        "low:[...d.querySelectorAll('section')].filter(s=>s.offsetHeight<40).length})"
+    )
+    frame = folder / "frame.html"
+    size = f"width:{width}px;height:2000px"  # a frame, since a window cannot be as narrow as a phone
+    frame.write_text(
+        f'<body><iframe style="{size};border:0" onload="{escape(probe)}" srcdoc="{escape(text)}"></iframe></body>'
+    )
+    quiet = ["--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    ran = subprocess.run(
+        [
+            str(CHROMIUM),
+            *("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr", *quiet),
+            f"--user-data-dir={folder / 'profile'}",
+            "--window-size=1300,2000",
+            *(["--blink-settings=preferredColorScheme=0"] if theme == "dark" else []),
+            "--virtual-time-budget=2000",
+            "--dump-dom",
+            frame.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+    )
+    found = re.search(r'data-seen="([^"]*)"', ran.stdout)
+    assert found is not None, ran.stderr
+    return json.loads(unescape(found[1])), [line for line in ran.stderr.splitlines() if "CONSOLE" in line]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+@pytest.mark.parametrize(("width", "theme", "back"), [(1200, "light", "246, 247, 249"), (375, "dark", "16, 21, 27")])
+def test_the_page_in_a_browser(whole_run: Path, tmp_path: Path, width: int, theme: str, back: str) -> None:
+    """No error in the console, every section laid out, nothing too wide or cut off, the theme as asked for."""
+    seen, console = seen_in_browser((whole_run / "report.html").read_text(), tmp_path, width, theme)
+    assert seen == {"theme": theme, "wide": width, "back": f"rgb({back})", "low": 0, "cut": 0, "clipped": []}
+    assert console == []
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+@pytest.mark.parametrize(("width", "theme"), [(1200, "light"), (375, "dark")])
+def test_the_frontier_in_a_browser(run: Path, tmp_path: Path, width: int, theme: str) -> None:
+    seen, console = seen_in_browser(with_frontier(run, frontier()), tmp_path, width, theme)
+    assert (seen["theme"], seen["wide"], seen["low"], seen["cut"]) == (theme, width, 0, 0)
+    assert console == []
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+def test_the_browser_test_sees_a_broken_page(whole_run: Path, tmp_path: Path) -> None:
+    broken = '<section id="x"></section><div style="width:900px">wide</div><script>gone()</script>'
+    broken += '<svg class="chart" viewBox="0 0 99 9"><text x="80" y="8">a long label</text></svg></body>'
+    page = (whole_run / "report.html").read_text().replace("</body>", broken)
+    seen, console = seen_in_browser(page, tmp_path, 375, "light")
+    assert seen["wide"] == 900 and seen["low"] == 1 and "gone is not defined" in console[0]
+    assert "a long label" in seen["clipped"]
+
+
+def test_the_page_with_three_groups_and_figures_near_zero(run: Path) -> None:
+    """The words fit more than two groups, no placeholder is left, and nothing is minus zero."""
+    report = json.loads((run / "report.json").read_text())
+    first = report["data"]["protected"][0]
+    first["labels"], first["groups"] = [*first["labels"], "born elsewhere"], [*first["groups"], "third"]
+    report["groups"] = [*report["groups"], *report["groups"][-1:]]
+    report["metrics"] |= {name: -1e-5 for name in report["metrics"] if name.startswith("net_")}
+    report["scores"] |= dict.fromkeys(list(report["scores"])[:2], -1e-5)
+    (run / "report.json").write_text(json.dumps(report))
+    text = re.sub(r"<style>.*?</style>|<script>.*?</script>", "", render(run), flags=re.DOTALL)
+    assert "another group" in text and "the other group" not in text
+    assert "{positive}" not in text and not re.search(r"[>( ]-0\.0+\b(?![1-9])", text)
