@@ -65,7 +65,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--spu", type=Path, metavar="PYTHON", help="a Python that has SPU (default: of `make peers`)")
     parser.add_argument("--parties", type=int, nargs="+", help="align: numbers of parties (default 2 3 5)")
     parser.add_argument(
-        "--lists", nargs="+", metavar="MODE:IDS", help="align: hidden:10000, revealed:10000 and so on (default: all)"
+        "--lists",
+        nargs="+",
+        metavar="MODE:IDS[:PARTIES]",
+        help="align: hidden:10000, revealed:10000:2 and so on (default: all)",
     )
     options = parser.parse_args(arguments)
     return guarded("bench", lambda: run(options), debug=options.debug)

@@ -28,6 +28,7 @@ import numpy as np
 from protocols import ring
 from protocols.dealing.gaussian import discrete_gaussian
 from protocols.dealing.randomness import Draw
+from protocols.dealing.waves import waves
 from protocols.errors import ProtocolError
 from protocols.net.transport import Array, Spec
 from protocols.ring import Shape
@@ -186,9 +187,10 @@ def wraps(shape: Shape) -> Recipe:
 def truncation(shape: Shape, divisor: int) -> Recipe:
     """q = r // divisor and top = the highest bit of r, both with r read as unsigned.
 
-    For the usual divisor 2^16 the top bit is multiplied by 2^48, so shares of it modulo 2^16 are enough.
+    For a divisor 2^d the top bit is multiplied by 2^(64 - d), so shares of it modulo 2^d are enough.
     """
-    top = Field(shape, "<u2" if divisor == 1 << 16 else "<i8")
+    power = divisor & (divisor - 1) == 0
+    top = Field(shape, "<u2" if power and divisor <= 1 << 16 else "<u4" if power and divisor <= 1 << 32 else "<i8")
 
     def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
         return {"q": ring.unsigned_quotient(free["r"], divisor), "top": ring.unsigned_quotient(free["r"], 1 << 63)}
@@ -219,18 +221,25 @@ def comparison(count: int) -> Recipe:
     )
 
 
-def trig(count: int, period_bits: int, terms: int, fraction_bits: int) -> Recipe:
+def trig(count: int, period_bits: int, terms: int, fraction_bits: int, word: str = "<i8") -> Recipe:
     """cos(k w t) and sin(k w t), k = 1, 3, 5, ..., for t uniform modulo 2^period_bits = one period."""
 
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
-        t = (free["t"] & ((1 << period_bits) - 1)).astype(np.float64)
-        turn = np.exp(2j * np.pi * t / (1 << period_bits))
-        steps = np.concatenate([turn[None], np.broadcast_to(turn**2, (terms - 1, count))])
-        scaled = np.cumprod(steps, axis=0) * (1 << fraction_bits)
-        return {"cos": np.rint(scaled.real).astype(np.int64), "sin": np.rint(scaled.imag).astype(np.int64)}
+    wave = Field((terms, count), word)
+    return Recipe(
+        {"t": Field((count,), word)},
+        {"cos": wave, "sin": wave},
+        lambda free, shares, masks: waves(free["t"], period_bits, terms, fraction_bits, word),
+    )
 
-    waves = Field((terms, count))
-    return Recipe({"t": Field((count,))}, {"cos": waves, "sin": waves}, compute)
+
+def lifting(count: int) -> Recipe:
+    """A word b of 32 bits, and shares modulo 2^64 of it, and modulo 2^32 of its top bit."""
+
+    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
+        return {"whole": free["b"].astype(np.int64), "top": free["b"] >> np.uint32(31)}
+
+    shape = (count,)
+    return Recipe({"b": Field(shape, "<u4")}, {"whole": Field(shape), "top": Field(shape, "<u4")}, compute)
 
 
 def mask(shape: Shape, owner: int | None) -> Recipe:
@@ -478,7 +487,7 @@ _KINDS: dict[str, Callable[..., Recipe]] = {
     make.__name__: make
     for make in (
         *(bilinear, scaled_bilinear, square, binary, bit_and, bit, wraps, truncation),
-        *(comparison, trig, mask, masked_matmul, band_matmul, band_grams, doubling, stack_matmul),
+        *(comparison, trig, lifting, mask, masked_matmul, band_matmul, band_grams, doubling, stack_matmul),
         *(selection, cross, noise, confirmation, weighted_sums, sampled, bundle, split_step),
     )
 }

@@ -28,7 +28,7 @@ the price of a range check.
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -131,6 +131,12 @@ def evaluation(
         return result.reshape(x.shape)
 
     return masked, finish
+
+
+def waves_of(coefficients: Sequence[int], waves: Words, bits: int) -> Words:
+    """Coefficients times sines or cosines of the tables, rounded to so many fractional bits."""
+    factor = np.array(coefficients, np.int64)[:, None]
+    return _shift(factor * waves, _COEFFICIENT_BITS + _TABLE_BITS - bits)
 
 
 def turn(angle: Words, period_bits: int) -> tuple[Words, Words]:

@@ -10,7 +10,7 @@ secret.
 | step of training | rounds | words to each peer |
 |---|---|---|
 | open w - b: shares of X w and of H w | 1 | columns |
-| open X w + t modulo the period: shares of the residual r | 1 | rows |
+| open X w + t modulo the period, and lift: shares of the residual r | 2 | rows |
 | open r - b': shares of X^T r, band by band | 1 | rows |
 | truncate, with rate and momentum as the divisors | 1 | columns x (bands + 2) |
 
@@ -42,13 +42,13 @@ from protocols.dealing.tuples import Band
 from protocols.errors import ProtocolError, RangeError
 from protocols.net.transport import Spec
 from protocols.operations.arithmetic import Masked, divide_each, mask_blocks, mask_shared, scaled_bilinear
-from protocols.operations.series import evaluate
+from protocols.operations.sigmoid import BOUND, SIGMOID_BITS, sigmoid
 from protocols.ring import FRACTION_BITS, Words
 
 HEAD_BITS = 24
 LOGIT_BITS = FRACTION_BITS + HEAD_BITS
-RESIDUAL_BITS = 28
-LOGIT_BOUND = 22.0
+RESIDUAL_BITS = SIGMOID_BITS
+LOGIT_BOUND = BOUND
 """Beyond this the one-round sigmoid is wrong; training code must check (see `headroom`)."""
 BAND_ROWS = 1 << 11
 _ROUND_WORDS = 1 << 21
@@ -229,8 +229,8 @@ class Weights:
 
 
 def residual_of_sigmoid(party: Party, logits: Words, label: Words) -> Words:
-    """sigmoid(logits) - label with RESIDUAL_BITS; logits have LOGIT_BITS, the label RESIDUAL_BITS. One round."""
-    return evaluate(party, "sigmoid", logits, LOGIT_BOUND, LOGIT_BITS, RESIDUAL_BITS) - label
+    """sigmoid(logits) - label with RESIDUAL_BITS; logits have LOGIT_BITS, the label RESIDUAL_BITS. Two rounds."""
+    return sigmoid(party, logits, LOGIT_BITS) - label
 
 
 def logits_of(product_words: Words, bias: Words) -> Words:
@@ -365,6 +365,23 @@ def _known_mask(block: Masked) -> Words:
     return np.zeros(block.shape, np.int64) if block.own is None else block.own - block.opened
 
 
+def _pieces(matrices: Sequence[Words], each: int) -> Iterator[Words]:
+    """Matrices below each other, in pieces of so many rows."""
+    kept: list[Words] = []
+    left = each
+    for matrix in matrices:
+        at = 0
+        while at < len(matrix):
+            kept.append(matrix[at : at + left])
+            at += len(kept[-1])
+            left -= len(kept[-1])
+            if not left:
+                yield np.concatenate(kept)
+                kept, left = [], each
+    if kept:
+        yield np.concatenate(kept)
+
+
 def check_gram(squares: np.ndarray) -> None:
     """Raise unless a Gram matrix with this diagonal (at most, of the own columns) stays in range.
 
@@ -375,16 +392,17 @@ def check_gram(squares: np.ndarray) -> None:
         raise RangeError("the squares of the edits of a column add up to too much: scale the columns, or draw fewer")
 
 
-def gram(party: Party, rows: Words) -> Words:
-    """Shares of X^T X of a shared matrix, not truncated; one round for each 2^21 words, or 2^16 rows.
+def gram(party: Party, matrices: Sequence[Words]) -> Words:
+    """Shares of X^T X of shared matrices below each other, not truncated; a round for each 2^21 words, or 2^16 rows.
 
     Owners have checked their columns (`check_gram`).
     """
-    total = np.zeros((rows.shape[1], rows.shape[1]), np.int64)
-    each = min(rows_at_once(rows.shape[1]), _GRAM_BANDS * BAND_ROWS)
-    for start in range(0, len(rows), each):
-        band = mask_square(party, rows[start : start + each])
-        total += ring.unpacked(gram_sums(party, band)[0], rows.shape[1])
+    columns = matrices[0].shape[1]
+    total = np.zeros((columns, columns), np.int64)
+    each = min(rows_at_once(columns), _GRAM_BANDS * BAND_ROWS)
+    for rows in _pieces(matrices, each):
+        band = mask_square(party, rows)
+        total += ring.unpacked(gram_sums(party, band)[0], columns)
         for counter in band.numbers():
             party.tuples.forget(counter)
     return total

@@ -18,9 +18,9 @@ after a step. Nobody learns anything.
 | a doubling: P <- P + P E, E <- E E | 2 | 4 t k |
 | scale P | 2 | 3 t k |
 | mask H and P | 1 | m^2 (g + k) |
-| at some heads: D; D X; X^T D X (a few bands) | 8 | sample x (2 g + k + m (1 + 2 k)) |
+| at some heads: D; D X; X^T D X (a few bands) | 9 | sample x (2 g + k + m (1 + 2 k)) |
 | then the six parts from "truncate A" on, but for H | | |
-| a step: open w; sigmoid; open r; truncate; open the gradient; truncate | 6 | g (2 rows + m (bands + 6)) |
+| a step: open w; sigmoid and lift; open r; truncate; open the gradient; truncate | 7 | g (2 rows + m (bands + 6)) |
 
 There are m columns with the bias, g heads, k inverses, and t = m (m + 1) / 2 words to a triangle. Scaling 2^15 words
 or more takes a third round, and fewer words.
@@ -55,7 +55,7 @@ semidefinite: all ranges hold. It adds a head and a matrix, and no round.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, isqrt, log2
 
 import numpy as np
@@ -72,12 +72,11 @@ from protocols.operations.arithmetic import (
     square,
     unmask_quotient,
 )
-from protocols.operations.series import evaluate
+from protocols.operations.sigmoid import sigmoid
 from protocols.ring import FRACTION_BITS, Words
 from protocols.steps.head import (
     HEAD_BITS,
     LOGIT_BITS,
-    LOGIT_BOUND,
     RESIDUAL_BITS,
     BandedMatrix,
     gram_sums,
@@ -110,8 +109,9 @@ class Plan:
     """Public numbers of a grid of heads.
 
     heads, inverted: weights of edits and guards of each head, and of each matrix that is inverted. places: the number
-    of the matrix of each head. curvature, factor: C and a. used: 1 for each pair of columns that the last matrix is
-    about (an upper triangle), 0 for columns that its head does not use; None if it uses all.
+    of the matrix of each head. curvature, factor: C and a. sharp_doublings: of the inverses at some heads. used: 1
+    for each pair of columns that the last matrix is about (an upper triangle), 0 for columns that its head does not
+    use; None if it uses all.
     """
 
     heads: tuple[tuple[float, float], ...]
@@ -122,6 +122,7 @@ class Plan:
     doublings: int
     rate: float
     momentum: float
+    sharp_doublings: int
     used: Words | None = field(default=None, compare=False)
 
     @property
@@ -134,10 +135,15 @@ class Plan:
         """A power of two for each head, such that its penalties are at most 3 once divided by it."""
         return tuple(_magnitude(pair) for pair in self.heads)
 
+    def sharpened(self, rate: float, momentum: float) -> Plan:
+        """That of inverses at some heads."""
+        return replace(self, doublings=self.sharp_doublings, rate=rate, momentum=momentum)
+
     def check(self, columns: int) -> None:
         """Raise unless all values stay in range."""
-        if 2 ** (self.doublings + 1) * columns > 2**_ERROR_BITS:
-            raise RangeError(f"{self.doublings} doublings of matrices with {columns} columns lose too many bits")
+        most = max(self.doublings, self.sharp_doublings)
+        if 2 ** (most + 1) * columns > 2**_ERROR_BITS:
+            raise RangeError(f"{most} doublings of matrices with {columns} columns lose too many bits")
         if (
             max(map(_magnitude, (*self.heads, *self.inverted))) > LARGEST_MAGNITUDE
             or not 0 < self.factor * columns < 2
@@ -246,11 +252,11 @@ def curvature_at(party: Party, tall: BandedMatrix, heads: Words, records: float,
     """X^T D X / records for every matrix that is inverted, as upper triangles, MATRIX_BITS.
 
     D is the mean, over the heads of a matrix, of the curvature of their loss: p (1 - p) at a logit. It has FLATTEST
-    more, so that rounding leaves none negative. Eight rounds, nine for 2^15 words or more. Words to each peer: m g,
+    more, so that rounding leaves none negative. Nine rounds, ten for 2^15 words or more. Words to each peer: m g,
     rows x (2 g + k), and (1 + 2 k) times the size of X (for 2^15 words or more less).
     """
     columns, count = tall.columns, len(plan.inverted)
-    chance = evaluate(party, "sigmoid", product(party, tall, heads), LOGIT_BOUND, LOGIT_BITS, RESIDUAL_BITS)
+    chance = sigmoid(party, product(party, tall, heads), LOGIT_BITS)
     steep = (chance << RESIDUAL_BITS) - square(party, chance)
     mean = np.zeros((count, heads.shape[1]), np.int64)
     mean[list(plan.places), range(heads.shape[1])] = 1

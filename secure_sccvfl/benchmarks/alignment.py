@@ -143,27 +143,34 @@ def peer_main(ids: int) -> None:
 
 
 def measure(tell: Tell, lists: Sequence[str] | None = None, consortia: Sequence[int] | None = None) -> list[Row]:
-    """A row for each list (mode and number of ids) and number of parties; openmined-psi beside `revealed`."""
-    wanted = [_parsed(text) for text in lists or [f"{mode}:{ids}" for mode in MODES for ids in SIZES]]
+    """A row for each list (mode and number of ids) and number of parties; openmined-psi beside `revealed`.
+
+    A list may say for which number of parties it is.
+    """
+    wanted = [parsed(text) for text in lists or [f"{mode}:{ids}" for mode in MODES for ids in SIZES]]
     rows = []
-    for mode, ids in wanted:
-        for parties in consortia or CONSORTIA:
+    for mode, ids, only in wanted:
+        for parties in only or consortia or CONSORTIA:
             tell(f"{mode}, {ids} ids, {parties} parties")
             rows.append(ours(mode, ids, parties))
             tell(f"  {rows[-1]['cpu_seconds']:.1f} s of CPU a party, {rows[-1]['seconds']:.1f} s in all")
-    for ids in sorted({ids for mode, ids in wanted if mode == "revealed"}):
+    for ids in sorted({ids for mode, ids, _ in wanted if mode == "revealed"}):
         tell(f"{PEER}, {ids} ids")
         rows.append(peer(ids))
     return rows
 
 
-def _parsed(text: str) -> tuple[str, int]:
-    mode, _, ids = text.partition(":")
-    if mode not in MODES or not ids.isdigit() or int(ids) < 10:
+def parsed(text: str) -> tuple[str, int, tuple[int, ...]]:
+    """MODE:IDS or MODE:IDS:PARTIES as mode, ids, and the number of parties if it is given."""
+    mode, *numbers = text.split(":")
+    if mode not in MODES or len(numbers) not in (1, 2) or not all(number.isdigit() for number in numbers):
         raise ConfigError(
-            f"--lists takes MODE:IDS with a mode of {', '.join(MODES)} and 10 ids or more, not {text!r}"
+            f"--lists takes MODE:IDS or MODE:IDS:PARTIES with a mode of {', '.join(MODES)}, not {text!r}"
         )
-    return mode, int(ids)
+    ids, *parties = map(int, numbers)
+    if ids < 10 or not all(2 <= number <= max(CONSORTIA) for number in parties):
+        raise ConfigError(f"--lists: 10 ids or more, and 2 to {max(CONSORTIA)} parties, not {text!r}")
+    return mode, ids, tuple(parties)
 
 
 def markdown(rows: list[Row], command: str) -> str:

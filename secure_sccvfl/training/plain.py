@@ -228,7 +228,7 @@ class PlainEngine:
         self._prepared += 1
         rows = descent.batch.rows[sampled_rows(len(descent.batch.rows))]
         chance = expit(head(rows))
-        grid = replace(descent.grid, rate=SHARP_RATE, momentum=SHARP_MOMENTUM)
+        grid = replace(descent.grid, rate=SHARP_RATE, momentum=SHARP_MOMENTUM, sharpens=False)
         steep, places = chance * (1 - chance), np.array(grid.places)
         whole = np.column_stack([rows, np.ones(len(rows))])
         means = [steep[:, places == number].mean(axis=1) + FLATTEST for number in range(len(grid.inverted))]

@@ -134,7 +134,7 @@ class SecureEngine:
             found = replace(found, draws=tuple(presence.kept(self.session.party, one) for one in found.draws))
             total = len(found.draws) * presence.count
         with self.session.measure("gram of edits"):
-            raw = np.sum([head.gram(self.session.party, chosen) for chosen in found.draws], axis=0)
+            raw = head.gram(self.session.party, found.draws)
             mean = arithmetic.divide(self.session.party, raw, total << (2 * FRACTION_BITS - MATRIX_BITS))
         return SharedEdits(found, edited.spread_out(mean, found.columns, sum(self.widths)))
 
@@ -236,7 +236,7 @@ class SecureEngine:
         return made
 
     def sharpen(self, start: SharedHead, descent: SharedGrid) -> SharedGrid:
-        """About 13 rounds and two for each doubling (protocols/steps/second_order.py)."""
+        """About 15 rounds and two for each doubling (protocols/steps/second_order.py)."""
         self._check_last(descent)
         self._prepared += 1
         made = sharpened(self.session, descent, self._scaled(start, descent), self._prepared)
@@ -250,7 +250,7 @@ class SecureEngine:
             raise ValueError("this descent has ended: another one was prepared, and the masks of this one are gone")
 
     def _grid_steps(self, start: SharedHead, descent: SharedGrid, count: int) -> SharedHead:
-        """Six rounds for a step of every part of the grid."""
+        """Seven rounds for a step of every part of the grid."""
         before = self._scaled(start, descent)
         label = descent.batch.label
         every = np.tile(label, len(start.weights.bias) // label.shape[1])

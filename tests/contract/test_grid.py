@@ -26,9 +26,7 @@ from tests.contract.engines import GROUPS, ROWS, SIDES, Problem, in_plaintext, i
 WIDTHS = (3, 2, 4)
 LAMBDAS = (0.0, 0.25, 1.0, 16.0, 1000.0)
 CONFIG = TrainConfig()
-STEP_ROUNDS = 6
-INVERSION_ROUNDS = (10, 14)
-"""Besides those of the doublings: of the first inverse, and of the one at a head."""
+STEP_ROUNDS = 7
 CLOSE = 0.02
 """How far logits may be from the optimum."""
 FOLLOWS = 2e-3
@@ -36,7 +34,8 @@ FOLLOWS = 2e-3
 
 
 def grid_of(problem, lambdas=LAMBDAS, guard=0.3):
-    return Grid(lambdas, (guard,) * len(lambdas), CURVATURE[problem.task])
+    sharpens = problem.task != "regression"
+    return Grid(lambdas, (guard,) * len(lambdas), CURVATURE[problem.task], sharpens=sharpens)
 
 
 def bounds_of(problem, length, selected=None):
@@ -72,6 +71,12 @@ def descended(engine, batch, descent, grid, task, config=CONFIG):
         descent = engine.sharpen(made, descent) if sharp else descent
         made = engine.steps(made, descent, count)
     return made
+
+
+def inversion_rounds(grid, sharp):
+    """Of the first inverse, and of the one at the heads."""
+    columns = sum(WIDTHS) + 1
+    return 10 + 2 * grid.doublings(columns) + (15 + 2 * grid.sharp_doublings(columns) if sharp else 0)
 
 
 def training(grid, length, steps=CONFIG.grid_steps, sharpened=CONFIG.sharpened):
@@ -204,9 +209,8 @@ def test_a_head_without_columns_is_that_of_the_other_columns_alone(side, task):
     for found, rounds in SIDES[side].run(problem, training(grid, guard_length(problem))):
         assert np.abs(found - expected).max() < CLOSE
         if rounds:
-            assert rounds["training step"] == CONFIG.grid_steps * STEP_ROUNDS
-            inverted = INVERSION_ROUNDS[: 1 if task == "regression" else 2]
-            assert rounds["inverse curvature"] == sum(each + 2 * grid.doublings(sum(WIDTHS) + 1) for each in inverted)
+            assert rounds["training step"] == CONFIG.grid_steps * (STEP_ROUNDS - (task == "regression"))
+            assert rounds["inverse curvature"] == inversion_rounds(grid, task != "regression")
 
 
 def test_rounds_do_not_depend_on_the_number_of_lambdas():
@@ -214,11 +218,9 @@ def test_rounds_do_not_depend_on_the_number_of_lambdas():
     made = [
         in_secret(problem, training(grid_of(problem, lambdas), 1.0, 3, 2))[0][1] for lambdas in ((1.0,), LAMBDAS[:4])
     ]
-    columns = sum(WIDTHS) + 1
     for rounds in made:
         assert rounds["mask encodings"] == 1 and rounds["training step"] == 3 * STEP_ROUNDS
-        doubling = 2 * grid_of(problem, (1.0,)).doublings(columns)
-        assert rounds["inverse curvature"] == sum(INVERSION_ROUNDS) + 2 * doubling
+        assert rounds["inverse curvature"] == inversion_rounds(grid_of(problem, (1.0,)), sharp=True)
 
 
 def odd(case):
@@ -391,9 +393,10 @@ def test_near_lambdas_share_the_inverse_of_the_largest():
 def test_the_number_of_doublings_keeps_values_in_range(columns):
     for largest in (1.0, 1000.0):
         grid = Grid((largest,), (0.0,), 0.25)
-        plan = second_order.Plan(
-            ((largest, 0.0),), ((largest, 0.0),), (0,), 0.25, grid.factor(columns), grid.doublings(columns), 1.0, 0.2
-        )
+        weights = ((largest, 0.0),)
+        doublings = grid.doublings(columns), grid.sharp_doublings(columns)
+        factor = grid.factor(columns)
+        plan = second_order.Plan(weights, weights, (0,), 0.25, factor, doublings[0], 1.0, 0.2, doublings[1])
         if columns > 1:  # the factor of a single column is at its limit
             plan.check(columns)
         assert plan.inverse_bits >= 17
@@ -434,7 +437,7 @@ def test_a_run_in_secret_is_near_the_optimum(dataset):
     with pytest.raises(_Caught) as caught:
         train(PlainEngine(), PlainStatistics(noise), data, make_split(data, "iid", 0), config, 0, driver=_Catching)
     encodings, batch, penalty, bounds, guards = caught.value.args
-    grid = Grid(config.trained, (config.guard,) * len(config.trained), 0.25)
+    grid = Grid(config.trained, (config.guard,) * len(config.trained), 0.25, sharpens=True)
     penalties = [np.diag(batch.ridge) + lam * penalty.gram + config.guard * penalty.guard for lam in grid.lambdas]
     expected = np.column_stack([optimum(batch.rows, batch.label, each, "binary") for each in penalties])
     problem = Problem(tuple(block.shape[1] for block in encodings.values()), rows=len(batch.rows))

@@ -140,7 +140,7 @@ def test_first_order_steps_choices_and_temperature_too(task: str, outputs: int) 
         for name in expected.keys() - {"rounds"}:
             assert np.abs(found[name] - expected[name]).max() < TOLERANCE, name
         if task == "binary":
-            assert found["rounds"] == 4 * STEPS, "a sealed step has four rounds"
+            assert found["rounds"] == 5 * STEPS, "a sealed step has five rounds"
 
 
 def sent_in_steps(engine: Any, own: Problem, presence: Presence | None = None) -> int:

@@ -101,10 +101,10 @@ def selected_steps(problem, step, steps=3):
 
 
 @pytest.mark.parametrize("rows", [ROWS, head.BAND_ROWS + 1])
-def test_a_step_on_rows_that_s_selected_has_four_rounds(rows):
+def test_a_step_on_rows_that_s_selected_has_five_rounds(rows):
     (expected, _), secret = selected_steps(Problem((3, 2, 4), rows=rows), Step(0.1, 0.5))
     for found, rounds in secret:
-        assert rounds == 4 * 3
+        assert rounds == 5 * 3
         assert np.abs(found - expected).max() < 2e-3
 
 

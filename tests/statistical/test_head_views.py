@@ -149,10 +149,10 @@ def sums(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
 
 
 ROUNDS = {
-    training: ("masked block", "selection", "masked matrix", "head product", "sigmoid", "head gradient",
+    training: ("masked block", "selection", "masked matrix", "head product", "sigmoid", "lift", "head gradient",
                "truncate", "log_cosh", "mul", "square", "compare"),
     second_order: ("masked block", "mul", "masked matrix", "doubling", "grid product", "grid gradient", "sigmoid",
-                   "square", "head gradient", "truncate"),
+                   "lift", "square", "head gradient", "truncate"),
     split_steps: ("split activations", "split logits", "split residual", "split update"),
     sums: ("weighted sums",),
 }  # fmt: skip

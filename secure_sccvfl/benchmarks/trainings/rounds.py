@@ -101,7 +101,7 @@ def trained(engine: Engine, order: Order, problem: Posed, batches: Sequence[Any]
     """Heads of the grid, after their range was checked and their measures were opened."""
     config = TrainConfig()
     if order == "second":
-        grid = Grid(config.lambdas, (config.guard,) * len(config.lambdas), CURVATURE["binary"])
+        grid = Grid(config.lambdas, (config.guard,) * len(config.lambdas), CURVATURE["binary"], sharpens=True)
         descent = engine.prepare_grid(batches[0], penalties[0], grid, problem.bounds)
         head = engine.head(batches[0], len(grid), "binary")
         for count, sharp in stretches(config, "binary"):

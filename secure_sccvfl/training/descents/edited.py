@@ -18,6 +18,9 @@ from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.training.handles import SharedChoices
 
+_TOGETHER = 1 << 20
+"""Draws are selected together up to so many words."""
+
 
 def selected(
     session: Session,
@@ -29,39 +32,54 @@ def selected(
 ) -> SharedChoices:
     """Shares of the displacement of every record and draw in the direction of its own group.
 
-    One round for each owner of such columns and 2^21 words (`head.select`).
+    One round for each owner of such columns and 2^21 words (`head.select`), for several draws together.
     """
     rank = session.rank
     reached = [np.ones(width, bool) if moving is None else moving[at] for at, width in enumerate(widths)]
-    draws: list[Words] = []
-    squares = np.zeros(int(reached[rank].sum()))
+    counts = [int(of_owner.sum()) for of_owner in reached]
+    squares, draws, waiting = np.zeros(counts[rank]), list[Words](), list[Words]()
     for by_group in deltas:
         choices = np.stack([ring.encode(only(blocks[rank], reached[rank])) for blocks in by_group], axis=1)
         squares += largest_squares(choices)
         head.check_gram(squares)
-        rows, count, _ = choices.shape
-        chosen = None
-        if rank == holder:
-            if groups is None:
-                raise ValueError("the holder of s needs it")
-            chosen = one_hot(groups, count, np.int64)
-        with session.measure("select edits"):
-            pieces = [
-                head.select(
-                    session.party,
-                    owner,
-                    holder,
-                    choices if owner == rank else None,
-                    chosen,
-                    (rows, count, int(of_owner.sum())),
-                )
-                for owner, of_owner in enumerate(reached)
-                if of_owner.any()
-            ]
-        draws.append(np.concatenate(pieces, axis=1) if pieces else np.zeros((rows, 0), np.int64))
+        waiting.append(choices)
+        rows, groups_of, _ = choices.shape
+        if len(waiting) * rows * groups_of * sum(counts) > _TOGETHER:
+            draws += _select(session, counts, holder, waiting, groups)
+            waiting = []
+    if waiting:
+        draws += _select(session, counts, holder, waiting, groups)
     if not draws:
         raise ValueError("no draw of counterfactual edits")
     return SharedChoices(tuple(draws), np.flatnonzero(np.concatenate(reached)))
+
+
+def _select(
+    session: Session, counts: Sequence[int], holder: int, choices: Sequence[Words], groups: AtHolder
+) -> list[Words]:
+    """Shares of the selected displacements of several draws."""
+    count = choices[0].shape[1]
+    chosen = None
+    if session.rank == holder:
+        if groups is None:
+            raise ValueError("the holder of s needs it")
+        chosen = np.tile(one_hot(groups, count, np.int64), (len(choices), 1))
+    below = np.concatenate(choices)
+    with session.measure("select edits"):
+        pieces = [
+            head.select(
+                session.party,
+                owner,
+                holder,
+                below if owner == session.rank else None,
+                chosen,
+                (len(below), count, columns),
+            )
+            for owner, columns in enumerate(counts)
+            if columns
+        ]
+    whole = np.concatenate(pieces, axis=1) if pieces else np.zeros((len(below), 0), np.int64)
+    return np.split(whole, len(choices))
 
 
 def largest_squares(choices: Words) -> np.ndarray:

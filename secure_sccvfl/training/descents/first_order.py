@@ -23,7 +23,7 @@ ROOT_BITS = 18
 def stepped(
     session: Session, weights: Weights, descent: SharedDescent, pace: Pace, task: Task
 ) -> tuple[Weights, Words]:
-    """The weights after one step, and the logits that it saw; four rounds, whether rows are counted in secret or not.
+    """The weights after one step, and the logits that it saw; five rounds, whether rows are counted in secret or not.
 
     Where they are, the bias is the weight of a last column, which is 1 where a row counts.
     """

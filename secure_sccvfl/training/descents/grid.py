@@ -38,6 +38,8 @@ REACH = 1.5
 """The factor a of E = I - a A, times the number of columns; below 2."""
 STRETCH_BITS = 9
 """Doublings beyond those that make up for the number of columns."""
+ROUGH_BITS = 4
+"""Fewer of them for an inverse of a few steps."""
 LARGE_LAMBDA = 32.0
 """From here on the penalty spreads the curvature over more orders, and more doublings are needed."""
 ROUNDED_BITS = 29
@@ -70,6 +72,7 @@ class Grid:
     """Heads of one logit to train together: a weight of consistency and of the guard for each.
 
     `curvature` is that of the loss. Of several classes each has a head for every lambda.
+    sharpens: the curvature is taken at the heads after some steps, so that the first inverse may be rough.
     without: columns, over all parties, that one more head does not use. It is the last one, has neither consistency
     nor guard, and its own matrix: curvature and inverse are 0 in these columns, so its weights there stay 0.
     """
@@ -79,6 +82,7 @@ class Grid:
     curvature: float
     rate: float = 1.2
     momentum: float = 0.25
+    sharpens: bool = False
     without: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -131,7 +135,11 @@ class Grid:
         return np.outer(kept, kept)
 
     def doublings(self, columns: int) -> int:
-        """How many factors make up the inverse; `columns` includes the bias."""
+        """How many factors make up the first inverse; `columns` includes the bias."""
+        return max(1, self.sharp_doublings(columns) - (ROUGH_BITS if self.sharpens else 0))
+
+    def sharp_doublings(self, columns: int) -> int:
+        """How many make up the one at the heads."""
         steep = max(1.0, max(self.lambdas) / LARGE_LAMBDA)
         most = floor(ROUNDED_BITS - log2(columns))  # beyond it rounding in secret would count
         return min(STRETCH_BITS + ceil(log2(columns)) + ceil(log2(steep) / 2), most)

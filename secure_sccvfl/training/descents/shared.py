@@ -32,8 +32,8 @@ from secure_sccvfl.training.descents.grid import (
 from secure_sccvfl.training.handles import SharedBatch, SharedGrid, SharedHead, SharedPenalty, SharedRows
 from secure_sccvfl.training.sharing import with_bias
 
-_TOGETHER = 1 << 18
-"""How many logits go through the sigmoid at once: the dealer makes 32 words for each."""
+_TOGETHER = 1 << 19
+"""How many logits go through the sigmoid at once: the dealer makes 26 words of 4 bytes for each."""
 
 
 def plan_of(grid: Grid, columns: int) -> Plan:
@@ -43,6 +43,7 @@ def plan_of(grid: Grid, columns: int) -> Plan:
         grid.inverted,
         grid.places,
         *(grid.curvature, grid.factor(columns), grid.doublings(columns), grid.rate, grid.momentum),
+        grid.sharp_doublings(columns),
         None if grid.without is None else ring.packed(grid.used(columns)),
     )
 
@@ -139,7 +140,7 @@ def sharpened(session: Session, descent: SharedGrid, before: Weights, number: in
     party, batch = session.party, descent.batch
     heads = np.concatenate([before.weight, before.bias[None]])
     sample = descent.rows.sampled(SAMPLED)
-    plan = replace(descent.plan, rate=SHARP_RATE, momentum=SHARP_MOMENTUM)
+    plan = descent.plan.sharpened(SHARP_RATE, SHARP_MOMENTUM)
     with session.measure("inverse curvature"):
         fitted = second_order.curvature_at(party, sample, heads, batch.count * sample.rows / batch.rows, plan)
         stack = second_order.sharpened(party, descent.curved, fitted, plan)

@@ -90,7 +90,8 @@ class Descents:
         def together(lambdas: Sequence[float]) -> tuple[Any, ...]:
             each = [lam for lam in lambdas for _ in range(self.outputs)]
             held = tuple(weight(lam) for lam in each)
-            grid = Grid(tuple(each), held, CURVATURE[self.task], without=self.left_out)
+            sharpens = any(sharp for _, sharp in stretches(config, self.task))
+            grid = Grid(tuple(each), held, CURVATURE[self.task], sharpens=sharpens, without=self.left_out)
             # An edit of a record is one of those made for the groups, so its square is at most the sum of theirs.
             groups = max(len(attribute.groups) for attribute in self.train.protected)
             most = {rank: groups * block for rank, block in energy.items()}
