@@ -109,9 +109,9 @@ class Plan:
     """Public numbers of a grid of heads.
 
     heads, inverted: weights of edits and guards of each head, and of each matrix that is inverted. places: the number
-    of the matrix of each head. curvature, factor: C and a. sharp_doublings: of the inverses at some heads. used: 1
-    for each pair of columns that the last matrix is about (an upper triangle), 0 for columns that its head does not
-    use; None if it uses all.
+    of the matrix of each head. curvature, factor: C and a. sharp_doublings: of the inverses at some heads. guessing:
+    the number of the matrix that `solved` uses. used: 1 for each pair of columns that the last matrix is about (an
+    upper triangle), 0 for columns that its head does not use; None if it uses all.
     """
 
     heads: tuple[tuple[float, float], ...]
@@ -123,6 +123,7 @@ class Plan:
     rate: float
     momentum: float
     sharp_doublings: int
+    guessing: int | None = None
     used: Words | None = field(default=None, compare=False)
 
     @property
@@ -136,8 +137,17 @@ class Plan:
         return tuple(_magnitude(pair) for pair in self.heads)
 
     def sharpened(self, rate: float, momentum: float) -> Plan:
-        """That of inverses at some heads."""
-        return replace(self, doublings=self.sharp_doublings, rate=rate, momentum=momentum)
+        """That of inverses at some heads. The matrix that no head uses is not inverted again."""
+        kept = sorted(set(self.places))
+        return replace(
+            self,
+            inverted=tuple(self.inverted[at] for at in kept),
+            places=tuple(kept.index(at) for at in self.places),
+            doublings=self.sharp_doublings,
+            rate=rate,
+            momentum=momentum,
+            guessing=None,
+        )
 
     def check(self, columns: int) -> None:
         """Raise unless all values stay in range."""
@@ -164,6 +174,11 @@ class Curved:
     pull: Words
     held: Words
     relative: Words
+
+    def of_heads(self, plan: Plan) -> Curved:
+        """Without the matrix that no head uses."""
+        kept = sorted(set(plan.places))
+        return Curved(self.pull, self.held[kept], self.relative[kept])
 
 
 @dataclass(frozen=True, repr=False)
@@ -416,6 +431,23 @@ def move(party: Party, at: Moving, gradients: Words, pulls: Words, stack: Masked
     )
     velocity = momentum - step
     return Moving(at.heads + velocity, velocity, at.start, Slope(gradient, step, plan.rate))
+
+
+def solved(party: Party, tall: BandedMatrix, stack: Masked, targets: Words, records: int, plan: Plan) -> Words:
+    """Shares of weights that fit targets (rows x outputs, RESIDUAL_BITS) by least squares, HEAD_BITS; four rounds.
+
+    They minimise C |X w - targets|^2 / n + w^T ridge w: w = P C X^T targets / n for the matrix without other
+    penalties. Words to each peer: rows + (bands + 2) m, for each output.
+    """
+    if plan.guessing is None:
+        raise ProtocolError("this descent has no matrix for an adversary")
+    unit = round((records << (FRACTION_BITS + RESIDUAL_BITS - _GRADIENT_BITS)) / plan.curvature)
+    (slopes,) = divide_each(party, [(transposed_products(party, tall, targets), unit)])
+    places = [len(plan.heads) + plan.guessing] * targets.shape[1]
+    masked, finish = stack_product(party, stack, places, slopes.sum(axis=0))
+    wide = finish(*party.open_masked("grid gradient", [masked]))
+    (found,) = divide_each(party, [(wide, 1 << (MATRIX_BITS + _GRADIENT_BITS - HEAD_BITS))])
+    return found
 
 
 def room_to_settle(party: Party, slopes: Sequence[Slope]) -> Words:

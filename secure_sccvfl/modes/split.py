@@ -60,8 +60,9 @@ from secure_sccvfl.modes.split_state import Seen, SplitState
 from secure_sccvfl.modes.split_stopping import Stopping
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.releases import EDITING_PARTIES, GRADIENT, plan_of
+from secure_sccvfl.training.engine import CURVATURE
 from secure_sccvfl.training.handles import SharedHead
-from secure_sccvfl.training.leak import leaks, whitened
+from secure_sccvfl.training.leak import FLATTEST, RIDGE, adversaries_alone, leaks
 from secure_sccvfl.training.model import Model, with_leaks
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.sharing import share_label
@@ -461,9 +462,14 @@ def _activations(made: SplitModel, part: Part) -> Blocks:
 
 def _leaking(made: SplitModel, trainer: Trainer) -> dict[str, dict[str, Any]]:
     """V_leak of the activations that enter fusion, if it is asked for."""
-    config, parts = trainer.config, (trainer.train, trainer.validation)
+    config, train, validation = trainer.config, trainer.train, trainer.validation
     if not config.leak:
         return {}
-    rows = whitened(_activations(made, parts[0]), _activations(made, parts[1]))
-    flat = {rank: np.ones(block.shape[1]) for rank, block in rows[0].items()}
-    return leaks(made.engine, parts, rows, flat, config.min_group, trainer.hooks.audit)
+    steep, rows = CURVATURE[trainer.task], _activations(made, train)
+    curved = {rank: steep * (block**2).mean(axis=0) + FLATTEST for rank, block in rows.items()}
+    ridge = {rank: RIDGE * bound for rank, bound in curved.items()}
+    flat = {rank: curved[rank] + ridge[rank] for rank in curved}
+    batch = made.engine.bind(rows, train.label, ridge, trainer.outputs)
+    check = made.engine.bind(_activations(made, validation), validation.label, ridge, trainer.outputs)
+    guessers = adversaries_alone(made.engine, batch, flat, steep, train.protected)
+    return leaks(made.engine, guessers, check, validation.protected, config.min_group, trainer.hooks.audit)

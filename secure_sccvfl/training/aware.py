@@ -93,11 +93,6 @@ class AwareTrainer(Trainer):
     def steepness(self) -> Blocks:
         return self.flat
 
-    def representations(self) -> tuple[Any, Any, Blocks]:
-        """The selected rows, which no owner knows, so that none can whiten its part."""
-        wide = 2 / CURVATURE[self.task]
-        return self.rows[0], self.rows[1], {rank: wide * bound for rank, bound in self.flat.items()}
-
     def edits_of(
         self, part: Part, encodings: Blocks, groups: int, generators: Mapping[int, Generator], draws: int
     ) -> AwareEdits:

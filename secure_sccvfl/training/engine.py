@@ -213,14 +213,19 @@ class Engine(Protocol):
         """The head divided by the temperature that `best_temperature` would choose; opens nothing."""
         ...
 
-    def guessing(self, attribute: int) -> Engine:
-        """An engine of the same columns whose label is this protected attribute, at the holder of s."""
+    def guess(self, descent: Any, targets: AtHolder, outputs: int, attribute: int) -> Any:
+        """An adversary: the head that fits targets of the holder of s by least squares, to the rows of the descent.
+
+        The descent is one of a grid that guesses, was prepared last, and is not sharpened yet.
+        """
         ...
 
-    def recovered(self, head: Any, encodings: Any, groups: AtHolder, count: int, floor: int) -> tuple[float, ...]:
-        """How many groups a head that was fitted to s guesses right; opens the four figures of `Leak.of`.
+    def recovered(
+        self, head: Any, batch: Any, groups: AtHolder, attribute: int, count: int, floor: int
+    ) -> tuple[float, ...]:
+        """How many groups of a batch a head that was fitted to s guesses right; opens the four figures of `Leak.of`.
 
-        For an engine that `guessing` returned. `count`: of groups. `floor`: fewest records of one that counts alone.
+        `count`: of groups. `floor`: fewest records of one that counts alone.
         """
         ...
 

@@ -38,13 +38,15 @@ class SharedRows:
 class SharedBatch:
     """Own encodings in the clear, or rows that were selected; own ridge; shares of the label (a column per output).
 
-    masked: the unscaled encodings of all parties, under masks of their owners, or of nobody.
+    masked: the unscaled encodings of all parties, under masks of their owners, or of nobody. seen: heads, and shares
+    of their logits, which are computed once.
     """
 
     own: np.ndarray | SharedRows
     ridge: np.ndarray
     label: Words
     masked: BandedMatrix | None = None
+    seen: tuple[tuple[SharedHead, ...], Words] | None = None
 
     @property
     def rows(self) -> int:

@@ -3,17 +3,16 @@
 Before: each party holds its encodings of training and validation records, and the holder of s has it for both. After:
 every party knows four figures of the validation records, and nobody an adversary, a guess or a group of a record.
 
-The adversary is the head machinery with s as its label. The holder weighs its one-hot of s by the inverse size of
-each group, so that the largest of the fitted values is the best guess where groups count alike. Owners whiten their
-own columns first, alone: the adversary stays linear in the representations, and few, fixed steps are enough. In mode
-`aware` no owner knows its selected columns, and they are only scaled.
+The adversary fits s by least squares with a ridge: w = (C X^T X / n + ridge)^-1 C X^T t / n. The holder weighs its
+one-hot of s by the inverse size of each group (t), so that the largest of the fitted values is the best guess where
+groups count alike. Second-order training inverts that matrix beside its own, in not a round more. Where training is
+of another kind, or the rows are activations of mode `split`, a descent is prepared for it alone.
 
 | part, for each protected attribute | rounds |
 |---|---|
-| masks of the training records | 1 for each owner and band of 2^11 rows, and 2 |
-| `STEPS` steps of least squares | 4 each |
-| fitted values of validation records | masks, and 2 |
-| guesses (two groups: one comparison; more: an argmax), right ones by group, balanced mean | 10 for two groups |
+| X^T t, truncated; times the inverse, truncated | 4 |
+| weights for unscaled columns; fitted values of validation records | 4 |
+| guesses (two groups: one comparison; more: an argmax), right ones by group, balanced mean | 8 for two groups |
 | opening | 2 |
 
 Why it is opened only with `evaluation = exact`. Noise for a validation record would not cover the training records:
@@ -28,21 +27,21 @@ training records too, which the training ledger does not cover (SECURITY.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from secure_sccvfl.data.layout import one_hot
-from secure_sccvfl.data.party import AtHolder, Blocks, Part
-from secure_sccvfl.training.engine import Engine, Step
+from secure_sccvfl.data.party import AtHolder, Attribute, Blocks
+from secure_sccvfl.training.descents.grid import Bounds, Grid
+from secure_sccvfl.training.engine import Engine
 
-STEPS = 20
-FARTHEST = 16.0
-"""Whitened columns are cut here, which keeps them in the ring."""
-_RIDGE = 0.02
-_FLATTEST = 1e-4
+RIDGE = 0.02
+"""Of an adversary on its own rows, as a share of the curvature of a column."""
+FLATTEST = 1e-6
+"""Added to that curvature: columns may be constant."""
 
 
 @dataclass(frozen=True)
@@ -67,22 +66,6 @@ class Leak:
         if count < 2:
             return cls(None, None, None, None, count)
         return cls(balanced, 1 / count, recovered, largest, count)
-
-
-def whitened(train: Blocks, check: Blocks) -> tuple[Blocks, Blocks]:
-    """Party step, local: own columns of both parts with the means and covariance of the training ones taken out.
-
-    Directions in which training records hardly differ become 0. The number of columns stays.
-    """
-    made: tuple[dict[int, np.ndarray], dict[int, np.ndarray]] = ({}, {})
-    for rank, block in train.items():
-        middle = block.mean(axis=0)
-        values, vectors = np.linalg.eigh(np.atleast_2d(np.cov(block - middle, rowvar=False, bias=True)))
-        flat = values <= _FLATTEST * max(values.max(initial=0.0), 1e-12)
-        scale = np.where(flat, 0.0, 1 / np.sqrt(np.where(flat, 1.0, values)))
-        for part, rows in zip(made, (block, check[rank]), strict=True):
-            part[rank] = np.clip((rows - middle) @ (vectors * scale), -FARTHEST, FARTHEST)
-    return made
 
 
 def balanced_targets(codes: AtHolder, groups: int) -> AtHolder:
@@ -111,41 +94,38 @@ def group_weights(codes: np.ndarray, groups: int, floor: int) -> tuple[np.ndarra
     return np.stack([balanced, counted / kept.sum()]), float(kept.max() / kept.sum()), number
 
 
-def leak_of(
-    engine: Engine,
-    rows: tuple[Any, Any],
-    codes: tuple[AtHolder, AtHolder],
-    attribute: tuple[int, int],
-    curvature: Blocks,
-    floor: int,
-) -> Leak:
-    """Fit the adversary on training records and count on validation records.
+def adversaries(engine: Engine, descent: Any, known: Sequence[Attribute]) -> tuple[Any, ...]:
+    """For every protected attribute of the training records a head that guesses it."""
+    found = []
+    for place, attribute in enumerate(known):
+        groups = len(attribute.groups)
+        targets = balanced_targets(attribute.codes, groups)
+        found.append(engine.guess(descent, targets, 1 if groups == 2 else groups, place))
+    return tuple(found)
 
-    rows and codes: of both parts. attribute: its number, and how many groups it has.
-    """
-    place, groups = attribute
-    outputs = 1 if groups == 2 else groups
-    guesser = engine.guessing(place)
-    ridge = {rank: _RIDGE * bound for rank, bound in curvature.items()}
-    batch = guesser.bind(rows[0], balanced_targets(codes[0], groups), ridge, outputs)
-    descent = guesser.prepare(batch, None, Step(0.3, 0.5), curvature)
-    head = guesser.steps(guesser.head(batch, outputs, "regression"), descent, STEPS)
-    return Leak.of(*guesser.recovered(head, rows[1], codes[1], groups, floor))
+
+def adversaries_alone(
+    engine: Engine, batch: Any, flat: Blocks, curvature: float, known: Sequence[Attribute]
+) -> tuple[Any, ...]:
+    """The same by a descent of their own. `flat`: each owner's bound on the curvature of loss and ridge."""
+    none = {rank: np.zeros_like(bound) for rank, bound in flat.items()}
+    grid = Grid((0.0,), (0.0,), curvature, guesses=True)
+    return adversaries(engine, engine.prepare_grid(batch, None, grid, Bounds(flat, none, none)), known)
 
 
 def leaks(
     engine: Engine,
-    parts: tuple[Part, Part],
-    rows: tuple[Any, Any],
-    curvature: Blocks,
+    guessers: Sequence[Any],
+    check: Any,
+    known: Sequence[Attribute],
     floor: int,
     audit: Callable[[str, Mapping[str, Any]], None],
 ) -> dict[str, dict[str, Any]]:
-    """The leak of every protected attribute, by its name. parts: training and validation."""
+    """The leak of every protected attribute, by its name. check, known: of validation records."""
     found = {}
-    for place, (known, checked) in enumerate(zip(parts[0].protected, parts[1].protected, strict=True)):
-        size = (place, len(known.groups))
-        made = asdict(leak_of(engine, rows, (known.codes, checked.codes), size, curvature, floor))
-        audit("leak of s from representations", {"attribute": known.name, **made})
-        found[known.name] = made
+    for place, (guesser, attribute) in enumerate(zip(guessers, known, strict=True)):
+        figures = engine.recovered(guesser, check, attribute.codes, place, len(attribute.groups), floor)
+        made = asdict(Leak.of(*figures))
+        audit("leak of s from representations", {"attribute": attribute.name, **made})
+        found[attribute.name] = made
     return found

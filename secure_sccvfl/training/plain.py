@@ -85,7 +85,7 @@ class Descent:
 
 @dataclass(frozen=True)
 class GridDescent:
-    """Second-order steps of the heads of a grid: for each its inverse curvature, and the matrix of its penalties.
+    """Second-order steps of the heads of a grid: inverses of curvatures, and for each head the matrix of penalties.
 
     The bias is the last column. number: as of `Descent`. held: penalties of
     each matrix that is inverted. factor: of every column of it.
@@ -143,10 +143,10 @@ def _residual(logits: np.ndarray, batch: Batch, task: Task) -> np.ndarray:
 
 
 def _inverse(grid: Grid, factor: np.ndarray, curved: np.ndarray) -> np.ndarray:
-    """For each head the inverse of its curvature; `curved`: one matrix for each that is inverted."""
+    """The inverse of each matrix of curvatures."""
     both, used = factor[:, :, None] * factor[:, None, :], np.ones(curved.shape)
     used[-1] = grid.used(curved.shape[1])
-    found: np.ndarray = (used * both * inverses(grid, both * curved * used))[list(grid.places)]
+    found: np.ndarray = used * both * inverses(grid, both * curved * used)
     return found
 
 
@@ -231,7 +231,8 @@ class PlainEngine:
         grid = replace(descent.grid, rate=SHARP_RATE, momentum=SHARP_MOMENTUM, sharpens=False)
         steep, places = chance * (1 - chance), np.array(grid.places)
         whole = np.column_stack([rows, np.ones(len(rows))])
-        means = [steep[:, places == number].mean(axis=1) + FLATTEST for number in range(len(grid.inverted))]
+        used = [steep[:, places == number] for number in range(len(grid.inverted))]
+        means = [of.mean(axis=1) + FLATTEST if of.size else np.full(len(rows), FLATTEST) for of in used]
         fitted = np.array([(whole * mean[:, None]).T @ whole for mean in means]) / len(rows)
         inverse = _inverse(grid, descent.factor, descent.held + fitted)
         return replace(descent, number=self._prepared, grid=grid, inverse=inverse)
@@ -254,7 +255,7 @@ class PlainEngine:
         whole = np.vstack([head.weight, head.bias])
         gradient = np.vstack([batch.rows.T @ residual, residual.sum(axis=0)]) / len(residual)
         gradient += np.einsum("gij,jg->ig", descent.pull, whole)
-        moved = np.einsum("gij,jg->ig", descent.inverse, gradient)
+        moved = np.einsum("gij,jg->ig", descent.inverse[list(grid.places)], gradient)
         velocity = grid.momentum * np.vstack([head.velocity, head.bias_velocity]) - grid.rate * moved
         after = whole + velocity
         left = (gradient * moved).sum(axis=0)
@@ -337,13 +338,23 @@ class PlainEngine:
         temperature = temperatures[self.best_temperature(head, batch, temperatures)]
         return replace(head, weight=head.weight / temperature, bias=head.bias / temperature)
 
-    def guessing(self, attribute: int) -> PlainEngine:
-        return PlainEngine()
+    def guess(self, descent: GridDescent, targets: AtHolder, outputs: int, attribute: int) -> Head:
+        self._check_last(descent)
+        if targets is None:
+            raise ValueError("the plaintext engine needs s")
+        rows, grid = descent.batch.rows, descent.grid
+        whole = np.column_stack([rows, np.ones(len(rows))])
+        slopes = grid.curvature / len(rows) * (whole.T @ targets.reshape(len(rows), outputs))
+        found = descent.inverse[grid.guessing] @ slopes
+        still = np.zeros_like(found)
+        return Head(found[:-1], found[-1], still[:-1], still[-1], "regression")
 
-    def recovered(self, head: Head, encodings: Blocks, groups: AtHolder, count: int, floor: int) -> tuple[float, ...]:
+    def recovered(
+        self, head: Head, batch: Batch, groups: AtHolder, attribute: int, count: int, floor: int
+    ) -> tuple[float, ...]:
         if groups is None:
             raise ValueError("the plaintext engine needs s")
-        right = decisions(self.logits(head, encodings), "binary" if count == 2 else "multiclass") == groups
+        right = decisions(head(batch.rows), "binary" if count == 2 else "multiclass") == groups
         weights, largest, counted = group_weights(groups, count, floor)
         balanced, recovered = (weights[:, groups] * right).sum(axis=1).tolist()
         return balanced, recovered, largest, float(counted)

@@ -23,7 +23,7 @@ from protocols.alignment.presence import RATIO_BITS, Presence
 from protocols.errors import ProtocolError
 from protocols.operations import arithmetic, choice, comparison
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
-from protocols.session.runtime import Session, words_of
+from protocols.session.runtime import Session
 from protocols.steps import head
 from protocols.steps.aggregation import TooFew, aggregate
 from protocols.steps.head import HEAD_BITS, LOGIT_BITS, LOGIT_BOUND, RESIDUAL_BITS, BandedMatrix, Pace, Weights
@@ -36,7 +36,7 @@ from secure_sccvfl.training import shared_measures
 from secure_sccvfl.training.descents import edited
 from secure_sccvfl.training.descents.first_order import ROOT_BITS, SCALE_BITS, consistency, stepped, times
 from secure_sccvfl.training.descents.grid import Bounds, Grid
-from secure_sccvfl.training.descents.shared import advanced, columns_of, prepared, sharpened
+from secure_sccvfl.training.descents.shared import advanced, columns_of, guessed, prepared, sharpened
 from secure_sccvfl.training.engine import CURVATURE, UNSETTLED, Measures, Step, Target
 from secure_sccvfl.training.handles import (
     SharedBatch,
@@ -251,8 +251,7 @@ class SecureEngine:
 
     def _grid_steps(self, start: SharedHead, descent: SharedGrid, count: int) -> SharedHead:
         """Seven rounds for a step of every part of the grid."""
-        before = self._scaled(start, descent)
-        label = descent.batch.label
+        before, label = self._scaled(start, descent), descent.batch.label
         every = np.tile(label, len(start.weights.bias) // label.shape[1])
 
         def residual(logits: Words, here: slice) -> Words:
@@ -366,29 +365,23 @@ class SecureEngine:
         self, trained: SharedHead, batch: SharedBatch, temperatures: Sequence[float], clamped: bool = False
     ) -> Words:
         """Shares of the bits that say whether the loss rises from each temperature to the next."""
-        party = self.session.party
-        logits = self._logits([trained], batch)
-        if clamped:
-            logits = words_of(self.session.clamp(self.session.wrap(logits, FRACTION_BITS), LOGIT_BOUND))
-        losses = shared_measures.losses_at(
-            self.session, logits, batch.label, trained.task, temperatures, 2 * LOGIT_BOUND
-        )
-        return comparison.negative(party, losses[:-1] - losses[1:])
+        logits, task = self._logits([trained], batch), trained.task
+        return shared_measures.rising(self.session, logits, batch.label, task, temperatures, LOGIT_BOUND, clamped)
 
-    def guessing(self, attribute: int) -> SecureEngine:
-        made = SecureEngine(self.session, self.group_holders[attribute], self.group_holders)
-        made.widths = self.widths
-        return made
+    def guess(self, descent: SharedGrid, targets: AtHolder, outputs: int, attribute: int) -> SharedHead:
+        """Four rounds (protocols/steps/second_order.py)."""
+        self._check_last(descent)
+        batch, holder = descent.batch, self.group_holders[attribute]
+        with self.session.measure("leak"):
+            shares = share_label(self.session, targets, holder, (batch.rows, outputs), RESIDUAL_BITS)
+            return guessed(self.session.party, descent, shares)
 
     def recovered(
-        self, trained: SharedHead, encodings: Blocks | SharedRows, groups: AtHolder, count: int, floor: int
+        self, trained: SharedHead, batch: SharedBatch, groups: AtHolder, attribute: int, count: int, floor: int
     ) -> tuple[float, ...]:
-        """The holder of s is the holder of this engine's label. It gives up the masks of the adversary's descent."""
-        self._forget(*self._kept_masks)
-        self._kept_masks = ()
-        logits = self.shared_logits(trained, encodings)
         with self.session.measure("leak"):
-            figures = shared_measures.recovered(self.session, logits, groups, self.label_holder, count, floor)
+            holder, logits = self.group_holders[attribute], self._logits([trained], batch)
+            figures = shared_measures.recovered(self.session, logits, groups, holder, count, floor)
             return tuple(self._told(figures, WIDE_BITS, releases.LEAK).tolist())
 
     def logits(self, trained: SharedHead, encodings: Blocks | SharedRows) -> np.ndarray:
@@ -446,7 +439,9 @@ class SecureEngine:
         """Shares of the logits, FRACTION_BITS, of all heads side by side; the batch is masked once, unscaled."""
         if batch.masked is None:
             batch.masked = self._masked(batch.own)
-        return self._logits_of(heads, batch.masked)
+        if batch.seen is None or batch.seen[0] != tuple(heads):
+            batch.seen = (tuple(heads), self._logits_of(heads, batch.masked))
+        return batch.seen[1]
 
     def _masked(self, own: np.ndarray | SharedRows, scale: np.ndarray | None = None) -> BandedMatrix:
         """Encodings of all parties under masks of their owners, or selected rows under masks of nobody.

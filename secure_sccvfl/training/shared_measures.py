@@ -9,9 +9,9 @@ import numpy as np
 
 from protocols.alignment.presence import RATIO_BITS, Presence
 from protocols.dealing.party import Party
-from protocols.operations import arithmetic, series
+from protocols.operations import arithmetic, comparison, series
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
-from protocols.session.runtime import Session
+from protocols.session.runtime import Session, words_of
 from protocols.steps.head import (
     HEAD_BITS,
     LOGIT_BITS,
@@ -116,6 +116,25 @@ def losses_at(
         tempered = arithmetic.truncate(session.party, scaled, FRACTION_BITS)
         parts.append(loss_sums(session, tempered, label, task, bound))
     return np.concatenate(parts)
+
+
+def rising(
+    session: Session,
+    logits: Words,
+    label: Words,
+    task: Task,
+    temperatures: Sequence[float],
+    bound: float,
+    clamped: bool,
+) -> Words:
+    """Shares of the bits that say whether the loss rises from each temperature to the next.
+
+    `bound`: of the logits; `clamped`: they are clamped to it.
+    """
+    if clamped:
+        logits = words_of(session.clamp(session.wrap(logits, FRACTION_BITS), bound))
+    losses = losses_at(session, logits, label, task, temperatures, 2 * bound)
+    return comparison.negative(session.party, losses[:-1] - losses[1:])
 
 
 def flips(session: Session, logits: Words, shifts: Sequence[Words]) -> tuple[Words, int]:

@@ -42,7 +42,7 @@ from secure_sccvfl.privacy.releases import (
 from secure_sccvfl.training.config import TEMPERATURES, EvaluationKind, TrainConfig
 from secure_sccvfl.training.descents.steps import Descend, Descents
 from secure_sccvfl.training.engine import CURVATURE, Engine, Measures
-from secure_sccvfl.training.leak import leaks, whitened
+from secure_sccvfl.training.leak import adversaries_alone, leaks
 from secure_sccvfl.training.model import Model, Trial, with_leaks
 from secure_sccvfl.training.state import Hooks, Problem, State
 
@@ -270,14 +270,11 @@ class Trainer(Descents):
         """V_leak of every protected attribute, if it is asked for."""
         if not self.config.leak:
             return {}
-        *rows, curvature = self.representations()
-        parts = (self.train, self.validation)
-        return leaks(self.engine, parts, (rows[0], rows[1]), curvature, self.config.min_group, self.hooks.audit)
-
-    def representations(self) -> tuple[Any, Any, Blocks]:
-        """What enters fusion, for the adversary: rows of training and validation, and a curvature bound of it."""
-        train, check = whitened(self.encodings, self.check_encodings)
-        return train, check, {rank: np.ones(block.shape[1]) for rank, block in train.items()}
+        if not self.guessers:  # steps of first order, or a resumed run that had taken them all
+            steep, known = CURVATURE[self.task], self.train.protected
+            self.guessers = adversaries_alone(self.engine, self.batch, self.steepness(), steep, known)
+        known, floor = self.validation.protected, self.config.min_group
+        return leaks(self.engine, self.guessers, self.check, known, floor, self.hooks.audit)
 
     def learned(self, finding: Finding) -> None:
         """Called once roles and tables are final, before edits are encoded. Encodings without s need neither."""

@@ -38,7 +38,7 @@ REACH = 1.5
 """The factor a of E = I - a A, times the number of columns; below 2."""
 STRETCH_BITS = 9
 """Doublings beyond those that make up for the number of columns."""
-ROUGH_BITS = 4
+ROUGH_BITS = 5
 """Fewer of them for an inverse of a few steps."""
 LARGE_LAMBDA = 32.0
 """From here on the penalty spreads the curvature over more orders, and more doublings are needed."""
@@ -73,6 +73,7 @@ class Grid:
 
     `curvature` is that of the loss. Of several classes each has a head for every lambda.
     sharpens: the curvature is taken at the heads after some steps, so that the first inverse may be rough.
+    guesses: one more matrix, without consistency and guards, is inverted for an adversary (`training.leak`).
     without: columns, over all parties, that one more head does not use. It is the last one, has neither consistency
     nor guard, and its own matrix: curvature and inverse are 0 in these columns, so its weights there stay 0.
     """
@@ -83,6 +84,7 @@ class Grid:
     rate: float = 1.2
     momentum: float = 0.25
     sharpens: bool = False
+    guesses: bool = False
     without: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -108,7 +110,7 @@ class Grid:
     @property
     def inverted(self) -> tuple[tuple[float, float], ...]:
         """Weights of consistency and guard of each matrix that is inverted, from the largest lambda down."""
-        return (*self._shared, *self._control)
+        return (*self._shared, *(((0.0, 0.0),) * self.guesses), *self._control)
 
     @property
     def _shared(self) -> tuple[tuple[float, float], ...]:
@@ -126,7 +128,14 @@ class Grid:
         """For each head the number of its matrix in `inverted`: the least that bounds its curvature."""
         least = [lam for lam, _ in self._shared]
         found = [max(at for at, most in enumerate(least) if lam <= most) for lam in self.lambdas]
-        return (*found, *(len(least) for _ in self._control))
+        return (*found, *(len(least) + self.guesses for _ in self._control))
+
+    @property
+    def guessing(self) -> int:
+        """The number of the adversary's matrix in `inverted`."""
+        if not self.guesses:
+            raise ValueError("this grid has no matrix for an adversary")
+        return len(self._shared)
 
     def used(self, columns: int) -> np.ndarray:
         """1 for each pair of columns that the last head uses; `columns` includes the bias."""

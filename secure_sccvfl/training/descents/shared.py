@@ -43,7 +43,7 @@ def plan_of(grid: Grid, columns: int) -> Plan:
         grid.inverted,
         grid.places,
         *(grid.curvature, grid.factor(columns), grid.doublings(columns), grid.rate, grid.momentum),
-        grid.sharp_doublings(columns),
+        *(grid.sharp_doublings(columns), grid.guessing if grid.guesses else None),
         None if grid.without is None else ring.packed(grid.used(columns)),
     )
 
@@ -143,9 +143,10 @@ def sharpened(session: Session, descent: SharedGrid, before: Weights, number: in
     plan = descent.plan.sharpened(SHARP_RATE, SHARP_MOMENTUM)
     with session.measure("inverse curvature"):
         fitted = second_order.curvature_at(party, sample, heads, batch.count * sample.rows / batch.rows, plan)
-        stack = second_order.sharpened(party, descent.curved, fitted, plan)
+        curved = descent.curved.of_heads(descent.plan)
+        stack = second_order.sharpened(party, curved, fitted, plan)
     parts = tuple((part, list[Request]()) for part, _ in descent.parts)
-    return replace(descent, number=number, plan=plan, stack=stack, parts=parts)
+    return replace(descent, number=number, plan=plan, stack=stack, parts=parts, curved=curved)
 
 
 def advanced(
@@ -177,6 +178,15 @@ def advanced(
     gradient = np.concatenate([slope.gradient for slope in slopes], axis=1)
     along = np.concatenate([slope.step for slope in slopes], axis=1)
     return weights, np.concatenate(seen, axis=1), Slope(gradient, along, descent.plan.rate)
+
+
+def guessed(party: Party, descent: SharedGrid, targets: Words) -> SharedHead:
+    """The head that fits shared targets by least squares, in the columns of the descent."""
+    batch, plan = descent.batch, descent.plan
+    found = second_order.solved(party, descent.rows, descent.stack, targets, batch.count, plan)
+    still = np.zeros_like(found)
+    weights = Weights(found[:-1], found[-1], still[:-1], still[-1])
+    return SharedHead(weights, descent.scale, "regression", descent.number)
 
 
 def columns_of(trained: SharedHead, plain: Words, outputs: int) -> tuple[SharedHead, ...]:

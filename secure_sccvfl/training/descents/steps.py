@@ -14,6 +14,7 @@ from secure_sccvfl.privacy.releases import GUARD_LENGTH
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.descents.grid import Bounds, Grid, sampled_rows
 from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Engine, Step
+from secure_sccvfl.training.leak import adversaries
 from secure_sccvfl.training.state import Hooks, State
 
 Descend = Callable[[Sequence[float]], tuple[Any, ...]]
@@ -48,6 +49,8 @@ class Descents:
     flat: Blocks
     left_out: tuple[int, ...] | None = None
     """Columns that a control is trained without, if there is one."""
+    guessers: tuple[Any, ...] = ()
+    """Adversaries of the last second-order descent (`training.leak`)."""
 
     def go_on(self, **changes: Any) -> None:
         self.state = replace(self.state, **changes)
@@ -91,7 +94,9 @@ class Descents:
             each = [lam for lam in lambdas for _ in range(self.outputs)]
             held = tuple(weight(lam) for lam in each)
             sharpens = any(sharp for _, sharp in stretches(config, self.task))
-            grid = Grid(tuple(each), held, CURVATURE[self.task], sharpens=sharpens, without=self.left_out)
+            grid = Grid(
+                tuple(each), held, CURVATURE[self.task], sharpens=sharpens, guesses=config.leak, without=self.left_out
+            )
             # An edit of a record is one of those made for the groups, so its square is at most the sum of theirs.
             groups = max(len(attribute.groups) for attribute in self.train.protected)
             most = {rank: groups * block for rank, block in energy.items()}
@@ -137,6 +142,8 @@ class Descents:
             self.go_on(head=engine.head(self.batch, len(grid), self.task))
         if self.state.taken < config.grid_steps:  # a resumed run may have taken them all
             descent = engine.prepare_grid(self.batch, penalty, grid, bounds)
+            if grid.guesses:
+                self.guessers = adversaries(engine, descent, self.train.protected)
             for count, sharp in stretches(config, self.task, self.state.taken):
                 self.hooks.progress("training", self.state.taken, config.grid_steps)
                 if sharp:
