@@ -41,12 +41,8 @@ def training(rows: int, columns: int, classes: int, tell: Tell) -> Row:
         ours = whole.secure(dataset, PARTIES, folder, leak=False)
         reference = whole.plain(dataset, PARTIES, folder)
     secret, plain = (probabilities(logits, reference.model.task) for logits in reference.logits())
-    told = {"classes": classes, "plain_seconds": reference.seconds, "same_lambda": _same_lambda(reference)}
+    told = {"classes": classes, "plain_seconds": reference.seconds, "lambda": reference.shares[0].lam}
     return {**told, **ours, "max_error": float(np.abs(secret - plain).max())}
-
-
-def _same_lambda(reference: whole.PlainTraining) -> bool:
-    return reference.model.lam == reference.shares[0].lam
 
 
 def markdown(rows: int, columns: int, result: dict[str, list[Row]], command: str, note: str) -> str:
@@ -78,7 +74,7 @@ def markdown(rows: int, columns: int, result: dict[str, list[Row]], command: str
         f"Made by `{command}` on {os.cpu_count() or 1} cores, {PARTIES} parties.",
         f"Whole secure trainings on {rows} made-up records of {columns} features. Records are the same; the label",
         "has two or three classes. `plain s`: the plaintext engine on the same releases; errors are distances from",
-        "its probabilities, over all records.",
+        "its probabilities, over all records, with the temperature that was chosen in secret.",
         "",
         *table(head, cells),
         "",

@@ -100,11 +100,15 @@ class PlainTraining:
         return len(self.shares[0].weight)
 
     def logits(self) -> tuple[np.ndarray, np.ndarray]:
-        """Calibrated logits of all records by the secure model, whose shares are added up, and by this one."""
+        """Logits of all records by the secure model, whose shares are added up, and by this one.
+
+        Both are calibrated with the temperature of the secure one: two that fit nearly alike may be chosen otherwise.
+        """
         weight = ring.decode(np.sum([own.weight for own in self.shares], axis=0), HEAD_BITS)
         bias = ring.decode(np.sum([own.bias for own in self.shares], axis=0), HEAD_BITS)
         rows = np.hstack([own.encoder(p.inputs) for own, p in zip(self.shares, self.parties, strict=True)])
-        return (rows @ weight + bias) / self.shares[0].temperature, self.model.logits(self.parties)
+        same = self.shares[0].temperature
+        return (rows @ weight + bias) / same, self.model.logits(self.parties) * self.model.temperature / same
 
 
 def plain(dataset: str, parties: int, folder: Path) -> PlainTraining:

@@ -37,13 +37,11 @@ def points(rows: Sequence[int], columns: Sequence[int]) -> list[tuple[int, int]]
     return [*((r, columns[0]) for r in rows), *((rows[-1], c) for c in columns[1:])]
 
 
-def measure(
-    rows: Sequence[int], columns: Sequence[int], tell: Tell, spu: Path | None = None, with_leak: bool = True
-) -> dict[str, list[Row]]:
-    """Trainings of every point, the last one also with the measure of the leak of s; and steps of all systems."""
+def measure(rows: Sequence[int], columns: Sequence[int], tell: Tell, spu: Path | None = None) -> dict[str, list[Row]]:
+    """Trainings of every point, the last of several also with the measure of the leak of s; steps of all systems."""
     grid = points(rows, columns)
     trainings = [point(r, c, False, tell) for r, c in grid]
-    if with_leak:
+    if len(grid) > 1:
         trainings.append(point(*grid[-1], True, tell))
     steps = []
     for count in sorted({min(rows), max(rows)}):
