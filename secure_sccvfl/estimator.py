@@ -36,6 +36,10 @@ FEWEST_HELD_OUT = 5
 """Records of a class in the validation part. With fewer, training records serve for validation too."""
 
 
+_GRID_STEPS = 60
+"""Steps cost nothing in plaintext, and labels may be rare, or told apart by columns."""
+
+
 class NoGroupsWarning(UserWarning):
     """`fit` was given no s, so nothing keeps decisions from following it."""
 
@@ -144,7 +148,12 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
         groups = self._groups(X, sensitive, len(y))
         columns = _Columns.read_off(table)
         parties = columns.parties(table)
-        config = TrainConfig(lambdas=tuple(self.lambdas), take_lambda=self.take_lambda, refreshes=self.refreshes)
+        config = TrainConfig(
+            lambdas=tuple(self.lambdas),
+            take_lambda=self.take_lambda,
+            refreshes=self.refreshes,
+            grid_steps=_GRID_STEPS,
+        )
         rows = self._held_out(label, groups)
         self._task: Task = "binary" if len(self.classes_) == 2 else "multiclass"
         parts = [_part(parties, label, groups, part) for part in rows]

@@ -88,6 +88,10 @@ class BandedMatrix:
             return self
         return BandedMatrix(tuple(self.bands[at] for at in even(len(self.bands), most)), self.columns)
 
+    def apart(self) -> Iterator[BandedMatrix]:
+        """Every band for itself."""
+        return (BandedMatrix((band,), self.columns) for band in self.bands)
+
     def numbers(self) -> Iterator[int]:
         """The counters of the masks that the dealer keeps for this matrix."""
         return (block.counter for band in self.bands for block in band)

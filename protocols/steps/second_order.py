@@ -18,7 +18,7 @@ after a step. Nobody learns anything.
 | a doubling: P <- P + P E, E <- E E | 2 | 4 t k |
 | scale P | 2 | 3 t k |
 | mask H and P | 1 | m^2 (g + k) |
-| at some heads: D; D X; X^T D X (a few bands) | 9 | sample x (2 g + k + m (1 + 2 k)) |
+| at some heads: D; D X; X^T D X (a few bands) | 6 + 3 for each band | sample x (2 g + k + m (1 + 2 k)) |
 | then the six parts from "truncate A" on, but for H | | |
 | a step: open w; sigmoid and lift; open r; truncate; open the gradient; truncate | 7 | g (2 rows + m (bands + 6)) |
 
@@ -267,8 +267,8 @@ def curvature_at(party: Party, tall: BandedMatrix, heads: Words, records: float,
     """X^T D X / records for every matrix that is inverted, as upper triangles, MATRIX_BITS.
 
     D is the mean, over the heads of a matrix, of the curvature of their loss: p (1 - p) at a logit. It has FLATTEST
-    more, so that rounding leaves none negative. Nine rounds, ten for 2^15 words or more. Words to each peer: m g,
-    rows x (2 g + k), and (1 + 2 k) times the size of X (for 2^15 words or more less).
+    more, so that rounding leaves none negative. Six rounds, and three for each band (four if that has 2^15 words or
+    more). Words to each peer: m g, rows x (2 g + k), and (1 + 2 k) times the size of X (for 2^15 words or more less).
     """
     columns, count = tall.columns, len(plan.inverted)
     chance = sigmoid(party, product(party, tall, heads), LOGIT_BITS)
@@ -281,12 +281,16 @@ def curvature_at(party: Party, tall: BandedMatrix, heads: Words, records: float,
     )
     if party.rank == 0:
         steep += np.int64(round(FLATTEST * 2**_STEEP_BITS))
-    unit = 1 << (FRACTION_BITS + _STEEP_BITS - _WEIGHTED_BITS)
-    weighted = scaled_bilinear(party, "mul", shares_of(party, tall)[None], steep[:, :, None], unit)
-    sums = transposed_products(party, tall, weighted.transpose(1, 0, 2).reshape(-1, count * columns))
-    squares = sums.reshape(-1, columns, count, columns).transpose(0, 2, 1, 3)
+    divisor = 1 << (FRACTION_BITS + _STEEP_BITS - _WEIGHTED_BITS)
+    squares, at = [], 0
+    for band in tall.apart():  # one at a time: k times the rows are large
+        here = steep[:, at : at + band.rows, None]
+        weighted = scaled_bilinear(party, "mul", shares_of(party, band)[None], here, divisor)
+        (sums,) = transposed_products(party, band, weighted.transpose(1, 0, 2).reshape(-1, count * columns))
+        squares.append(ring.packed(sums.reshape(columns, count, columns).transpose(1, 0, 2)))
+        at += band.rows
     unit = round(records * 2 ** (FRACTION_BITS + _WEIGHTED_BITS - MATRIX_BITS))
-    (means,) = divide_each(party, [(ring.packed(squares), unit)])
+    (means,) = divide_each(party, [(np.array(squares), unit)])
     found: Words = means.sum(axis=0)
     return found
 

@@ -43,7 +43,7 @@ def test_a_rerun_is_charged_to_the_same_ledger_and_spent_records_are_refused(
 ) -> None:
     run, before = place / "run", charges(place)
     assert main(["policy", "review", str(run), "--dataset", str(place / "new" / "own.toml"), *SAID]) == 0
-    assert charges(place) == before + 2, "a sketch and one refresh"
+    assert charges(place) == before + 3, "a first count, a sketch and one refresh"
     assert not (place / "new" / "sccvfl-ledgers").exists(), "no second budget"
     card = json.loads((run / CARD).read_text())
     assert re.search(r": about \d+ records of heart of our own", card["events"][-1]["discovery"])
@@ -52,7 +52,7 @@ def test_a_rerun_is_charged_to_the_same_ledger_and_spent_records_are_refused(
     assert main(["policy", "review", str(run), "--dataset", str(place / "new" / "own.toml"), *SAID]) != 0
     assert "refused by the ledger of party 0; epsilon would be" in capsys.readouterr().err
     assert not any(verify(run).values()), "what was refused is no part of the run"
-    assert charges(place) == before + 2 and json.loads((run / CARD).read_text()) == card, "nothing was recorded"
+    assert charges(place) == before + 3 and json.loads((run / CARD).read_text()) == card, "nothing was recorded"
 
 
 def test_a_party_finds_a_shift_from_its_own_files_alone(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -188,7 +188,7 @@ def test_other_modes_say_what_their_gradients_tell(mode, told, tmp_path):
     assert not any(verify(tmp_path / "run").values())
 
 
-MIDDLE = "training (11 of 14)"
+MIDDLE = "training (5 of 9)"
 """A line of a party's log that comes in every run: the first lambda, after its first checkpoint."""
 
 

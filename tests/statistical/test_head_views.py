@@ -107,7 +107,7 @@ def second_order(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
     for block in (*problem.x.values(), *(b for draw in problem.deltas for d in draw for b in d.values())):
         block[:] = (0.0, 1.5)[world]
     problem.y[:], problem.s[:] = world, world
-    grid = Grid((0.5, 4.0), (0.3, 0.3), 0.25)
+    grid = Grid((0.5, 4.0), (0.3, 0.3), 0.25, guesses=True)
 
     def job(session: Session) -> None:
         engine = SecureEngine(session, 0, [2])
@@ -118,6 +118,7 @@ def second_order(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
         some = {rank: np.full(len(ridge), 9.0) for rank, ridge in own.ridge.items()}
         for _ in range(2):
             descent = engine.prepare_grid(batch, penalty, grid, Bounds(curved, some, some))
+            engine.guess(descent, None if own.s is None else own.s - 0.5, 1, 0)
             made = engine.steps(engine.head(batch, 2, "binary"), descent, 10)
             made = engine.steps(made, engine.sharpen(made, descent), 2)
             room_to_settle(session.party, [made.slope] * 20)

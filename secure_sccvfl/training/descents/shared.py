@@ -32,7 +32,7 @@ from secure_sccvfl.training.descents.grid import (
 from secure_sccvfl.training.handles import SharedBatch, SharedGrid, SharedHead, SharedPenalty, SharedRows
 from secure_sccvfl.training.sharing import with_bias
 
-_TOGETHER = 1 << 19
+_TOGETHER = 3 << 18
 """How many logits go through the sigmoid at once: the dealer makes 26 words of 4 bytes for each."""
 
 

@@ -11,7 +11,7 @@ from protocols.alignment.presence import Presence
 from protocols.operations.arithmetic import Masked
 from protocols.records.private import private
 from protocols.steps.head import BandedMatrix, Weights
-from protocols.steps.second_order import Plan
+from protocols.steps.second_order import Curved, Plan, Slope
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
@@ -140,8 +140,10 @@ def test_handles_with_shares_show_nothing_when_printed():
         SharedGrid(
             1,
             SharedBatch(own, own[0], share),
-            Plan(((1.0, 0.0),), ((1.0, 0.0),), (0,), 0.25, 0.5, 9, 1.0, 0.2),
+            Plan(((1.0, 0.0),), ((1.0, 0.0),), (0,), 0.25, 0.5, 9, 1.0, 0.2, 9),
             *(own[0], rows, Masked(1, (1, 1), share, None, None, share), ()),
+            Curved(share, share, share),
         ),
+        Slope(share, share, 1.0),
     ]
     assert not any(figure in repr(handle) for handle in handles for figure in ("123456789", "0.987"))
