@@ -26,6 +26,7 @@ records and TCP headers). Compare the ratios; the seconds belong to this machine
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -83,9 +84,11 @@ def run(options: argparse.Namespace) -> int:
     if options.what in ("step", "classes") and any(len(g or ()) > 1 for g in (options.rows, options.columns)):
         raise ConfigError(f"{options.what} takes one number of rows and one of columns")
     command = f"python launch/bench.py {options.what}{_arguments(options)}"
+    load = os.getloadavg()[0]
     result, text = MEASURES[options.what](options, command)
     if options.json is not None:
-        write_results(options.json, {"command": command, **result}, text)
+        text += f"\nLoad average of the machine when it began: {load:.1f}.\n"
+        write_results(options.json, {"command": command, "load": load, **result}, text)
     return OK
 
 
