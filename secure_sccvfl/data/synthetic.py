@@ -37,7 +37,7 @@ def read(name: str) -> Dataset:
 
 def words(name: str) -> dict[str, Any]:
     """There are none; nothing has to be made for that."""
-    return {"label": {}, "protected": [{}]}
+    return {"label": {"meaning": ""}, "protected": [{"meaning": ""}]}
 
 
 def make_synthetic(rows: int, width: int = FEATURES, classes: int = CLASSES) -> Dataset:

@@ -128,6 +128,9 @@ class PartyEngine(Side):
     def steps(self, head, descent, count):
         return self.engine.steps(head, descent, count)
 
+    def sharpen(self, head, descent):
+        return self._call(None, lambda _: self.engine.sharpen(head, descent))
+
     def apart(self, head, outputs=1):
         return self.engine.apart(head, outputs)
 

@@ -223,7 +223,7 @@ def test_a_ledger_that_changes_after_the_agreement_stops_all_parties(monkeypatch
     def job(session, statistics, budget):
         if session.rank == 0:
 
-            def late(event, key, records):
+            def late(event, key, records, limit):
                 raise BudgetError("someone was faster")
 
             monkeypatch.setattr(budget, "charge", late)
