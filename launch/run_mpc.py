@@ -18,9 +18,7 @@ run_dealer.py.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -288,13 +286,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     from protocols.config import ConfigError
-    from secure_sccvfl.local.processes import run_job, session_config
+    from secure_sccvfl.local.processes import new_folder, run_job, session_config
     from secure_sccvfl.local.whole_run import WholeRun
     from secure_sccvfl.report.results import result_of
 
     if options.parties is not None and options.parties < 2:
         raise ConfigError(f"--parties must be at least 2, not {options.parties}")
-    folder = options.resume or options.out or _new_folder()
+    folder = options.resume or options.out or new_folder()
     if options.resume is None and folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} is not empty; choose a new folder for the run")
     job, parties, settings = _job(options)
@@ -400,11 +398,6 @@ def _check_transcript(options: argparse.Namespace, settings: dict[str, Any]) -> 
     check_transcript(settings)
     if options.transport != "tls" or options.resume is not None:
         raise ConfigError("--transcript needs the tls transport and a new run")
-
-
-def _new_folder() -> Path:
-    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{now}-{os.getpid()}"
 
 
 if __name__ == "__main__":

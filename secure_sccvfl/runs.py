@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import math
 import os
@@ -26,7 +25,7 @@ from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.dataset import Dataset, DataWarning
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party_data import own_schema
-from secure_sccvfl.local.processes import run_job, session_config
+from secure_sccvfl.local.processes import new_folder, run_job, session_config
 from secure_sccvfl.local.whole_run import WholeRun
 from secure_sccvfl.modes.options import RunOptions, prediction_options
 from secure_sccvfl.report.compared.figures import interval
@@ -204,7 +203,7 @@ def run_local(
     their records have spent is kept in `sccvfl-ledgers` beside both, or in `ledger`. Use the same place for every
     run on the same people. Call this from the main thread: it passes signals on to its processes.
     """
-    place = _new_folder() if folder is None else Path(folder)
+    place = new_folder() if folder is None else Path(folder)
     if place.exists() and any(place.iterdir()):
         raise ConfigError(f"{place} is not empty; choose a new folder for the run")
     place = place.resolve()
@@ -254,11 +253,6 @@ def _events(progress: Progress | None) -> Callable[[dict[str, Any]], None]:
             progress(event["step"], event["number"], event["total"])
 
     return event
-
-
-def _new_folder() -> Path:
-    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{now}-{os.getpid()}"
 
 
 def _attack(folder: Path, releases: int) -> None:

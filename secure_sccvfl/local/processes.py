@@ -8,6 +8,8 @@ handed down), no throw-away key.
 from __future__ import annotations
 
 import contextlib
+import datetime
+import itertools
 import json
 import os
 import shutil
@@ -262,6 +264,13 @@ def _to_blame(failed: list[Child], first: Child | None) -> Child:
         own = [child for child in failed if (child.process.returncode or 0) > 0 and not child.only_heard]
         first = own[0] if own else first or failed[0]
     return wrong[0] if wrong else first
+
+
+def new_folder() -> Path:
+    """A folder of `runs` that is not there yet: time, this process, and a number if that is not enough."""
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
+    names = (f"{now}-{os.getpid()}{f'-{number}' if number else ''}" for number in itertools.count())
+    return next(place for name in names if not (place := Path("runs") / name).exists())
 
 
 def session_config(folder: Path, job: str, parties: int, options: dict[str, Any], **settings: Any) -> SessionConfig:

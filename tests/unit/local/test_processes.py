@@ -10,7 +10,7 @@ from protocols.config import SessionConfig
 from protocols.dealing.dealer import Dealer
 from protocols.errors import PeerError, PeerStopped
 from secure_sccvfl.local import processes
-from secure_sccvfl.local.processes import Child, LocalSession
+from secure_sccvfl.local.processes import Child, LocalSession, new_folder
 from secure_sccvfl.run.console import PEER_STOPPED
 
 
@@ -71,3 +71,12 @@ def test_the_dealer_names_the_party_that_held_it_up() -> None:
 @pytest.mark.parametrize("waited_for", ["", "party 0"])
 def test_the_dealer_goes_by_the_reason_and_not_by_its_words(waited_for: str) -> None:
     assert dealer_says("dealer: did not answer", waited_for).startswith("party 1: stopped: dealer: did not answer")
+
+
+def test_two_runs_in_one_second_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = []
+    for _ in range(5):
+        made.append(new_folder())
+        made[-1].mkdir(parents=True)
+    assert len(set(made)) == 5
