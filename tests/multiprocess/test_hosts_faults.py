@@ -187,7 +187,8 @@ def test_a_certificate_of_another_authority(tmp_path: Path) -> None:
     assert "certificate not accepted" in hosts.log("party 0")
     for name in ("party 0", "party 1"):
         assert named(2) in endings[name][1], endings
-    assert "does not accept our certificate" in endings["party 2"][1], endings
+    told = hosts.log("party 2")  # by whom it hears it first, as it dials or is dialled, depends on who is quicker
+    assert "does not accept our certificate" in told or "unknown ca" in told, told
 
 
 @pytest.mark.slow
