@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from accounting.accountant import Epsilons, Price, epsilon_of, epsilons, price_of
+from accounting.accountant import Epsilons, Price, epsilon_against_dealer, epsilon_of, epsilons, price_of
 from accounting.calibration import check_target
 from accounting.caps import RAISED, Raised
 from accounting.events import Event
@@ -98,6 +98,49 @@ class Account:
     def spent(self, records: RecordSet | None = None) -> Epsilons:
         """Three readings of what the record that has spent most has spent."""
         return epsilons(self.dearest(records), self.terms.delta)
+
+
+TABLES, HEAD, GRADIENTS, EVALUATION = "tables", "head", "gradients", "evaluation"
+"""The parts of what a record pays for. The last one is paid by held-out records, from a ledger of their own."""
+
+
+def part_of(name: str) -> str:
+    """The part of a training ledger that a charge of this name belongs to."""
+    if name.startswith("head"):
+        return HEAD
+    return GRADIENTS if name.startswith("dp gradient") else TABLES
+
+
+@dataclass(frozen=True)
+class Part:
+    """What the releases of one part cost a record if they were alone. The whole costs less than the sum of its parts.
+
+    dealer: against a dealer who reads what was released; infinite if nothing holds.
+    """
+
+    name: str
+    releases: int
+    alone: Epsilons
+    dealer: float
+
+
+def by_part(events: Sequence[Event], *, held_out: bool = False) -> dict[str, list[Event]]:
+    """One record's releases by part, in the order in which they were first charged.
+
+    held_out: whether they are in the ledger of held-out records, which pay for evaluations alone.
+    """
+    found: dict[str, list[Event]] = {}
+    for event in events:
+        found.setdefault(EVALUATION if held_out else part_of(event.name), []).append(event)
+    return found
+
+
+def parts(events: Sequence[Event], delta: float, *, held_out: bool = False) -> list[Part]:
+    """What each part of one record's releases costs alone."""
+    return [
+        Part(name, sum(e.count for e in own), epsilons(own, delta), epsilon_against_dealer(own, delta))
+        for name, own in by_part(events, held_out=held_out).items()
+    ]
 
 
 _Kind = tuple[Price, Price, int, int]

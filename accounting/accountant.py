@@ -20,6 +20,9 @@ D_a(P|R) <= (a - 1/2) / (a - 1) D_2a(P|Q) + D_2a-1(Q|R).
 The divergence is also never more than without sampling: it is quasi-convex, and with the same coin for both the
 outputs differ by a replaced record or not at all. At each order the smaller of the two bounds counts. Loss
 distributions have the pair itself: shifts to opposite sides, with chance q each.
+
+*Heads.* A head with objective perturbation has a Rényi curve of its own (`accounting.objective_bounds`), which is
+added to those of the other releases; Opacus' reading uses the same curve.
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from accounting.events import Event
+from accounting import objective_bounds
+from accounting.events import OBJECTIVE, Event, Mechanism
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -56,12 +60,19 @@ class Price(NamedTuple):
     """Everything that the cost of a release depends on.
 
     multiplier: deviation over what a neighbour moves. around: deviation over what an added record moves; a
-    replacement in a sampled release is priced through it. It is 0 elsewhere.
+    replacement in a sampled release is priced through it. It is 0 elsewhere. mechanism and curvature: of a head with
+    objective perturbation; everything else is priced as Gaussian noise.
     """
 
     multiplier: float
     sampling: float = 1.0
     around: float = 0.0
+    mechanism: Mechanism = "gaussian"
+    curvature: float = 0.0
+
+    @property
+    def of_head(self) -> bool:
+        return self.mechanism in OBJECTIVE
 
 
 Lines = tuple[tuple[Price, int], ...]
@@ -69,6 +80,9 @@ Lines = tuple[tuple[Price, int], ...]
 
 
 def price_of(event: Event, relation: Relation = "replaced") -> Price:
+    """The price of one release. A head has one price for both relations."""
+    if event.mechanism in OBJECTIVE:
+        return Price(event.multiplier, mechanism=event.mechanism, curvature=event.curvature)
     if relation == "added":
         return Price(event.multiplier_added, event.sampling)
     if event.sampling == 1:
@@ -134,9 +148,9 @@ def _orders() -> Floats:
     return np.array(DEFAULT_RDP_ORDERS, float)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _divergences(price: Price) -> Floats:
-    """Rényi divergence of one release at every order; cached, since it is slow for sampled releases."""
+    """Rényi divergence of one release at every order; cached, since it is slow for sampled releases and heads."""
     return _of_neighbours(price, _added_divergences)
 
 
@@ -145,8 +159,10 @@ class _Divergences(Protocol):
 
 
 def _of_neighbours(price: Price, added: _Divergences) -> Floats:
-    """Divergences of a price at every order, from a library that knows those of an added record."""
+    """Divergences of a price at every order, from a library that knows those of an added record; heads are ours."""
     orders = _orders()
+    if price.of_head:
+        return objective_bounds.divergences(price.mechanism, 1 / price.multiplier, price.curvature, orders)
     if not price.around:
         return added(price.multiplier, price.sampling, orders.tolist())
     apart = np.unique(np.concatenate([2 * orders, 2 * orders - 1]))
@@ -179,7 +195,8 @@ class LossDistributionAccountant(_Tally):
     """dp_accounting's privacy loss distributions, rounded up: tight to a thousandth and better.
 
     Unsampled Gaussian releases are one Gaussian release (their inverse variances add), which is exact. Grid steps
-    grow with epsilon, so that a large epsilon does not need much memory.
+    grow with epsilon, so that a large epsilon does not need much memory. Heads have no such distribution. With
+    unsampled releases alone they are read by their closed form, with sampled ones by Rényi.
     """
 
     def epsilon(self, delta: float) -> float:
@@ -190,6 +207,8 @@ class LossDistributionAccountant(_Tally):
         if not lines:
             return 0.0
         share = renyi(lines, delta)
+        if any(price.of_head for price, _ in lines):
+            return _with_heads(lines, delta, share)
         if any(price.sampling < 1 for price, _ in lines):
             share = min(1.0, share)
         if share == 0:
@@ -204,6 +223,19 @@ class LossDistributionAccountant(_Tally):
             if price.sampling < 1:
                 accountant.compose(_priced(price.around or price.multiplier, price.sampling, count))
         return float(accountant.get_epsilon(delta))
+
+
+def _with_heads(lines: Lines, delta: float, most: float) -> float:
+    """The closed form of heads and unsampled releases, or `most`, the Rényi figure, where that is smaller."""
+    if any(price.sampling < 1 for price, _ in lines):
+        return most
+    gaussian = math.fsum(count / price.multiplier**2 for price, count in lines if not price.of_head)
+    heads = tuple(
+        objective_bounds.Heads(price.mechanism, 1 / price.multiplier, price.curvature, count)
+        for price, count in lines
+        if price.of_head
+    )
+    return min(most, objective_bounds.closed_epsilon(heads, math.sqrt(gaussian), delta, most))
 
 
 class OpacusAccountant(_Tally):

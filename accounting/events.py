@@ -12,7 +12,9 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
-Mechanism = Literal["gaussian", "paper"]
+Mechanism = Literal["gaussian", "paper", "objective", "objective-symmetric"]
+OBJECTIVE: tuple[Mechanism, ...] = ("objective", "objective-symmetric")
+"""Noise in the objective of a head instead of in what is opened (`accounting.objective_bounds`)."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,14 @@ class Event:
     chance to take part in each release. It is decided for every record independently and kept secret (Poisson); 1
     means that all take part. mechanism: "paper" marks a table scaled to a norm first (`accounting.paper`); it is
     priced in the same way.
+
+    A head trained with objective perturbation has the mechanism "objective" if the slopes of its loss have one sign
+    (logistic: a record's gradient is -q c u with q in (0, 1)), and "objective-symmetric" if they lie in (-c, c)
+    (log-cosh: (2 q - 1) c u). Its sensitivity is 2 c R, the most that a replaced record changes the gradient of the
+    summed loss, and sigma is the deviation of the noise that is added to this gradient. curvature: kappa such that a
+    replaced record changes the log determinant of the Hessian by at most log(1 + kappa q (1 - q)); 0 for all other
+    mechanisms. count: heads with independent noise. The price for a replaced record also covers an added one, who
+    replaces a row of zeros.
     """
 
     name: str
@@ -67,6 +77,7 @@ class Event:
     added: float = 0.0
     copies: int = 1
     dealer_copies: int = 0
+    curvature: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.name or not self.records:
@@ -85,8 +96,17 @@ class Event:
         if self.copies < 1 or self.dealer_copies < 0:
             raise ValueError(f"{self.name}: need a hidden copy of noise, got {self.copies}, {self.dealer_copies}")
         if self.mechanism not in get_args(Mechanism):
-            raise ValueError(f"{self.name}: unknown mechanism {self.mechanism!r}; use gaussian or paper")
-        for field in ("sensitivity", "added", "sigma", "sampling"):
+            raise ValueError(
+                f"{self.name}: unknown mechanism {self.mechanism!r}; use {', '.join(get_args(Mechanism))}"
+            )
+        if self.mechanism in OBJECTIVE:
+            if not (math.isfinite(self.curvature) and self.curvature > 0):
+                raise ValueError(f"{self.name}: curvature must be finite and positive, got {self.curvature}")
+            if self.sampling != 1:
+                raise ValueError(f"{self.name}: sampling must be 1 for a head, got {self.sampling}")
+        elif self.curvature != 0:
+            raise ValueError(f"{self.name}: curvature must be 0 for mechanism {self.mechanism}, got {self.curvature}")
+        for field in ("sensitivity", "added", "sigma", "sampling", "curvature"):
             object.__setattr__(self, field, float(getattr(self, field)))  # one spelling in every ledger
         for field in ("count", "copies", "dealer_copies"):
             object.__setattr__(self, field, int(getattr(self, field)))
@@ -102,11 +122,18 @@ class Event:
         return self.sigma * math.sqrt(self.copies) / self.added
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """All fields; the curvature only where there is one, so that other lines of a ledger stay as they were."""
+        found = asdict(self)
+        if not self.curvature:
+            del found["curvature"]
+        return found
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Event:
         """An event from the result of `to_dict`; an extra or missing field is an error."""
-        if set(data) != {field.name for field in fields(cls)}:
+        needed = {field.name for field in fields(cls)}
+        if data.get("mechanism") not in OBJECTIVE:
+            needed.discard("curvature")
+        if set(data) != needed:
             raise ValueError(f"not an event: fields {sorted(data)}")
         return cls(**data)

@@ -18,8 +18,14 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from accounting.account import Account, Charge, Terms
-from accounting.accountant import epsilon_added, epsilon_against_dealer, epsilon_with_batches_known, finite
+from accounting.account import HEAD, Account, Charge, Terms, part_of, parts
+from accounting.accountant import (
+    epsilon_added,
+    epsilon_against_dealer,
+    epsilon_of,
+    epsilon_with_batches_known,
+    finite,
+)
 from accounting.calibration import noise_multiplier, releases_left
 from accounting.events import Event
 from accounting.paper import claim
@@ -53,8 +59,20 @@ COVERS = (
     "Sets of records that overlap: each record counts every release it was part of, and the figures are those of the "
     "record that has spent most.",
 )
+COVERS_HEAD = (
+    "The heads that are listed here, and all that is computed from them: predictions, figures, what-if answers and "
+    "further evaluations reveal nothing more about training records."
+)
+HEAD_NOISE = (
+    "Only the dealer's copy of the noise of a head is counted: a party that receives predictions knows any copy that "
+    "it made itself. The head and its predictions must be kept from the dealer, who could take its noise off again."
+)
+MODEL = "The trained model and its predictions: they depend on the records through more than these statistics."
+OTHER_MODELS = (
+    "Models that are not listed here as a head, and their predictions: they are not private.",
+    "The columns of people for whom a prediction is made: the answer depends on them, whoever trained the model.",
+)
 COVERS_NOT = (
-    "The trained model and its predictions: they depend on the records through more than these statistics.",
     "Values that were released without a charge: those listed as uncharged, if any.",
     "Which records take part and how many: the parties know it, since they align their records.",
     "A person with several records: each is counted on its own.",
@@ -76,8 +94,8 @@ class Notes:
         return cls(data.get("noise"), tuple(listed))
 
 
-def build_report(account: Account, notes: Notes | None = None) -> dict[str, Any]:
-    """All figures of the report as data."""
+def build_report(account: Account, notes: Notes | None = None, *, held_out: bool = False) -> dict[str, Any]:
+    """All figures of the report as data. held_out: whether this is the ledger of evaluations on held-out records."""
     notes = Notes() if notes is None else notes
     account = replace(account, charges=_merged(account.charges))
     terms, events = account.terms, account.events
@@ -94,6 +112,8 @@ def build_report(account: Account, notes: Notes | None = None) -> dict[str, Any]
         }
         for event, before, after in zip(events, running, running[1:], strict=False)
     ]
+    split = parts(account.dearest(), terms.delta, held_out=held_out)
+    heads = any(part.name == HEAD for part in split)
     against = DEALER.format(dealer=dealer, spent=total.renyi) if math.isfinite(dealer) else NO_DEALER
     return {
         "epsilon_rdp": total.renyi,
@@ -109,14 +129,26 @@ def build_report(account: Account, notes: Notes | None = None) -> dict[str, Any]
         "remaining": max(0.0, terms.epsilon - total.renyi),
         "sets": [{"records": digest, "size": len(account.sets[digest])} for digest in sorted(account.sets)],
         "neighbours": "one record replaced by another",
+        "about": "held-out records" if held_out else "training records",
+        "parts": [
+            {
+                "part": part.name,
+                "releases": part.releases,
+                "epsilon_rdp": part.alone.renyi,
+                "epsilon_pld": part.alone.pld,
+                "epsilon_dealer": finite(part.dealer),
+            }
+            for part in split
+        ],
         "releases": releases,
         "what_if": _what_if(account),
         "paper": _paper(terms, events),
         "sampled": SAMPLED.format(known=known, spent=total.renyi) if any(e.sampling < 1 for e in events) else None,
         "dealer": against if events else None,
         "noise": NOISE.get(notes.noise or "", notes.noise or "Who made the noise is not stated."),
-        "covers": list(COVERS),
-        "covers_not": list(COVERS_NOT),
+        "head": HEAD_NOISE if heads else None,
+        "covers": [*COVERS, COVERS_HEAD] if heads else list(COVERS),
+        "covers_not": [*(OTHER_MODELS if heads else (MODEL,)), *COVERS_NOT],
         "uncharged": [dict(u) for u in notes.uncharged],
     }
 
@@ -137,25 +169,22 @@ def _merged(charges: Sequence[Charge]) -> tuple[Charge, ...]:
 
 
 def _what_if(account: Account) -> dict[str, Any] | None:
-    """How many more releases like the last one fit, and what other caps would buy for as many."""
+    """How many more releases like the last one (but for heads) fit, and what other caps would buy for as many."""
     terms = account.terms
     if not account.events:
         return None
-    like = account.events[-1]
+    like = next((e for e in reversed(account.events) if part_of(e.name) != HEAD), account.events[-1])
     paid = account.dearest(account.sets[like.records])
     made = sum(event.count for event in paid)
-    sampled: Counter[float] = Counter()
-    for event in paid:
-        sampled[event.sampling] += event.count
     caps = []
     for cap in WHAT_IF_CAPS:
-        multiplier = noise_multiplier(cap, terms.delta, 0, tuple(sorted(sampled.items())))
+        times = _noise_for(paid, like, cap, terms.delta)
         caps.append(
             {
                 "cap": cap,
                 "releases_at_this_noise": releases_left([], like, cap, terms.delta),
-                "multiplier_for_as_many": multiplier,
-                "noise_for_as_many": multiplier / like.multiplier,
+                "multiplier_for_as_many": None if times is None else times * like.multiplier,
+                "noise_for_as_many": times,
             }
         )
     return {
@@ -166,12 +195,37 @@ def _what_if(account: Account) -> dict[str, Any] | None:
     }
 
 
+def _noise_for(paid: Sequence[Event], like: Event, cap: float, delta: float) -> float | None:
+    """How many times the noise of now as many releases need under another cap; None if none is enough.
+
+    Without heads: releases of equal noise, compared with this one. With heads: the noise of all in proportion, at the
+    same ridge.
+    """
+    if not any(event.curvature for event in paid):
+        sampled: Counter[float] = Counter()
+        for event in paid:
+            sampled[event.sampling] += event.count
+        return noise_multiplier(cap, delta, 0, tuple(sorted(sampled.items()))) / like.multiplier
+
+    def over(times: float) -> float:
+        return epsilon_of([replace(event, sigma=times * event.sigma) for event in paid], delta) - cap
+
+    low, high = 2.0**-10, 2.0**10
+    if over(high) > 0:
+        return None
+    while high / low > 1 + 1e-4:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if over(middle) > 0 else (low, middle)
+    return high
+
+
 def _paper(terms: Terms, events: Sequence[Event]) -> dict[str, Any] | None:
     """The paper's statement beside what holds, for as many tables and releases as were made here.
 
     An added record moves the counts of d tables by sqrt(d), which gives the number of tables. Other releases have
     none.
     """
+    events = [event for event in events if part_of(event.name) != HEAD]
     squares = [event.added**2 for event in events]
     tables = max((round(square) for square in squares if abs(square - round(square)) < 1e-9), default=0)
     if tables < 1:

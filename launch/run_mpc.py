@@ -37,11 +37,11 @@ from secure_sccvfl.training import RECIPES
 if TYPE_CHECKING:
     from protocols.config import SessionConfig
 
-_BUDGET = ("epsilon", "delta", "refreshes", "noise", "ledger", "reserve", "cap")
+_BUDGET = ("epsilon", "delta", "private_model", "head_share", "refreshes", "noise", "ledger", "reserve", "cap")
 _ALIGN = ("align", "align_bounds")
 _TRAINING = (
     *("dataset", "split", "seed", "mode", "card", *_ALIGN, *_BUDGET),
-    *("late_refreshes", "tables", "generator_seed"),
+    *("late_refreshes", "tables", "generator_seed", "predictions"),
 )
 _EVALUATION = ("evaluation", "evaluation_epsilon", "evaluation_delta", "min_group", "leak", "slices", "controls")
 _ROLES = (
@@ -51,7 +51,7 @@ _ROLES = (
 _DISCOVERY = ("dataset", "seed", *_ALIGN, *_BUDGET, *_ROLES)
 _MODEL = ("encoder", "generator", "consistency", "warmup", "steps", "grid_steps", "ridge", "dp_steps", "dp_sampling")
 _WEIGHTS = ("weight_identity", "weight_support", "weight_leak")
-_CONSISTENCY = ("lambdas", "gap_target", "flip_target", "take_lambda", "guard", "guard_grows")
+_CONSISTENCY = ("consistency_from", "lambdas", "gap_target", "flip_target", "take_lambda", "guard", "guard_grows")
 _METHOD = ("method", *_ROLES, *_MODEL, *_CONSISTENCY, *_WEIGHTS)
 FIRST_RUN = {"dataset": "acs12-gender", "card": "shipped"}
 """What is trained if no data set is named."""
@@ -103,8 +103,16 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     data.add_argument(
         "--tables",
         metavar="RUN",
-        help="use the statistics of s that this run has paid for (or the last ones: kept): nothing is charged",
+        help="use the statistics of s that this run has paid for (or the last ones: kept): only the head is charged",
     )
+    data.add_argument(
+        "--private-model",
+        action=argparse.BooleanOptionalAction,
+        help="train a differentially private head under the same epsilon (default). Without it the model reveals "
+        "training records: for research on public data, and needed for --gap-target, --flip-target, other encoders "
+        "and generators that are fitted to records",
+    )
+    data.add_argument("--head-share", type=float, help="the head's share of the budget (default 0.6)")
     data.add_argument("--reserve", type=float, help="share of the cap that is left for later runs (default 0)")
     data.add_argument("--cap", metavar="FILE", help="decision of all parties to raise the cap (sccvfl raise-cap)")
     data.add_argument("--generator-seed", type=int, help="of generators and encoders alone (default: the seed)")
@@ -123,8 +131,8 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     data.add_argument(
         "--leak",
         action=argparse.BooleanOptionalAction,
-        help="measure in secret how well s is recovered from the encodings of validation records (exact evaluation "
-        "only; the default for data that may be pooled; about 100 rounds for each protected attribute)",
+        help="measure under MPC how well s is recovered from the encodings of validation records (exact evaluation "
+        "and --no-private-model only, since it reveals s of training records; about 100 rounds for each attribute)",
     )
     data.add_argument(
         "--slices", metavar="COLUMN", help="rates of groups crossed with this column (pooled data, exact evaluation)"
@@ -132,8 +140,16 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     data.add_argument(
         "--controls",
         choices=("none", "standard", "full"),
-        help="what noisy figures are compared with: the majority, a model without mediators and proxies, flips with "
-        "groups shuffled (standard, the default); also its rates of groups (full); nothing, for less noise (none)",
+        help="what noisy figures are compared with: the majority, flips with groups shuffled and, with "
+        "--no-private-model, a model without mediators and proxies (standard, the default); also its rates of groups "
+        "(full); nothing, for less noise (none)",
+    )
+    data.add_argument(
+        "--predictions",
+        type=int,
+        metavar="PEOPLE",
+        help="how many people the model may answer for, over all predictions, each of them once (default 1000; data "
+        "that may be pooled: no limit)",
     )
     data.add_argument("--pooled", action="store_true", help="your own data may be pooled here: adds common judges")
 
@@ -205,7 +221,18 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     method.add_argument("--encoder", choices=("plain", "random", "autoencoder"), help="default plain")
     method.add_argument("--generator", choices=GENERATORS.names, help="default minimal; v1 quantile; paper masked")
     method.add_argument("--consistency", choices=("squared", "l1"), help="default squared")
-    method.add_argument("--lambdas", type=float, nargs="+", help="grid of the consistency weight, rising")
+    method.add_argument(
+        "--consistency-from",
+        choices=("tables", "records"),
+        help="build the consistency penalty from the released tables (default), or from edits of every training "
+        "record, which reveals s of them (--no-private-model)",
+    )
+    method.add_argument(
+        "--lambdas",
+        type=float,
+        nargs="+",
+        help="grid of the consistency weight, rising; every private head is charged (default: --lambda alone)",
+    )
     point = method.add_mutually_exclusive_group()
     point.add_argument("--lambda", type=float, dest="take_lambda", help="weight of consistency (default 3)")
     point.add_argument(
@@ -239,7 +266,11 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         "the warm-up, default as its table; it stops early)",
     )
     method.add_argument("--grid-steps", type=int, help="second-order steps of all lambdas at once (default 9)")
-    method.add_argument("--ridge", type=float, help="weight of the squares of the head's weights (default 0.005)")
+    method.add_argument(
+        "--ridge",
+        type=float,
+        help="without a private head: weight of the squares of the head's weights (default 0.005)",
+    )
     method.add_argument("--dp-steps", type=int, help="mode dp: noisy steps of the encoders (default 10)")
     method.add_argument("--dp-sampling", type=float, help="mode dp: chance of a record to be in a step (default 1)")
     method.add_argument("--no-harness", action="store_true", help="no common judges, no baselines (both plaintext)")

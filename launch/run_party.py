@@ -8,6 +8,7 @@ Every host needs the same session file and this code, the folder of its own cert
 (certs/party-1) and certs/ca.pem. Start the parties and the dealer in any order. `connect` in the
 session file says how many seconds they wait for each other (60, or 600 if it pins certificates).
 If it pins certificates, all parties must have approved its plan (`sccvfl plan`, `sccvfl approve`).
+--require-approval refuses a session file that does without approvals.
 `--status 8080` shows what goes on at http://127.0.0.1:8080/, and /metrics for Prometheus.
 
 The jobs of the session file (`jobs = ["selftest", "train", "evaluate"]`) run one after the other, each
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import socket
 import sys
 from pathlib import Path
@@ -34,6 +36,9 @@ from secure_sccvfl.local.screens import show_concerns
 from secure_sccvfl.run.console import OK, documented, guarded
 from secure_sccvfl.run.process import PartyProcess
 
+REQUIRED = "SCCVFL_REQUIRE_APPROVAL"
+"""A host's own setting, outside any session file: 1 is as good as --require-approval."""
+
 
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser(__doc__, json=False)
@@ -45,6 +50,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out that was stopped")
     parser.add_argument(
         "--listen", metavar="HOST:PORT", help="listen here instead of the address in the session file"
+    )
+    parser.add_argument(
+        "--require-approval",
+        action="store_true",
+        default=os.environ.get(REQUIRED, "") not in ("", "0"),
+        help=f"start no session whose plan is not approved, whatever its file says (also {REQUIRED}=1)",
     )
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of this process (default 1)")
     predict = parser.add_argument_group("predict")
@@ -82,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
         if "train" in (session.jobs or (session.job,)) and options.job is None:
             show_concerns(session.options)
     approvals: list[dict[str, Any]] = []
-    if (code := guarded(process.name, lambda: _approved(options.config, approvals), debug=options.debug)) != OK:
+    if (code := guarded(process.name, lambda: _approved(options, approvals), debug=options.debug)) != OK:
         return code
     if options.job is None and not options.resume and (session is None or not session.jobs):
         return documented(process.run(listener))
@@ -112,12 +123,12 @@ def _predict(options: argparse.Namespace) -> dict[str, Any]:
     return given if options.receiver is None else {**given, "receiver": options.receiver}
 
 
-def _approved(session: Path, found: list[dict[str, Any]]) -> int:
+def _approved(options: argparse.Namespace, found: list[dict[str, Any]]) -> int:
     """Refuse to start unless all parties approved the plan as it is here. Adds their approvals to `found`."""
-    config = SessionConfig.load(session)
+    config = SessionConfig.load(options.config)
     from secure_sccvfl.consortium.approvals import approvals_beside, check_approvals  # slow to import
 
-    found += check_approvals(config, approvals_beside(session))
+    found += check_approvals(config, approvals_beside(options.config), options.require_approval)
     return OK
 
 

@@ -7,10 +7,13 @@
 
 Views: label holder, every party, every coalition of up to m-1, the dealer, the network (recorded
 TLS bytes), the receiver of predictions (a real session opens the logits of the test records to it),
-and beside them the paper's plaintext server. Attacks: s and y of training records, PGD on the
-model, telling shares of two secrets apart. The audit gives an empirical lower bound on the epsilon
-of a sketch. The program writes security.json, security.md and pictures into RUN, and makes its page
-(report.html) anew.
+and beside them the paper's plaintext server. Attacks: s and y of training records, telling shares of
+two secrets apart, membership inference, the retraining attack, model completion, columns of others
+from scores and gradients, property inference on released tables, PGD on the model. Each has a
+positive control that must succeed. The audit gives an empirical lower bound on the epsilon of every
+kind of release that the run was charged for, and tests the noise that was drawn. The exit code is 0
+only if all promises, targets and controls hold. The program writes security.json, security.md and
+pictures into RUN, and makes its page (report.html) anew.
 
 It needs data that may be pooled: transcripts of all parties in one place give every secret away. On
 your own pooled data the audit is left out, and the report says why.
@@ -38,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", help="with --fresh: as for run_mpc.py")
     parser.add_argument("--parties", help="with --fresh: as for run_mpc.py")
     parser.add_argument("--mode", help="with --fresh: as for run_mpc.py")
-    parser.add_argument("--releases", type=int, default=400, help="sketches for the audit of each data set (400)")
+    parser.add_argument("--releases", type=int, default=400, help="releases of each kind for the audit (400)")
     options = parser.parse_args(arguments)
     return guarded("security_eval", lambda: evaluate(options), debug=options.debug)
 

@@ -82,7 +82,7 @@ def matmul(a: Words, b: Words) -> Words:
     if a.ndim == 2 and b.ndim == 2 and (b.shape[1] == 1 or (a.size >= _TALL and b.shape[1] <= a.shape[1])):
         columns = [np.einsum("ij,j->i", a, column) for column in np.ascontiguousarray(b.T)]
         return np.stack(columns, axis=1) if columns else np.zeros((len(a), 0), np.int64)
-    product: Words = np.matmul(a, b)
+    product: Words = np.asarray(np.matmul(a, b))  # of two vectors NumPy gives a scalar
     return product
 
 

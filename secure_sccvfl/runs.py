@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from protocols.config import ConfigError, SessionConfig
@@ -31,7 +31,7 @@ from secure_sccvfl.modes.options import RunOptions, prediction_options
 from secure_sccvfl.report.compared.figures import interval
 from secure_sccvfl.report.finished.folders import RunFolder
 from secure_sccvfl.report.verify import verify
-from secure_sccvfl.run.scoring.new_records import REFUSED
+from secure_sccvfl.run.scoring.new_records import ELSEWHERE, REFUSED
 from secure_sccvfl.trained import SHOWN
 from secure_sccvfl.training.model import probabilities
 
@@ -136,8 +136,9 @@ class Run:
     def predict(self, frame: pd.DataFrame) -> pd.Series:
         """Decisions about new records, by a session of real processes; only the label's holder sees them.
 
-        `frame` holds the columns of all parties; each process reads its own. Without an id column, rows are
-        numbered. A record that a party cannot read is refused: it has no decision (NaN), and a warning says why.
+        `frame` holds the columns of all parties; each process reads its own. Without an id column, all rows are new
+        people. A record that a party cannot read is refused: it has no decision (NaN), and a warning says why. A
+        model answers once for each id: asked again it returns the same answer, and with other columns it refuses.
         """
         return self._predicted(frame, scores=False).iloc[:, 0]
 
@@ -157,7 +158,8 @@ class Run:
         settings = prediction_options(session.options)
         key = RunOptions.of(settings).schema(len(session.parties)).id_rule.name
         numbered = key not in frame
-        records = frame.assign(**{key: np.arange(len(frame))}) if numbered else frame
+        token = secrets.token_hex(8)  # rows without an id are new people: a model answers for each id once
+        records = frame.assign(**{key: [f"{token}-{n}" for n in range(len(frame))]}) if numbered else frame
         with tempfile.TemporaryDirectory(prefix="sccvfl-") as work:
             path = Path(work) / "records.csv"
             with open(path, "w", newline="", encoding="utf-8", opener=private) as file:
@@ -167,14 +169,15 @@ class Run:
             _end_well(session_config(place, "predict", len(session.parties), options), place)
             told = pd.read_csv(next(place.glob("party-*/predictions.csv")), dtype={"id": str, "decision": str})
             _warn_refused(place)
-        found = told.set_index("id").reindex(records[key].astype("string").tolist())
+        found = told.set_index("id").reindex(records[key].astype("string").str.normalize("NFC").str.strip())
         return found.set_axis(frame.index if numbered else pd.Index(frame[key]))
 
 
 def _warn_refused(place: Path) -> None:
     """Say which records a session refused, as each party tells its own people."""
     kept = [pd.read_csv(path, dtype=str, keep_default_na=False) for path in sorted(place.glob(f"party-*/{REFUSED}"))]
-    lines = [f"{row.id}: {row.column}: {row.why}" for table in kept for row in table.itertuples() if row.column]
+    rows = [row for table in kept for row in table.itertuples() if row.why != ELSEWHERE]
+    lines = list(dict.fromkeys(": ".join(filter(None, (row.id, row.column, row.why))) for row in rows))
     if lines:
         told = "; ".join(lines[:SHOWN_REFUSALS]) + ("; ..." if len(lines) > SHOWN_REFUSALS else "")
         warnings.warn(f"records without a decision: {told}", DataWarning, stacklevel=4)

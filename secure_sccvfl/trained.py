@@ -86,16 +86,13 @@ class TrainedModel:
 
     @property
     def trials(self) -> pd.DataFrame:
-        """Every lambda that was tried: loss, spread of the logit and gap under edits, on validation records.
-
-        The last one is the model's: the first whose gap is at most 2 % of the spread.
-        """
+        """Every lambda that was tried: loss, spread of the logit and gap under edits, on validation records."""
         rows = [
             {"lambda": trial.lam, "loss": seen.loss, "spread": seen.spread, "gap": seen.relative_gap}
             for trial in self.ready.model.trials
             if (seen := trial.validation) is not None
         ]
-        return pd.DataFrame(rows).set_index("lambda").round(4)
+        return pd.DataFrame(rows, columns=["lambda", "loss", "spread", "gap"]).set_index("lambda").round(4)
 
     @property
     def epsilon(self) -> float:

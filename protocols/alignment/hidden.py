@@ -7,17 +7,18 @@
 
 1. The parties agree on a key for this session, which the dealer does not have (protocols/alignment/tags.py).
 2. Each party sends the dealer the tags of its ids, sorted. The dealer matches them, puts all different tags into a
-   random order, and tells each party the places of its own (protocols/dealing/matching.py).
+   random order, and tells each party the places of its own and its share of one bit for each place: whether all
+   parties have a record there (protocols/dealing/matching.py).
 3. The parties tell each other the number of places that they were told, a declared release, and stop if they differ.
 
-A party fills places where it has no record with zeros. Whether all parties have a record at a place is computed in
-secret (protocols/alignment/presence.py).
+A party fills places where it has no record with zeros. What follows from the shared bits is in
+protocols/alignment/presence.py.
 
 Why it is secure. A party, or any m-1 of them, receives random bytes of the key, one number (the size of the union of
-all lists), and places: a uniformly random choice of places for the different ids that they hold together. So what
-they receive follows from their own ids and the size of the union. That size tells them how many records the others
-hold that they do not. So two alignments, with one id more in the second, tell whether anybody else holds that id.
-With `bounds` there are as many places as all bounds together, and they learn nothing at all.
+all lists), uniform shares, and places: a uniformly random choice of places for the different ids that they hold
+together. So what they receive follows from their own ids and the size of the union. That size tells them how many
+records the others hold that they do not. So two alignments, with one id more in the second, tell whether anybody else
+holds that id. With `bounds` there are as many places as all bounds together, and they learn nothing at all.
 
 The dealer receives values of a pseudorandom function in an order that follows from these values. Without the key
 they are random bytes, equal where ids are equal. It cannot try ids against them, nor compare them with those of
@@ -25,7 +26,11 @@ another session. What remains is how many are equal: the size of each overlap. `
 from it, and not those of overlaps. The dealer and one party together can read which ids the others hold: as
 everywhere, the dealer works with nobody.
 
-Three rounds and about 230 bytes to each peer. To the dealer 16 bytes and from it 4 bytes for each record.
+A party that deviates can send tags of ids that it does not hold a record of, if it knows these ids. It cannot claim a
+place otherwise: the dealer makes the bits from the tags alone.
+
+Three rounds and about 230 bytes to each peer. To the dealer 16 bytes for each record, from it 4 bytes for each record
+and 8 bytes for each place.
 """
 
 from __future__ import annotations
@@ -52,8 +57,8 @@ class HiddenAlignment:
         names, session = checked(ids), self._session
         with session.measure("alignment"), session.deadline(_PATIENCE):
             tags = SessionTags.agreed(session).of(names)
-            size, places = session.party.tuples.match(tags, self._bounds, session.party.local.draw())
-            told = session.announce({f"party {session.rank}": size}, session.declared(UNION))
+            found = session.party.tuples.match(tags, self._bounds, session.party.local.draw())
+            told = session.announce({f"party {session.rank}": found.size}, session.declared(UNION))
         if len(set(told.values())) > 1:
             raise PeerError("dealer", UNION, "told the parties different numbers of places")
-        return Aligned(size, places)
+        return Aligned(found.size, found.places, found.shares)

@@ -15,6 +15,9 @@ Unicode's composed form. On request, in this order:
 | `zeros = "strip"` | "0012" is "12", also where letters follow |
 
 Several columns are one id. Their texts are joined so that no two lists of texts look alike.
+
+`canonical` is coarser than any of this. Pseudonyms that outlive a session are made of it, so that the same record
+keeps its pseudonym when a file is saved in another way.
 """
 
 from __future__ import annotations
@@ -94,6 +97,18 @@ class IdRule:
         """Whether it is the name of a column and nothing more."""
         return self == IdRule(self.columns) and len(self.columns) == 1
 
+    @property
+    def words(self) -> str:
+        """The rule for people, in one line."""
+        switches = {
+            "spaces at both ends kept": not self.trim,
+            "upper and lower case alike": self.fold_case,
+            "written as whole numbers": self.number,
+            "leading zeros dropped": self.drop_leading_zeros,
+        }
+        columns = ("column " if len(self.columns) == 1 else "columns ") + ", ".join(map(repr, self.columns))
+        return ", ".join([columns, *(what for what, on in switches.items() if on)])
+
     def apply(self, table: Mapping[str, Iterable[object]], owner: str) -> list[str]:
         """The id of every record of a party's table (columns by name), in order.
 
@@ -134,6 +149,25 @@ class IdRule:
         if self.drop_leading_zeros:
             text = text.lstrip("0") or text[-1:]
         return text
+
+
+def canonical(text: str) -> str:
+    """One form of all ways to write an id: compatible characters, case, white space and invisible characters alike.
+
+    Ids of two records may have the same canonical form. Whoever uses it must be safe then: a budget counts both as
+    one record, and so charges too much rather than too little.
+    """
+    seen = "".join(c for c in unicodedata.normalize("NFKC", text) if not _invisible(c))
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", seen).casefold())
+    return "".join(c for c in folded if not (c.isspace() or _invisible(c)))
+
+
+_IGNORED = {0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0, *range(0x180B, 0x1810), *range(0xFE00, 0xFE10)}
+"""Characters that Unicode calls ignorable and that are no format characters: fillers and variation selectors."""
+
+
+def _invisible(c: str) -> bool:
+    return unicodedata.category(c) in ("Cc", "Cf") or ord(c) in _IGNORED or 0xE0100 <= ord(c) <= 0xE01EF
 
 
 def _as_toml(value: object) -> str:

@@ -1,21 +1,19 @@
 """Do all parties have a record at a place? One secret bit for each place, and what follows from it.
 
-Before: each party knows at which places it has a record. After `all_present`: arithmetic shares of 1 where all have
-one, else of 0. After `Presence.kept`: shares of rows that are zero where not all have a record. Nobody learns
-anything.
+Before: the dealer, which matched the tags of all parties, has dealt additive shares of 1 where all have a record,
+else of 0 (protocols/dealing/matching.py). After `Presence.kept`: shares of rows that are zero where not all have a
+record. Nobody learns anything. A party has a say in the bits by the tags that it sends alone, unless it deviates and
+shifts its share. `Presence.veiled` makes that useless where rows are opened to one receiver.
 
-A party's own bits are shared from the start: it holds them, and the others hold zeros. Products of bits are taken in
-secret, half as many in each round, and the last ones are turned into numbers (protocols/operations/comparison.py).
-Rows are multiplied by them as whole numbers, so nothing is rounded. Every opened value is under a uniform mask that
-is used once.
+Rows are multiplied by the bits as whole numbers, so nothing is rounded. Every opened value is under a uniform mask
+that is used once.
 
 A row that is zero in every column, that of the bias too, adds nothing to any sum. So rows are weighted once, and a
 training step on them has the rounds of any other.
 
 | step | rounds | bytes to each peer |
 |---|---|---|
-| `all_present` | ceil(log2 m) + 1 | (m - 1) / 4 + 1 / 8 a place |
-| `kept` | 1 for each 2^20 words | 8 a word, and 8 a place |
+| `kept`, `veiled` | 1 for each 2^20 words | 8 a word, and 8 a place |
 | `ratio` | 1 | 16 |
 """
 
@@ -27,21 +25,13 @@ import numpy as np
 import numpy.typing as npt
 
 from protocols.dealing.party import Party
-from protocols.operations import arithmetic, comparison
+from protocols.net.transport import Array
+from protocols.operations import arithmetic
 from protocols.ring import Words
 
 RATIO_BITS = 20
 _ROUND_WORDS = 1 << 20
 """How many words are multiplied in one round."""
-
-
-def all_present(party: Party, own: npt.NDArray[np.bool_]) -> Words:
-    """Shares of whether every party has a record at a place; `own` says where this one has."""
-    if not len(own):
-        return np.zeros(0, np.int64)
-    bits = np.zeros((len(own), party.parties), np.uint8)
-    bits[:, party.rank] = own
-    return comparison.to_arithmetic(party, comparison.all_ones(party, bits))
 
 
 @dataclass(repr=False, eq=False)
@@ -57,9 +47,9 @@ class Presence:
     known: bool = False
 
     @classmethod
-    def of(cls, party: Party, own: npt.NDArray[np.bool_]) -> Presence:
-        """Run by all parties together, each with the places of its own records."""
-        return cls(all_present(party, own), len(own))
+    def of(cls, shares: Words) -> Presence:
+        """From this party's shares of the bits."""
+        return cls(shares, len(shares))
 
     def told(self, count: int) -> None:
         """A noisy number of records is known now."""
@@ -76,7 +66,24 @@ class Presence:
         ]
         return np.concatenate(made)
 
+    def veiled(self, party: Party, rows: Words) -> Words:
+        """The same for rows that are opened to one receiver: uniform words where not all parties have a record.
+
+        A party that deviates can add numbers of its choice to its shares, and so make a 1 of its bit. The veil, which
+        the dealer deals (protocols/dealing/matching.py), hides these rows nevertheless.
+        """
+        return self.kept(party, rows) + party.tuples.veil(rows.shape[1])
+
     def ratio(self, party: Party) -> Words:
         """Shares of the number of records over `count`, RATIO_BITS; an array of one."""
         total: Words = self.bits.sum(keepdims=True)
         return arithmetic.divide(party, np.left_shift(total, RATIO_BITS), self.count)
+
+
+def unveiled(opened: Array, mark: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
+    """Opened rows without those under a veil, which become zeros; and which rows are real.
+
+    mark: an opened column that is 1 where all parties have a record. Under a veil it is 1 with chance 2^-64.
+    """
+    real = mark == 1
+    return np.where(real.reshape(-1, *[1] * (opened.ndim - 1)), opened, 0), real

@@ -31,7 +31,9 @@ where the common records are in it.
 What sizes tell: a party with one record learns from the result whether all others hold it. So do parties that bring
 a list of their own making. Nothing here stops this; sizes are shown so that it is seen.
 
-An element that is none, or the neutral one, stops the session. Nobody can try ids offline: that takes the scalars of
+An element that is none, or the neutral one, stops the session. So does an element that is in a list twice: party 0
+counts in how many lists an element is, and two copies in one list would count as two lists. Party 0 itself, if it
+deviates, can send back bits of its choice. Nobody can try ids offline: that takes the scalars of
 all others.
 
 Rounds: 4 for two releases; one per piece of 8192 elements in each of m - 1 passes and on the way to party 0; m on the
@@ -137,6 +139,7 @@ class RevealedAlignment:
         short = np.ascontiguousarray(held[:, :TAG_BYTES]).view("<u8")
         if session.rank == _COMPARER:
             lists = [self._heard(step, owner, sizes[owner], short) for owner in range(session.parties)]
+            check_repeats(lists)
             common = in_all(lists)
             self._open(len(common[0].nonzero()[0]))
             for owner in range(session.parties):
@@ -184,6 +187,13 @@ def _undone(bits: Bits, order: npt.NDArray[np.int64]) -> Bits:
     undone = np.empty_like(bits)
     undone[order] = bits
     return undone
+
+
+def check_repeats(lists: Sequence[Tags]) -> None:
+    """Raise if a list has an element twice: its owner's bits would say which records some of the others hold."""
+    for owner, own in enumerate(lists):
+        if numbered([own])[0] < len(own):
+            raise PeerError(f"party {owner}", "lists to compare", "its list has an element twice")
 
 
 def in_all(lists: Sequence[Tags]) -> list[Bits]:

@@ -18,6 +18,7 @@ from protocols.alignment.ids import check_distinct
 from protocols.errors import InputError, ProtocolError
 from protocols.net.transport import Array
 from protocols.records.releases import ANY, Release
+from protocols.ring import Words
 
 AlignKind = Literal["exact", "hidden", "revealed"]
 ABSENT = -1
@@ -35,10 +36,14 @@ class AlignmentError(ProtocolError):
 
 @dataclass(frozen=True)
 class Aligned:
-    """The rows of the common table, and where a party's own records are in it, in the order of its ids."""
+    """The rows of the common table, and where a party's own records are in it, in the order of its ids.
+
+    shares: this party's shares of whether all parties have a record at a row, where nobody may know that.
+    """
 
     size: int
     places: npt.NDArray[np.int64] = field(repr=False)
+    shares: Words | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         inside = self.places[self.places != ABSENT]

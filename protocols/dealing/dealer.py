@@ -14,7 +14,8 @@ buffers are full, which bounds its queue. If a party asks for something else bef
 cancelled: once all parties have said so, the dealer answers with a marker and the parties throw away what came
 before it. The counters of cancelled tuples are never used again.
 
-Matching: on an order of all parties the dealer also matches tags of records (protocols/dealing/matching.py).
+Matching: on an order of all parties the dealer also matches tags of records, and deals veils for places that not all
+parties hold (protocols/dealing/matching.py).
 
 The dealer learns kinds, shapes, counts and times. It holds no input and sees no message between parties.
 """
@@ -26,8 +27,10 @@ import json
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from protocols.config import DEALER
 from protocols.dealing import matching
@@ -56,6 +59,7 @@ class Dealer:
         self._waiting: tuple[int, Request] | None = None
         self._masks: dict[int, Array] = {}
         self._forgotten: list[int] = []
+        self._common = np.zeros(0, np.int64)
         self._announced = 0
         self.made = 0
 
@@ -116,9 +120,10 @@ class Dealer:
             elif "forget" in order:
                 self._forgotten.append(int(order["forget"]))
             elif "match" in order:
-                matching.serve(
-                    self._transport, matching.bounds_of(order["match"], self._transport.parties), self._own.draw()
-                )
+                bounds = matching.bounds_of(order["match"], self._transport.parties)
+                self._common = matching.serve(self._transport, bounds, self._own.draw())
+            elif "veil" in order:
+                matching.serve_veil(self._transport, self._common, int(order["veil"]), self._own.draw())
             else:
                 requests, times = [Request.from_json(item) for item in order["make"]], int(order["times"])
                 repeated = itertools.chain.from_iterable(itertools.repeat(requests, times))
@@ -168,6 +173,7 @@ class TupleSource:
         self._ahead: deque[_Ahead] = deque()
         self._recording: list[Request] | None = None
         self._looping = False
+        self._places = 0
 
     def take(self, request: Request) -> tuple[int, dict[str, Array]]:
         """The number of the tuple, and this party's share of every field of it."""
@@ -258,14 +264,22 @@ class TupleSource:
             self._ask([together] if together else requests, times)
             self._ahead.append(_Ahead(tuple(requests), len(requests) * times, together))
 
-    def match(self, tags: matching.Tags, bounds: matching.Bounds | None, draw: Draw) -> tuple[int, matching.Places]:
-        """Let the dealer match tags of all parties: the number of places, and the place of each own tag."""
+    def match(self, tags: matching.Tags, bounds: matching.Bounds | None, draw: Draw) -> matching.Matched:
+        """Let the dealer match tags of all parties: places of the own tags, and shares of what all parties hold."""
         sent = matching.padded(tags, bounds, self._transport.node, draw)
         if self._ahead:
             self._cancel()
         self._tell("match tags", {"match": None if bounds is None else bounds.counts})
-        size, places = matching.ask(self._transport, sent)
-        return size, places[: len(tags)]
+        found = matching.ask(self._transport, sent)
+        self._places = found.size
+        return replace(found, places=found.places[: len(tags)])
+
+    def veil(self, columns: int) -> Array:
+        """This party's shares (places x columns) of a veil for the last match (protocols/dealing/matching.py)."""
+        if self._ahead:
+            self._cancel()
+        self._tell("veil", {"veil": columns})
+        return matching.receive_shares(self._transport, self._places * columns).reshape(self._places, columns)
 
     def forget(self, counter: int) -> None:
         """Tell the dealer that a kept mask is no longer needed."""

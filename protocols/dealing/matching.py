@@ -1,16 +1,26 @@
 """Which records are the same? The dealer matches tags that mean nothing to it. Both ends of that are here.
 
-Before: each party has tags of its records, 128 bits each, under a key that the dealer does not have. All parties
-give the dealer the same order. Then each sends its own tags, sorted, so that their order tells nothing. After: each
-party knows how many places there are and the place of each of its own tags. Equal tags have the same place.
+Before: each party has tags of its records, 128 bits each, under a key that the dealer does not have. All parties give
+the dealer the same order. Then each sends its own tags, sorted, so that their order tells nothing. After: each party
+knows how many places there are and the place of each of its own tags. Equal tags have the same place. Each party also
+has an additive share of one bit for each place: whether all parties sent the tag that is there.
 
 The dealer numbers the different tags and maps the numbers to places by a uniformly random order of its own. So the
 places of a party's tags are a uniformly random choice, whatever the others sent. With `bounds` every party sends as
 many tags as its bound, and there are as many places as all bounds together, so that numbers tell nothing either.
 
+Shares of the bits of all parties but the first are uniform words of the dealer, and those of the first complete them.
+So any m-1 parties see uniform words. The dealer made the bits from the tags that it was sent. So a party cannot claim
+to hold a record at a place that it sent no tag for.
+
+A veil is for values that are opened to one receiver: shares of 0 at places that all parties hold, and of uniform
+words elsewhere. With it added, an opened value is uniform at all other places, whatever a party that deviates has
+added to its shares before. The dealer deals it on an order of all parties, for the last match.
+
 The dealer learns: the number of each party's tags (its bound), and how many tags are common to which parties.
 
-Each party sends 16 bytes a tag and receives 4 bytes a tag. There is no round between parties.
+Each party sends 16 bytes a tag and receives 4 bytes a tag and 8 bytes a place; 8 bytes for each word of a veil. There
+is no round between parties.
 """
 
 from __future__ import annotations
@@ -25,6 +35,7 @@ import numpy.typing as npt
 from protocols.dealing.randomness import Draw
 from protocols.errors import LocalError, PeerError, ProtocolError
 from protocols.net.transport import Array, Spec, Transport
+from protocols.ring import Words
 
 Tags = npt.NDArray[np.uint64]
 """One row of two words for each tag."""
@@ -33,7 +44,17 @@ TAG_BYTES = 16
 MOST = 1 << 28
 """The most tags of one party."""
 _CHUNK = 1 << 16
-_SENDING, _TOLD = "tags of records", "places of records"
+MOST_COLUMNS = 1 << 16
+_SENDING, _TOLD, _SHARED = "tags of records", "places of records", "shares of presence"
+
+
+@dataclass(frozen=True)
+class Matched:
+    """What a party gets: the number of places, the place of each of its tags, and its shares of the presence bits."""
+
+    size: int
+    places: Places
+    shares: Words
 
 
 @dataclass(frozen=True)
@@ -86,8 +107,8 @@ def padded(tags: Tags, bounds: Bounds | None, rank: int, draw: Draw) -> Tags:
     return np.concatenate([tags, draw.words((missing, 2), np.uint64)])
 
 
-def ask(transport: Transport, tags: Tags) -> tuple[int, Places]:
-    """A party's end, after the order: the number of places, and the place of each of its tags."""
+def ask(transport: Transport, tags: Tags) -> Matched:
+    """A party's end, after the order."""
     dealer, order = transport.parties, sorted_rows(tags)
     transport.exchange(_SENDING, {dealer: [np.array([len(tags)])]}, {})
     for at in range(0, len(tags), _CHUNK):
@@ -97,11 +118,32 @@ def ask(transport: Transport, tags: Tags) -> tuple[int, Places]:
         raise PeerError("dealer", _TOLD, "named a place that is not there")
     places = np.empty(len(tags), np.int64)
     places[order] = told
-    return int(size[0]), places
+    return Matched(int(size[0]), places, receive_shares(transport, int(size[0])))
 
 
-def serve(transport: Transport, bounds: Bounds | None, draw: Draw) -> None:
-    """The dealer's end, after the order of all parties."""
+def receive_shares(transport: Transport, count: int) -> Words:
+    """A party's end of `_deal`: its shares of so many words."""
+    dealer, shares = transport.parties, [np.zeros(0, np.int64)]
+    for at in range(0, count, _CHUNK):
+        spec = Spec("<i8", (min(_CHUNK, count - at),))
+        shares += transport.exchange(_SHARED, {}, {dealer: [spec]})[dealer]
+    return np.concatenate(shares)
+
+
+def _deal(transport: Transport, rank: int, shares: Words) -> None:
+    """The dealer sends a party its shares, piece by piece."""
+    for at in range(0, len(shares), _CHUNK):
+        transport.exchange(_SHARED, {rank: [shares[at : at + _CHUNK]]}, {})
+
+
+def _shared(value: Words, parties: int, draw: Draw) -> list[Words]:
+    """Additive shares of words, by rank: uniform ones of the dealer, and the first completes them."""
+    others = [draw.words(value.shape) for _ in range(1, parties)]
+    return [value - sum(others, np.zeros_like(value)), *others]
+
+
+def serve(transport: Transport, bounds: Bounds | None, draw: Draw) -> Words:
+    """The dealer's end, after the order of all parties. Returns the bits: 1 at places that all parties hold."""
     parties = range(transport.parties)
     told = transport.exchange(_SENDING, {}, {rank: [Spec("<i8", (1,))] for rank in parties})
     counts = {rank: int(came[0][0]) for rank, came in told.items()}
@@ -114,21 +156,40 @@ def serve(transport: Transport, bounds: Bounds | None, draw: Draw) -> None:
         for rank, came in transport.exchange(_SENDING, {}, wants).items():
             parts[rank] += came
     lists = [np.concatenate(parts[rank]) for rank in parties]
-    size, places = matched(lists, bounds, draw)
+    found = matched(lists, bounds, draw)
     for rank in parties:
-        answer = [np.array([size]), places[rank].astype(np.uint32)]
+        answer = [np.array([found[rank].size]), found[rank].places.astype(np.uint32)]
         transport.exchange(_TOLD, {rank: answer}, {})
+        _deal(transport, rank, found[rank].shares)
+    return sum((one.shares for one in found), np.zeros_like(found[0].shares))
 
 
-def matched(lists: Sequence[Tags], bounds: Bounds | None, draw: Draw) -> tuple[int, list[Places]]:
-    """The number of places, and the place of each tag, in a random order."""
+def serve_veil(transport: Transport, bits: Words, columns: int, draw: Draw) -> None:
+    """The dealer's end of a veil for the places of these bits, after the order of all parties."""
+    if not 1 <= columns <= MOST_COLUMNS:
+        raise ProtocolError(f"a veil has 1 to {MOST_COLUMNS} columns, not {columns}")
+    for rank, share in enumerate(_shared(veil(bits, columns, draw), transport.parties, draw)):
+        _deal(transport, rank, share.reshape(-1))
+
+
+def veil(bits: Words, columns: int, draw: Draw) -> Words:
+    """Zeros at places whose bit is 1, uniform words elsewhere."""
+    return draw.words((len(bits), columns)) * (1 - bits)[:, None]
+
+
+def matched(lists: Sequence[Tags], bounds: Bounds | None, draw: Draw) -> list[Matched]:
+    """What each party gets, by rank: places in a random order, and shares of which of them all parties hold."""
     different, numbers = numbered(lists)
     for rank, own in enumerate(numbers):
         if len(np.unique(own)) < len(own):
             raise PeerError(f"party {rank}", _SENDING, "sent a tag twice")
     size = different if bounds is None else bounds.places
     order = draw.order(size)
-    return size, [order[own] for own in numbers]
+    held = np.bincount(np.concatenate(numbers), minlength=size) == len(lists)
+    bits = np.zeros(size, np.int64)
+    bits[order] = held
+    shares = _shared(bits, len(lists), draw)
+    return [Matched(size, order[own], share) for own, share in zip(numbers, shares, strict=True)]
 
 
 def bounds_of(item: Any, parties: int) -> Bounds | None:

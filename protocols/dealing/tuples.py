@@ -68,7 +68,7 @@ class Field:
 
     def correction(self, value: Array, others: Iterable[Array]) -> Array:
         """The share that completes `others` to `value`; takes one of them after the other."""
-        found = value.astype(self.dtype)
+        found = np.array(value, self.dtype)  # also of a product without dimensions, which NumPy gives as a scalar
         for other in others:
             (np.subtract if self.how == "add" else np.bitwise_xor)(found, other, out=found)
         return found

@@ -71,11 +71,9 @@ def certified_node(certificate: dict[str, Any], parties: int) -> int | None:
     uris = [value for kind, value in names if kind == "URI"]
     if len(uris) != 1 or not uris[0].startswith(_PREFIX):
         return None
+    places = [*(f"party:{rank}" for rank in range(parties)), "dealer"]
     role = uris[0].removeprefix(_PREFIX)
-    if role == "dealer":
-        return parties
-    kind, _, rank = role.partition(":")
-    return int(rank) if kind == "party" and rank.isdigit() and int(rank) < parties else None
+    return places.index(role) if role in places else None
 
 
 def check_place(place: str) -> str:

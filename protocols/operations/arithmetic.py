@@ -43,6 +43,8 @@ def bilinear(party: Party, op: str, x: Words, y: Words, **options: Any) -> Words
     """Shares of op(x, y), not truncated, by Beaver's triple."""
     if x.ndim == y.ndim == 0:
         return bilinear(party, op, x.reshape(1), y.reshape(1)).reshape(())
+    if op == "matmul" and x.ndim == y.ndim == 1:
+        return bilinear(party, op, x[None], y).reshape(())
     triple = party.take("bilinear", op, x.shape, y.shape, _frozen(options))
     return _beaver(party, op, x, y, triple["a"], triple["b"], triple["c"], options)
 
@@ -54,6 +56,8 @@ def scaled_bilinear(party: Party, op: str, x: Words, y: Words, divisor: int, **o
     """
     if x.ndim == y.ndim == 0:
         return scaled_bilinear(party, op, x.reshape(1), y.reshape(1), divisor).reshape(())
+    if op == "matmul" and x.ndim == y.ndim == 1:
+        return scaled_bilinear(party, op, x[None], y, divisor).reshape(())
     fields = party.take("scaled_bilinear", op, x.shape, y.shape, _frozen(options), divisor)
     masked = _beaver(party, op, x, y, fields["a"], fields["b"], fields["m"], options)
     return unmask_quotient(party, masked, fields["q"], fields["top"], divisor)

@@ -46,7 +46,7 @@ _WAVE_BITS = 14
 """Fraction of the dealer's sines and cosines."""
 _TABLE_BITS = 30
 """Fraction of the tables."""
-_COEFFICIENT_BITS = 28
+COEFFICIENT_BITS = 28
 """Fraction of the coefficients, which are below 16."""
 _ANGLE_BITS = 24
 """An opened angle with a longer fraction is looked up by this many of its highest bits."""
@@ -71,6 +71,12 @@ class Series:
     constant: decimal.Decimal
 
 
+def sigmoid_waves(period: int, terms: int) -> list[decimal.Decimal]:
+    """b_k of the first odd k, in the precision of the current decimal context."""
+    powers = [(2 * _PI * _PI * k / period).exp() for k in range(1, 2 * terms, 2)]
+    return [8 * _PI / period / (power - 1 / power) for power in powers]
+
+
 @cache
 def series(name: Name, bound: float) -> Series:
     """The shortest series that serves a bound. tanh(x) = 2 sigmoid(2 x) - 1."""
@@ -79,13 +85,12 @@ def series(name: Name, bound: float) -> Series:
         if 0 < bound * steepness <= largest:
             with decimal.localcontext(prec=50):
                 odd = range(1, 2 * terms, 2)
-                powers = [(2 * _PI * _PI * k / period).exp() for k in odd]
-                waves = [steepness * 8 * _PI / period / (p - 1 / p) for p in powers]
+                waves = [steepness * wave for wave in sigmoid_waves(period, terms)]
                 constant = decimal.Decimal(1) - decimal.Decimal(steepness) / 2
                 if name == "log_cosh":
                     waves = [-wave * period / (2 * _PI * k) for wave, k in zip(waves, odd, strict=True)]
                     constant = decimal.Decimal(2).ln() - sum(waves)
-                scale = 1 << _COEFFICIENT_BITS
+                scale = 1 << COEFFICIENT_BITS
                 coefficients = tuple(int((scale * wave).to_integral_value()) for wave in waves)
             log2 = (period // steepness).bit_length() - 1
             return Series(log2, coefficients, name == "log_cosh", constant)
@@ -118,7 +123,7 @@ def evaluation(
         angle = (opened.astype(np.int64) & modulus) >> (period_bits - angle_bits)
         odd = np.arange(1, 2 * len(chosen.coefficients), 2)[:, None]
         factor = np.array(chosen.coefficients, np.int64)[:, None]
-        drop = _COEFFICIENT_BITS + _TABLE_BITS - public_bits
+        drop = COEFFICIENT_BITS + _TABLE_BITS - public_bits
         result: Words = np.empty(angle.size, np.int64)
         for start in range(0, angle.size, _AT_ONCE):
             here = slice(start, start + _AT_ONCE)
@@ -136,7 +141,7 @@ def evaluation(
 def waves_of(coefficients: Sequence[int], waves: Words, bits: int) -> Words:
     """Coefficients times sines or cosines of the tables, rounded to so many fractional bits."""
     factor = np.array(coefficients, np.int64)[:, None]
-    return _shift(factor * waves, _COEFFICIENT_BITS + _TABLE_BITS - bits)
+    return _shift(factor * waves, COEFFICIENT_BITS + _TABLE_BITS - bits)
 
 
 def turn(angle: Words, period_bits: int) -> tuple[Words, Words]:
@@ -145,6 +150,20 @@ def turn(angle: Words, period_bits: int) -> tuple[Words, Words]:
     rest = period_bits - _HIGH_BITS
     left, right = angle >> rest, angle & ((1 << rest) - 1)
     return _rotate(high[0][left], high[1][left], low[0][right], low[1][right])
+
+
+def fine_waves(angle: Words, period_bits: int) -> tuple[Words, Words]:
+    """cos and sin of a long angle, times 2^30: looked up by its 24 highest bits, and turned by the rest.
+
+    The rest is below 2 pi 2^-24, so its cosine is 1 to 7e-14 and its sine the angle itself.
+    """
+    rest = period_bits - _ANGLE_BITS
+    cosine, sine = turn(angle >> rest, _ANGLE_BITS)
+    low = (angle & ((1 << rest) - 1)) >> max(0, rest - 24)
+    bits = min(rest, 24)
+    full_turn = int((2 * _PI * (1 << 20)).to_integral_value())
+    by_cosine, by_sine = (((wave * low) >> bits) * full_turn >> (_ANGLE_BITS + 20) for wave in (cosine, sine))
+    return cosine - by_sine, sine + by_cosine
 
 
 def _rotate(cos_a: Words, sin_a: Words, cos_b: Words, sin_b: Words) -> tuple[Words, Words]:

@@ -17,39 +17,61 @@ leaves out adds up to less than 2.2e-4: b_k falls by exp(-.617) from one odd k t
 | from the dealer, to one party | | 26 x 4 bytes of waves, 12 to lift (by 16 waves of 8 bytes: 256) |
 
 Why it is secure: t and b are uniform over what they mask, and are used once.
+
+`fine_sigmoid` is precise to 1e-7 for |x| <= 46, in two rounds for each 2^17 values. The angle is opened whole, sines
+and cosines have 30 fractional bits, the period is 128, and there are 52 of them. It takes 8 bytes for the angle and 8
+to truncate to each peer, and 52 x 16 bytes from the dealer. `capped_slope` is the slope of the loss of a private
+head, by either of the two (protocols/steps/second_order.py). Public coefficients must be equal at all parties: those
+of a private head come from floating point, rounded to 28 or 32 bits, which every IEEE machine rounds alike.
 """
 
 from __future__ import annotations
+
+import decimal
+from collections.abc import Sequence
+from functools import cache
+from math import cos, log, pi, sin
 
 import numpy as np
 
 from protocols.dealing.party import Party
 from protocols.errors import RangeError
 from protocols.net.transport import Array
-from protocols.operations.series import series, turn, waves_of
+from protocols.operations.arithmetic import bilinear, truncate
+from protocols.operations.series import COEFFICIENT_BITS, fine_waves, series, sigmoid_waves, turn, waves_of
 from protocols.ring import Words
 
 BOUND = 22.0
 """Beyond this the answer is wrong."""
+FINE_BOUND = 46.0
+"""Up to this magnitude `fine_sigmoid` is precise."""
+FINE_ERROR = 2.0**-23
+"""Largest error of `fine_sigmoid`: of the series 4e-8, of the neighbouring periods 2e-8, of rounding 4e-9."""
+CAP = 0.75
+"""Largest slope of the loss of a private head: CAP sigmoid(CAP_STEEPNESS z + CAP_SHIFT) where the label is 0."""
+CAP_STEEPNESS = 1.5
+CAP_SHIFT = log(2.0)
+CAPPED_BOUND = (FINE_BOUND - CAP_SHIFT) / CAP_STEEPNESS
+"""Up to this magnitude of a logit a fine `capped_slope` is precise."""
 SIGMOID_BITS = 28
 _TERMS = 13
+_PERIOD_LOG2 = 6
 _WAVE_BITS = 14
 _ANGLE_BITS = 24
 _AT_ONCE = 1 << 12
 """So many values at a time stay in the cache."""
+_FINE_TERMS = 52
+_FINE_BITS = 30
+_FINE_COEFFICIENT_BITS = 32
+_FINE_PERIOD_LOG2 = 7
+_FINE_AT_ONCE = 1 << 17
+"""So many values are evaluated precisely in one round: the dealer makes 832 bytes for each."""
 
 
 def sigmoid(party: Party, x: Words, bits: int) -> Words:
     """Shares of the sigmoid with SIGMOID_BITS; x has `bits`. Two rounds."""
-    chosen, flat = series("sigmoid", BOUND), x.reshape(-1)
-    cut = bits + chosen.period_log2 - _ANGLE_BITS
-    if not 0 <= cut <= 62 - _ANGLE_BITS:
-        raise RangeError(f"a sigmoid cannot take {bits} fractional bits")
-    fields = party.take("trig", flat.size, _ANGLE_BITS, _TERMS, _WAVE_BITS, "<u4")
-    modulus = np.uint32((1 << _ANGLE_BITS) - 1)
-    masked = ((flat >> cut).astype(np.uint32) + fields["t"]) & modulus
-    (angle,) = party.open_masked("sigmoid", [masked])
-    y = _summed(angle & modulus, fields["cos"], fields["sin"], chosen.coefficients[:_TERMS])
+    chosen = series("sigmoid", BOUND)
+    y = _coarse(party, x, bits, [(chosen.coefficients[:_TERMS], False)], chosen.period_log2)[0]
     if party.rank == 0:
         y += np.uint32(1 << SIGMOID_BITS)  # 1/2 of the series, and 1/2 to stay above 0
     lifted = _lifted(party, y)
@@ -58,15 +80,56 @@ def sigmoid(party: Party, x: Words, bits: int) -> Words:
     return lifted.reshape(x.shape)
 
 
-def _summed(angle: Array, cosines: Array, sines: Array, coefficients: tuple[int, ...]) -> Array:
-    """Shares of the sum of b_k sin(k w x) modulo 2^32, SIGMOID_BITS."""
+def capped_slope(party: Party, logits: Words, label: Words, bits: int, *, fine: bool) -> Words:
+    """Shares of the slope of the capped logistic loss in a logit z, SIGMOID_BITS; z has `bits`, the label is 0 or 1.
+
+    With u = CAP_STEEPNESS z, the slope is CAP sigmoid(u + log 2) for the label 0, and -CAP sigmoid(log 2 - u) for
+    the label 1. Both sigmoids follow from one opened angle: their mean is even in u, half their difference is odd,
+    and each is a sum of the same waves with other coefficients. With CAP times these, less CAP/2, as `even` and
+    `odd`, the slope is CAP/2 + even + odd - y (CAP + 2 even): one product with the label. Three rounds. fine: as
+    `fine_sigmoid`.
+    """
+    steep, more = logits * np.int64(3), bits + 1  # 3/2 of the logits
+    waves = _capped_coefficients(fine)
+    if fine:
+        even, odd = _precise(party, steep, more, waves)
+    else:
+        sums = np.stack(_coarse(party, steep, more, [(waves[0], True), (waves[1], False)], _PERIOD_LOG2))
+        if party.rank == 0:
+            sums += np.uint32(1 << SIGMOID_BITS)
+        even, odd = _lifted(party, sums.reshape(-1)).reshape(2, *logits.shape)
+        if party.rank == 0:
+            even, odd = even - (1 << SIGMOID_BITS), odd - (1 << SIGMOID_BITS)
+    cap = np.int64(round(CAP * 2**SIGMOID_BITS))
+    crossed = bilinear(party, "mul", label, even)
+    slope: Words = even + odd - 2 * crossed - cap * label
+    return slope + (cap >> 1) if party.rank == 0 else slope
+
+
+def _coarse(
+    party: Party, x: Words, bits: int, sums: Sequence[tuple[tuple[int, ...], bool]], period_log2: int
+) -> list[Array]:
+    """Shares modulo 2^32 of sums of waves of x, SIGMOID_BITS: of cosines if even, else of sines. One round."""
+    flat, cut = x.reshape(-1), bits + period_log2 - _ANGLE_BITS
+    if not 0 <= cut <= 62 - _ANGLE_BITS:
+        raise RangeError(f"a sigmoid cannot take {bits} fractional bits")
+    fields = party.take("trig", flat.size, _ANGLE_BITS, _TERMS, _WAVE_BITS, "<u4")
+    modulus = np.uint32((1 << _ANGLE_BITS) - 1)
+    masked = ((flat >> cut).astype(np.uint32) + fields["t"]) & modulus
+    (angle,) = party.open_masked("sigmoid", [masked])
+    return [_summed(angle & modulus, fields["cos"], fields["sin"], *one) for one in sums]
+
+
+def _summed(angle: Array, cosines: Array, sines: Array, coefficients: tuple[int, ...], even: bool) -> Array:
+    """Shares of the sum of b_k sin(k w x), or of b_k cos(k w x), modulo 2^32, SIGMOID_BITS."""
     total = np.empty(angle.size, np.uint32)
     odd = np.arange(1, 2 * len(coefficients), 2)[:, None]
     for start in range(0, angle.size, _AT_ONCE):
         here = slice(start, start + _AT_ONCE)
         cosine, sine = turn(odd * angle[here].astype(np.int64) & ((1 << _ANGLE_BITS) - 1), _ANGLE_BITS)
-        of_cosine = waves_of(coefficients, sine, SIGMOID_BITS - _WAVE_BITS).astype(np.uint32)
-        of_sine = waves_of(coefficients, cosine, SIGMOID_BITS - _WAVE_BITS).astype(np.uint32)
+        first, second = (cosine, -sine) if even else (sine, cosine)
+        of_cosine = waves_of(coefficients, first, SIGMOID_BITS - _WAVE_BITS).astype(np.uint32)
+        of_sine = waves_of(coefficients, second, SIGMOID_BITS - _WAVE_BITS).astype(np.uint32)
         total[here] = (of_cosine * cosines[:, here] - of_sine * sines[:, here]).sum(axis=0, dtype=np.uint32)
     return total
 
@@ -80,3 +143,73 @@ def _lifted(party: Party, y: Array) -> Words:
     if party.rank == 0:
         result += opened
     return result
+
+
+@cache
+def _fine_coefficients() -> tuple[int, ...]:
+    with decimal.localcontext(prec=50):
+        waves = sigmoid_waves(1 << _FINE_PERIOD_LOG2, _FINE_TERMS)
+        return tuple(int((wave * (1 << _FINE_COEFFICIENT_BITS)).to_integral_value()) for wave in waves)
+
+
+@cache
+def _capped_coefficients(fine: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """CAP b_k sin(k w log 2) of the even part, CAP b_k cos(k w log 2) of the odd one."""
+    terms, bits = (_FINE_TERMS, _FINE_COEFFICIENT_BITS) if fine else (_TERMS, COEFFICIENT_BITS)
+    period = 1 << (_FINE_PERIOD_LOG2 if fine else _PERIOD_LOG2)
+    with decimal.localcontext(prec=50):
+        waves = [float(wave) for wave in sigmoid_waves(period, terms)]
+    angles = [2 * pi * k / period * CAP_SHIFT for k in range(1, 2 * terms, 2)]
+    even = tuple(round(CAP * wave * sin(angle) * 2**bits) for wave, angle in zip(waves, angles, strict=True))
+    odd = tuple(round(CAP * wave * cos(angle) * 2**bits) for wave, angle in zip(waves, angles, strict=True))
+    return even, odd
+
+
+def fine_sigmoid(party: Party, x: Words, bits: int) -> Words:
+    """Shares of the sigmoid with SIGMOID_BITS, precise for |x| <= FINE_BOUND; x has `bits`. Two rounds."""
+    none = (0,) * _FINE_TERMS
+    odd = _precise(party, x, bits, (none, _fine_coefficients()))[1]
+    return odd + (1 << (SIGMOID_BITS - 1)) if party.rank == 0 else odd
+
+
+def _precise(
+    party: Party, x: Words, bits: int, coefficients: tuple[tuple[int, ...], tuple[int, ...]]
+) -> tuple[Words, Words]:
+    """Shares of a sum of cosines of x and of one of sines, SIGMOID_BITS, from the same opened angle.
+
+    Two rounds for each _FINE_AT_ONCE values.
+    """
+    flat = x.reshape(-1)
+    starts = range(0, max(1, flat.size), _FINE_AT_ONCE)
+    parts = [_precise_part(party, flat[at : at + _FINE_AT_ONCE], bits, coefficients) for at in starts]
+    even, odd = (np.concatenate([part[kind] for part in parts]).reshape(x.shape) for kind in (0, 1))
+    return even, odd
+
+
+def _precise_part(
+    party: Party, flat: Words, bits: int, coefficients: tuple[tuple[int, ...], tuple[int, ...]]
+) -> tuple[Words, Words]:
+    period_bits = _FINE_PERIOD_LOG2 + bits
+    if not 24 <= period_bits <= 54:
+        raise RangeError(f"a precise sigmoid cannot take {bits} fractional bits")
+    fields = party.take("trig", flat.size, period_bits, _FINE_TERMS, _FINE_BITS)
+    modulus = (1 << period_bits) - 1
+    (opened,) = party.open_masked("sigmoid", [(flat + fields["t"]) & modulus])
+    angle = opened & modulus
+    sums: Words = np.zeros((2, flat.size), np.int64)
+    even, odd = (np.array(of, np.int64)[:, None] for of in coefficients)
+    orders = np.arange(1, 2 * _FINE_TERMS, 2)[:, None]
+    for start in range(0, flat.size, _AT_ONCE // 4):
+        here = slice(start, start + _AT_ONCE // 4)
+        cosine, sine = fine_waves(orders * angle[here] & modulus, period_bits)
+        cosines, sines = fields["cos"][:, here], fields["sin"][:, here]
+        if even.any():
+            sums[0, here] = (_fine(even * cosine) * cosines + _fine(even * sine) * sines).sum(axis=0)
+        sums[1, here] = (_fine(odd * sine) * cosines - _fine(odd * cosine) * sines).sum(axis=0)
+    wanted = sums if even.any() else sums[1:]
+    found = truncate(party, wanted, 2 * _FINE_BITS - SIGMOID_BITS).reshape(-1, flat.size)
+    return found[0], found[-1]
+
+
+def _fine(words: Words) -> Words:
+    return (words + (1 << (_FINE_COEFFICIENT_BITS - 1))) >> _FINE_COEFFICIENT_BITS

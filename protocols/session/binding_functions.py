@@ -119,7 +119,7 @@ def _owned(function: Callable[..., None], whole: bool) -> Any:
     """A constructor that looks at the owner's values only; the others' values only give the size."""
 
     def made(self: Any, tensor: Any = None, *args: Any, src: int = 0, **options: Any) -> None:
-        if src >= 0 and tensor is not None:
+        if isinstance(src, int) and src >= 0 and tensor is not None:  # CrypTen asserts what src may be
             tensor = torch.as_tensor(tensor)
             if _current().rank != src:
                 tensor = torch.zeros_like(tensor)

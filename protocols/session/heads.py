@@ -6,11 +6,11 @@ statement with the heads of all, and a signature of every party on that same sta
 
 | step | who | what each learns |
 |---|---|---|
-| name | every party sends 32 random bytes to all | a name that no other session has, so no old statement fits |
+| name | every party commits to 32 random bytes, then sends them | a name that nobody chose: no old statement fits |
 | heads | every party sends its heads to all | digests: public ones, and salted ones that tell nothing |
 | signatures | every party sends its certificate and its signature on the joint statement | that all heard the same |
 
-Five rounds; about one kilobyte to each peer, and two with certificates. Why it holds: a signature covers the heads of
+Six rounds; about one kilobyte to each peer, and two with certificates. Why it holds: a signature covers the heads of
 all parties. So a party that rewrites its records later, and makes its own heads and signature anew, lacks the others'
 signatures on them. A party that tells two parties different heads is found at once: the signatures that these two
 send do not fit the statement of the other. Who deviates from the start can sign what it likes about itself: the

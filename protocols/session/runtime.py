@@ -17,6 +17,7 @@ the benchmark and for tests, in a process that never opens a session.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 import types
@@ -246,29 +247,38 @@ class Session:
         """Every party tells all others these plain numbers of its own; returns those of all. Two rounds.
 
         Use it for values that are public or follow from an earlier release. They are declared and recorded like a
-        release.
+        release. Each number takes 8 bytes whatever its value, so the length of a message follows from the names
+        alone. Names must be public.
         """
         if set(release.receivers) != set(range(self.parties)):
             raise UndeclaredRelease(f"release {release.name!r} is announced, so it must go to every party")
         with self._transport.meter.scope("announce"):
-            own = np.frombuffer(json.dumps(dict(values), allow_nan=False).encode(), np.uint8)
-            size, others = np.array([own.size, len(values)]), self.party.others
+            names = np.frombuffer(json.dumps(list(values)).encode(), np.uint8)
+            numbers = np.array(list(values.values()), "<f8")
+            if not np.isfinite(numbers).all():
+                raise ProtocolError(f"release {release.name!r}: a number to announce is not finite")
+            size, others = np.array([names.size, numbers.size]), self.party.others
             specs = {rank: [Spec.of(size)] for rank in others}
             came = self.party.compared(release.name, {rank: [size] for rank in others}, specs)
             sizes = [size if rank == self.rank else came[rank][0] for rank in range(self.parties)]
-            if any(not 0 <= int(size[0]) <= _LONGEST_ANNOUNCEMENT for size in sizes):
+            if any(not 0 <= int(length) <= _LONGEST_ANNOUNCEMENT for size in sizes for length in size):
                 raise ProtocolError(f"release {release.name!r}: an announcement is too long")
             self._desk.admit(release, (int(sum(size[1] for size in sizes)),))
-            came = self.party.broadcast(
-                release.name, [own], {rank: [Spec("|u1", (int(sizes[rank][0]),))] for rank in others}
-            )
-            texts = [own if rank == self.rank else came[rank][0] for rank in range(self.parties)]
+            wanted = {
+                rank: [Spec("|u1", (int(sizes[rank][0]),)), Spec("<f8", (int(sizes[rank][1]),))] for rank in others
+            }
+            came = self.party.broadcast(release.name, [names, numbers], wanted)
+            parts = [[names, numbers] if rank == self.rank else came[rank] for rank in range(self.parties)]
         told: dict[str, float] = {}
-        for rank, text in enumerate(texts):
+        for rank, (text, figures) in enumerate(parts):
             try:
-                part = {str(key): float(value) for key, value in json.loads(text.tobytes()).items()}
-            except (ValueError, AttributeError, TypeError):
-                raise PeerError(f"party {rank}", release.name, "announced what cannot be read") from None
+                keys = [str(key) for key in json.loads(text.tobytes())]
+                part = dict(zip(keys, figures.tolist(), strict=True))
+                readable = len(part) == len(keys) and bool(np.isfinite(figures).all())
+            except (ValueError, TypeError):
+                readable = False
+            if not readable:
+                raise PeerError(f"party {rank}", release.name, "announced what cannot be read")
             if told.keys() & part.keys():
                 raise PeerError(f"party {rank}", release.name, "announced what another party had announced")
             told.update(part)
@@ -354,9 +364,21 @@ class Session:
         return [text[:size] for text, size in zip(padded, sizes, strict=True)]
 
     def agree_on_name(self) -> str:
-        """A public name that no other run has: the sum of random words of all parties."""
-        own = np.frombuffer(fresh_key(), np.uint8)
-        return bytes(sum(self._to_all("name of the run", own).values(), own)).hex()
+        """A public name that no party chooses: a hash of random words of all parties. Two rounds, 80 bytes to each.
+
+        Every party first sends a hash commitment of its words, then the words. A party that waits for the others'
+        words is bound to its own by then, so the name is uniform if one party is honest. The second round also
+        compares what was heard, so that all honest parties have received the same commitments.
+        """
+        own, others = np.frombuffer(fresh_key(), np.uint8), self.party.others
+        promised = self._to_all("commitment to the name of the run", _commitment(self.rank, own))
+        specs = {rank: [Spec.of(own)] for rank in others}
+        came = self.party.compared("name of the run", {rank: [own] for rank in others}, specs)
+        for rank in others:
+            if not np.array_equal(_commitment(rank, came[rank][0]), promised[rank]):
+                raise PeerError(f"party {rank}", "name of the run", "sent other words than it had committed to")
+        words = [own if rank == self.rank else came[rank][0] for rank in range(self.parties)]
+        return hashlib.sha256(b"name of the run" + b"".join(part.tobytes() for part in words)).hexdigest()
 
     def declared(self, name: str) -> Release:
         """The release of this name in the plan."""
@@ -436,6 +458,11 @@ class Session:
         else:
             came = self._transport.exchange(step, {rank: send for rank in others}, receive)
         return {rank: came[rank][0] for rank in others}
+
+
+def _commitment(rank: int, words: Array) -> Array:
+    """A hash that binds a party to random words and, since they have 256 bits, hides them."""
+    return np.frombuffer(hashlib.sha256(f"commitment of party {rank} ".encode() + words.tobytes()).digest(), np.uint8)
 
 
 def _plain(total: Words, bits: int) -> torch.Tensor:

@@ -88,9 +88,10 @@ class BandedMatrix:
             return self
         return BandedMatrix(tuple(self.bands[at] for at in even(len(self.bands), most)), self.columns)
 
-    def apart(self) -> Iterator[BandedMatrix]:
-        """Every band for itself."""
-        return (BandedMatrix((band,), self.columns) for band in self.bands)
+    def apart(self, together: int = 1) -> Iterator[BandedMatrix]:
+        """So many bands at a time."""
+        starts = range(0, len(self.bands), together)
+        return (BandedMatrix(self.bands[at : at + together], self.columns) for at in starts)
 
     def numbers(self) -> Iterator[int]:
         """The counters of the masks that the dealer keeps for this matrix."""

@@ -1,19 +1,24 @@
-"""New records that some party cannot read are not decided: only the receiver of predictions learns which these are.
+"""Withhold the results of some new records: unreadable at a party, or answered before.
 
-Before: the parties hold the same records in the same order. Each marks those of which it can read its own cells, and
-puts any values of the public range in place of the others. They hold shares of a result for every record.
+Before: the parties hold the same records in the same order. Each party marks the records whose own cells it can read
+and that it has not seen with other values (`readable`), and those that it has no earlier answer for on record
+(`fresh`). It puts any values of the public range in place of cells that it cannot read. The parties hold shares of a
+result for every record.
 
-The mark of a record is 1 if all parties' marks are 1. Each party's own mark is its share of a bit, and the others'
-shares of it are 0, so nothing is sent to share them. The product over the parties is taken in secret under masks that
-are used once (protocols/operations/comparison.py), turned into a number, and multiplied with the result.
+A result is shown if all parties' marks of both kinds are 1. A party's own mark is its share of a bit, and the others'
+shares of it are 0, so nothing is sent to share them. The products over the parties are taken under MPC with masks
+that are used once (protocols/operations/comparison.py), turned into a number, and multiplied with the result.
 
-After: shares of the result, which is 0 where a party refused the record, and shares of the marks. Both are then
-opened to the receiver alone. It learns which records were refused. It learns neither by whom (unless there are two
-parties, or it knows of all others that they did not) nor anything of a result that rests on a value put in place. The
-other parties learn nothing, not even whether a record was refused: everybody sends the same number of uniform words,
-and the dealer is told shapes alone.
+After: shares of the result, which is 0 where it is withheld, and of one mark for each record: SHOWN, REFUSED (a party
+says that the record is not readable) or REPEATED (readable everywhere, but a party has answered for it before). Both
+are then opened to the receiver alone. It learns which records were withheld and which of the two reasons holds. It
+learns neither which party said so (unless there are two parties, or it knows of all others that they did not) nor
+anything of a withheld result. The other parties learn nothing, not even whether a record was withheld: everybody
+sends the same number of uniform ring elements, and the dealer is told shapes alone.
 
-log2(parties) + 2 rounds, rounded up; about 17 bytes for each record and number to each peer.
+An honest party's marks decide alone: no party can undo the 0 of another one.
+
+log2(parties) + 2 rounds, rounded up; about 18 bytes for each record and number to each peer.
 """
 
 from __future__ import annotations
@@ -25,12 +30,15 @@ from protocols.operations import arithmetic, comparison
 from protocols.ring import Words
 from protocols.session.runtime import Session
 
+SHOWN, REFUSED, REPEATED = range(3)
 
-def withheld(session: Session, result: Words, readable: Array) -> tuple[Words, Words]:
-    """Shares of the result (records x numbers), 0 where a party cannot read the record; and of 1 for such records."""
-    bits = np.zeros((len(readable), session.parties), np.uint8)
-    bits[:, session.rank] = readable
-    party = session.party
-    kept = comparison.to_arithmetic(party, comparison.all_ones(party, bits))
-    shown = arithmetic.bilinear(party, "mul", result, np.repeat(kept[:, None], result.shape[1], axis=1))
-    return shown, (1 if session.rank == 0 else 0) - kept
+
+def withheld(session: Session, result: Words, readable: Array, fresh: Array) -> tuple[Words, Words]:
+    """Shares of the result (records x numbers), 0 where it is withheld; and of the mark of each record."""
+    rows, party = len(readable), session.party
+    bits = np.zeros((2 * rows, session.parties), np.uint8)
+    bits[:, session.rank] = np.concatenate([readable, readable & fresh])
+    readable_by_all, shown_by_all = np.split(comparison.to_arithmetic(party, comparison.all_ones(party, bits)), 2)
+    shown = arithmetic.bilinear(party, "mul", result, np.repeat(shown_by_all[:, None], result.shape[1], axis=1))
+    # 1 - readable, and 2 (readable - shown): 0, 1 and 2 are the three marks
+    return shown, (REFUSED if session.rank == 0 else 0) + readable_by_all - REPEATED * shown_by_all

@@ -18,7 +18,7 @@ after a step. Nobody learns anything.
 | a doubling: P <- P + P E, E <- E E | 2 | 4 t k |
 | scale P | 2 | 3 t k |
 | mask H and P | 1 | m^2 (g + k) |
-| at some heads: D; D X; X^T D X (a few bands) | 6 + 3 for each band | sample x (2 g + k + m (1 + 2 k)) |
+| at some heads: D; D X; X^T D X (a few bands) | 6 + 3 for each 2^21 words | sample x (2 g + k + m (1 + 2 k)) |
 | then the six parts from "truncate A" on, but for H | | |
 | a step: open w; sigmoid and lift; open r; truncate; open the gradient; truncate | 7 | g (2 rows + m (bands + 6)) |
 
@@ -50,11 +50,21 @@ its weight, and multiplied back by the divisor of a truncation.
 A head that leaves columns out has its own matrix, with zeros in their rows and columns, and so has its inverse: its
 steps are 0 there. Which columns these are is public. Zeroing shares is local, and keeps a matrix positive
 semidefinite: all ranges hold. It adds a head and a matrix, and no round.
+
+Private heads (objective perturbation). The gradient of each head has a noise vector b of its own, which the dealer
+deals (`noise_of_heads`, `tilt_of`: two rounds once). Scales s and the rounding of rows follow from public bounds and
+released tables, so that a row depends on its own record alone. Sums of gradients of short rows are added before
+they are truncated (`added_bands`). The slope of the loss takes one round more, a product with the label. The last
+steps and the check have the precise sigmoid. At the end the mean gradient must be short (`tolerance_of`), and
+the weights so short that no logit of a row of the public radius leaves the range of that sigmoid (`room_of_private`,
+then a comparison and the opening of one bit). The second follows from the private head. The first is true of every
+data set for which the fixed number of steps converges. Noise on the finished head covers what that leaves
+(secure_sccvfl/privacy/heads.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, isqrt, log2
 
@@ -72,9 +82,11 @@ from protocols.operations.arithmetic import (
     square,
     unmask_quotient,
 )
-from protocols.operations.sigmoid import sigmoid
+from protocols.operations.noise import NoiseKind, noise_share
+from protocols.operations.sigmoid import FINE_BOUND, capped_slope, fine_sigmoid, sigmoid
 from protocols.ring import FRACTION_BITS, Words
 from protocols.steps.head import (
+    BAND_ROWS,
     HEAD_BITS,
     LOGIT_BITS,
     RESIDUAL_BITS,
@@ -101,7 +113,18 @@ _GRADIENT_BITS = 26
 INVERSE_LIMIT = 2.0**14
 SETTLED = 2.0**-14
 """Largest q^T P q of a head that is at its optimum (`room_to_settle`)."""
+TOLERANCE = 2.0**-19
+"""Largest length of the mean gradient at a finished private head, in unscaled columns (`room_of_private`)."""
+BOUNDED_SLOPE_BOUND = FINE_BOUND / 4 - 1
+"""Up to this magnitude of a logit a fine `bounded_slope` is precise; the label lies between 0 and 1."""
+NOISE_BITS = 20
+_WEIGHTED_WORDS = 1 << 21
+"""So many words of D X are made at once."""
+_ADDED_BANDS = 16
+"""Gradients of so many bands are added before they are truncated, where rows are short."""
 LARGEST_MAGNITUDE = 1 << 10
+_STIFF = 4.0
+"""Above this weight of edits the tolerance grows with the weight (`tolerance_of`)."""
 
 
 @dataclass(frozen=True)
@@ -263,16 +286,54 @@ def _columns(triangles: Words) -> int:
     return (isqrt(8 * triangles.shape[-1] + 1) - 1) // 2
 
 
-def curvature_at(party: Party, tall: BandedMatrix, heads: Words, records: float, plan: Plan) -> Words:
+def steepness_of(party: Party, logits: Words) -> Words:
+    """Shares of p (1 - p) at a logit (LOGIT_BITS), 2 RESIDUAL_BITS; three rounds."""
+    chance = sigmoid(party, logits, LOGIT_BITS)
+    return (chance << RESIDUAL_BITS) - square(party, chance)
+
+
+def steepness_of_capped(party: Party, logits: Words, label: Words) -> Words:
+    """Shares of the curvature of the capped loss at a logit, 2 RESIDUAL_BITS; five rounds.
+
+    With the slope r it is 3/2 (|r| - 4/3 r^2), and |r| = r - 2 y r for the label y.
+    """
+    slope = capped_slope(party, logits, label, LOGIT_BITS, fine=False)
+    length = slope - 2 * bilinear(party, "mul", label, slope)
+    return 3 * (length << (RESIDUAL_BITS - 1)) - 2 * square(party, slope)
+
+
+def bounded_slope(party: Party, logits: Words, label: Words, *, fine: bool) -> Words:
+    """Shares of sigmoid(4 (z - y)) - 1/2, the slope of log(cosh(2 (z - y))) / 4, RESIDUAL_BITS; two rounds.
+
+    logits: z, LOGIT_BITS. label: y, RESIDUAL_BITS.
+    """
+    apart = (logits - (label << (LOGIT_BITS - RESIDUAL_BITS))) * np.int64(4)
+    found = (fine_sigmoid if fine else sigmoid)(party, apart, LOGIT_BITS)
+    return found - np.int64(1 << (RESIDUAL_BITS - 1)) if party.rank == 0 else found
+
+
+def steepness_of_bounded(party: Party, logits: Words, label: Words) -> Words:
+    """Shares of the curvature of that loss, 1 - 4 r^2 for the slope r, 2 RESIDUAL_BITS; three rounds."""
+    steep = -4 * square(party, bounded_slope(party, logits, label, fine=False))
+    return steep + np.int64(1 << (2 * RESIDUAL_BITS)) if party.rank == 0 else steep
+
+
+def curvature_at(
+    party: Party,
+    tall: BandedMatrix,
+    heads: Words,
+    records: float,
+    plan: Plan,
+    steepness: Callable[[Party, Words], Words] = steepness_of,
+) -> Words:
     """X^T D X / records for every matrix that is inverted, as upper triangles, MATRIX_BITS.
 
-    D is the mean, over the heads of a matrix, of the curvature of their loss: p (1 - p) at a logit. It has FLATTEST
-    more, so that rounding leaves none negative. Six rounds, and three for each band (four if that has 2^15 words or
+    D is the mean, over the heads of a matrix, of the curvature of their loss (`steepness`). It has FLATTEST
+    more, so that rounding leaves none negative. Six rounds, and three for each 2^21 words of D X (four for 2^15 or
     more). Words to each peer: m g, rows x (2 g + k), and (1 + 2 k) times the size of X (for 2^15 words or more less).
     """
     columns, count = tall.columns, len(plan.inverted)
-    chance = sigmoid(party, product(party, tall, heads), LOGIT_BITS)
-    steep = (chance << RESIDUAL_BITS) - square(party, chance)
+    steep = steepness(party, product(party, tall, heads))
     mean = np.zeros((count, heads.shape[1]), np.int64)
     mean[list(plan.places), range(heads.shape[1])] = 1
     mean *= (1 << _MEAN_BITS) // np.maximum(mean.sum(axis=1, keepdims=True), 1)
@@ -283,12 +344,13 @@ def curvature_at(party: Party, tall: BandedMatrix, heads: Words, records: float,
         steep += np.int64(round(FLATTEST * 2**_STEEP_BITS))
     divisor = 1 << (FRACTION_BITS + _STEEP_BITS - _WEIGHTED_BITS)
     squares, at = [], 0
-    for band in tall.apart():  # one at a time: k times the rows are large
-        here = steep[:, at : at + band.rows, None]
-        weighted = scaled_bilinear(party, "mul", shares_of(party, band)[None], here, divisor)
-        (sums,) = transposed_products(party, band, weighted.transpose(1, 0, 2).reshape(-1, count * columns))
-        squares.append(ring.packed(sums.reshape(columns, count, columns).transpose(1, 0, 2)))
-        at += band.rows
+    each = max(1, _WEIGHTED_WORDS // (count * columns * BAND_ROWS))
+    for bands in tall.apart(each):  # a few at a time: k times the rows are large
+        here = steep[:, at : at + bands.rows, None]
+        weighted = scaled_bilinear(party, "mul", shares_of(party, bands)[None], here, divisor)
+        for sums in transposed_products(party, bands, weighted.transpose(1, 0, 2).reshape(-1, count * columns)):
+            squares.append(ring.packed(sums.reshape(columns, count, columns).transpose(1, 0, 2)))
+        at += bands.rows
     unit = round(records * 2 ** (FRACTION_BITS + _WEIGHTED_BITS - MATRIX_BITS))
     (means,) = divide_each(party, [(np.array(squares), unit)])
     found: Words = means.sum(axis=0)
@@ -406,22 +468,87 @@ class Moving:
     slope: Slope | None = None
 
 
-def move(party: Party, at: Moving, gradients: Words, pulls: Words, stack: Masked, records: int, plan: Plan) -> Moving:
-    """Heads and velocities after a step; three rounds.
+def noise_of_heads(party: Party, kind: NoiseKind, sigma: float, shape: tuple[int, int], bits: int) -> Words:
+    """Shares of a fresh noise vector for every head (columns x heads), with `bits` fractional bits. No round.
 
-    gradients: X_i^T r of every band (FRACTION_BITS + RESIDUAL_BITS); pulls: as `look` gives them. The divisors
-    include the rate, and the magnitudes of the penalties.
+    Nobody knows the dealer's noise but the dealer; with `all-parties` each party adds its own.
+    """
+    columns, heads = shape
+    return noise_share(party, kind, sigma * 2**bits, columns, [()] * heads)
+
+
+def tilt_of(party: Party, noise: Words, scale: Words, records: int) -> Words:
+    """Shares of the noise of private heads in the mean gradient of scaled columns, _GRADIENT_BITS.
+
+    noise: `noise_of_heads` with `NOISE_BITS`. scale: s (VECTOR_BITS). Two rounds, 3 x columns x heads words.
+    """
+    unit = records << (NOISE_BITS + VECTOR_BITS - _GRADIENT_BITS)
+    return scaled_bilinear(party, "mul", noise, scale[:, None], unit)
+
+
+def added_bands(gradients: Words) -> Words:
+    """Sums of the gradients of several bands (bands x columns x heads), for rows with entries of at most 2.
+
+    16 bands of 2^11 rows with entries of at most 2 and residuals below 1 add up to less than 2^60.
+    """
+    starts = range(0, len(gradients), _ADDED_BANDS)
+    added: Words = np.add.reduceat(gradients, list(starts), axis=0)
+    return added
+
+
+def tolerance_of(weights: Iterable[float]) -> float:
+    """Largest length of the mean gradient at finished private heads whose edits have these public weights.
+
+    Heads are rounded to HEAD_BITS, and the penalty multiplies that: at a weight of 16 the gradient of the best
+    rounded head is about 2^-21 long, at 64 about 2^-19. Half of TOLERANCE would often not be reached.
+    """
+    return TOLERANCE * max(1.0, max(weights) / _STIFF)
+
+
+def room_of_private(
+    party: Party, gradient: Words, unscale: Words, weights: Words, longest: float, tolerance: float = TOLERANCE
+) -> Words:
+    """Shares of what is negative for a private head that is not finished: its gradient or its weights are too long.
+
+    gradient: of scaled columns (`gradient_of`). unscale: shares of 1 / s, VECTOR_BITS. weights: of unscaled columns
+    with the bias, HEAD_BITS. longest: public bound on their length. The gradient may be half of `tolerance` long: the
+    other half covers rounding and the error of the sigmoid in the gradient itself. Three rounds.
+    """
+    plain = scaled_bilinear(party, "mul", gradient, unscale[:, None], 1 << VECTOR_BITS)
+    squares: Words = -square(party, np.concatenate([plain, weights], axis=1)).sum(axis=0)
+    if party.rank == 0:
+        most = (tolerance / 2) ** 2 * 2 ** (2 * _GRADIENT_BITS), longest**2 * 2 ** (2 * HEAD_BITS)
+        squares += np.repeat(np.array([round(one) for one in most], np.int64), gradient.shape[1])
+    return squares
+
+
+def gradient_of(
+    party: Party, gradients: Words, pulls: Words, start: int, records: int, plan: Plan, tilt: Words | None
+) -> Words:
+    """Shares of the gradient of the mean objective of some heads, from number `start` on, _GRADIENT_BITS; one round.
+
+    gradients: X_i^T r of every band (FRACTION_BITS + RESIDUAL_BITS); pulls: as `look` gives them. tilt: of private
+    heads.
     """
     unit = records << (FRACTION_BITS + RESIDUAL_BITS - _GRADIENT_BITS)
-    these = slice(at.start, at.start + pulls.shape[1])
+    these = slice(start, start + pulls.shape[1])
     here = plan.magnitudes[these]
     places = [[place for place, size in enumerate(here) if size == wanted] for wanted in sorted(set(here))]
     whole = 1 << (MATRIX_BITS + HEAD_BITS - _GRADIENT_BITS)
     work = [(pulls[:, alike], whole // here[alike[0]]) for alike in places]
     slope, *pulled = divide_each(party, [(gradients, unit), *work])
-    gradient = slope.sum(axis=0)
+    gradient: Words = slope.sum(axis=0)
     for alike, part in zip(places, pulled, strict=True):
         gradient[:, alike] += part
+    return gradient if tilt is None else gradient + tilt[:, these]
+
+
+def move(party: Party, at: Moving, gradient: Words, stack: Masked, plan: Plan) -> Moving:
+    """Heads and velocities after a step along the inverse; two rounds.
+
+    gradient: `gradient_of`. The divisors include the rate.
+    """
+    these = slice(at.start, at.start + gradient.shape[1])
     inverses = [len(plan.heads) + place for place in plan.places[these]]
     masked, finish = stack_product(party, stack, inverses, gradient)
     moved = finish(*party.open_masked("grid gradient", [masked]))

@@ -11,7 +11,19 @@ from secure_sccvfl.data.registry import Registry, imported
 if TYPE_CHECKING:
     from secure_sccvfl.attacks.view import Rate
 
-Takes = Literal["view", "white box", "gradients", "shares", "columns"]
+Takes = Literal[
+    "view",
+    "white box",
+    "gradients",
+    "shares",
+    "columns",
+    "candidates",
+    "retrained heads",
+    "part of a model",
+    "answers",
+    "opened gradients",
+    "tables",
+]
 _TRAINED = "rounds of training the attacker"
 
 
@@ -23,6 +35,10 @@ class Attack:
     what makes it stronger, on the page. `guessed`: what it guesses, as a heading. `secret`: the same in a sentence.
     `curve`: its strength on an axis. Tables over seeds name its figures after `stem`: `metric` is one rate of one
     view, `main` the figure of the main table, `columns` those of the table of attacks.
+
+    `positive`: the positive control, a function like the attack that runs it where the secret is there to be found,
+    and `found` says where. Its lower bound must reach `least` of the way from chance to certainty; otherwise the
+    attacker is broken, and what it does not find means nothing.
     """
 
     takes: Takes
@@ -31,6 +47,9 @@ class Attack:
     strength: str
     stem: str
     metric: str
+    positive: str
+    found: str
+    least: float
     main: str = ""
     columns: tuple[str, ...] = ()
     guessed: str = ""
@@ -41,6 +60,15 @@ class Attack:
     def run(self) -> Callable[[Any, int], list[Rate]]:
         function: Callable[[Any, int], list[Rate]] = imported(self.place)
         return function
+
+    @property
+    def control(self) -> Callable[[Any, int], list[Rate]]:
+        function: Callable[[Any, int], list[Rate]] = imported(self.positive)
+        return function
+
+    def succeeds(self, rate: Rate) -> bool:
+        """Whether a positive control found what is there, up to the lower bound of its rate."""
+        return rate.low - rate.chance >= self.least * (1 - rate.chance)
 
 
 ATTACKS: Registry[Attack] = Registry(
@@ -53,6 +81,9 @@ ATTACKS: Registry[Attack] = Registry(
             strength=_TRAINED,
             stem="aia",
             metric="aia_{view}_{way}",
+            positive="secure_sccvfl.attacks.attributes:planted",
+            found="a column that follows s is planted",
+            least=0.3,
             main="aia_logits",
             columns=("aia_logits", "aia_z"),
             guessed="s of a record (balanced; attribute inference)",
@@ -66,6 +97,9 @@ ATTACKS: Registry[Attack] = Registry(
             strength=_TRAINED,
             stem="labels",
             metric="labels_{way}",
+            positive="secure_sccvfl.attacks.labels:opened_gradients",
+            found="gradients of single records are opened",
+            least=0.5,
             columns=("labels_example", "labels_batch", "labels_batch_noise1", "labels_chance"),
             guessed="y of a record (balanced, but where chance is the majority rate)",
             secret="label",
@@ -78,6 +112,9 @@ ATTACKS: Registry[Attack] = Registry(
             strength="what is shown",
             stem="features",
             metric="features_{way}",
+            positive="secure_sccvfl.attacks.columns:shown_columns",
+            found="the column itself is shown",
+            least=0.5,
             columns=("features_own", "features_logits", "features_z", "features_chance"),
         ),
         "shares": Attack(
@@ -87,18 +124,119 @@ ATTACKS: Registry[Attack] = Registry(
             strength=_TRAINED,
             stem="shares",
             metric="shares_{way}",
+            positive="secure_sccvfl.attacks.attributes:planted",
+            found="a column that follows the secret is planted",
+            least=0.3,
             guessed="which of two secrets was shared",
         ),
         "pgd": Attack(
             takes="white box",
-            place="secure_sccvfl.attacks.perturbation:subspace_pgd_curve",
+            place="secure_sccvfl.attacks.perturbation:feasible_pgd_curve",
             title="Flipping decisions by moving mediators",
-            strength="how far each may move, as a share of its range",
+            strength="how far each number may move, as a share of its range; one category may change",
+            stem="moves",
+            metric="moves_sr_{way}",
+            positive="secure_sccvfl.attacks.perturbation:linear_in_mediators",
+            found="a linear model of the mediators alone",
+            least=0.2,
+            main="moves_sr",
+            columns=("moves_sr_0.02", "moves_sr_0.05", "moves_sr_0.10", "moves_sr_0.20"),
+            curve="PGD radius",
+        ),
+        "pgd_paper": Attack(
+            takes="white box",
+            place="secure_sccvfl.attacks.perturbation:subspace_pgd_curve",
+            title="Flipping decisions by moving mediators, also by fractions of a category (as in the paper)",
+            strength="how far each column may move",
             stem="pgd",
             metric="pgd_sr_{way}",
+            positive="secure_sccvfl.attacks.perturbation:linear_in_mediators",
+            found="a linear model of the mediators alone",
+            least=0.2,
             main="pgd_sr",
             columns=("pgd_sr_0.02", "pgd_sr_0.05", "pgd_sr_0.10", "pgd_sr_0.20"),
-            curve="PGD radius",
+        ),
+        "membership": Attack(
+            takes="candidates",
+            place="secure_sccvfl.attacks.membership:membership_inference",
+            title="Telling training records from others by predictions",
+            strength="attacker",
+            stem="mia",
+            metric="mia_{way}",
+            positive="secure_sccvfl.attacks.membership:memorising",
+            found="a head that fits every label",
+            least=0.2,
+            columns=("mia_confidence", "mia_per_class", "mia_lira", "mia_chosen", "mia_chance"),
+            guessed="whether a record was trained on (membership inference)",
+            secret="membership in the training set",
+        ),
+        "retraining": Attack(
+            takes="retrained heads",
+            place="secure_sccvfl.attacks.retraining:retraining_attack",
+            title="Guessing the protected attribute from many trainings",
+            strength="number of trainings",
+            stem="retraining",
+            metric="retraining_{way}",
+            positive="secure_sccvfl.attacks.retraining:undefended",
+            found="a penalty built from records, heads without noise",
+            least=0.95,
+            columns=("retraining_48_trainings", "retraining_chance"),
+            guessed="s of a training record from heads of many trainings (control: from x and released tables)",
+            secret="protected attribute, by training again,",
+        ),
+        "completion": Attack(
+            takes="part of a model",
+            place="secure_sccvfl.attacks.completion:model_completion",
+            title="Guessing the label by completing a party's part of the model",
+            strength="attacker",
+            stem="completion",
+            metric="completion_{view}_{way}",
+            positive="secure_sccvfl.attacks.completion:trained_on_labels",
+            found="an encoder that learnt from the labels",
+            least=0.2,
+            guessed="y of a record from a party's encodings and a few labels (control: from its own columns)",
+            secret="label, by a party's encodings,",
+        ),
+        "inversion": Attack(
+            takes="answers",
+            place="secure_sccvfl.attacks.inversion:feature_inversion",
+            title="Guessing columns of another party from one answer per person",
+            strength="attacker",
+            stem="inversion",
+            metric="inversion_{way}",
+            positive="secure_sccvfl.attacks.inversion:unmetered",
+            found="as many answers per person as unknowns",
+            least=0.9,
+            columns=("inversion_equations", "inversion_generative", "inversion_chosen", "inversion_chance"),
+            guessed="a column of another party from the score of a person (balanced, mean over columns)",
+            secret="columns of another party",
+        ),
+        "reconstruction": Attack(
+            takes="opened gradients",
+            place="secure_sccvfl.attacks.reconstruction:gradient_reconstruction",
+            title="Guessing columns of another party from opened gradients",
+            strength="what is shown",
+            stem="reconstruction",
+            metric="reconstruction_{way}",
+            positive="secure_sccvfl.attacks.reconstruction:summed_gradients",
+            found="gradients of the others' first layer are opened as sums over batches",
+            least=0.5,
+            guessed="a column of another party from opened gradients (balanced, mean over columns)",
+            secret="columns of another party, by gradients,",
+        ),
+        "property": Attack(
+            takes="tables",
+            place="secure_sccvfl.attacks.properties:property_inference",
+            title="Telling by released tables how many records are in a group",
+            strength="number of records that differ",
+            stem="property",
+            metric="property_{way}",
+            positive="secure_sccvfl.attacks.properties:exact_tables",
+            found="tables without noise",
+            least=0.95,
+            columns=("property_share_of_1", "property_cells_of_1", "property_chance"),
+            guessed="which of two training sets, from released tables (control: what accounting allows)",
+            secret="number of records in a group",
         ),
     },
 )

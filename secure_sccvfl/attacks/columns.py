@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.linear_model import RidgeClassifier
 
+from secure_sccvfl.attacks.choice import mean_rate
 from secure_sccvfl.attacks.view import Columns, Rate
 
 
@@ -17,14 +18,6 @@ def _guess(known: np.ndarray, codes: np.ndarray, unknown: np.ndarray) -> np.ndar
     mean, scale = known.mean(axis=0), np.maximum(known.std(axis=0), 1e-9)
     model = RidgeClassifier(class_weight="balanced").fit((known - mean) / scale, codes)
     return np.asarray(model.predict((unknown - mean) / scale))
-
-
-def _mean(name: str, holder: str, rates: list[Rate]) -> Rate:
-    """Mean over columns. They are not independent, so half widths are averaged: no interval of the mean is wider."""
-    rate, low, high, chance = (
-        float(np.mean([getattr(r, f) for r in rates])) for f in ("rate", "low", "high", "chance")
-    )
-    return Rate(name, holder, rate, low, high, chance)
 
 
 def feature_inference(view: Columns, seed: int) -> list[Rate]:
@@ -37,4 +30,12 @@ def feature_inference(view: Columns, seed: int) -> list[Rate]:
         for name, rates in found.items():
             sides = [np.hstack([o, s]) if name != "own" else o for o, s in zip(view.own, view.shown, strict=True)]
             rates.append(Rate.balanced(name, view.holder, _guess(sides[0], known_codes, sides[1]), truth))
-    return [_mean(name, view.holder, rates) for name, rates in found.items()]
+    return [mean_rate(name, view.holder, rates) for name, rates in found.items()]
+
+
+def shown_columns(view: Columns, seed: int) -> list[Rate]:
+    """Positive control: the view shows the first of the others' columns, one indicator for each value."""
+    name, (known, unknown) = next(iter(view.targets.items()))
+    values = int(max(known.max(), unknown.max())) + 1
+    shown = (np.eye(values)[known], np.eye(values)[unknown])
+    return feature_inference(Columns(view.holder, view.own, shown, {name: (known, unknown)}), seed)

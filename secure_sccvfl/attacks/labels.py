@@ -38,3 +38,8 @@ def label_inference(seen: Gradients, seed: int) -> list[Rate]:
     """From the gradients of single records, then from every sum. Nothing is random, so the seed has no effect."""
     sums = [from_batch_gradient(name, seen.jacobian, total, seen.label) for name, total in seen.sums.items()]
     return [from_example_gradients(seen.example, seen.label), *sums]
+
+
+def opened_gradients(seen: Gradients, seed: int) -> list[Rate]:
+    """Positive control: the gradients of single records, opened without noise."""
+    return [from_example_gradients(seen.example, seen.label)]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from secure_sccvfl.data.layout import Block
 from secure_sccvfl.metrics.intervals import Z95, wilson
 
 RADII = (0.02, 0.05, 0.10, 0.20)
@@ -52,13 +53,31 @@ class Columns:
 
 @dataclass(frozen=True)
 class WhiteBox:
-    """A model that the adversary can differentiate, and records to perturb in some columns, up to a radius."""
+    """A model that the adversary can differentiate, and records to perturb in some columns, up to a radius.
+
+    features: which of these columns are one category, by their places in `inputs`. Without them every column is a
+    number.
+    """
 
     holder: str
     logits: TorchLogits
     inputs: np.ndarray
     columns: np.ndarray
     radii: tuple[float, ...] = RADII
+    features: tuple[Block, ...] = ()
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What opened gradients showed a party of every record (`signals`: one column for each pass), beside its columns.
+
+    targets: by name of a column of another party, its codes.
+    """
+
+    holder: str
+    own: np.ndarray
+    signals: np.ndarray
+    targets: Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)

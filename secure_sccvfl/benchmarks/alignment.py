@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from protocols.alignment.hidden import HiddenAlignment
-from protocols.alignment.presence import all_present
 from protocols.alignment.revealed import RevealedAlignment
 from protocols.alignment.seam import ABSENT, Alignment, releases
 from protocols.config import ConfigError, SessionConfig
@@ -75,7 +74,7 @@ class AlignmentBenchmark:
 
     def _hidden(self, session: Session, ids: list[str]) -> bool:
         aligned = HiddenAlignment(session).align(ids)
-        shares = all_present(session.party, aligned.present)
+        shares = aligned.shares if aligned.shares is not None else np.zeros(aligned.size, np.int64)
         count = session.open(session.wrap(shares.sum(keepdims=True), 0), session.declared(CHECK))
         return count is not None and int(count) == int(COMMON * self.ids)
 

@@ -39,6 +39,7 @@ WORDS = {
     "code": "the code",
     "openings": "what is opened",
     "budget": "the prices",
+    "predictions": "the predictions that are allowed",
 }
 
 
@@ -83,12 +84,16 @@ def check_own(config: SessionConfig, credentials: Credentials, rank: int) -> Non
         raise ConfigError(f"{credentials.certificate} is {own[:SHOWN]}, but the session file pins {pin[:SHOWN]}")
 
 
-def check_approvals(config: SessionConfig, folder: Path) -> list[dict[str, Any]]:
+def check_approvals(config: SessionConfig, folder: Path, required: bool = False) -> list[dict[str, Any]]:
     """The approvals of all parties, for a report; ApprovalError says in one line what is wrong.
 
-    Without pinned certificates, or with `approval = "none"`, none are needed and the list is empty.
+    Without pinned certificates, or with `approval = "none"`, none are needed and the list is empty. required: this
+    host asks for them whatever the session file says.
     """
     if not config.needs_approval:
+        if required:
+            says = "pins no certificates" if not config.certificates else 'says approval = "none"'
+            raise ApprovalError(f"this host requires an approved plan, and the session file {says}: do not start it")
         return []
     plan = make_plan(config)
     found = [judged(config, plan, folder, rank) for rank in range(config.dealer)]

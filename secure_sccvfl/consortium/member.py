@@ -26,7 +26,7 @@ from protocols.records.chain import unused_name
 from protocols.records.releases import ReleasePlan
 from protocols.session.node import open_session
 from protocols.session.runtime import Session
-from secure_sccvfl.modes.options import prediction_options
+from secure_sccvfl.modes.options import RunOptions, prediction_options
 from secure_sccvfl.report.finished.folders import EVALUATE, HEADS, PREDICT, TRAIN, attempts, set_aside
 from secure_sccvfl.report.finished.making import make_host_results, seal_results
 from secure_sccvfl.report.finished.signed import sign_job, statement_digest
@@ -105,6 +105,8 @@ class Member:
             keep_stopped(out)
         place = unused_name(out / PREDICT)
         options = {**prediction_options(config.options), "model": str(out.resolve()), **(self.predict or {})}
+        if config.needs_approval:  # the number in the plan that all parties have approved
+            options["predictions"] = RunOptions.of(config.options).predictions
         code = self._job(config, place, listener, watched, options)
         if code == OK and (place / "predictions.csv").exists():
             say(f"the predictions: {place / 'predictions.csv'}")

@@ -18,7 +18,7 @@ from protocols.config import SessionConfig
 from secure_sccvfl.consortium.estimate import estimate
 from secure_sccvfl.consortium.plan import Plan, Spending, jobs_of
 from secure_sccvfl.data.features import DataError
-from secure_sccvfl.privacy.ledgers import lasting_folder
+from secure_sccvfl.privacy.ledgers import fresh_beside_used, lasting_folder
 
 
 def outlook(
@@ -29,6 +29,7 @@ def outlook(
     return {
         "rows": counted,
         "ledgers": {} if rank is None else _ledgers(plan, rank),
+        "warning": "" if rank is None else _warning(plan, rank),
         "estimates": {} if counted is None else _estimates(config, plan, counted, round_trip),
     }
 
@@ -43,6 +44,12 @@ def _own_rows(config: SessionConfig, plan: Plan, rank: int | None) -> int | None
             return len(plan.options.load(rank or 0, len(config.parties)).ids)
     except DataError:
         return None
+
+
+def _warning(plan: Plan, rank: int) -> str:
+    """What people should know of the ledgers here before they agree."""
+    options = plan.options
+    return "" if options is None else fresh_beside_used(options.dataset, options.ledger, options.pooled, rank)
 
 
 def _ledgers(plan: Plan, rank: int) -> dict[str, dict[str, Any]]:

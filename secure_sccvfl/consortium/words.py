@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
+from protocols.config import CONNECT_BY_HAND, SessionConfig
 from protocols.net.enrolment import SHOWN
 from secure_sccvfl.consortium.plan import Plan
+from secure_sccvfl.modes.options import RunOptions
+
+SETTINGS = ("transport", "connect", "deadline", "idle", "frame_limit", "approval")
+"""Settings of a session file besides those that the plan shows in lines of their own."""
 
 REASONS = {
     "charged": "charged",
@@ -29,6 +36,7 @@ def plan_lines(plan: Plan, here: Mapping[str, Any]) -> Iterator[str]:
         columns = ", ".join(f"{len(names)} of {party}" for party, names in data["columns"].items())
         s = " and ".join(f"{name} at {holder}" for name, _, holder in data["protected"])
         yield f"data: {data['name']}, {data['task']}; columns: {columns}; label at {data['label']}; protected: {s}"
+        yield f"ids: made of {data['id']}"
         rows = "not counted here" if here["rows"] is None else f"{here['rows']}"
         yield f"records: {rows}"
     if card is None:
@@ -37,11 +45,38 @@ def plan_lines(plan: Plan, here: Mapping[str, Any]) -> Iterator[str]:
         decided = " ".join(f"{name}={role}" for name, role in sorted(card["roles"].items()))
         approved = f"approved {card['approved']}" if card["approved"] else "nobody has approved it"
         yield f"policy card: version {card['version']}, {approved}: {decided}"
+    yield from _settings(plan)
     yield from _opened(plan)
+    yield from _predicted(plan)
     yield from _charged(plan, here)
+    if here.get("warning"):
+        yield f"WARNING: {here['warning']}"
     yield from _estimated(here)
     yield f"code {plan.sections['code']['digest'][: 2 * SHOWN]}"
     yield f"digest of the plan: {plan.digest}"
+
+
+def _settings(plan: Plan) -> Iterator[str]:
+    """Every setting of the session file and every option that is not its default: all of them are approved."""
+    session, options = plan.sections["session"], plan.options
+    usual = {f.name: f.default for f in fields(SessionConfig)}
+    if any(one["certificate"] for one in session["people"]):
+        usual["connect"] = CONNECT_BY_HAND
+    found = {name: (session[name], usual[name]) for name in SETTINGS if session[name] != usual[name]}
+    if options is None:
+        found |= {f"option {name}": (value, None) for name, value in session["options"].items()}
+    else:
+        plain = RunOptions.of({"dataset": options.dataset})
+        shown = {f.name: (getattr(options, f.name), getattr(plain, f.name)) for f in fields(options)}
+        found |= {f"option {name}": pair for name, pair in shown.items() if pair[0] != pair[1] and name != "resume"}
+    yield "settings that are not the default:" if found else "all settings are the default"
+    for name, (value, default) in found.items():
+        told = "" if default in (None, "", ()) else f" (default {_shown(default)})"
+        yield f"  {name} = {_shown(value)}{told}"
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, default=str)
 
 
 def _opened(plan: Plan) -> Iterator[str]:
@@ -57,6 +92,16 @@ def _opened(plan: Plan) -> Iterator[str]:
             yield f"  to {', '.join(to_whom)}: {what} ({times} in all; {why})"
 
 
+def _predicted(plan: Plan) -> Iterator[str]:
+    told = plan.sections["predictions"]
+    if told is None:
+        return
+    people = told["people"]
+    limit = "no limit on public data" if isinstance(people, str) else f"for at most {people} people in all"
+    yield f"predictions: {told['what']} to {told['to']} alone, {limit}, once for each person"
+    yield f"  asked again: {told['again']}; more people need a new approval"
+
+
 def _charged(plan: Plan, here: Mapping[str, Any]) -> Iterator[str]:
     for job, budget in plan.sections["budget"].items():
         count = sum(charge["times"] for charge in budget["charges"])
@@ -64,6 +109,7 @@ def _charged(plan: Plan, here: Mapping[str, Any]) -> Iterator[str]:
             f"{job} charges {count} releases: epsilon {budget['epsilon']:.2f} of {budget['cap']:g} at delta "
             f"{budget['delta']:g} ({budget['ledger']})"
         )
+        yield "  alone: " + ", ".join(f"{p['part']} {p['alone']:.2f} ({p['times']})" for p in budget["parts"])
         own = here["ledgers"].get(job)
         if own is None:
             continue

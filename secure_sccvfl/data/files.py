@@ -110,7 +110,7 @@ def read_table(path: Path, rule: IdRule, owner: str) -> pd.DataFrame:
 def identified(table: pd.DataFrame, rule: IdRule, owner: str) -> pd.DataFrame:
     """The table with the ids that a rule makes; columns that are the id, in part, stay as they are."""
     if rule.plain:
-        own = table[rule.name].str.strip() if rule.name in table else None
+        own = table[rule.name].str.normalize("NFC").str.strip() if rule.name in table else None
     else:
         try:
             own = pd.Series(rule.apply(table, owner), table.index, "string") if len(table) else None

@@ -103,7 +103,7 @@ class SecureStatistics:
         moved = Sensitivity.of_counts(sensitivity)
         if self._presence is not None and not self._presence.known:
             self._charger.ask(name, moved)  # for nothing, if the ledger refuses what comes after it
-            self._first_count(self._presence)
+            self.first_count(self._presence)
         paid = self._charger.charge(name, moved)
         noisy = table + np.left_shift(self._noise_share(paid.event, 1.0, len(table), self._spread(counts)), shift)
         if self._presence is not None and widths is None:
@@ -111,14 +111,17 @@ class SecureStatistics:
         opened = self._open(paid.receipt, layout, noisy)
         return self._apart(None if opened is None else np.right_shift(opened, shift).astype(float), own, counts)
 
-    def _first_count(self, presence: Presence) -> None:
-        """Pay a little for how many records all parties have, and stop if they are too few to pay more for."""
+    def first_count(self, presence: Presence) -> float:
+        """Pay a little for how many records all parties have, and stop if they are too few to pay more for.
+
+        Returns the noisy number, which all parties learn.
+        """
         paid = self._charger.charge(FIRST_COUNT.charged_as(), ONE_RECORD)
         holders = set(self._holders)
         share = self._noise_share(paid.event, 1.0, 1, [holders])
         total: Words = presence.bits.sum().reshape(1) + share[0]
         error = noise.deviation(self._charger.noise, paid.event.sigma, self._session.parties, len(holders))
-        self._enough(total, FIRST_COUNT, 1, error, paid.receipt)
+        return self._enough(total, FIRST_COUNT, 1, error, paid.receipt)
 
     def _count(
         self, presence: Presence, noisy: Words, layout: Columns, counts: Sequence[int], deviation: float

@@ -2,10 +2,10 @@
 
 A table of a few hundred records shows differences between groups that are sampling and release noise alone. Each
 group's distribution is therefore shrunk towards the pooled one (positive-part James-Stein), by as much as its known
-noise explains. With bins k, group g of n_g records, its share pi_g of all records, its distribution p_g, the pooled
-distribution q and the deviation sigma of the release:
+noise explains. With bins k, group g of n_g records out of n, its share pi_g of all records, its distribution p_g, the
+pooled distribution q, G groups and the deviation sigma of the release:
 
-    v_k    = q_k (1 - q_k) (1 - pi_g) / n_g + (sigma / n_g)^2
+    v_k    = q_k (1 - q_k) (1 - pi_g) / n_g + sigma^2 [(1 - pi_g)^2 / n_g^2 + (G - 1) / n^2]
     chi_g  = (K - 1) / K * sum_k (p_gk - q_k)^2 / v_k
     p~_g   = q + max(0, 1 - (K - 1) / chi_g) (p_g - q)
 """
@@ -44,11 +44,13 @@ class Shrunken:
 def shrink(tables: np.ndarray, sizes: np.ndarray, deviation: float) -> Shrunken:
     """Shrink one table or a stack of them. `sizes`: records of each group. `deviation`: of the noise in a cell."""
     bins, known = tables.shape[-2], np.maximum(sizes, 1.0)
-    shares = known / known.sum(axis=-1, keepdims=True)
+    total = known.sum(axis=-1, keepdims=True)
+    shares = known / total
     own = tables / known[..., None, :]
     pooled = (own * shares[..., None, :]).sum(axis=-1)
     spread = np.clip(pooled * (1 - pooled), 0.0, None)
-    variance = spread[..., :, None] * ((1 - shares) / known)[..., None, :] + (deviation / known[..., None, :]) ** 2
+    noise = deviation**2 * (((1 - shares) / known) ** 2 + (known.shape[-1] - 1) / total**2)
+    variance = spread[..., :, None] * ((1 - shares) / known)[..., None, :] + noise[..., None, :]
     beyond = own - pooled[..., :, None]
     chi = (bins - 1) / bins * (beyond**2 / np.maximum(variance, TINY)).sum(axis=-2)
     kept = np.clip(1 - (bins - 1) / np.maximum(chi, TINY), 0.0, None)

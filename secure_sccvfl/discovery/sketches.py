@@ -39,26 +39,27 @@ class Sketch:
         return Sketch(self.attribute, tables, float(deviation), self.releases + newer.releases, newer.records)
 
 
-def shuffled(
-    sketch: Sketch, bins: Mapping[str, np.ndarray], rng: np.random.Generator, *, some: bool = False
-) -> Sketch:
+def shuffled(sketch: Sketch, rng: np.random.Generator) -> Sketch:
     """Party step, local: the tables as they would be were s shuffled over the records, with noise of the same size.
 
-    Where s is shuffled, a table follows from the owner's own columns and the sizes of groups, which its noisy tables
-    tell. So the owner draws groups of these sizes itself: nothing is opened and nothing charged. some: the tables are
-    of some of its records, and it does not know which. Then it draws as many of them as its tables tell.
+    Where s is shuffled, a table follows from how often each bin occurs and from the sizes of groups. Its released
+    noisy table tells both, so the owner draws groups of these sizes itself: nothing is opened and nothing charged.
+    The own records are not looked at: what is evaluated with these tables is charged to test records alone.
     """
     if not sketch.tables:
         return sketch
     sizes = np.clip(np.mean([table.sum(axis=0) for table in sketch.tables.values()], axis=0), 0.0, None)
-    rows = len(next(iter(bins.values())))
     share = sizes / sizes.sum() if sizes.sum() > 0 else np.full(len(sizes), 1 / len(sizes))
-    member = np.eye(len(sizes))[rng.choice(len(sizes), size=rows, p=share)]
-    if some:
-        member[rng.permutation(rows)[round(float(sizes.sum())) :]] = 0
-    tables = {k: bins[k].T @ member for k in sketch.tables}
-    noisy = {k: table + rng.normal(0.0, sketch.deviation, table.shape) for k, table in tables.items()}
-    return replace(sketch, tables=noisy)
+    tables = {}
+    for name, table in sketch.tables.items():
+        left = np.rint(np.clip(table.sum(axis=1), 0.0, None)).astype(np.int64)
+        ends = np.rint(np.cumsum(share) * left.sum()).astype(np.int64)
+        drawn = np.zeros(table.shape)
+        for group, count in enumerate(np.diff(ends, prepend=0)):
+            drawn[:, group] = rng.multivariate_hypergeometric(left, count)
+            left = left - drawn[:, group].astype(np.int64)
+        tables[name] = drawn + rng.normal(0.0, sketch.deviation, table.shape)
+    return replace(sketch, tables=tables)
 
 
 @dataclass(frozen=True)

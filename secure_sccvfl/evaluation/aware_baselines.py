@@ -16,19 +16,17 @@ import torch
 from secure_sccvfl.attacks.view import TorchLogits
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import Party
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.evaluation.baselines import affine_white_box, erm, model_predictor
 from secure_sccvfl.evaluation.metrics import AwarePredictor, Predictor
-from secure_sccvfl.evaluation.prepared import Fitted, Prepared
+from secure_sccvfl.evaluation.prepared import Fitted, Prepared, train_plainly
 from secure_sccvfl.model.aware import make_aware
 from secure_sccvfl.model.generators import make_generator
 from secure_sccvfl.modes import MODES
-from secure_sccvfl.privacy.noise import GaussianNoise
 from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.engine import CURVATURE, Step
 from secure_sccvfl.training.plain import Head, Penalty, PlainEngine
-from secure_sccvfl.training.trainer import Model, train
+from secure_sccvfl.training.trainer import Model
 
 PARITY_WEIGHT = 30.0
 PARITY_STEPS = 600
@@ -43,17 +41,8 @@ def aware(ready: Prepared) -> Fitted:
 def aware_of(ready: Prepared, config: TrainConfig) -> Fitted:
     """The same with other settings."""
     first = replace(ready.data, protected=ready.data.protected[:1])
-    model = train(
-        PlainEngine(),
-        PlainStatistics(GaussianNoise(ready.budget, ready.seed)),
-        first,
-        ready.split,
-        config,
-        ready.seed,
-        roles=ready.roles,
-        parties=ready.parties,
-        driver=AwareTrainer,
-    )
+    given = (first, ready.split, ready.parties, config, ready.budget, ready.seed)
+    model, _ = train_plainly(*given, roles=ready.roles, driver=AwareTrainer)
     predict = aware_predictor(model, ready.parties)
     codes = ready.data.protected[0].codes[ready.split.test]
     return Fitted(predict, _aware_white_box(model, ready.parties, codes), notes={"lambda": model.lam or 0.0})

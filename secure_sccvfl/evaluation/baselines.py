@@ -12,16 +12,14 @@ from sklearn.linear_model import LogisticRegression
 from secure_sccvfl.attacks.view import TorchLogits
 from secure_sccvfl.data.layout import unit_cuts
 from secure_sccvfl.data.party import Party
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.evaluation.metrics import Predictor
-from secure_sccvfl.evaluation.prepared import Fitted, Prepared
+from secure_sccvfl.evaluation.prepared import Fitted, Prepared, train_plainly
 from secure_sccvfl.model.encoders import Encoder, PlainEncoder
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
+from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training import RECIPES
 from secure_sccvfl.training.config import TrainConfig
-from secure_sccvfl.training.plain import PlainEngine
-from secure_sccvfl.training.trainer import Model, train
+from secure_sccvfl.training.model import Model
 
 
 def model_predictor(model: Model, parties: tuple[Party, ...]) -> Predictor:
@@ -40,23 +38,16 @@ def _sealed(ready: Prepared, config: TrainConfig, roles: Roles | None = None) ->
 
 
 def _train(ready: Prepared, config: TrainConfig, budget: SpendingPlan, roles: Roles | None) -> Model:
-    statistics = PlainStatistics(GaussianNoise(budget, ready.seed))
-    return train(
-        PlainEngine(),
-        statistics,
-        ready.data,
-        ready.split,
-        config,
-        ready.seed,
-        roles=roles,
-        parties=ready.parties,
-    )
+    given = (ready.data, ready.split, ready.parties, config, budget, ready.seed)
+    return train_plainly(*given, roles=roles)[0]
 
 
 def fitted_model(model: Model, ready: Prepared) -> Fitted:
     notes = {"lambda": _known_lambda(model), "temperature": model.temperature}
     predict = model_predictor(model, ready.parties)
-    return Fitted(predict, sealed_white_box(model, ready.parties), _encodings(model, ready.parties), notes)
+    return Fitted(
+        predict, sealed_white_box(model, ready.parties), _encodings(model, ready.parties), notes, model=model
+    )
 
 
 def _known_lambda(model: Model) -> float:
@@ -99,7 +90,9 @@ def affine_white_box(
                 if not block.one_hot:
                     edges = torch.tensor(unit_cuts(block.feature))
                     steps = ((part[:, :1] - edges[:-1]) / edges.diff()).clamp(0.0, 1.0)
-                    part = torch.cat([steps, part[:, 1:]], dim=1)
+                    missing = part[:, 1:]
+                    steps = torch.where(missing > 0.5, 0.5, steps) if missing.shape[1] else steps
+                    part = torch.cat([steps, missing], dim=1)
                 columns.append(part)
             at += party.layout.width
         return (torch.cat(columns, dim=1) - mean) @ head + offset
@@ -123,8 +116,8 @@ def scc(ready: Prepared) -> Fitted:
 
 
 def erm(ready: Prepared) -> Fitted:
-    """The same encoders and head, lambda = 0 and no guard."""
-    return _sealed(ready, replace(ready.config.only(0.0), guard=0.0))
+    """Plain training: the same encoders and head, lambda = 0 and no guard. It is not private."""
+    return _sealed(ready, replace(ready.config.only(0.0), guard=0.0, private=False))
 
 
 def _without_m(ready: Prepared, config: TrainConfig, roles: Roles) -> Fitted:
@@ -141,8 +134,8 @@ def _without_m(ready: Prepared, config: TrainConfig, roles: Roles) -> Fitted:
 
 
 def drop_m(ready: Prepared) -> Fitted:
-    """ERM without the mediators: the trivial way to flip nothing."""
-    return _without_m(ready, replace(ready.config.only(0.0), guard=0.0), ready.roles)
+    """ERM without the mediators: the trivial way to flip nothing. It is not private."""
+    return _without_m(ready, replace(ready.config.only(0.0), guard=0.0, private=False), ready.roles)
 
 
 def drop_m_guard(ready: Prepared) -> Fitted:
@@ -195,18 +188,29 @@ def moments(ready: Prepared) -> Fitted:
 
 def cvae(ready: Prepared) -> Fitted:
     """The `cvae` generator (trained on pseudo groups) instead of `minimal`."""
-    return _sealed(ready, replace(ready.config, generator=replace(ready.config.generator, kind="cvae")))
+    generator = replace(ready.config.generator, kind="cvae")
+    return _sealed(ready, replace(ready.config, generator=generator, consistency_from="records", private=False))
 
 
 def l1(ready: Prepared) -> Fitted:
     """L1 consistency instead of squared: another unit, so another grid, and lambda by the gap."""
     grid = (0.075, 0.15, 0.3, 0.6, 1.2, 2.4, 4.8)
-    return _sealed(ready, replace(ready.config, consistency="l1", lambdas=grid, take_lambda=None))
+    records: TrainConfig = replace(ready.config, consistency_from="records", private=False)
+    return _sealed(ready, replace(records, consistency="l1", lambdas=grid, take_lambda=None))
 
 
 def v1(ready: Prepared) -> Fitted:
     """The first recipe, with the roles of this run: thinned tables, a small gap, a guard that grows with lambda."""
     return _sealed(ready, RECIPES.get("v1"))
+
+
+def with_roles(config: TrainConfig, budget: SpendingPlan | None = None) -> Callable[[Prepared], Fitted]:
+    """The sealed method with other settings and the roles of the default run, as if a card had decided them."""
+
+    def fit(ready: Prepared) -> Fitted:
+        return fitted_model(_train(ready, config, ready.budget if budget is None else budget, ready.roles), ready)
+
+    return fit
 
 
 def with_config(config: TrainConfig, budget: SpendingPlan | None = None) -> Callable[[Prepared], Fitted]:

@@ -22,30 +22,37 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from secure_sccvfl.attacks.catalogue import ATTACKS
-from secure_sccvfl.attacks.view import RADII, Columns, View, WhiteBox
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.checks import examine
 from secure_sccvfl.data.dataset import DataWarning
-from secure_sccvfl.data.layout import unit_cuts
 from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.data.splits import SplitKind, make_split
 from secure_sccvfl.evaluation import network_baselines
-from secure_sccvfl.evaluation.baselines import erm, with_config
+from secure_sccvfl.evaluation.baselines import erm, with_config, with_roles
 from secure_sccvfl.evaluation.fitted_judges import FittedJudges, fit_judges
 from secure_sccvfl.evaluation.frontier import along, pgd_scores
 from secure_sccvfl.evaluation.judges import HANDED_OUT, JUDGES, OWN, EditedRecords
 from secure_sccvfl.evaluation.methods import ABLATIONS, METHODS, Method
-from secure_sccvfl.evaluation.metrics import Predictor, Scored, edit_quality, group_table, logits_of
+from secure_sccvfl.evaluation.metrics import Scored, edit_quality, group_table, logits_of
 from secure_sccvfl.evaluation.network_baselines import SWEEPS, SWITCHES, letter_with
-from secure_sccvfl.evaluation.networks import TrainedNetwork, returned_gradients
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, cycle_error, own_rows, prepare
 from secure_sccvfl.evaluation.summary import short_name
+from secure_sccvfl.evaluation.views import views_of
 from secure_sccvfl.policy.card import named_card
 from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 
 Experiment = Literal[
-    "main", "tabular", "ablation", "attacks", "folktables", "sensitivity-paper", "sensitivity", "switches", "runtime"
+    "main",
+    "tabular",
+    "ablation",
+    "attacks",
+    "folktables",
+    "sensitivity-paper",
+    "sensitivity",
+    "switches",
+    "runtime",
+    "private",
 ]
 EXPERIMENTS: tuple[Experiment, ...] = get_args(Experiment)
 OF_PAPER = ("adv_nomask", "uniform_cf", "policy_blind", "server_consistency", "paper")
@@ -59,7 +66,8 @@ TABULAR = (
 )
 """Those of the paper's main table and the rows that they are read beside. No attack: `attacks` has these."""
 TIMED = ("erm_network", *OF_PAPER, "scc")
-LABEL_ROWS = 256
+EPSILONS = (1.0, 2.0, 4.0, 8.0)
+"""Totals of tables and head."""
 LETTER = (
     network_baselines.settings_of.__module__,
     *(f"secure_sccvfl.evaluation.letter.{name}" for name in ("roles", "generators", "trainer")),
@@ -140,6 +148,22 @@ def _sweep() -> dict[str, Method]:
     return methods
 
 
+def _private() -> dict[str, Method]:
+    """A private head under one total epsilon, next to heads without noise; the roles are those of the default run.
+
+    "records": the consistency penalty is taken over the training records. "tables": it follows from noisy tables.
+    """
+    base = TrainConfig().only(3.0)
+    found: dict[str, Method] = {
+        "records, not private": with_roles(replace(base, consistency_from="records")),
+        "tables, not private": with_roles(base),
+    }
+    for epsilon in EPSILONS:
+        budget = SpendingPlan(epsilon=epsilon, releases=base.charged)
+        found[f"private, epsilon {epsilon:g}"] = with_roles(replace(base, private=True), budget)
+    return found
+
+
 def _paper_sweep() -> dict[str, Method]:
     """The letter with one setting changed at a time, on the paper's grids."""
     return {
@@ -168,46 +192,9 @@ def methods_of(experiment: Experiment) -> Mapping[str, Method]:
         return _paper_sweep()
     if experiment == "switches":
         return _switched()
+    if experiment == "private":
+        return _private()
     return dict(METHODS.items())
-
-
-def views_of(ready: Prepared, fitted: Fitted, brief: bool) -> dict[str, dict[str, Any]]:
-    """What adversaries may hold of a method: by what attacks take, then by name. `brief`: logits and one radius."""
-    split, codes, inputs = ready.split, ready.data.protected[0].codes, ready.inputs
-    shown: dict[str, Predictor] = {"logits": fitted.predict}
-    if not brief and fitted.fused is not None:
-        shown["z"] = fitted.fused
-    views: dict[str, dict[str, Any]] = {"view": {}}
-    for name, show in shown.items():
-        parts = [(logits_of(show, inputs[rows], codes[rows]), codes[rows]) for rows in (split.train, split.test)]
-        views["view"][name] = View(name, parts[0], parts[1])
-    if not brief:
-        views["columns"] = _columns_views(ready, views["view"])
-    if ready.data.task != "regression":
-        columns, radii = ready.columns(ready.roles.named("M")), RADII[-1:] if brief else RADII
-        views["white box"] = {"model": WhiteBox("white box", fitted.white_box, inputs[split.test], columns, radii)}
-    if not brief and ready.data.task == "binary" and isinstance(fitted.predict, TrainedNetwork):
-        rows, largest = split.train[:LABEL_ROWS], int(np.argmax(ready.widths))
-        label = ready.data.label.values[rows]
-        found = returned_gradients(fitted.predict, inputs[rows], label, largest, noise=1.0, seed=ready.seed)
-        views["gradients"] = {"largest party": found}
-    return views
-
-
-def _columns_views(ready: Prepared, views: Mapping[str, View]) -> dict[str, Columns]:
-    """The first party with its own columns and what it is shown, before the columns of the others."""
-    train, test = ready.split.train, ready.split.test
-    targets = {}
-    for party in ready.parties[1:]:
-        for block in party.layout.blocks:
-            values, edges = party.inputs[:, block.start : block.stop], unit_cuts(block.feature)[1:-1]
-            codes = values.argmax(axis=1) if block.one_hot else np.digitize(values[:, 0], edges)
-            if min(len(np.unique(codes[rows])) for rows in (train, test)) > 1:
-                targets[block.feature.name] = (codes[train], codes[test])
-    if not targets:
-        return {}
-    own = (ready.parties[0].inputs[train], ready.parties[0].inputs[test])
-    return {name: Columns(name, own, (v.known[0], v.unknown[0]), targets) for name, v in views.items()}
 
 
 def attack_scores(ready: Prepared, fitted: Fitted, experiment: Experiment) -> list[Scored]:
@@ -218,12 +205,17 @@ def attack_scores(ready: Prepared, fitted: Fitted, experiment: Experiment) -> li
     for _, attack in ATTACKS.items():
         for name, view in views.get(attack.takes, {}).items():
             rates = attack.run(view, seed)
+            if not rates:
+                continue
             for rate in rates:
-                scored[attack.metric.format(view=name, way=rate.attack.replace("-", "_"))] = rate.rate
+                way = rate.attack.replace("-", "_").replace(" ", "_")
+                scored[attack.metric.format(view=name.replace(" ", "_"), way=way)] = rate.rate
             if attack.takes == "white box":
                 scored[attack.main] = rates[-1].rate
             if rates[0].chance > 0:
                 scored[f"{attack.stem}_chance"] = rates[0].chance
+            if experiment == "attacks":
+                scored[f"{attack.stem}_positive_control"] = attack.control(view, seed)[-1].rate
     return [Scored(None, metric, value) for metric, value in scored.items()]
 
 

@@ -18,7 +18,6 @@ from threadpoolctl import threadpool_limits
 
 from secure_sccvfl.attacks.catalogue import ATTACKS
 from secure_sccvfl.attacks.perturbation import subspace_pgd_curve
-from secure_sccvfl.attacks.view import RADII, WhiteBox
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import SplitKind, make_split
@@ -29,6 +28,7 @@ from secure_sccvfl.evaluation.metrics import Scored, flat
 from secure_sccvfl.evaluation.network_baselines import letter_with
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, prepare
 from secure_sccvfl.evaluation.summary import RATES, half_width, interval
+from secure_sccvfl.evaluation.views import white_box_view
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
@@ -95,9 +95,8 @@ def pgd_scores(ready: Prepared, fitted: Fitted) -> list[Scored]:
     """How many decisions an attacker flips who knows the model and may move mediators by a fifth of their range."""
     if ready.data.task == "regression":
         return []
-    columns = ready.columns(ready.roles.named("M"))
-    box = WhiteBox("white box", fitted.white_box, ready.inputs[ready.split.test], columns, RADII[-1:])
-    return [Scored(None, ATTACKS.get("pgd").main, subspace_pgd_curve(box, ready.seed)[-1].rate)]
+    box = white_box_view("white box", fitted.white_box, ready, brief=True)
+    return [Scored(None, ATTACKS.get("pgd_paper").main, subspace_pgd_curve(box, ready.seed)[-1].rate)]
 
 
 def joined(seeds: Iterable[Mapping[str, Any] | None], rule: str, taken: float | None) -> dict[str, Any]:

@@ -18,22 +18,20 @@ from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import make_parties, part_of
 from secure_sccvfl.data.party_data import benchmark_schema
 from secure_sccvfl.data.splits import Split
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.evaluation.aware_baselines import aware
 from secure_sccvfl.evaluation.baselines import drop_m, erm, logistic, majority, scc
 from secure_sccvfl.evaluation.fitted_judges import FittedJudges, fit_judges, held_out_rows, with_verdict
 from secure_sccvfl.evaluation.judges import HANDED_OUT, JudgeError
 from secure_sccvfl.evaluation.metrics import Predictor, flat, logits_of
-from secure_sccvfl.evaluation.prepared import Fitted, Prepared
+from secure_sccvfl.evaluation.prepared import Fitted, Prepared, train_plainly
 from secure_sccvfl.evaluation.qualitative.views import of_run
 from secure_sccvfl.metrics.copies import NULL
 from secure_sccvfl.metrics.group_rates import MIN_GROUP
 from secure_sccvfl.metrics.slices import Crossed, plain_counts, slice_table
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
+from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
-from secure_sccvfl.training.plain import PlainEngine, decisions
-from secure_sccvfl.training.trainer import train
+from secure_sccvfl.training.plain import decisions
 
 BASELINES = {"majority": majority, "logistic": logistic, "drop_m": drop_m, "erm": erm, "plaintext_scc": scc}
 
@@ -84,9 +82,8 @@ def ready_with(
 ) -> Prepared:
     """The plaintext twin of a run: the same records, roles, settings and budget, and other noise."""
     parties = make_parties(data)
-    statistics = PlainStatistics(GaussianNoise(budget, seed))
-    model = train(PlainEngine(), statistics, data, split, config, seed, roles=roles, parties=parties)
-    return Prepared(data, split, parties, seed, budget, config, model, ())
+    model, noise = train_plainly(data, split, parties, config, budget, seed, roles=roles)
+    return Prepared(data, split, parties, seed, noise.plan, config, model, ())
 
 
 def compare(

@@ -18,7 +18,9 @@ from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_gene
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.noise import GaussianNoise, SimulatedCharge, SpendingPlan
+from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.config import TrainConfig
+from secure_sccvfl.training.heads import head_plan
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import Model, Trainer, train
 
@@ -57,13 +59,17 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A predictor, its torch twin, its inner representation and own edits if it has them, and notes."""
+    """A predictor, its torch twin, its inner representation and own edits if it has them, and notes.
+
+    model: the trained model of the plaintext engine, if it is one.
+    """
 
     predict: Predictor
     white_box: TorchLogits
     fused: Callable[[np.ndarray], np.ndarray] | None = None
     notes: Mapping[str, float] | None = None
     own: Callable[[np.ndarray], np.ndarray] | None = None
+    model: Model | None = None
 
 
 def prepare(
@@ -79,11 +85,31 @@ def prepare(
     config = TrainConfig() if config is None else config
     budget = SpendingPlan(releases=config.charged) if budget is None else budget
     parties = make_parties(data)
+    model, noise = train_plainly(data, split, parties, config, budget, seed, card=card, driver=driver)
+    return Prepared(data, split, parties, seed, noise.plan, config, model, tuple(noise.charges))
+
+
+def train_plainly(
+    data: Dataset,
+    split: Split,
+    parties: tuple[Party, ...],
+    config: TrainConfig,
+    budget: SpendingPlan,
+    seed: int,
+    *,
+    card: PolicyCard | None = None,
+    roles: Roles | None = None,
+    driver: type[Trainer] = Trainer,
+) -> tuple[Model, GaussianNoise]:
+    """The method on the plaintext engine, with the noise that a secure run of this budget would carry."""
+    known = card.roles if roles is None and card is not None else roles
+    aware = (known, len(data.protected[0].groups)) if driver is AwareTrainer and known is not None else None
+    layouts = [party.layout for party in parties]
+    budget = replace(budget, head=head_plan(config, layouts, data.task, data.outputs, aware=aware))
     noise = GaussianNoise(budget, seed)
-    model = train(
-        PlainEngine(), PlainStatistics(noise), data, split, config, seed, card=card, parties=parties, driver=driver
-    )
-    return Prepared(data, split, parties, seed, budget, config, model, tuple(noise.charges))
+    given = (PlainEngine(), PlainStatistics(noise), data, split, config, seed)
+    model = train(*given, card=card, roles=roles, parties=parties, driver=driver, privacy=noise)
+    return model, noise
 
 
 def edited_rows(

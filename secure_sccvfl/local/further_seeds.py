@@ -35,7 +35,7 @@ def jobs_of(options: RunOptions, parties: int, seeds: range) -> list[FrontierSee
     """The same data, card, settings and budget as the run's. Decisions are opened in the clear, so exactly."""
     from secure_sccvfl.evaluation.frontier import FrontierSeed
 
-    config = replace(options.train_config(), evaluation="exact")
+    config = replace(options.train_config(), evaluation="exact").as_alternatives()
     budget, card = options.simulated_budget(parties), options.policy()
     return [FrontierSeed(options.dataset, parties, options.split, seed, config, budget, card) for seed in seeds]
 

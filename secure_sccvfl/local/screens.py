@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from accounting.account import HEAD
 from accounting.plain_text import plain
 from secure_sccvfl.report.charts import tidy
 from secure_sccvfl.run.console import say, screen
@@ -72,15 +73,18 @@ def show_report(report: dict[str, Any], folder: Path) -> None:
         names = sorted(k for k, v in roles.items() if v == role)
         console.print(f"{role} ({what}): {', '.join(names) or 'none'}")
     privacy, total = report["privacy"], report["cost"]["total"]
+    split = privacy.get("parts", {})
+    alone = f" (alone: {', '.join(f'{part} {e:.2f}' for part, e in split.items())})" if len(split) > 1 else ""
     console.print(
-        f"privacy of s: epsilon {privacy['epsilon_rdp']:.2f} (Rényi), {privacy['epsilon_pld']:.2f} (tight) of "
-        f"{privacy['cap']:g} at delta {privacy['delta']:g} for a record replaced; "
+        f"privacy of {'training records' if HEAD in split else 's'}: epsilon {privacy['epsilon_rdp']:.2f} (Rényi), "
+        f"{privacy['epsilon_pld']:.2f} (tight) of "
+        f"{privacy['cap']:g} at delta {privacy['delta']:g} for a record replaced{alone}; "
         f"in secret: {total['seconds']:.1f} s, {total['rounds']} rounds, {total['bytes'] / 1e6:.1f} MB sent"
     )
     if tables := report.get("tables"):
         console.print(
             f"statistics of s: {len(tables['releases'])} releases kept of run {tables['runs'][-1][:12]}, paid for "
-            "before; this run opened none and was charged nothing for them"
+            "before; this run opened none and was not charged for them"
         )
     elif privacy.get("releases_in_ledger", 0) > privacy.get("releases", 0):
         console.print(

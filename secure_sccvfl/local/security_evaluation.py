@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,10 @@ from secure_sccvfl.report.page import write_page
 from secure_sccvfl.report.results import result_of
 from secure_sccvfl.report.run_log import LOG, record
 from secure_sccvfl.run.process import THREAD_VARIABLES
-from secure_sccvfl.security import evaluation, report
-from secure_sccvfl.security.canaries import canaries_of
-from secure_sccvfl.security.dp_audit import Audit, of_results
+from secure_sccvfl.security import evaluation, model_attacks, report
+from secure_sccvfl.security.bounds import Audit
+from secure_sccvfl.security.canaries import canaries_of, charged_kinds
+from secure_sccvfl.security.dp_audit import of_results
 from secure_sccvfl.security.evaluation import ViewAttacks
 from secure_sccvfl.security.finished_run import FinishedRun, write_records
 
@@ -41,6 +43,7 @@ Tell = Callable[[str], None]
 _PRICED = (
     *("dataset", "split", "seed", "pooled", "epsilon", "delta", "refreshes", "late_refreshes"),
     *("mode", "conditional", "gain", "generator", "source", "dp_steps", "dp_sampling", "sketch", "clip"),
+    *("evaluation", "evaluation_epsilon", "evaluation_delta", "evaluations"),
 )
 """The settings that the noise of a run depends on."""
 
@@ -55,11 +58,11 @@ def evaluate_run(folder: Path, releases: int, tell: Tell) -> dict[str, Any]:
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         views = pool.submit(attack_views, folder, tell)
         with tempfile.TemporaryDirectory(prefix="sccvfl-") as work, threadpool_limits(1):
-            run, attacks, audits = _attack_the_rest(folder, Path(work), releases, tell)
+            rest = _attack_the_rest(folder, Path(work), releases, tell)
         found = views.result()
-    found.join(attacks)
+    found.join(rest.attacks)
     found.decide()
-    made = report.assemble(run, found.rows, audits, time.monotonic() - started)
+    made = report.assemble(rest.attacks.run, found.rows, rest.audits, time.monotonic() - started, rest.skipped)
     _write(folder, made)
     return made
 
@@ -72,36 +75,51 @@ def attack_views(folder: Path, tell: Tell) -> ViewAttacks:
     return attacks
 
 
-def _attack_the_rest(
-    folder: Path, work: Path, releases: int, tell: Tell
-) -> tuple[FinishedRun, ViewAttacks, dict[str, Audit]]:
+@dataclass(frozen=True)
+class _Rest:
+    """What does not come from transcripts. skipped: attacks that do not apply to the run, each with the reason."""
+
+    attacks: ViewAttacks
+    audits: dict[str, Audit]
+    skipped: dict[str, str]
+
+
+def _attack_the_rest(folder: Path, work: Path, releases: int, tell: Tell) -> _Rest:
     """Sessions that the evaluation needs, and attacks on them and on the model."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     run = FinishedRun.load(folder)
     attacks = ViewAttacks(run)
     tell("predictions of the test records")
-    evaluation.predictions(attacks, _predictions(run, work), run.split.test)
+    answers = _predictions(run, work)
+    evaluation.predictions(attacks, answers, run.split.test)
     tell("shares of two secrets")
     _session(run, work / "shares", "share-probe", {})
     evaluation.shares(attacks, work / "shares")
     audits = _canaries(run, work / "canary", releases, tell)
     ready = evaluation.prepared(run)
-    if run.options.mode == "sealed":
+    skipped = dict.fromkeys((*model_attacks.ON_MODELS, "pgd"), "this model uses s, which no white box here has")
+    if run.options.mode != "aware":
+        run.check_white_box(answers)
+        skipped = model_attacks.on_model(attacks, ready, tell)
         attacks.rows += list(evaluation.white_box_rows(report.OURS, run.white_box(), ready))
     evaluation.contrasts(attacks, ready, tell)
-    return run, attacks, audits
+    return _Rest(attacks, audits, skipped)
 
 
 def _canaries(run: FinishedRun, folder: Path, releases: int, tell: Tell) -> dict[str, Audit]:
     """Audits of the noise, by release: on public data. A user's own records are spared them, pooled or not."""
     if not is_benchmark(run.options.dataset):
         return {}
-    tell("noisy statistics with a canary's s kept and changed")
+    schema = run.options.schema(len(run.parties))
+    canaries = canaries_of(charged_kinds(run.options, schema), run.options, schema)
+    if not canaries:
+        return {}
+    tell("noisy releases with a canary kept and changed")
     settings = {k: getattr(run.options, k) for k in _PRICED}
     _session(run, folder, "canary-audit", {**settings, "releases": releases})
     results = [result_of(folder, party.rank) for party in run.parties]
-    return of_results(results, run.data, run.split, canaries_of(run.options))
+    return of_results(results, run.data, run.split, canaries)
 
 
 def _session(run: FinishedRun, folder: Path, job: str, options: dict[str, Any]) -> None:

@@ -28,7 +28,8 @@ Sensitivity. An added record moves a sum by at most 1, and one of the numbers of
 moves a sum by at most 1 too, and two numbers of `cells` or `labels`: it leaves one for another. Both numbers of
 `label` may move. A null control couples records: groups are shuffled over them, so the group of one record edits
 another. Two of its terms change, and it moves by at most 2. The joint l2 norm is the root of the sum of all squares.
-Truncation of squares may add two units in the last place, which `SLACK` allows for.
+Every sum is exact: squares of numbers with 16 bits are kept with all their 32 bits, and weights of copies are rounded
+down. So nothing is added for rounding.
 
 Noise. Label and s must both be hidden. So with `dealer+holder` both holders add a copy: a party without the label
 or s lacks the dealer's copy and at least one more. Rounds: those of the comparisons and products, none for noise.
@@ -52,6 +53,7 @@ import numpy as np
 from accounting.events import Sensitivity
 from protocols.alignment.presence import Presence
 from protocols.alignment.seam import AlignmentError
+from protocols.dealing.party import Party
 from protocols.operations import arithmetic, noise
 from protocols.records.releases import Release
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
@@ -68,7 +70,6 @@ from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
 from secure_sccvfl.privacy.releases import EVALUATION
 
 NAME = EVALUATION.charged_as()
-SLACK = 1 + 2.0**-10
 SURE = 3.0
 NORMAL_95 = 1.959964
 LABELS, DECISIONS = 2, 2
@@ -112,7 +113,7 @@ class Sums:
         nulls = (2**2 - 1) * sum(name.partition(" ")[2].startswith(NULL) for name in self.widths)
         added = len(self.widths) + ("label" in self.widths) + nulls
         replaced = sum(min(width, 2) for width in self.widths.values()) + nulls
-        return Sensitivity(SLACK * math.sqrt(replaced), SLACK * math.sqrt(added), 2.0**-WIDE_BITS)
+        return Sensitivity(math.sqrt(replaced), math.sqrt(added), 2.0**-WIDE_BITS)
 
     def standard_errors(self, deviation: float, rows: int) -> dict[str, float]:
         """What noise of this deviation in every sum adds to each figure of `rows` records: its standard error.
@@ -251,14 +252,13 @@ class NoisyEvaluation:
         target = secret.target(label, rows)
         heads = np.hstack([logits, *([] if control is None else [control])])
         off = self._kept(presence, self._clamped(heads - target))
-        error = arithmetic.square(party, off).sum(axis=0)
-        made = {"error": np.left_shift(error[:1], wide)}
+        error = _squares(party, off).sum(axis=0)
+        made = {"error": error[:1]}
         if control is not None:
-            made[f"error {DROP_M}"] = np.left_shift(error[1:], wide)
+            made[f"error {DROP_M}"] = error[1:]
         if "label" in layout.widths:
             counted = self._kept(presence, target)
-            both = [counted.sum(), arithmetic.square(party, counted).sum()]
-            made["label"] = np.left_shift(np.array(both), wide)
+            made["label"] = np.array([np.left_shift(counted.sum(), wide), _squares(party, counted).sum()])
         for judge, (edited, of) in copies.items():
             shift = self._kept(presence, secret.size(self._clamped(edited - logits[of.source])), of)
             made[f"shift {judge}"] = (_weights(of, wide)[:, None] * shift).sum().reshape(1)
@@ -266,6 +266,11 @@ class NoisyEvaluation:
 
     def _clamped(self, values: Words) -> Words:
         return words_of(self._session.clamp(self._session.wrap(values, FRACTION_BITS), 1.0))
+
+
+def _squares(party: Party, values: Words) -> Words:
+    """Shares of squares of numbers with FRACTION_BITS. They are not truncated, so they have WIDE_BITS already."""
+    return arithmetic.square(party, values)
 
 
 def _whole(counts: Words) -> Words:

@@ -20,7 +20,7 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Blocks, Party
 from secure_sccvfl.discovery.discovery import Sketch
 from secure_sccvfl.model.edits import EncodedEdits
-from secure_sccvfl.model.encoders import Encoder, PlainEncoder
+from secure_sccvfl.model.encoders import Encoder, PlainEncoder, plain_columns, public_square, shortened
 from secure_sccvfl.model.generators import Generator
 from secure_sccvfl.model.minimal_generator import shrunken
 from secure_sccvfl.model.table_generator import mean_encoding
@@ -35,10 +35,12 @@ class AwareEncoder:
     mediators. shares: of the groups among all records. mediators: their plain columns.
     """
 
-    plain: Encoder
+    plain: PlainEncoder
     offsets: np.ndarray
     shares: np.ndarray
     mediators: np.ndarray
+    radius: float = float("inf")
+    """Rows are scaled to this length if they are longer; infinite without a private head."""
 
     def __post_init__(self) -> None:
         if self.offsets.shape != (len(self.shares), self.plain.columns):
@@ -58,11 +60,40 @@ class AwareEncoder:
         base = self.plain(inputs) - self.offsets[codes]
         member = np.eye(self.groups)[codes] - self.shares
         moved = base[:, self.mediators]
-        return np.hstack([base, *(moved * member[:, [g]] for g in range(1, self.groups))])
+        rows = np.hstack([base, *(moved * member[:, [g]] for g in range(1, self.groups))])
+        return rows if np.isinf(self.radius) else shortened(rows, self.radius)
+
+    def block(self, plain: np.ndarray, here: slice, group: int) -> np.ndarray:
+        """The columns that one mediator reaches, from its plain columns `here`, as a member of a group."""
+        base = plain - self.plain.mean[here] - self.offsets[group, here]
+        member = np.eye(self.groups)[group] - self.shares
+        return np.hstack([base, *(base * member[g] for g in range(1, self.groups))])
+
+    def block_columns(self, here: slice) -> np.ndarray:
+        """The numbers of these columns."""
+        first = int(np.searchsorted(self.mediators, here.start))
+        own = np.arange(first, first + here.stop - here.start)
+        more = [self.plain.columns + g * len(self.mediators) + own for g in range(self.groups - 1)]
+        return np.concatenate([np.arange(here.start, here.stop), *more])
 
 
-def make_aware(layout: Layout, encoder: Encoder, sketch: Sketch, roles: Roles) -> AwareEncoder:
-    """Party step, local: an aware encoder from a party's own released tables."""
+def aware_radius(layout: Layout, roles: Roles) -> float:
+    """A public bound on the length of aware rows: mediators count twice, since their columns come again by group."""
+    squares = [public_square(b) * (2 if roles.of[b.feature.name] == "M" else 1) for b in layout.blocks]
+    return float(np.sqrt(sum(squares)))
+
+
+def aware_columns(layout: Layout, roles: Roles, groups: int) -> int:
+    """How many columns the aware encoding of a record has, by the public dictionary and the roles."""
+    widths = {block.feature.name: plain_columns(block) for block in layout.blocks}
+    return sum(width * (groups if roles.of[name] == "M" else 1) for name, width in widths.items())
+
+
+def make_aware(layout: Layout, encoder: Encoder, sketch: Sketch, roles: Roles, private: bool = False) -> AwareEncoder:
+    """Party step, local: an aware encoder from a party's own released tables.
+
+    private: rows are scaled to `aware_radius`.
+    """
     if not isinstance(encoder, PlainEncoder):
         raise TypeError(f"aware encodings need the plain encoder, not {type(encoder).__name__}")
     sizes = np.maximum(np.mean([sketch.tables[name].sum(axis=0) for name in layout.names], axis=0), 1.0)
@@ -79,7 +110,8 @@ def make_aware(layout: Layout, encoder: Encoder, sketch: Sketch, roles: Roles) -
         else:
             offsets.append(np.zeros_like(means))
         at += means.shape[1]
-    return AwareEncoder(encoder, np.hstack(offsets), shares, np.array(mediators, int))
+    radius = aware_radius(layout, roles) if private else np.inf
+    return AwareEncoder(encoder, np.hstack(offsets), shares, np.array(mediators, int), radius)
 
 
 AwareEncoders = Mapping[int, AwareEncoder]

@@ -1,7 +1,12 @@
 """Local encoders: input space to the columns that the head sees. None of these learns from labels.
 
 `plain` is the default (one-hot categories, piecewise-linear numbers). `random` adds random ReLU features and
-`autoencoder` a locally trained bottleneck, behind the same interface. Each is centred on local means.
+`autoencoder` a locally trained bottleneck, behind the same interface. Without a private head each is centred on local
+means.
+
+A private head (`secure_sccvfl.privacy.heads`) needs rows that depend on nothing but their own record and on what was
+released, and a public bound on their length. So encoders are then centred on public values (`public_centre`), and the
+length of a row is at most `public_radius`, which follows from the public dictionary.
 """
 
 from __future__ import annotations
@@ -30,18 +35,64 @@ class Encoder(Protocol):
     def columns(self) -> int: ...
 
 
-def _plain_block(block: Block, inputs: np.ndarray) -> np.ndarray:
+def plain_block(block: Block, inputs: np.ndarray) -> np.ndarray:
     columns = inputs[:, block.columns]
     if block.one_hot:
         return columns
     cuts = unit_cuts(block.feature)
     steps = np.clip((columns[:, :1] - cuts[:-1]) / np.diff(cuts), 0.0, 1.0)
+    if block.width > 1:  # a missing number is in the middle of every step; its flag tells it apart
+        steps = np.where(columns[:, 1:] > 0.5, 0.5, steps)
     return np.hstack([steps, columns[:, 1:]])
+
+
+def _steps(block: Block) -> int:
+    return len(unit_cuts(block.feature)) - 1
+
+
+def plain_columns(block: Block) -> int:
+    """How many columns the plain encoding of a feature has."""
+    return block.width if block.one_hot else _steps(block) + block.width - 1
+
+
+def public_centre(layout: Layout) -> np.ndarray:
+    """The point around which the plain encoding of any record is short: 1/K of a category, 1/2 of a step."""
+    parts = [
+        np.full(block.width, 1 / block.width)
+        if block.one_hot
+        else np.concatenate([np.full(_steps(block), 0.5), np.zeros(block.width - 1)])
+        for block in layout.blocks
+    ]
+    return np.concatenate(parts)
+
+
+def public_reach(layout: Layout) -> np.ndarray:
+    """The largest magnitude of every plain column around its public centre."""
+    centre = public_centre(layout)
+    return np.maximum(centre, 1 - centre)
+
+
+def public_square(block: Block) -> float:
+    """The largest squared length of the plain encoding of a feature around its public centre."""
+    if block.one_hot:
+        return 1 - 1 / block.width
+    return max(_steps(block) / 4, 1.0 if block.width > 1 else 0.0)
+
+
+def public_radius(layout: Layout) -> float:
+    """The largest length of the plain encoding of a record of one party around its public centre."""
+    return float(np.sqrt(sum(public_square(block) for block in layout.blocks)))
+
+
+def shortened(rows: np.ndarray, radius: float) -> np.ndarray:
+    """Rows that are longer than the radius, scaled to it."""
+    length = np.sqrt((rows**2).sum(axis=1, keepdims=True))
+    return np.asarray(rows * np.minimum(1.0, radius / np.maximum(length, 1e-12)))
 
 
 def plain_encoding(layout: Layout, inputs: np.ndarray) -> np.ndarray:
     """One-hot categories and piecewise-linear numbers, not centred."""
-    return np.hstack([_plain_block(b, inputs) for b in layout.blocks])
+    return np.hstack([plain_block(b, inputs) for b in layout.blocks])
 
 
 @dataclass(frozen=True)
@@ -62,12 +113,8 @@ class PlainEncoder:
     @property
     def shown(self) -> np.ndarray:
         """1 for each column that the model sees, 0 for those of dropped features."""
-        nothing = np.zeros((1, self.layout.width))
         return np.concatenate(
-            [
-                np.full(_plain_block(b, nothing).shape[1], float(b.feature.name not in self.dropped))
-                for b in self.layout.blocks
-            ]
+            [np.full(plain_columns(b), float(b.feature.name not in self.dropped)) for b in self.layout.blocks]
         )
 
     def __call__(self, inputs: np.ndarray) -> np.ndarray:
@@ -77,12 +124,16 @@ class PlainEncoder:
 
 @dataclass(frozen=True)
 class FeatureEncoder:
-    """Plain columns followed by a fixed ReLU layer (random, or the bottleneck of an autoencoder)."""
+    """Plain columns followed by a fixed ReLU layer (random, the bottleneck of an autoencoder, or learned in `dp`).
+
+    radius: rows are scaled to this length if they are longer; infinite without a private head.
+    """
 
     plain: PlainEncoder
     weight: np.ndarray
     bias: np.ndarray
     mean: np.ndarray
+    radius: float = float("inf")
 
     @property
     def columns(self) -> int:
@@ -90,13 +141,20 @@ class FeatureEncoder:
 
     def __call__(self, inputs: np.ndarray) -> np.ndarray:
         base = self.plain(inputs)
-        return np.hstack([base, np.maximum(base @ self.weight + self.bias, 0.0) - self.mean])
+        rows = np.hstack([base, np.maximum(base @ self.weight + self.bias, 0.0) - self.mean])
+        return rows if np.isinf(self.radius) else shortened(rows, self.radius)
 
 
 def without(encoder: Encoder, names: Iterable[str], inputs: np.ndarray) -> Encoder:
-    """Party step, local: the encoder with these features dropped, centred on its own training rows."""
+    """Party step, local: the encoder with these features dropped.
+
+    Further columns are centred on its own training rows, unless the head is private: then no row may follow from
+    another record, and the public centre stays.
+    """
     if isinstance(encoder, FeatureEncoder):
         plain = replace(encoder.plain, dropped=frozenset(names))
+        if np.isfinite(encoder.radius):
+            return replace(encoder, plain=plain)
         mean = np.maximum(plain(inputs) @ encoder.weight + encoder.bias, 0.0).mean(axis=0)
         return replace(encoder, plain=plain, mean=mean)
     if isinstance(encoder, PlainEncoder):
@@ -106,10 +164,8 @@ def without(encoder: Encoder, names: Iterable[str], inputs: np.ndarray) -> Encod
 
 def reached(layout: Layout, names: Iterable[str], kind: EncoderKind, width: int = WIDTH) -> np.ndarray:
     """Which columns of an encoder can change when these features change: public, as layout and roles are."""
-    wanted, nothing = set(names), np.zeros((1, layout.width))
-    plain = np.concatenate(
-        [np.full(_plain_block(b, nothing).shape[1], b.feature.name in wanted) for b in layout.blocks]
-    )
+    wanted = set(names)
+    plain = np.concatenate([np.full(plain_columns(b), b.feature.name in wanted) for b in layout.blocks])
     return plain if kind == "plain" else np.concatenate([plain, np.full(width, plain.any())])
 
 
@@ -126,6 +182,11 @@ def _autoencoder(base: np.ndarray, width: int, seed: int) -> tuple[np.ndarray, n
         loss.backward()
         optimiser.step()
     return down.detach().double().numpy(), bias.detach().double().numpy()
+
+
+def public_encoder(layout: Layout) -> PlainEncoder:
+    """Party step, local: the plain encoder around public values, which no record moves."""
+    return PlainEncoder(layout, public_centre(layout))
 
 
 def fit_encoder(layout: Layout, inputs: np.ndarray, kind: EncoderKind, seed: int, width: int = WIDTH) -> Encoder:

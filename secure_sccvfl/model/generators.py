@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from secure_sccvfl.policy.roles import Roles
 
 Source = Literal["tables", "moments"]
+FITTED = ("cvae", "masked")
+"""Kinds that are fitted to training records; the others follow from released tables."""
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,12 @@ from secure_sccvfl.model.table_generator import TableGenerator
 class MinimalGenerator(TableGenerator):
     """Shrinks what noise explains, then moves as few records as the rest demands."""
 
-    def summary(self, block: Block, draw: int) -> np.ndarray:
-        """The same in every draw: only who moves is drawn."""
+    @property
+    def redraws(self) -> int:
+        """The summary is the same in every draw: only who moves is drawn."""
+        return 1
+
+    def shares(self, block: Block, draw: int) -> np.ndarray:
         tables = [self.material.tables[name] for name in self.material.layout.names]
         sizes = group_sizes(tables)
         return shrunken(self.material.tables[block.feature.name], sizes, self.material.deviation)

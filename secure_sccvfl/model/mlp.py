@@ -35,7 +35,15 @@ class MlpEncoder:
     read: torch.Tensor | None = field(default=None, repr=False)
 
     def scaled(self, inputs: np.ndarray) -> torch.Tensor:
-        x, shown = torch.tensor(inputs, dtype=torch.float32), self.shown
+        return self._standard(torch.tensor(inputs, dtype=torch.float32))
+
+    def activations(self, x: torch.Tensor) -> torch.Tensor:
+        """Activations of a tensor of inputs, differentiable in it."""
+        made: torch.Tensor = self.net(self._standard(x))
+        return made
+
+    def _standard(self, x: torch.Tensor) -> torch.Tensor:
+        shown = self.shown
         if self.read is not None:
             x, shown = x @ self.read, (self.shown @ self.read > 0).float()
         return (x - self.mean) / self.scale * shown

@@ -35,7 +35,16 @@ class TableGenerator(ABC):
 
     def summary(self, block: Block, draw: int) -> np.ndarray:
         """What is known of one feature in each group, a column per group: the shares of its bins."""
+        return self.shares(block, draw)
+
+    def shares(self, block: Block, draw: int) -> np.ndarray:
+        """Shares of the bins of one feature in each group (bins x groups)."""
         return self.redrawn(block, draw)
+
+    @property
+    def redraws(self) -> int:
+        """How many draws have a summary of their own."""
+        return self.config.draws if self.config.thinning > 0 else 1
 
     def __call__(self, inputs: np.ndarray, source: int, target: np.ndarray, draw: int) -> np.ndarray:
         out = inputs.copy()
@@ -82,9 +91,12 @@ def shift_direction(layout: Layout, tables: Mapping[str, np.ndarray], names: Seq
 
 
 def mean_encoding(block: Block, shares: np.ndarray) -> np.ndarray:
-    """Mean of the plain columns of a feature whose bins have these shares; a number is in the middle of its bin."""
+    """Mean of the plain columns of a feature whose bins have these shares; a number is in the middle of its bin.
+
+    A missing number is in the middle of every step.
+    """
     if block.one_hot:
         return shares
     steps = len(unit_cuts(block.feature)) - 1
     upper = np.concatenate([np.cumsum(shares[:steps][::-1])[::-1][1:], [0.0]])
-    return np.concatenate([upper + shares[:steps] / 2, shares[steps:]])
+    return np.concatenate([upper + shares[:steps] / 2 + shares[steps:].sum() / 2, shares[steps:]])

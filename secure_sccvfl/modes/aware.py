@@ -17,7 +17,9 @@ from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.modes.sealed import Sealed
 from secure_sccvfl.policy.aware_entry import AwareEntry
 from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.privacy.heads import HeadPlan
 from secure_sccvfl.training.aware import AwareTrainer
+from secure_sccvfl.training.heads import head_plan
 
 
 def declared(card: PolicyCard | None, today: datetime.date | None = None) -> AwareEntry:
@@ -44,6 +46,13 @@ class Aware(Sealed):
     """The `aware` gradient mode."""
 
     driver = AwareTrainer
+
+    def heads(self, options: RunOptions, schema: Schema) -> HeadPlan | None:
+        card = options.policy(schema)
+        if card is None:
+            raise ConfigError("mode aware needs a policy card (--card)")
+        aware = (card.roles, schema.group_counts[0])
+        return head_plan(options.train_config(), schema.layouts.values(), schema.task, schema.outputs, aware=aware)
 
     def check(self, options: RunOptions, schema: Schema) -> None:
         check_sampling(options, "aware")

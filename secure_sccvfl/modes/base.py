@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -9,21 +11,25 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from accounting.budget import Budget
-from accounting.calibration import noise_multiplier
+from accounting.budget import Budget, BudgetError
+from accounting.calibration import TargetError, noise_multiplier
 from accounting.events import Event
+from accounting.objective import HeadBudget
 from accounting.records import RecordSet
 from protocols.config import ConfigError
+from protocols.errors import ProtocolError
 from protocols.records.private import private
 from protocols.records.releases import Release, ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.data.party_data import Schema
+from secure_sccvfl.discovery.kept_tables import KeptTables
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.model.encoders import Encoder
 from secure_sccvfl.modes import gradient_mode
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.privacy.charging import Charger
+from secure_sccvfl.privacy.heads import HeadPlan
 from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.noise import COARSER
 from secure_sccvfl.privacy.releases import plan_of
@@ -65,6 +71,7 @@ class Workplace:
                 self.card,
                 self.hooks,
                 encoders,
+                self.charger,
             )
 
 
@@ -91,6 +98,10 @@ class GradientMode(Protocol):
 
     def charged_steps(self, options: RunOptions) -> tuple[tuple[float, int], ...]:
         """(sampling, number) of charged releases besides the statistics of s."""
+        ...
+
+    def heads(self, options: RunOptions, schema: Schema) -> HeadPlan | None:
+        """What the price of a private head follows from; None if the model is not private."""
         ...
 
     def train(self, place: Workplace) -> Trained:
@@ -125,35 +136,104 @@ def mode_plan(schema: Schema, options: RunOptions) -> ReleasePlan:
     return ReleasePlan(gradient_mode(options.mode).releases(options, schema))
 
 
-def noise_multiplier_of(options: RunOptions, spent: tuple[Event, ...] = ()) -> float:
-    """Hidden noise over sensitivity of every release: together they fit the cap without its reserve."""
-    steps = gradient_mode(options.mode).charged_steps(options)
-    coarse = tuple(COARSER.values()) if options.align == "hidden" else ()
-    return noise_multiplier(options.spendable, options.delta, options.charged, steps, spent, coarse)
+@dataclass(frozen=True)
+class Spread:
+    """How a run spreads its cap: hidden noise over sensitivity of a release of statistics, and what its heads get."""
+
+    multiplier: float
+    heads: tuple[HeadPlan, HeadBudget] | None = None
+
+
+def spread_of(options: RunOptions, schema: Schema, spent: tuple[Event, ...] = (), *, cached: bool = False) -> Spread:
+    """All releases of a run together fit the cap without its reserve. cached: statistics are of an earlier run."""
+    mode = gradient_mode(options.mode)
+    steps, plan = mode.charged_steps(options), mode.heads(options, schema)
+    coarse = tuple(COARSER.values()) if options.align == "hidden" and not cached else ()
+    given = options.spendable, options.delta, 0 if cached else options.charged
+    if plan is None:
+        return Spread(noise_multiplier(*given, steps, spent, coarse))
+    budget = plan.budget(*given, steps, spent, coarse)
+    return Spread(budget.table_multiplier, (plan, budget))
+
+
+def noise_multiplier_of(options: RunOptions, schema: Schema) -> float:
+    """Hidden noise over sensitivity of every release of statistics."""
+    return spread_of(options, schema).multiplier
 
 
 MOST_NOISE = 4.0
 """How many times the noise of a fresh run a later one may carry to fit what is left of the cap."""
+MOST_HEAD_NOISE = 8.0
+"""The same for a head from cached tables, over that of a head that has the whole cap."""
+NOTHING_LEFT = (
+    "too little is left of the cap for another head: every model that is trained is charged, also from cached "
+    "tables; leave a reserve in the first run, or raise the cap together"
+)
 
 
-def planned_multiplier(
-    session: Session, options: RunOptions, budget: Budget, records: RecordSet, own: Collection[str]
-) -> float:
+def planned_spread(
+    session: Session,
+    options: RunOptions,
+    schema: Schema,
+    budget: Budget,
+    records: RecordSet,
+    own: Collection[str],
+    cached: KeptTables | None = None,
+) -> Spread:
     """Run by all parties together: the same for a run that shares the cap of these records with earlier ones.
 
     own: names of this run's sessions, whose charges it has planned itself. What is left may be the reserve of an
     earlier run, or come from a cap that was raised. If it would take more than `MOST_NOISE` times the noise of a
-    fresh run, the plan is that of a fresh run, and the ledger refuses it. The parties take the largest of their
-    figures, so that no ledger is charged with more noise than is drawn. One round of 8 bytes to each peer.
+    fresh run, the plan is that of a fresh run, and the ledger refuses it. cached: statistics that were paid for
+    before; then only heads are planned. One round of 8 bytes to each peer.
+
+    The parties tell each other one number, how much noise they need, and take the largest, so that no ledger is
+    charged with more noise than is drawn. Everything else of the plan follows from that number and from public
+    things, and each party computes it: another party can ask for more noise, and for nothing else. Figures that no
+    honest party can need are refused.
     """
+    if cached is not None and gradient_mode(options.mode).heads(options, schema) is None:
+        return Spread(cached.multiplier)  # nothing is charged
     account = budget.account
     earlier = [charge for charge in account.charges if charge.key.partition(" ")[0] not in own]
     histories = replace(account, charges=tuple(earlier)).histories(records)
-    fresh = noise_multiplier_of(options)
-    found = max(noise_multiplier_of(options, events) for events in histories)
-    mine = found if found <= MOST_NOISE * fresh else fresh
-    told = session.swap_bytes("planned noise", np.float64(mine).tobytes())
-    return max(float(np.frombuffer(one, np.float64)[0]) for one in told)
+    fresh = spread_of(options, schema, cached=cached is not None)
+    least, factor = _noise_of(fresh), MOST_NOISE if cached is None else MOST_HEAD_NOISE
+    found = max(_left(options, schema, events, cached is not None) for events in histories)
+    if found > factor * least and cached is not None:
+        raise BudgetError(NOTHING_LEFT)
+    mine = found if found <= factor * least else least
+    told = [struct.unpack("<d", one)[0] for one in session.swap_bytes("planned noise", struct.pack("<d", mine))]
+    for rank, value in enumerate(told):
+        if not 0 < value <= factor * least:
+            raise ProtocolError(f"party {rank} plans with noise that no run has; nothing was opened or charged")
+    most = max(least, *told)
+    made = _at_noise(fresh, most)
+    return made if cached is None else replace(made, multiplier=cached.multiplier)
+
+
+def _left(options: RunOptions, schema: Schema, spent: tuple[Event, ...], cached: bool) -> float:
+    """The noise at which a run fits what is left, infinite if it does not."""
+    try:
+        return _noise_of(spread_of(options, schema, spent, cached=cached))
+    except TargetError:
+        return math.inf
+
+
+def _noise_of(spread: Spread) -> float:
+    """Of heads if there are any: their noise grows with that of the tables."""
+    return spread.multiplier if spread.heads is None else spread.heads[1].head_multiplier
+
+
+def _at_noise(fresh: Spread, noise: float) -> Spread:
+    """How a run spreads its cap at this noise, from the public plan of a fresh run."""
+    if noise == _noise_of(fresh):
+        return fresh
+    if fresh.heads is None:
+        return Spread(noise)
+    plan, budget = fresh.heads
+    made = plan.with_noise(budget, noise)
+    return Spread(made.table_multiplier, (plan, made))
 
 
 GRADIENTS = "gradients.npz"

@@ -51,13 +51,21 @@ from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import Part, Party
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.randomness import torch_seed
-from secure_sccvfl.model.encoders import FeatureEncoder, PlainEncoder, plain_encoding
+from secure_sccvfl.model.encoders import (
+    FeatureEncoder,
+    PlainEncoder,
+    plain_encoding,
+    public_encoder,
+    public_radius,
+)
 from secure_sccvfl.modes.base import Trained, Workplace
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.modes.sealed import sealed_releases
 from secure_sccvfl.privacy.charging import Charger, Paid
+from secure_sccvfl.privacy.heads import HeadPlan
 from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.releases import NOISY_GRADIENT
+from secure_sccvfl.training.heads import head_plan
 from secure_sccvfl.training.trainer import Hooks, State
 
 
@@ -109,6 +117,11 @@ def parameters_of(columns: int, config: DpConfig) -> int:
     return (columns + 2) * config.units
 
 
+def step_sensitivity(config: DpConfig, parties: int) -> Sensitivity:
+    """What one record moves in the sums of all parties in a step."""
+    return Sensitivity.of_any(sensitivity(config.clip, parties), 2.0**-SUM_BITS)
+
+
 def dp_releases(columns: Sequence[int], config: DpConfig) -> list[Release]:
     """What `dp` opens besides a sealed run, known before the session. `columns`: plain columns of each party."""
     sizes = {f"parameters {rank}": parameters_of(width, config) for rank, width in enumerate(columns)}
@@ -154,6 +167,17 @@ class Score:
         self.velocity = momentum * self.velocity - rate * torch.tensor(mean)
         self.theta = self.theta + self.velocity
 
+    def public_encoder(self) -> FeatureEncoder:
+        """For a private head: plain columns around public centres, and the units, in rows of a public length.
+
+        The units follow from noisy sums that were released, so a row depends on its own record and on these alone.
+        """
+        wide, bias, _ = self._unpack(self.theta)
+        plain = public_encoder(self.layout)
+        shifted = bias.numpy() + plain.mean @ wide.numpy()
+        radius = float(np.hypot(public_radius(self.layout), 1.0))
+        return FeatureEncoder(plain, wide.numpy(), shifted, np.zeros(len(shifted)), radius)
+
     def encoder(self) -> FeatureEncoder:
         """Plain columns, and the units scaled to deviation 1 on the own training rows."""
         wide, bias, _ = self._unpack(self.theta)
@@ -176,11 +200,12 @@ def train_dp(
     *,
     hooks: Hooks | None = None,
     state: State | None = None,
+    private: bool = False,
 ) -> DpModel:
     """Train the encoders of a binary task; the budget may end it early.
 
     Every process calls this with what it holds. A kept state continues after its last step. Sums in it are learned
-    from again, but never charged or opened again.
+    from again, but never charged or opened again. private: the encoders are for a private head.
     """
     hooks = Hooks() if hooks is None else hooks
     (own,) = train.parties
@@ -209,7 +234,7 @@ def train_dp(
         number = len(seen)
         hooks.progress("dp encoders", number, config.steps)
         try:
-            moved = Sensitivity.of_any(sensitivity(config.clip, session.parties), 2.0**-SUM_BITS)
+            moved = step_sensitivity(config, session.parties)
             paid = charger.charge(NOISY_GRADIENT.charged_as(number), moved, config.sampling, NOISY_GRADIENT.pays)
         except BudgetError as error:
             hooks.audit("dp step refused", {"step": number, "reason": str(error)})
@@ -217,13 +242,14 @@ def train_dp(
         events.append(paid.event)
         gradients = clipped(score.gradients(), config.clip)
         scores = score.scores(LOGIT_BOUND / session.parties)
-        learn(gradients, _noisy_sum(session, scores, gradients, widths, label, paid, label_holder, charger.noise))
+        learn(gradients, noisy_sum(session, scores, gradients, widths, label, paid, label_holder, charger.noise))
         hooks.keep(State(None, own=kept(ended=False)))
     hooks.audit("dp encoders", {"steps": len(seen), "sampling": config.sampling})
-    return DpModel({rank: score.encoder()}, tuple(events), tuple(seen), kept(ended=True))
+    made = score.public_encoder() if private else score.encoder()
+    return DpModel({rank: made}, tuple(events), tuple(seen), kept(ended=True))
 
 
-def _noisy_sum(
+def noisy_sum(
     session: Session,
     scores: np.ndarray,
     gradients: np.ndarray,
@@ -282,6 +308,10 @@ class Dp:
         config = dp_config(options)
         return ((config.sampling, config.steps),)
 
+    def heads(self, options: RunOptions, schema: Schema) -> HeadPlan | None:
+        layouts, units = schema.layouts.values(), dp_config(options).units
+        return head_plan(options.train_config(), layouts, schema.task, schema.outputs, units=units)
+
     def train(self, place: Workplace) -> Trained:
         options, schema, config = place.options, place.schema, place.options.train_config()
         with place.phase("dp encoders"):
@@ -295,6 +325,7 @@ class Dp:
                 options.drawn_seed,
                 hooks=place.hooks,
                 state=place.state,
+                private=options.private_model,
             )
         state = replace(State(None) if place.state is None else place.state, own=learned.own)
         trainer = place.trainer(config, learned.encoders)

@@ -35,13 +35,16 @@ from secure_sccvfl.modes import MODES, gradient_mode
 from secure_sccvfl.policy.card import PolicyCard, named_card
 from secure_sccvfl.privacy.ledgers import LEDGER, ledger_folder
 from secure_sccvfl.privacy.noise import SpendingPlan
+from secure_sccvfl.privacy.prediction_log import NO_LIMIT
 from secure_sccvfl.training import RECIPES
-from secure_sccvfl.training.config import Controls, EvaluationKind, TrainConfig
+from secure_sccvfl.training.config import ConsistencySource, Controls, EvaluationKind, TrainConfig
 from secure_sccvfl.training.engine import ConsistencyKind
 from secure_sccvfl.training.paper_settings import settings_of
 
 KEPT = "kept"
 """As `tables`: the last ones beside the ledger that fit."""
+PREDICTIONS = 1000
+"""How many people a model may answer for, unless the session file says otherwise."""
 WEIGHTS = ("weight_identity", "weight_support", "weight_leak")
 NO_WEIGHTS = (
     "in sealed and aware no parameter depends on it, and in dp its gradient would carry records into others' sums"
@@ -61,9 +64,9 @@ class RunOptions:
     `align`: how records are brought together (`protocols.alignment`). "hidden" is the default for own data, where all
     settings allow it; "exact" elsewhere: ids must be equal. `align_bounds`: for "hidden", the most records of each
     party; then neither their number nor the size of the union is told, and tables are as long as all bounds together.
-    `tables`: use the statistics of s that an earlier run has paid for, and charge nothing: that run's folder, or
-    "kept" for the last ones beside the ledger (`run.paid_tables`). `reserve`: the share of the cap that this run
-    leaves for later ones. `cap`: a file with the decision of all parties to raise the cap (`privacy.caps`).
+    `tables`: use the statistics of s that an earlier run has paid for, so that only the head is charged: that run's
+    folder, or "kept" for the last ones beside the ledger (`run.paid_tables`). `reserve`: the share of the cap that
+    this run leaves for later ones. `cap`: a file with the decision of all parties to raise the cap (`privacy.caps`).
     `generator_seed`: of encoders and edits, if not `seed`, which also makes the split.
 
     `card` is a path, "shipped" (the one for this data set) or the name of a shipped card.
@@ -73,14 +76,20 @@ class RunOptions:
     `evaluations`: how many noisy evaluations of the same records the cap `evaluation_epsilon` is planned for.
     `min_group`: no rate of a group is opened that rests on fewer records. `slices`: the column that groups are
     crossed with for rates of intersections; the second protected attribute if there is one.
-    `controls`: what noisy figures are compared with. "standard": the majority, a model without mediators and proxies
-    that is trained beside it (mode `sealed`, encoder `plain`, one logit), and flips under shuffled groups. "full":
-    also rates of groups of the model without mediators. "none": less noise in what is left.
-    `leak`: measure how well s is recovered from encodings of validation records; only with exact evaluation. It
-    tells of s of training records too, which no ledger covers: where data may not be pooled it must be asked for.
+    `controls`: what noisy figures are compared with. "standard": the majority and flips under shuffled groups; where
+    the model is not private (mode `sealed`, encoder `plain`, one logit) also a model without mediators and proxies
+    that is trained beside it. "full": also rates of groups of that one. "none": less noise in what is left.
+    `leak`: measure how well s is recovered from encodings of validation records; only with exact evaluation and a
+    model that is not private. It reveals s of training records too, which no ledger covers.
+    `private_model`: the head is differentially private, under the same `epsilon` as the statistics of s
+    (`privacy.heads`); it gets `head_share` of it. Without it the model is not private, which is for research on
+    public data. `consistency_from`: "tables" builds the consistency penalty from the released tables; "records" edits
+    every training record, so that the model reveals s of them: for public data and a model that is not private.
     `method`: a recipe of `training.recipes`; options that are not given follow from it. `take_lambda`: the
     lambda of the model. A `gap_target` or `flip_target` above 0 lets validation records decide instead. `rule` to
     `decay` are settings of `DiscoveryConfig`.
+    `predictions`: how many people the model may answer for, over all predictions; each of them once
+    (`privacy.prediction_log`). 0: no limit, for data that may be pooled alone, where it is the default.
     `weight_identity`, `weight_support`, `weight_leak`: alpha', beta' and eta' of the paper's objective, in mode
     `split` (`modes.split_local`). Support and identity weigh terms of generators that train, those of method `paper`.
     """
@@ -95,6 +104,9 @@ class RunOptions:
     mode: str = "sealed"
     epsilon: float = 8.0
     delta: float = 1e-5
+    private_model: bool = True
+    head_share: float = TrainConfig().head_share
+    consistency_from: ConsistencySource = TrainConfig().consistency_from
     refreshes: int = TrainConfig().refreshes
     late_refreshes: int = TrainConfig().late_refreshes
     noise: NoiseKind = "dealer+holder"
@@ -103,7 +115,7 @@ class RunOptions:
     evaluation_delta: float = 1e-5
     evaluations: int = 4
     min_group: int = 20
-    leak: bool = True
+    leak: bool = False
     slices: str = ""
     controls: Controls = "standard"
     rule: Rule = DiscoveryConfig.rule
@@ -122,7 +134,7 @@ class RunOptions:
     generator: str = GeneratorConfig.kind
     source: Source = "tables"
     consistency: ConsistencyKind = "squared"
-    lambdas: tuple[float, ...] = TrainConfig().lambdas
+    lambdas: tuple[float, ...] = (3.0,)
     take_lambda: float = 3.0
     gap_target: float = 0.0
     flip_target: float = 0.0
@@ -149,6 +161,7 @@ class RunOptions:
     records: str = ""
     scores: bool = False
     receiver: int = -1
+    predictions: int = NO_LIMIT
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RunOptions:
@@ -165,15 +178,25 @@ class RunOptions:
         except DataError as error:
             raise ConfigError(str(error)) from None
         given.setdefault("evaluation", "exact" if given["pooled"] else "noisy")
-        given.setdefault("leak", given["evaluation"] == "exact" and given["pooled"])
+        given.setdefault("predictions", NO_LIMIT if given["pooled"] else PREDICTIONS)
+        given.setdefault("private_model", _can_be_private(given))
+        if not given["private_model"] and not given["pooled"]:
+            raise ConfigError(
+                "a model that is not private reveals training records: private_model = false (and mode split) are "
+                "for public data"
+            )
         rules = [name for name in ("take_lambda", "gap_target", "flip_target") if given.get(name)]
         if len(rules) > 1:
             raise ConfigError(f"{rules[0]} and {rules[1]} are two rules for lambda: give one")
         if rules and rules != ["gap_target"]:
             given["gap_target"] = 0.0
-        if "take_lambda" in given and "lambdas" not in given and not wrong_kind(given["take_lambda"], float):
-            grid = {*TrainConfig().lambdas, max(float(given["take_lambda"]), 0.0)}
-            given["lambdas"] = tuple(sorted(grid))
+        if "lambdas" not in given and not wrong_kind(given.get("take_lambda", 0.0), float):
+            if given["private_model"]:  # every head is charged, so one is trained
+                known = (_mode_options(given.get("mode")) or {"lambdas": (cls.take_lambda,)})["lambdas"]
+                given["lambdas"] = (float(given["take_lambda"]),) if "take_lambda" in given else known
+            elif "take_lambda" in given:
+                grid = {*TrainConfig().lambdas, max(float(given["take_lambda"]), 0.0)}
+                given["lambdas"] = tuple(sorted(grid))
         weighed = [name for name in WEIGHTS if given.get(name)]
         if weighed and given.get("mode", cls.mode) != "split":
             raise ConfigError(f"{weighed[0]} weighs what parties train in mode split; {NO_WEIGHTS}")
@@ -199,7 +222,8 @@ class RunOptions:
             made.train_config()
             nearest_sampling(made.dp_sampling)
         except (ValueError, TypeError) as error:
-            raise ConfigError(str(error)) from None
+            hint = "; private_model = false trains without (public data only)" if made.private_model else ""
+            raise ConfigError(f"{error}{hint if 'private head' in str(error) else ''}") from None
         if made.method == "paper" and made.mode != "split":
             raise ConfigError(f"method paper trains by split learning: it needs mode split, not {made.mode}")
         if any(not 0 <= getattr(made, name) < float("inf") for name in WEIGHTS):
@@ -211,6 +235,8 @@ class RunOptions:
         if not 0 <= made.reserve < 1:
             raise ConfigError(f"reserve is a share of the cap, from 0 to below 1, not {made.reserve}")
         made.check_tables()
+        if made.predictions < (NO_LIMIT if made.pooled else 1):
+            raise ConfigError(f"predictions must be at least 1 (0, no limit, for pooled data): {made.predictions}")
         if made.dp_steps < 1:
             raise ConfigError(f"dp_steps must be at least 1, got {made.dp_steps}")
         if min(made.min_group, made.evaluations) < 1:
@@ -242,6 +268,9 @@ class RunOptions:
             leak=self.leak,
             control=self.trains_control,
             min_group=self.min_group,
+            consistency_from=self.consistency_from,
+            private=self.private_model,
+            head_share=self.head_share,
             discovery=discovery,
             generator=generator,
         )
@@ -261,11 +290,11 @@ class RunOptions:
     @property
     def trains_control(self) -> bool:
         """Whether a head without mediators is trained beside the others, where the task allows it."""
-        wanted = self.evaluation == "noisy" and self.controls != "none"
+        wanted = self.evaluation == "noisy" and self.controls != "none" and not self.private_model
         return wanted and self.mode == "sealed" and self.encoder == "plain"
 
     def check_tables(self) -> None:
-        """Raise ConfigError if kept tables could not make this run free, or cannot be found."""
+        """Raise ConfigError if this run cannot use kept tables, or they cannot be found."""
         if not self.tables:
             return
         if self.mode == "dp":
@@ -356,9 +385,18 @@ class RunOptions:
 
 
 def prediction_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What a prediction takes over from the options of the session that trained: its data, and how records meet."""
-    kept = {k: v for k, v in options.items() if k in ("dataset", "split", "seed", "pooled", "align_bounds")}
+    """What a prediction takes over from the options of the session that trained: its data, and how records meet.
+
+    The log of predictions is next to the ledger. How many are allowed is in the model.
+    """
+    names = ("dataset", "split", "seed", "pooled", "align_bounds", "ledger")
+    kept = {k: v for k, v in options.items() if k in names}
     return {**kept, "align": RunOptions.of(options).align}
+
+
+def _can_be_private(given: Mapping[str, Any]) -> bool:
+    """Whether a run's model is private unless its options say otherwise: not where the method opens more anyway."""
+    return given.get("mode", RunOptions.mode) != "split" and given.get("method", RunOptions.method) == "scc"
 
 
 def _mode_options(mode: Any) -> dict[str, Any]:
@@ -390,6 +428,7 @@ def recipe_options(method: str, dataset: str, evaluation: EvaluationKind) -> dic
         **{name: getattr(recipe.discovery, name) for name in DISCOVERY_OPTIONS},
         "generator": recipe.generator.kind,
         "consistency": recipe.consistency,
+        "consistency_from": recipe.consistency_from,
         "lambdas": recipe.lambdas,
         "gap_target": recipe.gap_target if recipe.take_lambda is None else 0.0,
         "late_refreshes": recipe.late_refreshes,

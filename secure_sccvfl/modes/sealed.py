@@ -6,7 +6,9 @@ from protocols.records.releases import Release
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.modes.base import Trained, Workplace, check_sampling, common_releases, facts_of
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.privacy.heads import HeadPlan
 from secure_sccvfl.privacy.releases import plan_of
+from secure_sccvfl.training.heads import head_plan
 from secure_sccvfl.training.trainer import Trainer
 
 
@@ -28,6 +30,9 @@ class Sealed:
 
     def charged_steps(self, options: RunOptions) -> tuple[tuple[float, int], ...]:
         return ()
+
+    def heads(self, options: RunOptions, schema: Schema) -> HeadPlan | None:
+        return head_plan(options.train_config(), schema.layouts.values(), schema.task, schema.outputs)
 
     def train(self, place: Workplace) -> Trained:
         config = place.options.train_config()

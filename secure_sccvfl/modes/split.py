@@ -390,6 +390,13 @@ class Split:
             *plan_of(facts, "validation"),
         ]
 
+    def heads(self, options: RunOptions, schema: Schema) -> None:
+        """None: what a party is shown of gradients reveals more than a private head would hide."""
+        if options.private_model:
+            raise ConfigError(
+                "mode split opens gradients, so its model cannot be private: private_model must be false"
+            )
+
     def charged_steps(self, options: RunOptions) -> tuple[tuple[float, int], ...]:
         return ()
 

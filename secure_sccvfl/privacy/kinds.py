@@ -55,6 +55,7 @@ class Facts:
     tables: str = ""
     """Not empty where statistics of s are those of an earlier run."""
     align: str = "exact"
+    private_model: bool = False
 
     def with_settings(self, *settings: object) -> Facts:
         """The same with what a plan follows from in these settings, by the names of their fields."""

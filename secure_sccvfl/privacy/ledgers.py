@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from accounting.account import Account, read_account
+from accounting.account import Account, by_part, read_account
 from accounting.accountant import (
     epsilon_added,
     epsilon_against_dealer,
@@ -20,6 +21,7 @@ from accounting.budget import Budget
 from accounting.calibration import check_target
 from accounting.ledger import SETS, FileSets, read_ledger
 from protocols.config import ConfigError
+from protocols.errors import ProtocolError
 from protocols.operations.noise import NoiseKind
 from protocols.session.runtime import Session
 from secure_sccvfl.privacy.caps import check_raised
@@ -27,6 +29,8 @@ from secure_sccvfl.privacy.caps import check_raised
 LEDGER = "ledger.jsonl"
 EVALUATIONS = "evaluation.jsonl"
 """The ledger of what was told about held-out records, beside that of training."""
+PREDICTION_LOGS = f"predictions-{16 * '[0-9a-f]'}.*"
+"""What a party keeps about the predictions of each model, next to its ledger (`privacy.prediction_log`)."""
 
 
 def lasting_folder(dataset: str, ledger: str, pooled: bool, rank: int) -> Path | None:
@@ -34,6 +38,28 @@ def lasting_folder(dataset: str, ledger: str, pooled: bool, rank: int) -> Path |
     if pooled and not ledger:
         return None
     return (Path(ledger) if ledger else Path(dataset).parent / "sccvfl-ledgers") / f"party-{rank}"
+
+
+def fresh_beside_used(dataset: str, ledger: str, pooled: bool, rank: int) -> str:
+    """A warning for people if the ledgers of these options are new and used ones of this party lie next to them.
+
+    Budgets start at zero in a new folder, whatever was released about the same records before. Nothing can tell
+    whether the records are the same, so this is no error. "" if there is nothing to say.
+    """
+    own = lasting_folder(dataset, ledger, pooled, rank)
+    if own is None or _is_used(own):
+        return ""
+    near = {Path(dataset).resolve().parent, own.resolve().parent.parent}
+    found = {path.parent for folder in near for path in folder.glob(f"*/party-{rank}/{SETS}")}
+    others = sorted(str(path) for path in found if _is_used(path) and not (path / "releases.jsonl").exists())
+    if not others:
+        return ""
+    return f"the ledger in {own} is new, and {others[0]} has charges: in the new one every budget starts at zero"
+
+
+def _is_used(folder: Path) -> bool:
+    """Whether anything was charged in the ledgers of a folder."""
+    return any((folder / SETS).glob("*"))
 
 
 def ledger_folder(dataset: str, ledger: str, pooled: bool, session: Session, home: Path | None = None) -> Path:
@@ -52,6 +78,8 @@ def ledger_folder(dataset: str, ledger: str, pooled: bool, session: Session, hom
                 f"{old[0].parent.parent.name} in {folder.name} is a ledger of version 1, one for each set of "
                 "records; this version keeps one for all. Move it away, and subtract what it spent from the cap"
             )
+        if warning := fresh_beside_used(dataset, ledger, pooled, session.rank):
+            logging.getLogger("party").warning("%s", warning)
         return lasting
     own = home or session.folder
     if own is None:
@@ -74,20 +102,50 @@ def open_budget(place: Path, epsilon: float, delta: float, rows: int, file: str 
     return budget, place / file
 
 
+def agree_on_run(session: Session, place: Path) -> str:
+    """Run by all parties together before anything is charged: a name for this run that no ledger here knows.
+
+    place: the folder of this party's ledgers. The name is drawn by all parties (`Session.agree_on_name`). Each then
+    says whether a charge in its own ledgers carries it, and all stop together if one does: charges of a known name
+    would look like those of the earlier run. A session that resumes a run agrees on a name of its own. Three rounds.
+    """
+    name = session.agree_on_name()
+    known = {
+        str(entry["key"]).partition(" ")[0]
+        for path in (place / LEDGER, place / EVALUATIONS)
+        if path.is_file()
+        for entry in read_ledger(path)[0]
+        if entry["kind"] == "charge"
+    }
+    told = session.tell_all("is the name of the run new", int(name not in known))
+    if not all(told):
+        raise ProtocolError(
+            f"the ledger of party {told.index(0)} already has charges under this run's name; nothing was charged or "
+            "released: start the run again"
+        )
+    return name
+
+
 def spent_in(ledger: Path, noise: NoiseKind, runs: Collection[str]) -> dict[str, Any]:
     """`spent_figures` of a ledger as it is now, for reading only."""
-    return spent_figures(read_account(read_ledger(ledger)[0], FileSets.beside(ledger)), noise, runs)
+    account = read_account(read_ledger(ledger)[0], FileSets.beside(ledger))
+    return spent_figures(account, noise, runs, held_out=ledger.name == EVALUATIONS)
 
 
-def spent_figures(account: Account, noise: NoiseKind, runs: Collection[str]) -> dict[str, Any]:
+def spent_figures(
+    account: Account, noise: NoiseKind, runs: Collection[str], *, held_out: bool = False
+) -> dict[str, Any]:
     """What the record that has spent most has spent, in every reading, for a job's result.
 
     `runs`: the names under which this run has charged, one for each session of it. `releases` are its own; other runs
-    may have charged the same ledger before, or at the same time.
+    may have charged the same ledger before, or at the same time. `parts`: what tables, heads and so on of that record
+    would cost alone. `held_out`: whether it is the ledger of evaluations.
     """
     terms = account.terms
+    split = by_part(account.dearest(), held_out=held_out)
     return {
         "epsilon_rdp": account.most(epsilon_of),
+        "parts": {part: epsilon_of(events, terms.delta) for part, events in split.items()},
         "epsilon_added": account.most(epsilon_added),
         "epsilon_dealer": finite(account.most(epsilon_against_dealer)),
         "epsilon_batches_known": account.most(epsilon_with_batches_known),

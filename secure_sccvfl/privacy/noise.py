@@ -17,12 +17,14 @@ from accounting.accountant import FINE
 from accounting.budget import Budget
 from accounting.calibration import check_target, noise_multiplier
 from accounting.events import Event, Mechanism, Sensitivity
+from accounting.objective import HeadBudget
 from accounting.paper import scaled_sensitivity
 from accounting.records import RecordSet
 from protocols.operations import noise
 from protocols.operations.noise import NoiseKind
 from protocols.steps.clipping import scaled
 from secure_sccvfl.data.randomness import stream
+from secure_sccvfl.privacy.heads import HeadNoise, HeadPlan, price_head, simulated
 from secure_sccvfl.privacy.releases import FIRST_COUNT
 
 SIMULATION = RecordSet(np.zeros(1, np.uint64))
@@ -78,13 +80,17 @@ def noised_event(
 
 @dataclass(frozen=True)
 class SpendingPlan:
-    """The cap of one run and how it is spent: equal releases, with the noise of a secure run of this kind."""
+    """The cap of one run and how it is spent: equal releases, with the noise of a secure run of this kind.
+
+    head: a private head takes its share of the cap.
+    """
 
     epsilon: float = 8.0
     delta: float = 1e-5
     releases: int = 5
     noise: NoiseKind = "dealer+holder"
     parties: int = 2
+    head: HeadPlan | None = None
 
     def __post_init__(self) -> None:
         check_target(self.epsilon, self.delta)
@@ -94,7 +100,16 @@ class SpendingPlan:
     @property
     def multiplier(self) -> float:
         """Hidden noise over sensitivity of one release."""
+        if self.head is not None:
+            return self.head_budget.table_multiplier
         return noise_multiplier(self.epsilon, self.delta, self.releases)
+
+    @property
+    def head_budget(self) -> HeadBudget:
+        """How tables and head share the cap."""
+        if self.head is None:
+            raise ValueError("this plan has no private head")
+        return self.head.budget(self.epsilon, self.delta, self.releases)
 
     @property
     def level(self) -> NoiseLevel:
@@ -168,6 +183,17 @@ class GaussianNoise:
         self.charges.append(SimulatedCharge(name, event.sensitivity, event.multiplier, quote.after))
         deviation = noise.deviation(self.plan.noise, event.sigma, self.plan.parties)
         return {k: v + stream(self.seed, "noise", name, k).normal(0, deviation, v.shape) for k, v in exact.items()}
+
+    def charge_heads(self, count: int) -> HeadNoise:
+        """Charge the planned heads; the plaintext engine draws their noise from the seed."""
+        plan = self.plan
+        if plan.head is None:
+            raise ValueError("the budget has no share for a private head")
+        priced = price_head(plan.head, plan.head_budget, count, plan.noise, plan.parties, SIMULATION.digest)
+        for event in priced.events:
+            quote = self.account.charge(event, f"{len(self.charges)} {event.name}", SIMULATION)
+            self.charges.append(SimulatedCharge(event.name, event.sensitivity, event.multiplier, quote.after))
+        return simulated(priced, plan.parties, self.seed)
 
     def _event(self, name: str, sensitivity: Sensitivity, scaled_before: bool = False) -> Event:
         if self.mechanism == "paper" and not scaled_before:

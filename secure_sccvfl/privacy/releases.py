@@ -33,6 +33,11 @@ def _scored(facts: Facts) -> bool:
     return facts.score != "conditional"
 
 
+def _compared(facts: Facts) -> bool:
+    """Whether a head without mediators and proxies is trained for comparison."""
+    return facts.evaluation == "noisy" and facts.controls != "none" and not facts.private_model
+
+
 FIRST_COUNT = Kind(
     "first count",
     "all",
@@ -234,10 +239,10 @@ LEFT_OUT = Kind(
     "follows",
     "which encoded columns are of mediators and proxies",
     "announced: 1 for each encoded column that the comparison without mediators leaves out; follows from the roles",
-    "with noisy evaluation: which encoded columns the comparison without mediators and proxies leaves out; it "
-    "follows from the roles and the public dictionary; again after each late refresh",
+    "with noisy evaluation and a model that is not private: which encoded columns the comparison without mediators "
+    "and proxies leaves out; it follows from the roles and the public dictionary; again after each late refresh",
     follows=("scores",),
-    times=lambda facts: _rounds(facts) if facts.evaluation == "noisy" and facts.controls != "none" else 0,
+    times=lambda facts: _rounds(facts) if _compared(facts) else 0,
 )
 MOVED_FIXED = Kind(
     "moved-fixed",
@@ -256,11 +261,12 @@ MOVED_EDITED = Kind(
     "all",
     "edits",
     ("*",),
-    "uncharged",
+    "follows",
     "check: did an edit touch each mediator?",
-    "announced: 1 if an edit moved a mediator of some training record",
-    "1 if a trial edit moved a mediator in some training record; 0 turns it into N; again after each late refresh; "
-    "not charged",
+    "announced: 1 if an edit moves a mediator; follows from noisy tables that were charged",
+    "1 if edits by the noisy tables move a mediator; 0 turns it into N; again after each late refresh. With "
+    "`consistency_from = records`: in some training record; not charged",
+    follows=("sketch",),
     times=_rounds,
 )
 VALIDITY = Kind(
@@ -268,13 +274,14 @@ VALIDITY = Kind(
     "all",
     "edits",
     ("4",),
-    "uncharged",
+    "follows",
     "how far edits move columns, on average",
     "sums over the parties that edit: how far edits move fixed features, leave the public range, move mediators; and "
     "how many parties these are",
     "three sums over the parties that edit, and how many these are: how far edits move fixed features (0), leave the "
-    "public range, and move mediators, on average over the training records; with two of them each can subtract its "
-    "own part; with one nothing is opened; not charged",
+    "public range, and move mediators, on average under the noisy tables; with two of them each can subtract its own "
+    "part; with one nothing is opened. With `consistency_from = records`: over the training records; not charged",
+    follows=("sketch",),
     times=lambda facts: len(facts.groups),
 )
 GUARD_LENGTH = Kind(
@@ -290,6 +297,34 @@ GUARD_LENGTH = Kind(
     follows=("sketch",),
     times=lambda facts: len(facts.groups) * _rounds(facts),
 )
+HEAD = Kind(
+    "head",
+    "all",
+    "head",
+    ("*",),
+    "charged",
+    "the model, as far as decisions and figures follow from it",
+    "the weights of the model, with noise in the training objective; never opened themselves",
+    "with `private_model` (the default): the model itself. Its weights are never opened: decisions, scores and "
+    "figures follow from them. It is charged when it is trained, as if the weights were opened, so that all that "
+    "follows is post-processing with respect to training records (objective perturbation, "
+    "docs/privacy-accounting.md)",
+    charge="head",
+    times=lambda facts: int(facts.private_model),
+)
+HEAD_OUTPUT = Kind(
+    "head output",
+    "all",
+    "head",
+    ("*",),
+    "charged",
+    "the finite precision of the model",
+    "noise on the finished weights, which covers their distance from the exact minimum",
+    "with `private_model`: the same weights. Noise on the finished weights covers their distance from the exact "
+    "minimum of the training objective, which fixed-point arithmetic leaves",
+    charge="head output",
+    times=lambda facts: int(facts.private_model),
+)
 RANGE_CHECK = Kind(
     "range check",
     "all",
@@ -298,9 +333,11 @@ RANGE_CHECK = Kind(
     "uncharged",
     "check: did a score leave the range that the arithmetic can hold, or has training not settled?",
     "one bit: some logit is out of range, or some head not at its optimum (it must be 0, or the run stops)",
-    'one bit for all lambdas, and one for each late refresh, "some logit of a training record is out of range" (if '
-    'evaluation is exact: of a validation record too) "or training has not settled", in `split` after the warm-up, '
-    "every ten steps from then on and before each late refresh, of logits alone: 0, or the run stops; not charged",
+    "one number for all lambdas, and one for each late refresh. With `private_model`: how many heads have weights "
+    "that are too long, or have not settled; the first follows from the private weights, the second is 0 unless "
+    'training fails to converge. Without, one bit: "some logit of a training record is out of range" (if evaluation '
+    'is exact: of a validation record too) "or training has not settled", in `split` after the warm-up, every ten '
+    "steps from then on and before each late refresh, of logits alone. 0, or the run stops; not charged",
     times=lambda facts: 1 + facts.late_refreshes,
 )
 VALIDATION_SUMMARY = Kind(
@@ -315,7 +352,7 @@ VALIDATION_SUMMARY = Kind(
     "only with `evaluation = exact` (not private): mean loss, variance of the logit, mean squared gap of the "
     "validation part, for each lambda; with a `flip_target` also its share of flips under the run's own edits "
     "(else 0)",
-    times=lambda facts: int(facts.evaluation == "exact" and len(facts.lambdas) > 0),
+    times=lambda facts: int(facts.evaluation == "exact" and len(facts.lambdas) > facts.private_model),
 )
 TEMPERATURE_CHOICE = Kind(
     "temperature choice",
@@ -326,8 +363,8 @@ TEMPERATURE_CHOICE = Kind(
     "which calibration fits best",
     "not private: bits that give the temperature that calibrates validation records best",
     "only with `evaluation = exact` (not private): which of 25 temperatures calibrates best, as 24 bits: does the "
-    "validation loss rise from each to the next",
-    times=lambda facts: int(facts.evaluation == "exact"),
+    "validation loss rise from each to the next; none with `private_model`",
+    times=lambda facts: int(facts.evaluation == "exact" and not facts.private_model),
 )
 LEAK = Kind(
     "leak",
@@ -390,7 +427,8 @@ PREDICTIONS = Kind(
     "asked",
     "scores of the example records",
     "of new records, as asked for: ",
-    "decision of each new record (its logit if asked for with `--scores`); on public benchmark data a run uses it "
+    "decision of each new record (its logit if asked for with `--scores`), once for each person and model, for at "
+    "most as many people as all approved (`predictions`); on public benchmark data a run uses it "
     "once, for the logits of 24 test records before and after an edit, to show in its page. In mode "
     "`aware` it follows from s of the record too. With `align = hidden`: a bit for each, and the decision where it "
     "is 1: do all parties hold this record",
@@ -401,10 +439,12 @@ REFUSED_RECORDS = Kind(
     "prediction",
     ("records",),
     "asked",
-    "which new records a party could not read",
-    "1 for each new record with a cell that some party cannot read",
-    "which new records have a cell that some party, it is not said which, cannot read by the public description; "
-    "their decision is 0 and tells nothing",
+    "which new records a party could not read, or has answered for before",
+    "for each new record: 1 if some party cannot read a cell of it, or gave other values when it was decided before; "
+    "2 if some party has it on record as decided",
+    "which new records have a cell that some party, it is not said which, cannot read by the public description, or "
+    "gave another value for when the person was decided before; and which people some party has on record as decided "
+    "by this model; their decision is 0 and tells nothing",
 )
 GRADIENT = Kind(
     "gradient P",

@@ -11,6 +11,8 @@ from secure_sccvfl.attacks.catalogue import ATTACKS
 from secure_sccvfl.report.charts import Dot, Line, curves, forest, percent
 
 Row = Mapping[str, Any]
+CONTROL = "positive control"
+"""The promise of rows in which the attacker must succeed (security/evaluation.py)."""
 VIEWS = (
     (r"label holder (\S+)", r"\1, which has the labels"),
     (r"party (\S+)", r"\1"),
@@ -24,6 +26,11 @@ VIEWS = (
     (r"plaintext server: fused z of the paper", "no secrecy: a server as in the paper"),
     (r"plaintext server's gradients at \S+ \(paper\)", "no secrecy: gradients, as in the paper"),
     (r"(?:logits|white box) of this run", "this model"),
+    (r"positive control: (.+)", r"control: \1"),
+    (r"answers", "who gets predictions"),
+    (r"scores", "who gets predictions with scores"),
+    (r"many trainings", "who may train again and again"),
+    (r"(share|cells) of (\d+) (records?)", r"who has all tables, \2 \3 differ (\1)"),
     (r"logits of (\w+)", r"only scores, \1"),
     (r"white box of (\w+)", r"\1"),
 )
@@ -48,7 +55,11 @@ def view_words(view: str) -> str:
 
 def is_ours(row: Row) -> bool:
     """Whether this run gave the view to somebody; other views belong to another model or a plaintext server."""
-    return row.get("promise", "shown") != "shown" or row["view"].startswith(("receiver", "white box of this"))
+    promise = row.get("promise", "shown")
+    if promise == "shown":
+        others = ("logits of", "white box of", "plaintext server")
+        return not row["view"].startswith(others) or row["view"] == "white box of this run"
+    return bool(promise != CONTROL)
 
 
 def attack_panels(security: Mapping[str, Any] | None) -> list[dict[str, Any]]:
@@ -106,8 +117,8 @@ def attack_story(security: Mapping[str, Any] | None) -> list[str]:
     if promised and not leaks:
         told.append(
             f"No {'other ' if declared else ''}leak was found: in {len(promised)} comparisons, no attacker guessed "
-            "better with what this run showed it than without, beyond what luck explains (at 5 % over all of them "
-            "together)."
+            "better with what this run showed it than without, beyond what luck explains "
+            f"(at {100 * security.get('family', {}).get('error', 0.05):.0f} % over all of them together)."
         )
     elif leaks:
         told.append(f"Something leaked that should not have: {'; '.join(leaks)} guessed better with the run's data.")
@@ -123,11 +134,12 @@ def attack_story(security: Mapping[str, Any] | None) -> list[str]:
     if not audits_of(security):
         told.append(NOT_AUDITED)
     for name, audit in audits_of(security).items():
+        holds = audit["holds"] and audit.get("noise_holds", True)
         told.append(
             f"The noise was put to the test too ({name}): {audit['samples']} noisy releases, half of them with one "
-            f"record moved to another group, show that ε of one release is at least {audit['epsilon_low']:.2f}; "
+            f"record replaced, show that ε of one release is at least {audit['epsilon_low']:.2f}; "
             f"{audit['epsilon_high']:.2f} is promised as the most. "
-            f"{'That promise holds.' if audit['holds'] else 'The promise is broken.'}"
+            f"{'That promise holds.' if holds else 'The promise is broken.'}"
         )
     return told
 
@@ -157,10 +169,12 @@ def check_words(check: str) -> str:
 
 
 def missed(security: Mapping[str, Any] | None) -> list[str]:
-    """Checks that do not hold, for the warnings: a promise must hold, a target is an aim."""
+    """Checks that do not hold, for the warnings: promises, targets, and attackers that must succeed (controls)."""
+    told = {"promise": "A promise is broken", "target": "A target is missed", "control": "The attacker is broken"}
+    limits = {"control": "at least {:.3f} is needed, so what it does not find means nothing"}
     return [
-        f"{'A promise is broken' if c['kind'] == 'promise' else 'A target is missed'} in the attacks below. "
-        f"{check_words(c['check'])}: {c['value']:.3f} was found, at most {c['limit']:.3f} is allowed."
+        f"{told[c['kind']]} in the attacks below. {check_words(c['check'])}: {c['value']:.3f} was found, "
+        f"{limits.get(c['kind'], 'at most {:.3f} is allowed').format(c['limit'])}."
         for c in (security or {}).get("checks", [])
         if not c["holds"]
     ]

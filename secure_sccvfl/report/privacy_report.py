@@ -20,7 +20,7 @@ from protocols.config import ConfigError
 from secure_sccvfl.privacy.ledgers import EVALUATIONS, LEDGER
 from secure_sccvfl.report.finished.folders import EVALUATE, TRAIN, RunFolder
 
-BUDGET = "privacy_budget"
+BUDGET, EVALUATION_BUDGET = "privacy_budget", "evaluation_budget"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def budget_reports(run: Path) -> Iterator[BudgetReport]:
     ledger is damaged or two of them differ.
     """
     if run.is_file():
-        yield _report([run], None, BUDGET)
+        yield _report([run], None, EVALUATION_BUDGET if run.name == EVALUATIONS else BUDGET)
         return
     folder, notes = RunFolder.of(run), run / "report.json"
     ledgers = [run / TRAIN / LEDGER] if folder.host is not None else sorted(run.glob(f"party-*/{LEDGER}"))
@@ -61,15 +61,15 @@ def budget_reports(run: Path) -> Iterator[BudgetReport]:
         [run / EVALUATE / EVALUATIONS] if folder.host is not None else run.glob(f"evaluation/party-*/{EVALUATIONS}")
     )
     if found := sorted(path for path in told if path.exists()):
-        yield _report(found, notes, "evaluation_budget")
+        yield _report(found, notes, EVALUATION_BUDGET)
 
 
 def _report(ledgers: list[Path], notes: Path | None, name: str) -> BudgetReport:
     """The parties' ledgers of one kind, which must agree: the report is that of the first."""
     entries, vouched = _agreed(ledgers, notes is not None and _hidden(notes))
-    report = build_report(
-        read_account(entries, FileSets.beside(ledgers[0])), None if notes is None else _notes(notes)
-    )
+    account = read_account(entries, FileSets.beside(ledgers[0]))
+    told = None if notes is None else _notes(notes)
+    report = build_report(account, told, held_out=name == EVALUATION_BUDGET)
     report["ledgers"] = {"read": len(ledgers), "lines": len(entries), "head": entries[-1]["hash"]}
     return BudgetReport(name, report, vouched)
 

@@ -26,6 +26,7 @@ from typing import Any
 from protocols.config import code_digest
 from protocols.errors import LedgerError
 from protocols.records.chain import HashChain
+from secure_sccvfl.privacy.ledgers import PREDICTION_LOGS
 
 LOG, HEAD = "audit.jsonl", "audit.head"
 FINISHED, STOPPED = "finished", "stopped"
@@ -45,9 +46,14 @@ MAY_CHANGE = {
 
 
 def contents(run: Path) -> list[Path]:
-    """Every file of a run except locks and this log itself."""
+    """Every file of a run except locks, this log itself and logs of predictions.
+
+    The latter grow with every prediction that is asked for, are hash-chained themselves, and are compared with those
+    of the other parties at each prediction.
+    """
     own = {run / LOG, run / HEAD}
-    return sorted(p for p in run.rglob("*") if p.is_file() and p.suffix != ".lock" and p not in own)
+    found = (p for p in run.rglob("*") if p.is_file() and p.suffix != ".lock" and p not in own)
+    return sorted(p for p in found if not p.match(PREDICTION_LOGS))
 
 
 def file_digest(path: Path) -> str:

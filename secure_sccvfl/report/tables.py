@@ -41,6 +41,11 @@ COLUMNS: Mapping[str, Sequence[tuple[str | None, str]]] = {
         *((None, f"aia_{view}_mlp{epochs}") for view in ("z", "logits") for epochs in EPOCHS),
     ),
     "runtime": tuple((None, metric) for metric in ("seconds", *RUNTIME, "best_epoch", "warmup", "acc")),
+    "private": (
+        *((None, metric) for metric in ("acc", "auc", "logloss")),
+        *((judge, metric) for judge in HANDED_OUT for metric in ("fr", "fr_null")),
+        (None, "dp_gap"),
+    ),
 }
 MARKED = ("fr", "scg", "fr_base", "fr_descendants", "scg_descendants", "net", "fr_cut")
 """Columns of a judge that are marked where it fails a gate."""
@@ -51,7 +56,7 @@ BESIDE: Mapping[str, Sequence[tuple[str | None, str]]] = {
     "folktables": (*_UTILITY, (None, "dp_gap"), (None, "eo_gap")),
     "attacks": (
         *((None, f"aia_z_mlp{epochs}") for epochs in EPOCHS),
-        *((None, metric) for metric in ATTACKS.get("pgd").columns),
+        *((None, metric) for metric in ATTACKS.get("pgd_paper").columns),
     ),
     "runtime": tuple((None, metric) for metric in ("seconds", *RUNTIME) if metric != "optimisation_steps"),
 }

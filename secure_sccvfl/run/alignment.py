@@ -133,4 +133,6 @@ def placed(
         return data.part(rows), Aligned(len(rows), np.arange(len(rows)))
     bounds = part_bounds(options.align_bounds, share)
     table = HiddenAlignment(session, bounds).align(data.ids[rows].tolist())
-    return replace(data.spread(rows, table), presence=Presence.of(session.party, table.present)), table
+    if table.shares is None:
+        raise RuntimeError("a hidden alignment gives shares of presence")
+    return replace(data.spread(rows, table), presence=Presence.of(table.shares)), table

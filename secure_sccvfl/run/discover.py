@@ -21,11 +21,11 @@ from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.inputs import check_support
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.sketches import Sketch
-from secure_sccvfl.modes.base import discovery_releases, planned_multiplier
+from secure_sccvfl.modes.base import discovery_releases, planned_spread
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.caps import raise_cap
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
-from secure_sccvfl.privacy.ledgers import LEDGER, open_budget, spent_figures
+from secure_sccvfl.privacy.ledgers import LEDGER, agree_on_run, open_budget, spent_figures
 from secure_sccvfl.privacy.record_tags import record_key
 from secure_sccvfl.run.alignment import placed, split_records
 from secure_sccvfl.run.audit_log import OWN_RECORDS, AuditLog
@@ -80,8 +80,9 @@ class DiscoveryJob:
         place = options.ledger_folder(session)
         raise_cap(session, place / LEDGER, options.cap, self.certificates)
         budget, ledger = open_budget(place, options.epsilon, options.delta, part.rows)
-        records = record_key(session, ledger.parent).tags(data.ids[about])
-        multiplier, name = planned_multiplier(session, options, budget, records, ()), session.agree_on_name()
+        records = record_key(session, ledger.parent, schema.id_rule).tags(data.ids[about])
+        multiplier = planned_spread(session, options, schema, budget, records, ()).multiplier
+        name = agree_on_run(session, place)
         alike = options.align != "hidden"
         charger = Charger(
             session, budget, multiplier, name, records, options.noise, reserve=options.reserve, alike=alike

@@ -68,7 +68,9 @@ class PartyModel:
     aware: the declared use of s, of a model that uses it. networks: this party's trained generators as arrays, by
     protected attribute; empty where generators follow from what was released. policy: version and date of approval
     of the card that it was trained under; empty without a card. control: weight and bias of the head that was trained
-    without mediators and proxies, in shares too.
+    without mediators and proxies, in shares too. predictions: how many people it may answer for, as all parties
+    approved before training; None in models of earlier versions, which have the default. charged: the key under which
+    every ledger has the charge of a private head; empty for a model that is not private.
     """
 
     run: str
@@ -93,11 +95,18 @@ class PartyModel:
     policy: Mapping[str, str] = field(default_factory=dict)
     generator_seed: int = -1
     control: tuple[Words, Words] | None = None
+    predictions: int | None = None
+    charged: str = ""
 
     @property
     def drawn_seed(self) -> int:
         """The seed of encoders and edits; `seed` is that of the split."""
         return self.seed if self.generator_seed < 0 else self.generator_seed
+
+    @property
+    def released_in(self) -> str:
+        """The run that paid for the head: a later session of that run saves the same head under its own name."""
+        return self.charged.partition(" ")[0] or self.run
 
     def __repr__(self) -> str:
         return f"<PartyModel of run {self.run[:12]}, party {self.rank} of {self.parties}>"
@@ -112,12 +121,13 @@ class PartyModel:
         policy = dict(self.policy)
         seeds = (self.seed, self.drawn_seed)
         known = (self.run, self.parties, self.schema, self.task, seeds, held_out, used, self.proxies, policy)
-        facts = (*known, self.control is not None)
+        facts = (*known, self.control is not None, self.predictions, self.charged)
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
 
     def aware_encoders(self, layout: Layout) -> AwareEncoders:
         """This party's encoder of a model that uses s, made anew from what was released."""
-        return {self.rank: make_aware(layout, self.encoder, self.sketches[0], Roles(dict(self.roles)))}
+        private = bool(self.charged)
+        return {self.rank: make_aware(layout, self.encoder, self.sketches[0], Roles(dict(self.roles)), private)}
 
     def columns(self, layout: Layout) -> int:
         """How many columns of the head are this party's."""
@@ -194,6 +204,10 @@ def save_model(model: PartyModel, folder: Path) -> str:
         facts["policy"] = dict(model.policy)
     if model.generator_seed >= 0:
         facts["generator_seed"] = model.generator_seed
+    if model.predictions is not None:
+        facts["predictions"] = model.predictions
+    if model.charged:
+        facts["charged"] = model.charged
     facts["digest"] = _digest(facts, arrays)
     folder.mkdir(parents=True, exist_ok=True)
     with naming(folder / "model.npz"), open(folder / "model.npz", "wb", opener=private) as file:
@@ -263,6 +277,8 @@ def load_model(folder: Path, layout: Layout) -> PartyModel:
         facts.get("policy", {}),
         facts.get("generator_seed", -1),
         (arrays["control weight"], arrays["control bias"]) if "control weight" in arrays else None,
+        facts.get("predictions"),
+        facts.get("charged", ""),
     )
 
 
@@ -301,6 +317,7 @@ def _packed(encoder: Encoder) -> dict[str, Any]:
     arrays = {"encoder mean": plain.mean}
     if isinstance(encoder, FeatureEncoder):
         arrays |= {"layer weight": encoder.weight, "layer bias": encoder.bias, "layer mean": encoder.mean}
+        arrays["layer radius"] = np.array(encoder.radius)
     return arrays
 
 
@@ -312,4 +329,5 @@ def _unpacked(arrays: Mapping[str, np.ndarray], layout: Layout, dropped: Iterabl
     plain = PlainEncoder(layout, arrays["encoder mean"], frozenset(dropped))
     if "layer weight" not in arrays:
         return plain
-    return FeatureEncoder(plain, arrays["layer weight"], arrays["layer bias"], arrays["layer mean"])
+    radius = float(arrays.get("layer radius", np.inf))
+    return FeatureEncoder(plain, arrays["layer weight"], arrays["layer bias"], arrays["layer mean"], radius)

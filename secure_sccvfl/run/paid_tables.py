@@ -148,11 +148,12 @@ def tables_record(found: KeptTables) -> dict[str, Any]:
     return {"runs": list(found.runs), "releases": sorted(r.key for r in found.releases.values())}
 
 
-def tables_in_words(found: KeptTables) -> str:
-    """One line, said before anything runs."""
+def tables_in_words(found: KeptTables, private_model: bool) -> str:
+    """One line, said before anything runs. private_model: whether this run charges a head."""
     moments = found.releases.get(MOMENTS.charged_as())
     limits = f"; moments are those of {', '.join(moments.features)}" if moments is not None else ""
     return (
         f"statistics of s are those kept of run {found.runs[-1][:12]} ({len(found.releases)} releases, paid for): "
-        f"nothing is opened about s and nothing charged{limits}; what was not kept is left out"
+        f"no table is opened or charged again{limits}; what was not kept is left out; "
+        f"{'the head of this run is charged' if private_model else 'the model is not private and is not charged'}"
     )

@@ -18,7 +18,7 @@ from accounting.records import RecordSet
 from protocols.config import ConfigError, SessionConfig
 from protocols.errors import ProtocolError
 from protocols.operations.noise import NoiseKind
-from protocols.records.chain import unused_name
+from protocols.records.chain import read_chain, unused_name
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from secure_sccvfl.data.catalogue import is_benchmark
@@ -31,13 +31,14 @@ from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.modes import gradient_mode
 from secure_sccvfl.modes.aware import declared
-from secure_sccvfl.modes.base import Workplace, keep_gradients, mode_plan, planned_multiplier
+from secure_sccvfl.modes.base import Workplace, keep_gradients, mode_plan, planned_spread
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.privacy.caps import raise_cap
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
-from secure_sccvfl.privacy.ledgers import LEDGER, keep_copy, open_budget, spent_figures
+from secure_sccvfl.privacy.ledgers import LEDGER, agree_on_run, keep_copy, open_budget, spent_figures
 from secure_sccvfl.privacy.record_tags import record_key
+from secure_sccvfl.privacy.releases import HEAD, RANGE_CHECK
 from secure_sccvfl.run.alignment import aligned_part, split_records
 from secure_sccvfl.run.audit_log import OWN_RECORDS, RUN, TABLES, AuditLog, sessions_of
 from secure_sccvfl.run.checkpoints import Checkpoints
@@ -98,26 +99,31 @@ class TrainJob:
             about = About(self.data.schema.digest(), self._digests(parts), options.align)
             tables = agreed_tables(session, place, options, budget, about) if options.tables else None
             before = sessions_of(folder) if folder is not None and options.resume else ()
-            noise: tuple[float, NoiseKind] = (
-                (planned_multiplier(session, options, budget, parts["train"], before), options.noise)
-                if tables is None
-                else (tables.multiplier, tables.noise)
-            )
+            spread = planned_spread(session, options, self.data.schema, budget, parts["train"], before, tables)
+            noise: tuple[float, NoiseKind] = (spread.multiplier, options.noise if tables is None else tables.noise)
         if folder is not None:
             self._keep_public(folder)
         alike = options.align != "hidden"
         charger = Charger(
-            session, budget, noise[0], name, parts["train"], noise[1], reserve=options.reserve, alike=alike
+            session,
+            budget,
+            noise[0],
+            name,
+            parts["train"],
+            noise[1],
+            reserve=options.reserve,
+            alike=alike,
+            heads=spread.heads,
         )
         audit = AuditLog(unused_name(folder / "audit.jsonl") if folder is not None else None)
         records = parts["train"].digest if alike else OWN_RECORDS
         audit(RUN, {"run": name, "records": records, "options": asdict(options)})
         if tables is not None:
-            logging.getLogger("party").info("%s", tables_in_words(tables))
+            logging.getLogger("party").info("%s", tables_in_words(tables, options.private_model))
             audit(TABLES, tables_record(tables))
         hooks = Hooks(progress, audit, kept.keep if kept is not None else lambda state: None)
         state = self._resume(session, kept, charger, audit) if options.resume else None
-        begun = kept.run if kept is not None and options.resume else name
+        begun = charger.begun = kept.run if kept is not None and options.resume else name
         own = KeptTables((begun,), session.rank, about.schema, about.records, *noise, align=options.align)
         statistics = self._statistics(session, problem.train, charger, tables, TableFile(place, own, name))
         workplace = self._workplace(session, problem, charger, statistics, hooks, meter, state)
@@ -126,7 +132,8 @@ class TrainJob:
         if trained.shown and folder is not None:
             keep_gradients(folder, trained.shown)
         digests = {part: known.digest for part, known in parts.items()}
-        mine = self._keep(session, trained.engine, model, name, digests)
+        charged = f"{begun} {HEAD.charged_as()}" if options.private_model else ""
+        mine = self._keep(session, trained.engine, model, name, digests, charged)
         if folder is not None:
             keep_copy(ledger, folder)
         sessions = sessions_of(folder) if folder is not None else (name,)
@@ -141,6 +148,7 @@ class TrainJob:
             **self._facts(problem),
             **model.finding.as_record(),
             "lambda": model.lam,
+            "private_model": options.private_model,
             "temperature": model.temperature,
             "trials": [asdict(t) for t in model.trials],
             "validity": model.validity,
@@ -156,8 +164,9 @@ class TrainJob:
         """Agree on everything needed before an opening: name of the run, ledgers, sets of records, checkpoints."""
         data, options, schema, folder = self.data, self.options, self.data.schema, session.folder
         compare_public(session, schema, self.card)
-        name, place = session.agree_on_name(), options.ledger_folder(session)
-        key = record_key(session, place)
+        place = options.ledger_folder(session)
+        name = agree_on_run(session, place)
+        key = record_key(session, place, schema.id_rule)
         parts, self.own = key.parts(data.ids, data.split), key.tags(data.ids).digest
         kept: Checkpoints | None = None
         if folder is not None and options.checkpoints:
@@ -189,9 +198,27 @@ class TrainJob:
         if kept is None:
             raise ConfigError("to resume, a run needs its folder and checkpoints")
         state = kept.resume(session, self.data.schema.task)
+        private = self.options.private_model
+        followed = private and session.folder is not None and self._followed(session.folder)
+        if private and any(session.tell_all("finished model", int(followed))) and not state.trials:
+            raise ProtocolError(
+                "a party has a model of this run already, or the check of its head was opened: train a new run, "
+                "which is charged"
+            )
         differed = charger.catch_up()
         audit("resumed", {"checkpoint": kept.number, "of run": kept.run, "ledgers differed": differed})
         return state
+
+    def _followed(self, folder: Path) -> bool:
+        """Whether anything may have followed from a head of this run: another one would be a second, free release.
+
+        Decisions follow from a model. One bit follows from a private head before it becomes a model, and a run that
+        it has stopped must not be tried with other noise until it passes.
+        """
+        if (folder / "model" / "model.json").exists():
+            return True
+        logs = folder.glob("releases*.jsonl")
+        return any(entry.get("release") == RANGE_CHECK.name for log in logs for entry in read_chain(log))
 
     def _digests(self, parts: Mapping[str, RecordSet]) -> dict[str, str]:
         """Of the records of each part, and of all together."""
@@ -257,8 +284,16 @@ class TrainJob:
             "rows": rows,
         }
 
-    def _keep(self, session: Session, engine: SecureEngine, model: Model, name: str, parts: Mapping[str, str]) -> str:
-        """Save this party's part of the model."""
+    def _keep(
+        self,
+        session: Session,
+        engine: SecureEngine,
+        model: Model,
+        name: str,
+        parts: Mapping[str, str],
+        charged: str,
+    ) -> str:
+        """Save this party's part of the model. charged: the key of its head's charge."""
         weight, bias = engine.unscaled(model.head)
         options = self.options
         own = PartyModel(
@@ -286,5 +321,7 @@ class TrainJob:
             aware=self.aware,
             networks=trained_networks(model.generators, session.rank),
             policy={} if self.card is None else {"version": self.card.version, "approved": self.card.approved_on},
+            predictions=options.predictions,
+            charged=charged,
         )
         return save_model(own, session.folder / "model") if session.folder is not None else ""

@@ -9,7 +9,7 @@ data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
+import torch
 
 from protocols.config import ConfigError
 from protocols.records.private import private
@@ -31,6 +32,8 @@ from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.data.splits import Split, make_split
 from secure_sccvfl.evaluation.baselines import affine_white_box
+from secure_sccvfl.model.encoders import Encoder, FeatureEncoder
+from secure_sccvfl.model.mlp import MlpEncoder
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.releases import GRADIENT
@@ -135,12 +138,28 @@ class FinishedRun:
 
     def white_box(self) -> TorchLogits:
         """The model as nobody in the consortium has it: the harness combines the shares of all."""
+        return white_box_of(*self.head(), {part.rank: part.encoder for part in self.models()}, self.parties)
+
+    def check_white_box(self, answers: np.ndarray, tolerance: float = 0.05) -> None:
+        """Refuse a white box that does not give the answers of a real session about the test records."""
+        inputs = np.hstack([party.inputs[self.split.test] for party in self.parties])
+        with torch.no_grad():
+            made = self.white_box()(torch.tensor(inputs)).numpy()
+        apart = float(np.abs(made - answers).max())
+        if apart > tolerance * max(1.0, float(np.abs(answers).max())):
+            raise ConfigError(
+                f"the model put together from {self.folder} is up to {apart:.3f} away from its own predictions: "
+                "attacks on it would say nothing. Make the run again"
+            )
+
+    def head(self) -> tuple[np.ndarray, np.ndarray]:
+        """Calibrated weight and bias, from the shares of all parties."""
         parts = list(self.models())
         weight, bias = (
             decode(np.sum([getattr(part, name) for part in parts], axis=0), HEAD_BITS) / parts[0].temperature
             for name in ("weight", "bias")
         )
-        return affine_white_box(weight, bias, {part.rank: part.encoder for part in parts}, self.parties)
+        return weight, bias
 
     def encodings(self, rows: np.ndarray) -> np.ndarray:
         """The fused encodings z of these records, which a plaintext server would hold."""
@@ -171,6 +190,37 @@ class FinishedRun:
             logs = {k: np.log(np.maximum(t, 0.5) / np.maximum(t, 0.5).sum(axis=0)) for k, t in sketch.tables.items()}
             found.append(np.sum([bins[name] @ logs[name] for name in bins], axis=0))
         return np.hstack([np.zeros((len(self.rows), 0)), *found])
+
+
+def white_box_of(
+    weight: np.ndarray, bias: np.ndarray, encoders: Mapping[int, Encoder], parties: Sequence[Party]
+) -> TorchLogits:
+    """A head on the parties' encoders, differentiable in the input space of all of them."""
+    widths = [party.layout.width for party in parties]
+    encode = [_in_torch(encoders[party.rank], party) for party in parties]
+
+    def logits(x: torch.Tensor) -> torch.Tensor:
+        parts = zip(encode, x.split(widths, dim=1), strict=True)
+        return torch.cat([one(part) for one, part in parts], dim=1) @ torch.tensor(weight) + torch.tensor(bias)
+
+    return logits
+
+
+def _in_torch(encoder: Encoder, party: Party) -> TorchLogits:
+    """One party's encoder as a differentiable function of its input space."""
+    if isinstance(encoder, MlpEncoder):
+        network = encoder
+        return lambda x: network.activations(x.float()).double()
+    if isinstance(encoder, FeatureEncoder):
+        plain, layer = _in_torch(encoder.plain, party), encoder
+        weight, bias, mean = (torch.tensor(v) for v in (layer.weight, layer.bias, layer.mean))
+
+        def features(x: torch.Tensor) -> torch.Tensor:
+            base = plain(x)
+            return torch.cat([base, torch.relu(base @ weight + bias) - mean], dim=1)
+
+        return features
+    return affine_white_box(np.eye(encoder.columns), np.zeros(encoder.columns), {party.rank: encoder}, (party,))
 
 
 def write_records(data: Dataset, rows: np.ndarray, path: Path) -> None:

@@ -1,12 +1,13 @@
 """Can s or y of a record be told from what someone holds? One attack, its control, and a test of every column.
 
 The adversary gets the truth of a random half of the records and guesses the other half. Then the halves are
-swapped, so that every record is guessed once. Within the half it knows, the adversary makes two choices by
-cross-validation. First it chooses what of its view to use besides its own columns: `FEW` or `MANY` of those most
-related to the truth, or all signals of opened gradients together (also without its own columns), if they help
-logistic regression by more than one standard error, otherwise nothing. Then it chooses the attacker (logistic
-regression, boosted trees, a network). So nothing is chosen on the records it is judged on, and a view that tells
-nothing mostly leaves it with the guesses of the control. Rates are balanced over groups.
+swapped, so that every record is guessed once. Within the half it knows, the adversary chooses by cross-validation
+what of its view to use besides its own columns, and with which attacker (logistic regression, boosted trees, a
+network), both together: `FEW` or `MANY` of the columns most related to the truth, all of them if they are at most
+`ALL`, or all signals of opened gradients together (also without its own columns). Where it has own columns, the rest
+must beat them by more than one standard error. So the strongest attacker decides, and nothing is chosen on the
+records it is judged on: a view that tells nothing mostly leaves it with the guesses of the control. Rates are
+balanced over groups.
 
 The control is the better of two attackers with own columns alone: the one that it chooses for them, and the one that
 it chose with the view. Otherwise a view of noise could gain by leading to a luckier choice.
@@ -31,16 +32,18 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from secure_sccvfl.attacks.attributes import EPOCHS, guesses
+from secure_sccvfl.attacks.choice import balanced, folds
 from secure_sccvfl.attacks.view import View
 from secure_sccvfl.data.randomness import stream, torch_seed
 
-FEW, MANY = 4, 32
+FEW, MANY, ALL = 4, 32, 256
+"""How many columns of a view an attacker tries: those most related to the truth, or all if these are few enough."""
 SIGNALS, SIGNALS_ALONE = -1, -2
 """In the place of a number of columns: all signals of gradients, beside own columns or without them."""
 FOLDS = 5
 SHUFFLES = 1999
 RESAMPLES = 20_000
-CHOICES = ("logreg", "trees", "mlp20")
+CHOICES = ("logreg", "boosting", "mlp20")
 """The attackers to choose from; the other read-outs of the network are for the curves."""
 Attempt = Callable[..., dict[str, np.ndarray]]
 """(rows to fit, rows to guess, columns of the view or signals, attackers, epochs of the network) -> guesses."""
@@ -63,16 +66,6 @@ class Inference:
         if control is None or self.without is None:
             return None if control is None else control.chosen
         return max(control.chosen, self.without, key=lambda guess: float(balanced(guess[None], self.truth)[0]))
-
-
-def folds(truth: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Assign records at random to `count` parts, every group alike; returns the part of each."""
-    rng = stream(seed, "security folds", count)
-    part = np.zeros(len(truth), int)
-    for group in np.unique(truth):
-        rows = rng.permutation(np.flatnonzero(truth == group))
-        part[rows] = np.arange(len(rows)) % count
-    return part
 
 
 def infer(
@@ -108,13 +101,14 @@ def _infer_half(
     base = np.zeros((len(truth), 0)) if own is None else own
     widths = [0] * (own is not None)
     if seen is not None:
-        widths += sorted({min(width, seen.shape[1]) for width in (FEW, MANY)})
+        widths += sorted(
+            {min(width, seen.shape[1]) for width in (FEW, MANY, ALL) if width != ALL or seen.shape[1] <= ALL}
+        )
     if signals is not None:
         widths += [SIGNALS, SIGNALS_ALONE]
     attempt = partial(_guess, _Held(base, seen, signals), truth, seed=seed)
     with _one_thread():
-        width = _best_width(attempt, truth, known, widths, seed)
-        name = _best_attacker(attempt, truth, known, width, seed)
+        width, name = _choose(attempt, truth, known, widths, seed)
         found = {w: attempt(known, ~known, w, CHOICES, EPOCHS) for w in {width, widths[-1]}}
         if own is not None and 0 not in found:
             found[0] = attempt(known, ~known, 0, (name,), (20,) if name == CHOICES[-1] else ())
@@ -141,24 +135,24 @@ def _trials(truth: np.ndarray, known: np.ndarray, count: int, seed: int) -> Iter
     return ((known & (part != k), part == k) for k in range(count))
 
 
-def _best_width(attempt: Attempt, truth: np.ndarray, known: np.ndarray, widths: list[int], seed: int) -> int:
-    rates = np.array(
-        [
-            [balanced(attempt(fit, look, width, CHOICES[:1])["logreg"][None], truth[look])[0] for width in widths]
-            for fit, look in _trials(truth, known, FOLDS, seed)
-        ]
-    )
-    better = rates - rates[:, :1]
-    convincing = better.mean(axis=0) - better.std(axis=0, ddof=1) / np.sqrt(FOLDS)
-    return widths[int(np.argmax(convincing))]
+def _choose(attempt: Attempt, truth: np.ndarray, known: np.ndarray, widths: list[int], seed: int) -> tuple[int, str]:
+    """The columns and the attacker with the highest cross-validated rate.
 
-
-def _best_attacker(attempt: Attempt, truth: np.ndarray, known: np.ndarray, width: int, seed: int) -> str:
-    rates = dict.fromkeys(CHOICES, 0.0)
-    for fit, look in _trials(truth, known, 2, seed):
-        for name, guess in attempt(fit, look, width, CHOICES, (20,)).items():
-            rates[name] += float(balanced(guess[None], truth[look])[0])
-    return max(CHOICES, key=lambda name: rates[name])
+    Where the adversary has own columns, what it uses besides must beat them by more than one standard error.
+    """
+    rates = np.zeros((FOLDS, len(widths), len(CHOICES)))
+    for fold, (fit, look) in enumerate(_trials(truth, known, FOLDS, seed)):
+        for place, width in enumerate(widths):
+            made = attempt(fit, look, width, CHOICES, (20,))
+            rates[fold, place] = balanced(np.array([made[name] for name in CHOICES]), truth[look])
+    score = rates.mean(axis=0)
+    if widths[0] == 0:
+        own = int(score[0].argmax())
+        better = rates - rates[:, :1, own : own + 1]
+        beyond = better.mean(axis=0) - better.std(axis=0, ddof=1) / np.sqrt(FOLDS)
+        score = np.vstack([score[:1] - score[0, own], beyond[1:]])
+    best, name = np.unravel_index(int(score.argmax()), score.shape)
+    return widths[int(best)], CHOICES[int(name)]
 
 
 @dataclass(frozen=True)
@@ -224,11 +218,6 @@ def dependence(seen: np.ndarray, truth: np.ndarray, seed: int) -> float:
             total += (scaled.T @ (shuffled == group).astype(np.float32)) ** 2 / size
         largest[start : start + shuffled.shape[1]] = total.max(axis=0)
     return float((1 + (largest >= real * (1 - 1e-6)).sum()) / (SHUFFLES + 1))
-
-
-def balanced(guess: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Mean over groups of the hit rate, for each row of guesses."""
-    return np.mean([(guess[:, truth == g] == g).mean(axis=1) for g in np.unique(truth)], axis=0)
 
 
 def gain_interval(

@@ -14,16 +14,17 @@ then. Nothing more is opened than in mode `sealed`: no value of s per record pas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from secure_sccvfl.data.party import Blocks, Part
+from secure_sccvfl.data.party import Blocks, Part, Party
 from secure_sccvfl.discovery.discovery import Finding
 from secure_sccvfl.model.aware import AwareEdits, AwareEncoders, hypotheses, make_aware
 from secure_sccvfl.model.generators import Generator
+from secure_sccvfl.model.table_gram import TableGram, table_gram
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.training.engine import CURVATURE
 from secure_sccvfl.training.trainer import Model, State, Trainer
@@ -50,7 +51,8 @@ class AwareTrainer(Trainer):
     def learned(self, finding: Finding) -> None:
         sketch, engine = self.state.sketches[0], self.engine
         self.aware = {
-            p.rank: make_aware(p.layout, self.encoders[p.rank], sketch, finding.roles) for p in self.train.parties
+            p.rank: make_aware(p.layout, self.encoders[p.rank], sketch, finding.roles, self.config.private)
+            for p in self.train.parties
         }
         self.rows = [self._rows(part) for part in (self.train, self.validation)]
         self.batch, self.check = self._bound(self.rows[0], self.train), self._bound(self.rows[1], self.validation)
@@ -79,7 +81,7 @@ class AwareTrainer(Trainer):
     def _bound(self, rows: Any, part: Part) -> Any:
         """A batch of these encodings."""
         ridge = {p.rank: np.full(self.columns(p.rank), self.config.ridge) for p in part.parties}
-        return self.engine.bind(rows, part.label, ridge, self.outputs, part.presence)
+        return self.engine.bind(rows, part.label, ridge, self.outputs, part.presence, self.classes)
 
     def _flat(self) -> Blocks:
         """Each owner's curvature bound: it does not know s, so it takes the largest square over groups."""
@@ -97,6 +99,13 @@ class AwareTrainer(Trainer):
         self, part: Part, encodings: Blocks, groups: int, generators: Mapping[int, Generator], draws: int
     ) -> AwareEdits:
         return AwareEdits(part.parties, groups, generators, self.aware, draws, self.seed)
+
+    def gram_of(self, party: Party, generator: Generator, names: Collection[str], groups: int) -> TableGram:
+        return table_gram(party.layout, generator, self.aware[party.rank], names, groups)
+
+    def public_reach(self) -> Blocks:
+        """Rows are scaled to their radius, so no entry is larger."""
+        return {rank: np.full(own.columns, own.radius) for rank, own in self.aware.items()}
 
     def moving(self, roles: Roles) -> None:
         """Any column: encodings move with s itself."""

@@ -11,7 +11,8 @@ import numpy as np
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.model.encoders import EncoderKind
-from secure_sccvfl.model.generators import GeneratorConfig
+from secure_sccvfl.model.generators import FITTED, GeneratorConfig
+from secure_sccvfl.privacy.heads import SHARE
 from secure_sccvfl.privacy.releases import charged_statistics
 from secure_sccvfl.training.descents.grid import LARGEST_WEIGHT
 from secure_sccvfl.training.engine import ConsistencyKind, Target
@@ -21,6 +22,8 @@ EvaluationKind = Literal["noisy", "exact"]
 """How held-out records are evaluated: with noise that is charged, or exactly, which is not private."""
 Controls = Literal["none", "standard", "full"]
 """What noisy figures are compared with."""
+ConsistencySource = Literal["tables", "records"]
+"""Where the consistency penalty comes from."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,12 @@ class TrainConfig:
 
     `refreshes`: further releases of the sketch during warm-up. `late_refreshes`: the same during joint training;
     before each of them a head takes the steps of the first lambda. Mode `split` spreads them over its `steps`.
+    `consistency_from`: the penalty on shifts under edits follows from the released tables (`model.table_gram`), or is
+    taken over the training records, edited one by one ("records"): then the head tells s of each of them. `private`:
+    the head is differentially private (`privacy.heads`), which needs consistency from tables. Its lambdas are those
+    of `lambdas`; each is a head that is charged. `alternatives`: on public data only, each lambda has the noise of a
+    run that trains it alone. `head_share`: of the budget, for the head.
+
     `guard` is the weight of the guard on proxies. With `guard_grows` it is a share of lambda instead. `leak`: measure
     how well s is recovered from encodings of validation records (`training.leak`; needs exact evaluation), over
     groups of at least `min_group` records. `control`: train a head without mediators and proxies beside the others,
@@ -69,6 +78,10 @@ class TrainConfig:
     leak: bool = False
     min_group: int = 20
     control: bool = False
+    consistency_from: ConsistencySource = "tables"
+    private: bool = False
+    alternatives: bool = False
+    head_share: float = SHARE
     discovery: DiscoveryConfig = field(default_factory=DiscoveryConfig)
     generator: GeneratorConfig = field(default_factory=GeneratorConfig)
 
@@ -95,6 +108,30 @@ class TrainConfig:
             raise ValueError("leak is measured exactly: it needs evaluation exact, or leak = false")
         if self.evaluation not in get_args(EvaluationKind):
             raise ValueError(f"evaluation must be noisy or exact, got {self.evaluation!r}")
+        if self.consistency_from not in get_args(ConsistencySource):
+            raise ValueError(f"consistency_from must be tables or records, got {self.consistency_from!r}")
+        if self.consistency == "l1" and self.consistency_from == "tables":
+            raise ValueError("l1 consistency is over records: it needs consistency_from = records")
+        if self.private:
+            self._check_private()
+
+    def _check_private(self) -> None:
+        if self.consistency_from != "tables":
+            raise ValueError("a private head needs consistency_from = tables: edits of records would reveal their s")
+        if self.take_lambda is None:
+            raise ValueError("a private head has a fixed lambda: gap_target and flip_target would choose on records")
+        if self.encoder != "plain":
+            raise ValueError(f"a private head needs encoder plain, not {self.encoder}, which is fitted to records")
+        if self.late_refreshes:
+            raise ValueError("a private head is trained once: late_refreshes must be 0")
+        if self.generator.kind in FITTED:
+            raise ValueError(f"generator {self.generator.kind} is fitted to records: a private head needs another")
+        if self.leak:
+            raise ValueError("leak is measured by an adversary fitted to s of training records: leave it out")
+        if self.control:
+            raise ValueError("a control head would be a second model of the same records: leave it out")
+        if not 0 < self.head_share < 1:
+            raise ValueError(f"head_share must lie between 0 and 1, got {self.head_share}")
 
     @property
     def target(self) -> Target:
@@ -112,13 +149,20 @@ class TrainConfig:
     @property
     def trained(self) -> tuple[float, ...]:
         """The part of the grid that is trained: all, or up to the one that is taken if no other can be shown."""
-        if self.evaluation == "exact" or self.taken is None:
+        if self.evaluation == "exact" or self.taken is None or self.private:
             return self.lambdas
         return self.lambdas[: self.lambdas.index(self.taken) + 1]
 
     def only(self, lam: float) -> TrainConfig:
         """The same with a grid of this one lambda."""
         return replace(self, lambdas=(lam,))
+
+    def as_alternatives(self) -> TrainConfig:
+        """On public data: the whole grid, each lambda with the noise of a private head that is trained alone."""
+        if not self.private:
+            return self
+        grid = tuple(sorted({*type(self)().lambdas, *self.lambdas}))
+        return replace(self, lambdas=grid, alternatives=True)
 
     def second_order(self, task: Task) -> bool:
         """Whether all lambdas are trained at once, by second-order steps."""

@@ -17,13 +17,27 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from protocols.alignment.presence import Presence
+from protocols.operations.sigmoid import CAPPED_BOUND
+from protocols.steps.second_order import BOUNDED_SLOPE_BOUND
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks
+from secure_sccvfl.model.table_gram import TableGram
+from secure_sccvfl.privacy.heads import SLOPES, HeadNoise
 from secure_sccvfl.training.descents.grid import Bounds, Grid
 
 ConsistencyKind = Literal["squared", "l1"]
 # Bound on the second derivative of the loss in a logit. Of several classes each has a sigmoid against the rest.
 CURVATURE: Mapping[Task, float] = {"binary": 0.25, "multiclass": 0.25, "regression": 1.0}
+PRIVATE_CURVATURE: Mapping[Task, float] = {
+    task: bend * (1.0 if task == "regression" else 0.25) for task, (_, _, bend) in SLOPES.items()
+}
+"""The same for the loss of a private head."""
+LARGEST_LOGIT: Mapping[Task, float] = {
+    "binary": CAPPED_BOUND,
+    "multiclass": CAPPED_BOUND,
+    "regression": BOUNDED_SLOPE_BOUND,
+}
+"""Of a private head: up to this magnitude the secret slope of its loss is precise, and that of a convex loss."""
 
 UNSETTLED = (
     "training has not settled, as happens if labels are very rare or columns tell them apart without error: raise "
@@ -118,11 +132,18 @@ class Engine(Protocol):
         ...
 
     def bind(
-        self, encodings: Any, label: AtHolder, ridge: Blocks, outputs: int = 1, presence: Presence | None = None
+        self,
+        encodings: Any,
+        label: AtHolder,
+        ridge: Blocks,
+        outputs: int = 1,
+        presence: Presence | None = None,
+        classes: bool = False,
     ) -> Any:
         """Turn encodings, label and per-column ridge of the owners into a batch for this many logits.
 
-        `encodings`: `Blocks`, or what `select` returned. `presence`: the rows that count, if not all do.
+        `encodings`: `Blocks`, or what `select` returned. `presence`: the rows that count, if not all do. `classes`:
+        the label is a class, not a number; private heads need to know.
         """
         ...
 
@@ -145,6 +166,13 @@ class Engine(Protocol):
         """Edits of several protected attributes, and guard directions of proxies, as one penalty."""
         ...
 
+    def expected(self, grams: Sequence[Mapping[int, TableGram]], guards: Sequence[Blocks]) -> Any:
+        """A penalty that follows from released tables: the mean of expected Gram matrices of edits, and guards.
+
+        `grams`: for each protected attribute, the parts of this process's parties. No record enters.
+        """
+        ...
+
     def head(self, batch: Any, outputs: int, task: Task) -> Any:
         """A zero head for the columns of a batch."""
         ...
@@ -157,11 +185,22 @@ class Engine(Protocol):
         """
         ...
 
-    def prepare_grid(self, batch: Any, penalty: Any | None, grid: Grid, bounds: Bounds) -> Any:
+    def prepare_grid(
+        self, batch: Any, penalty: Any | None, grid: Grid, bounds: Bounds, noise: HeadNoise | None = None
+    ) -> Any:
         """A second-order descent of the heads of a whole grid, for squared consistency.
 
         Its head has a column for each entry of the grid (`head` with as many outputs): of several classes one after
-        the other for each lambda. It ends the descent that was prepared before.
+        the other for each lambda. It ends the descent that was prepared before. `noise`: heads are private; each gets
+        its own noise vector in the objective, and the ridge of `noise` on every column and the bias.
+        """
+        ...
+
+    def finish(self, head: Any, descent: Any) -> Any:
+        """Private heads at the end of their descent, with the noise that covers finite precision.
+
+        It stops the run if the mean gradient is longer than the tolerance, or the weights are so long that a logit
+        may leave the range of the sigmoid. A secret engine opens one bit for both.
         """
         ...
 
@@ -172,8 +211,11 @@ class Engine(Protocol):
         """
         ...
 
-    def steps(self, head: Any, descent: Any, count: int) -> Any:
-        """`count` steps of the descent that was prepared last; returns the new head."""
+    def steps(self, head: Any, descent: Any, count: int, *, fine: bool = False) -> Any:
+        """`count` steps of the descent that was prepared last; returns the new head.
+
+        fine: second-order steps whose sigmoid is precise, for the end of a private descent.
+        """
         ...
 
     def apart(self, head: Any, outputs: int = 1) -> tuple[Any, ...]:

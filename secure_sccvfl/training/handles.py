@@ -18,6 +18,7 @@ from protocols.ring import Words
 from protocols.steps.head import BandedMatrix, Weights
 from protocols.steps.second_order import Curved, Plan, Slope
 from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.privacy.heads import HeadNoise
 from secure_sccvfl.training.engine import Step
 
 
@@ -39,7 +40,7 @@ class SharedBatch:
     """Own encodings in the clear, or rows that were selected; own ridge; shares of the label (a column per output).
 
     masked: the unscaled encodings of all parties, under masks of their owners, or of nobody. seen: heads, and shares
-    of their logits, which are computed once.
+    of their logits, which are computed once. codes: shares of the label as whole numbers, of classes.
     """
 
     own: np.ndarray | SharedRows
@@ -47,6 +48,7 @@ class SharedBatch:
     label: Words
     masked: BandedMatrix | None = None
     seen: tuple[tuple[SharedHead, ...], Words] | None = None
+    codes: Words | None = None
 
     @property
     def rows(self) -> int:
@@ -129,11 +131,20 @@ class SharedDescent:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
+class SharedNoise:
+    """Of private heads: public numbers of their noise; shares of it in the gradient, and of 1 / s of every column."""
+
+    noise: HeadNoise
+    tilt: Words
+    unscale: Words
+
+
+@dataclass(frozen=True, repr=False, eq=False)
 class SharedGrid:
     """What all second-order steps of a grid use: encodings with the bias under masks, penalties and inverses too.
 
     number: as of `SharedDescent`. parts: ranges of heads that step together, each with the requests of one step.
-    curved: what inverses are made of.
+    curved: what inverses are made of. private: the noise of private heads.
     """
 
     number: int
@@ -144,6 +155,7 @@ class SharedGrid:
     stack: Masked
     parts: tuple[tuple[range, list[Request]], ...]
     curved: Curved
+    private: SharedNoise | None = None
 
     @property
     def masks(self) -> BandedMatrix:

@@ -7,14 +7,21 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+from scipy.linalg import block_diag
 from scipy.special import expit
 
 from protocols.alignment.presence import Presence
-from protocols.steps.second_order import FLATTEST, SETTLED
+from protocols.operations.sigmoid import CAP, CAP_SHIFT, CAP_STEEPNESS
+from protocols.steps.second_order import FLATTEST, SETTLED, TOLERANCE
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
+from secure_sccvfl.data.randomness import stream
+from secure_sccvfl.model.table_gram import TableGram
+from secure_sccvfl.privacy.heads import HeadNoise
 from secure_sccvfl.training.descents.grid import (
+    PRIVATE_SAMPLED,
+    SAMPLED,
     SHARP_MOMENTUM,
     SHARP_RATE,
     Bounds,
@@ -24,7 +31,7 @@ from secure_sccvfl.training.descents.grid import (
     sampled_rows,
     scales,
 )
-from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, UNSETTLED, Measures, Step, Target
+from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, SIGN_WIDTH, UNSETTLED, Measures, Step, Target
 from secure_sccvfl.training.leak import group_weights
 
 
@@ -36,6 +43,11 @@ def _check_counted(presence: Presence | None) -> None:
 
 def _side_by_side(blocks: Blocks) -> np.ndarray:
     return np.concatenate([blocks[rank] for rank in sorted(blocks)], axis=-1)
+
+
+def _guard_of(guards: Sequence[Blocks], like: np.ndarray) -> np.ndarray:
+    directions = [_side_by_side(guard) for guard in guards]
+    return np.asarray(sum((np.outer(d, d) for d in directions), np.zeros_like(like)))
 
 
 def _of_own_group(by_group: Iterable[Blocks], groups: np.ndarray) -> np.ndarray:
@@ -87,8 +99,8 @@ class Descent:
 class GridDescent:
     """Second-order steps of the heads of a grid: inverses of curvatures, and for each head the matrix of penalties.
 
-    The bias is the last column. number: as of `Descent`. held: penalties of
-    each matrix that is inverted. factor: of every column of it.
+    The bias is the last column. number: as of `Descent`. held: penalties of each matrix that is inverted. factor: of
+    every column of it. tilt: the noise of each private head in its gradient (columns x heads), over the records.
     """
 
     number: int
@@ -98,6 +110,8 @@ class GridDescent:
     held: np.ndarray
     pull: np.ndarray
     factor: np.ndarray
+    noise: HeadNoise | None = None
+    tilt: np.ndarray | float = 0.0
 
 
 @dataclass(frozen=True)
@@ -113,6 +127,15 @@ class Head:
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         return rows @ self.weight + self.bias
+
+
+def _gradient(head: Head, descent: GridDescent) -> np.ndarray:
+    """The gradient of the mean objective of every head of a grid (columns with the bias x heads)."""
+    rows = descent.batch.rows
+    residual = _residual(head(rows), descent.batch, head.task, descent.noise is not None)
+    whole = np.vstack([head.weight, head.bias])
+    gradient = np.vstack([rows.T @ residual, residual.sum(axis=0)]) / len(residual)
+    return gradient + np.einsum("gij,jg->ig", descent.pull, whole) + descent.tilt
 
 
 def decisions(logits: np.ndarray, task: Task) -> np.ndarray:
@@ -134,11 +157,20 @@ def log_loss(logits: np.ndarray, label: np.ndarray, task: Task) -> float:
     return float(((logits[:, 0] - label) ** 2).mean())
 
 
-def _residual(logits: np.ndarray, batch: Batch, task: Task) -> np.ndarray:
-    """The slope of the loss in each logit; a head of several lambdas has the logits of each one after the other."""
+def _residual(logits: np.ndarray, batch: Batch, task: Task, bounded: bool = False) -> np.ndarray:
+    """The slope of the loss in each logit; a head of several lambdas has the logits of each one after the other.
+
+    bounded: that of a private head (`protocols.operations.sigmoid`), whose magnitude is at most 3/4, or 1/2 of a
+    regression: the slope of log(cosh(2 r)) / 4 for the residual r.
+    """
     label = batch.label.reshape(len(logits), -1)
     if task == "multiclass":
         label = np.tile(one_hot(batch.label, batch.outputs), logits.shape[1] // batch.outputs)
+    if task == "regression" and bounded:
+        return np.asarray(expit(4 * (logits - label)) - 0.5)
+    if bounded:
+        up, down = (expit(CAP_STEEPNESS * side * logits + CAP_SHIFT) for side in (1, -1))
+        return np.asarray(CAP * (up - label * (up + down)))
     return (logits if task == "regression" else expit(logits)) - label
 
 
@@ -168,7 +200,13 @@ class PlainEngine:
         return {0: _of_own_group(choices, groups)}
 
     def bind(
-        self, encodings: Blocks, label: AtHolder, ridge: Blocks, outputs: int = 1, presence: Presence | None = None
+        self,
+        encodings: Blocks,
+        label: AtHolder,
+        ridge: Blocks,
+        outputs: int = 1,
+        presence: Presence | None = None,
+        classes: bool = False,
     ) -> Batch:
         if label is None:
             raise ValueError("the plaintext engine needs the label")
@@ -194,9 +232,15 @@ class PlainEngine:
 
     def join(self, edits: Sequence[Penalty], guards: Sequence[Blocks]) -> Penalty:
         gram = np.mean([e.gram for e in edits], axis=0)
-        directions = [_side_by_side(g) for g in guards]
-        guard = sum((np.outer(d, d) for d in directions), np.zeros_like(gram))
-        return Penalty(tuple(d for e in edits for d in e.draws), gram, guard)
+        return Penalty(tuple(d for e in edits for d in e.draws), gram, _guard_of(guards, gram))
+
+    def expected(self, grams: Sequence[Mapping[int, TableGram]], guards: Sequence[Blocks]) -> Penalty:
+        parts = []
+        for by_rank in grams:
+            vectors = _side_by_side({rank: part.vectors for rank, part in by_rank.items()})
+            parts.append(vectors.T @ vectors + block_diag(*(by_rank[rank].within for rank in sorted(by_rank))))
+        gram = np.mean(parts, axis=0)
+        return Penalty((), gram, _guard_of(guards, gram))
 
     def head(self, batch: Batch, outputs: int, task: Task) -> Head:
         zero, bias = np.zeros((batch.rows.shape[1], outputs)), np.zeros(outputs)
@@ -206,30 +250,43 @@ class PlainEngine:
         self._prepared += 1
         return Descent(self._prepared, batch, penalty, step, _side_by_side(curvature))
 
-    def prepare_grid(self, batch: Batch, penalty: Penalty | None, grid: Grid, bounds: Bounds) -> GridDescent:
+    def prepare_grid(
+        self, batch: Batch, penalty: Penalty | None, grid: Grid, bounds: Bounds, noise: HeadNoise | None = None
+    ) -> GridDescent:
         self._prepared += 1
         n, d = batch.rows.shape
         none = np.zeros((d, d))
         gram, guard = (none, none) if penalty is None else (penalty.gram, penalty.guard)
+        ridge = np.append(batch.ridge, 0.0) if noise is None else np.full(d + 1, noise.ridge / n)
 
         def penalties(lam: float, weight: float) -> np.ndarray:
-            return np.pad(np.diag(batch.ridge) + lam * gram + weight * guard, ((0, 1), (0, 1)))
+            return np.pad(lam * gram + weight * guard, ((0, 1), (0, 1))) + np.diag(ridge)
 
         whole = np.column_stack([batch.rows, np.ones(n)])
         fitted = grid.curvature / n * (whole.T @ whole)
         flat, energy, reach = (_side_by_side(blocks) for blocks in bounds)
-        flat, energy, reach = np.append(flat, grid.curvature), np.append(energy, 0.0), np.append(reach, 0.0)
+        flat, energy, reach = (
+            np.append(flat, grid.curvature + ridge[-1]),
+            np.append(energy, 0.0),
+            np.append(reach, 0.0),
+        )
         factor = scales(flat, energy, reach) * relative_scales(grid, flat, energy, reach)
         held, pull = (np.array([penalties(*pair) for pair in pairs]) for pairs in (grid.inverted, grid.heads))
-        return GridDescent(self._prepared, batch, grid, _inverse(grid, factor, held + fitted), held, pull, factor)
+        inverse, tilt = _inverse(grid, factor, held + fitted), np.zeros((d + 1, len(grid)))
+        if noise is not None:
+            drawn = stream(noise.seed, "noise of the head", *map(str, grid.lambdas))
+            tilt = drawn.normal(0, noise.sigma, tilt.shape) / n
+        return GridDescent(self._prepared, batch, grid, inverse, held, pull, factor, noise, tilt)
 
     def sharpen(self, head: Head, descent: GridDescent) -> GridDescent:
         self._check_last(descent)
         self._prepared += 1
-        rows = descent.batch.rows[sampled_rows(len(descent.batch.rows))]
-        chance = expit(head(rows))
-        grid = replace(descent.grid, rate=SHARP_RATE, momentum=SHARP_MOMENTUM, sharpens=False)
-        steep, places = chance * (1 - chance), np.array(grid.places)
+        chosen = sampled_rows(len(descent.batch.rows), SAMPLED if descent.noise is None else PRIVATE_SAMPLED)
+        rows = descent.batch.rows[chosen]
+        steep = self._steepness(head, descent, chosen)
+        momentum = SHARP_MOMENTUM if descent.noise is None else 0.0
+        grid = replace(descent.grid, rate=SHARP_RATE, momentum=momentum, sharpens=False)
+        places = np.array(grid.places)
         whole = np.column_stack([rows, np.ones(len(rows))])
         used = [steep[:, places == number] for number in range(len(grid.inverted))]
         means = [of.mean(axis=1) + FLATTEST if of.size else np.full(len(rows), FLATTEST) for of in used]
@@ -237,11 +294,23 @@ class PlainEngine:
         inverse = _inverse(grid, descent.factor, descent.held + fitted)
         return replace(descent, number=self._prepared, grid=grid, inverse=inverse)
 
+    @staticmethod
+    def _steepness(head: Head, descent: GridDescent, chosen: np.ndarray) -> np.ndarray:
+        """Curvature of the loss of every head at these records."""
+        batch = replace(descent.batch, rows=descent.batch.rows[chosen], label=descent.batch.label[chosen])
+        if descent.noise is None:
+            chance = expit(head(batch.rows))
+            return np.asarray(chance * (1 - chance))
+        slope = np.abs(_residual(head(batch.rows), batch, head.task, bounded=True))
+        if head.task == "regression":
+            return np.asarray(1 - 4 * slope**2)
+        return np.asarray(CAP_STEEPNESS * (slope - slope**2 / CAP))
+
     def _check_last(self, descent: Descent | GridDescent) -> None:
         if descent.number != self._prepared:
             raise ValueError("this descent has ended: another one was prepared")
 
-    def steps(self, head: Head, descent: Descent | GridDescent, count: int) -> Head:
+    def steps(self, head: Head, descent: Descent | GridDescent, count: int, *, fine: bool = False) -> Head:
         self._check_last(descent)
         for _ in range(count):
             head = self._step(head, descent) if isinstance(descent, Descent) else self._grid_step(head, descent)
@@ -250,16 +319,25 @@ class PlainEngine:
     @staticmethod
     def _grid_step(head: Head, descent: GridDescent) -> Head:
         """One step of every head of a grid."""
-        batch, grid = descent.batch, descent.grid
-        residual = _residual(head(batch.rows), batch, head.task)
-        whole = np.vstack([head.weight, head.bias])
-        gradient = np.vstack([batch.rows.T @ residual, residual.sum(axis=0)]) / len(residual)
-        gradient += np.einsum("gij,jg->ig", descent.pull, whole)
+        grid, whole = descent.grid, np.vstack([head.weight, head.bias])
+        gradient = _gradient(head, descent)
         moved = np.einsum("gij,jg->ig", descent.inverse[list(grid.places)], gradient)
         velocity = grid.momentum * np.vstack([head.velocity, head.bias_velocity]) - grid.rate * moved
         after = whole + velocity
         left = (gradient * moved).sum(axis=0)
         return Head(after[:-1], after[-1], velocity[:-1], velocity[-1], head.task, left)
+
+    def finish(self, head: Head, descent: GridDescent) -> Head:
+        noise = descent.noise
+        if noise is None:
+            raise ValueError("this descent is not of private heads")
+        whole = np.vstack([head.weight, head.bias])
+        left = np.sqrt((_gradient(head, descent) ** 2).sum(axis=0)).max()
+        if not left <= TOLERANCE or noise.radius * np.sqrt((whole**2).sum(axis=0)).max() > LARGEST_LOGIT[head.task]:
+            raise FloatingPointError(UNSETTLED)
+        drawn = stream(noise.seed, "noise of the finished head", *map(str, descent.grid.lambdas))
+        whole = whole + drawn.normal(0, noise.output, whole.shape)
+        return replace(head, weight=whole[:-1], bias=whole[-1], left=None)
 
     def apart(self, head: Head, outputs: int = 1) -> tuple[Head, ...]:
         columns = [slice(at, at + outputs) for at in range(0, len(head.bias), outputs)]
@@ -315,11 +393,12 @@ class PlainEngine:
     @staticmethod
     def _measure(head: Head, batch: Batch, penalty: Penalty | None, flips: bool) -> Measures:
         logits = head(batch.rows)
-        shifts = [d @ head.weight for d in penalty.draws] if penalty is not None else [np.zeros_like(logits)]
-        gap_rms = float(np.sqrt(np.mean([(s**2).sum(axis=1).mean() for s in shifts])))
+        gram = np.zeros((len(head.weight),) * 2) if penalty is None else penalty.gram
+        gap_rms = float(np.sqrt(max(0.0, np.einsum("io,ij,jo->", head.weight, gram, head.weight))))
         spread = float(np.sqrt(logits.var(axis=0).sum()))
         flipped = None
         if flips:
+            shifts = [d @ head.weight for d in penalty.draws] if penalty is not None else [np.zeros_like(logits)]
             shown = decisions(logits, head.task)
             flipped = float(np.mean([decisions(logits + shift, head.task) != shown for shift in shifts]))
         return Measures(log_loss(logits, batch.label, head.task), spread, gap_rms, flipped)

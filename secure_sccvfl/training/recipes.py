@@ -26,6 +26,7 @@ V1 = TrainConfig(
     gap_target=0.02,
     guard=0.05,
     guard_grows=True,
+    consistency_from="records",
     discovery=_BY_FRACTIONS,
     generator=GeneratorConfig("quantile", draws=8),
 )
@@ -34,6 +35,7 @@ PAPER = TrainConfig(
     warmup=GERMAN.warmup,
     steps=GERMAN.epochs - GERMAN.warmup,
     late_refreshes=1,
+    consistency_from="records",
     discovery=DiscoveryConfig(
         "fractions", "conditional", rho_p=0.5, per_party=True, conditional=True, gain=True, sketch="clipped"
     ),

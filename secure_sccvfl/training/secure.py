@@ -12,7 +12,7 @@ chosen in secret.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 
@@ -24,20 +24,30 @@ from protocols.errors import ProtocolError
 from protocols.operations import arithmetic, choice, comparison
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session.runtime import Session
-from protocols.steps import head
+from protocols.steps import head, second_order
 from protocols.steps.aggregation import TooFew, aggregate
 from protocols.steps.head import HEAD_BITS, LOGIT_BITS, LOGIT_BOUND, RESIDUAL_BITS, BandedMatrix, Pace, Weights
 from protocols.steps.second_order import MATRIX_BITS, room_to_settle
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks
+from secure_sccvfl.model.table_gram import TableGram
 from secure_sccvfl.privacy import releases
+from secure_sccvfl.privacy.heads import HeadNoise
 from secure_sccvfl.privacy.kinds import Kind
 from secure_sccvfl.training import shared_measures
 from secure_sccvfl.training.descents import edited
 from secure_sccvfl.training.descents.first_order import ROOT_BITS, SCALE_BITS, consistency, stepped, times
 from secure_sccvfl.training.descents.grid import Bounds, Grid
-from secure_sccvfl.training.descents.shared import advanced, columns_of, guessed, prepared, sharpened
-from secure_sccvfl.training.engine import CURVATURE, UNSETTLED, Measures, Step, Target
+from secure_sccvfl.training.descents.shared import (
+    advanced,
+    columns_of,
+    every_label,
+    gradient_at,
+    guessed,
+    prepared,
+    sharpened,
+)
+from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, UNSETTLED, Measures, Step, Target
 from secure_sccvfl.training.handles import (
     SharedBatch,
     SharedChoices,
@@ -96,6 +106,7 @@ class SecureEngine:
         ridge: Blocks,
         outputs: int = 1,
         presence: Presence | None = None,
+        classes: bool = False,
     ) -> SharedBatch:
         rank = self.session.rank
         own = self._own(encodings)
@@ -104,7 +115,9 @@ class SecureEngine:
             self._learn_widths(own.shape[1])
         if presence is not None:
             own = counted(self.session.party, self.widths, own, presence)
-        shared = share_label(self.session, label, self.label_holder, (rows, outputs), RESIDUAL_BITS)
+        shared = share_label(self.session, label, self.label_holder, (rows, outputs), 0 if classes else RESIDUAL_BITS)
+        if classes:
+            return SharedBatch(own, ridge[rank], np.left_shift(shared, RESIDUAL_BITS), codes=shared)
         return SharedBatch(own, ridge[rank], shared)
 
     def _own(self, encodings: Blocks | SharedRows) -> np.ndarray | SharedRows:
@@ -157,6 +170,22 @@ class SecureEngine:
         chosen = SharedChoices(tuple(d for e in edits for d in e.chosen.draws), edits[0].chosen.columns)
         return SharedPenalty(chosen, gram, own)
 
+    def expected(self, grams: Sequence[Mapping[int, TableGram]], guards: Sequence[Blocks]) -> SharedPenalty:
+        """Two rounds: 2 x pairs of groups x columns words, and its size to truncate. A block stays at its owner."""
+        party, rank, width = self.session.party, self.session.rank, sum(self.widths)
+        share = 1.0 / len(grams)
+        with self.session.measure("gram of tables"):
+            own = np.concatenate([gram[rank].vectors for gram in grams]) * np.sqrt(share)
+            vectors = self._side_by_side(own, HEAD_BITS)
+            gram = arithmetic.scaled_bilinear(
+                party, "matmul", vectors.T.copy(), vectors, 1 << (2 * HEAD_BITS - MATRIX_BITS)
+            )
+            at = sum(self.widths[:rank])
+            here = slice(at, at + self.widths[rank])
+            gram[here, here] += ring.encode(sum(gram_of[rank].within for gram_of in grams) * share, MATRIX_BITS)
+        nothing = SharedChoices((), np.zeros(0, int))
+        return SharedPenalty(nothing, gram.reshape(width, width), tuple(guard[rank] for guard in guards))
+
     def head(self, batch: SharedBatch, outputs: int, task: Task) -> SharedHead:
         columns = sum(self.widths)
         zero, bias = np.zeros((columns, outputs), np.int64), np.zeros(outputs, np.int64)
@@ -186,10 +215,12 @@ class SecureEngine:
         reached = np.zeros(0, int) if penalty is None else penalty.chosen.columns
         return SharedDescent(self._prepared, batch, step, scale, rows, both, edits, reached, shares)
 
-    def steps(self, start: SharedHead, descent: SharedDescent | SharedGrid, count: int) -> SharedHead:
+    def steps(
+        self, start: SharedHead, descent: SharedDescent | SharedGrid, count: int, *, fine: bool = False
+    ) -> SharedHead:
         self._check_last(descent)
         if isinstance(descent, SharedGrid):
-            return self._grid_steps(start, descent, count)
+            return self._grid_steps(start, descent, count, fine)
         weights, logits = self._scaled(start, descent), start.last_logits
         pace = Pace(descent.step.rate, descent.step.momentum, CURVATURE[start.task])
         with self.session.measure("training step"):
@@ -225,13 +256,18 @@ class SecureEngine:
         return Weights(weight, start.weights.bias, velocity, start.weights.bias_velocity)
 
     def prepare_grid(
-        self, batch: SharedBatch, penalty: SharedPenalty | None, grid: Grid, bounds: Bounds
+        self,
+        batch: SharedBatch,
+        penalty: SharedPenalty | None,
+        grid: Grid,
+        bounds: Bounds,
+        noise: HeadNoise | None = None,
     ) -> SharedGrid:
         """About 11 rounds and two for each doubling (protocols/steps/second_order.py)."""
         self._forget(*self._kept_masks)
         self._kept_masks = ()
         self._prepared += 1
-        made = prepared(self.session, self.widths, batch, penalty, grid, bounds, self._prepared)
+        made = prepared(self.session, self.widths, batch, penalty, grid, bounds, self._prepared, noise)
         self._kept_masks = (made.rows, made.masks)
         return made
 
@@ -249,19 +285,58 @@ class SecureEngine:
         if descent.number != self._prepared:
             raise ValueError("this descent has ended: another one was prepared, and the masks of this one are gone")
 
-    def _grid_steps(self, start: SharedHead, descent: SharedGrid, count: int) -> SharedHead:
-        """Seven rounds for a step of every part of the grid."""
-        before, label = self._scaled(start, descent), descent.batch.label
-        every = np.tile(label, len(start.weights.bias) // label.shape[1])
+    def _residuals(self, descent: SharedGrid, heads: int, task: Task, fine: bool) -> Callable[[Words, slice], Words]:
+        """From the logits of some heads of a grid, and which these are, to the slope of their loss."""
+        every = every_label(descent.batch, heads) if descent.private is not None else None
+        plain = np.tile(descent.batch.label, heads // descent.batch.label.shape[1])
 
         def residual(logits: Words, here: slice) -> Words:
-            return shared_measures.residual_of(self.session, logits, every[:, here], start.task)
+            if every is not None:
+                return shared_measures.residual_of_private(self.session, logits, every[:, here], task, fine)
+            return shared_measures.residual_of(self.session, logits, plain[:, here], task)
 
+        return residual
+
+    def _grid_steps(self, start: SharedHead, descent: SharedGrid, count: int, fine: bool) -> SharedHead:
+        """Seven rounds for a step of every part of the grid."""
+        before = self._scaled(start, descent)
+        residual = self._residuals(descent, len(start.weights.bias), start.task, fine)
+        if fine:  # these steps ask the dealer for other tuples
+            descent = replace(descent, parts=tuple((part, []) for part, _ in descent.parts))
         with self.session.measure("training step"):
             weights, logits, slope = advanced(self.session, before, descent, count, residual)
         if logits is None:
             logits, slope = start.last_logits, start.slope
         return SharedHead(weights, descent.scale, start.task, descent.number, logits, slope=slope)
+
+    def finish(self, trained: SharedHead, descent: SharedGrid) -> SharedHead:
+        """One more gradient (five rounds), a check of ten, and noise without a round."""
+        self._check_last(descent)
+        if descent.private is None:
+            raise ValueError("this descent is not of private heads")
+        party, private, noise = self.session.party, descent.private, descent.private.noise
+        before, task = self._scaled(trained, descent), trained.task
+        heads = np.concatenate([before.weight, before.bias[None]])
+        residual = self._residuals(descent, heads.shape[1], task, True)
+        with self.session.measure("finished head"):
+            parts = [
+                gradient_at(
+                    party,
+                    descent,
+                    heads[:, part.start : part.stop],
+                    part.start,
+                    lambda logits, here=slice(part.start, part.stop): residual(logits, here),  # type: ignore[misc]
+                )[0]
+                for part, _ in descent.parts
+            ]
+            plain = np.concatenate([self._plain_weight(trained), before.bias[None]])
+            longest = LARGEST_LOGIT[task] / noise.radius
+            room = second_order.room_of_private(
+                party, np.concatenate(parts, axis=1), private.unscale, plain, longest, noise.tolerance
+            )
+        self._stop_unfinished(room)
+        plain = plain + second_order.noise_of_heads(party, noise.kind, noise.output, plain.shape, HEAD_BITS)
+        return self.plain_head(plain[:-1], plain[-1], task)
 
     def apart(self, trained: SharedHead, outputs: int = 1) -> tuple[SharedHead, ...]:
         """Two rounds: the weights are unscaled together."""
@@ -294,6 +369,14 @@ class SecureEngine:
             raise ProtocolError(
                 f"{UNSETTLED}; or {left}" if settling else f"{left}: lower the rate or raise the ridge"
             )
+
+    def _stop_unfinished(self, room: Words) -> None:
+        """Open how many checks of private heads fail, and stop every party if any does; eight rounds."""
+        with self.session.measure("validation"):
+            failed = comparison.negative(self.session.party, room).sum(keepdims=True)
+            found = self._told(failed, 0, releases.RANGE_CHECK)
+        if int(found[0]) != 0:
+            raise ProtocolError(UNSETTLED)
 
     def measure(
         self, heads: Sequence[SharedHead], batch: SharedBatch, penalty: SharedPenalty | None, flips: bool = False

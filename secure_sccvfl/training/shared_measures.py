@@ -10,6 +10,7 @@ import numpy as np
 from protocols.alignment.presence import RATIO_BITS, Presence
 from protocols.dealing.party import Party
 from protocols.operations import arithmetic, comparison, series
+from protocols.operations.sigmoid import capped_slope
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session.runtime import Session, words_of
 from protocols.steps.head import (
@@ -20,7 +21,7 @@ from protocols.steps.head import (
     product,
     residual_of_sigmoid,
 )
-from protocols.steps.second_order import MATRIX_BITS
+from protocols.steps.second_order import MATRIX_BITS, bounded_slope
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder
 from secure_sccvfl.training.handles import SharedPenalty
@@ -65,6 +66,16 @@ def room_for_flips(party: Party, flipped: Words, copies: int, most: float, prese
         return (floor(most * copies) if party.rank == 0 else 0) - flipped
     each = np.int64(floor(most * copies / len(presence.bits) * 2**FRACTION_BITS))
     return presence.bits.sum(keepdims=True) * each - np.left_shift(flipped, FRACTION_BITS)
+
+
+def residual_of_private(session: Session, logits: Words, label: Words, task: Task, fine: bool) -> Words:
+    """The slope of the loss of a private head in each logit, RESIDUAL_BITS; logits have LOGIT_BITS.
+
+    label: whole numbers of classes, RESIDUAL_BITS of a regression.
+    """
+    if task == "regression":
+        return bounded_slope(session.party, logits, label, fine=fine)
+    return capped_slope(session.party, logits, label, LOGIT_BITS, fine=fine)
 
 
 def residual_of(session: Session, logits: Words, label: Words, task: Task) -> Words:

@@ -4,7 +4,8 @@ The driver reads like the paper: discovery with refreshes during warm-up, genera
 lambda is a setting. With a target instead, a stated rule chooses it on validation: by opened means (`exact`), or in
 secret (`noisy`). The same code drives the plaintext and the secure engine. No per-record value of s, of the label or
 of a logit passes through it.
-The objective is convex, so a fixed number of steps is taken and nothing is opened to stop early. The whole grid of
+The objective is convex, so a fixed number of steps is taken and nothing is opened to stop early. A private head is
+trained at one public lambda, unless `lambdas` names more, each of which is charged. Without privacy the whole grid of
 lambda is trained, at once where steps are of second order: it is the frontier between accuracy and consistency, and
 one point of it becomes the model.
 With late refreshes, joint training begins with a stretch at the first lambda before each of them. The grid follows
@@ -27,11 +28,22 @@ from secure_sccvfl.discovery.decisions import Finding, interventional_check
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.statistics import Statistics
 from secure_sccvfl.model.edits import EncodedEdits, Validity, movement, validity
-from secure_sccvfl.model.encoders import Encoder, PlainEncoder, fit_encoder, reached, without
+from secure_sccvfl.model.encoders import (
+    Encoder,
+    FeatureEncoder,
+    PlainEncoder,
+    fit_encoder,
+    public_encoder,
+    public_reach,
+    reached,
+    without,
+)
 from secure_sccvfl.model.generators import Generator, make_generator
 from secure_sccvfl.model.table_generator import shift_direction
+from secure_sccvfl.model.table_gram import TableGram, sampled_gram, table_gram, table_movement
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.privacy.heads import HeadCharge
 from secure_sccvfl.privacy.releases import (
     FEATURES,
     LEFT_OUT,
@@ -73,8 +85,13 @@ class Trainer(Descents):
         card: PolicyCard | None = None,
         hooks: Hooks | None = None,
         encoders: Mapping[int, Encoder] | None = None,
+        privacy: HeadCharge | None = None,
     ) -> None:
-        """`encoders` were trained before in `dp` mode; otherwise they are fitted here, without labels."""
+        """`encoders` were trained before in `dp` mode; otherwise they are fitted here, without labels.
+
+        `privacy` charges a private head.
+        """
+        self.privacy = privacy
         self.engine, self.config, self.seed, self.card = engine, config, seed, card
         self.task, self.outputs = problem.task, problem.outputs
         if config.flip_target is not None and self.task == "regression":
@@ -85,9 +102,7 @@ class Trainer(Descents):
         self.validity: dict[str, dict[str, Any]] = {}
         self.fitted_here = encoders is None
         self.encoders: Mapping[int, Encoder] = (
-            {p.rank: fit_encoder(p.layout, p.known.inputs, config.encoder, seed) for p in train.parties}
-            if encoders is None
-            else encoders
+            {p.rank: self._encoder(p) for p in train.parties} if encoders is None else encoders
         )
         counts = engine.publish(FEATURES.name, {str(p.rank): len(p.layout.blocks) for p in train.parties})
         features = int(sum(counts.values()))
@@ -104,6 +119,12 @@ class Trainer(Descents):
         )
         self.dropped: tuple[str, ...] = ()
         self.enter()
+
+    def _encoder(self, party: Party) -> Encoder:
+        """For a private head no record but its own may move a row, so it is centred on public values."""
+        if self.config.private:
+            return public_encoder(party.layout)
+        return fit_encoder(party.layout, party.known.inputs, self.config.encoder, self.seed)
 
     def enter(self) -> None:
         """Hand the encoded records to the engine, and begin with a zero head."""
@@ -134,7 +155,12 @@ class Trainer(Descents):
 
     def _bind(self, encodings: Blocks, part: Part) -> Any:
         ridge = {rank: np.full(block.shape[1], self.config.ridge) for rank, block in encodings.items()}
-        return self.engine.bind(encodings, part.label, ridge, self.outputs, part.presence)
+        return self.engine.bind(encodings, part.label, ridge, self.outputs, part.presence, self.classes)
+
+    @property
+    def classes(self) -> bool:
+        """Whether the engine must know the label as a class."""
+        return self.config.private and self.task != "regression"
 
     def begin(self, state: State) -> None:
         """Continue from a kept state."""
@@ -235,7 +261,7 @@ class Trainer(Descents):
         fixed: dict[str, float] = {}
         edited: dict[str, float] = {}
         for attribute in self.train.protected:
-            moved = movement(self.own_records, generators[attribute.name], finding.roles, len(attribute.groups))
+            moved = self._movement(generators[attribute.name], finding.roles, len(attribute.groups))
             for known, seen in zip((fixed, edited), moved, strict=True):
                 known.update({k: max(known.get(k, 0.0), float(v != 0)) for k, v in seen.items()})
         checked = interventional_check(
@@ -249,11 +275,34 @@ class Trainer(Descents):
             self.hooks.audit("no mediator", {"so": "nothing is edited, and training is plain training"})
         return checked, build(checked.roles)
 
+    def _movement(
+        self, generators: Mapping[int, Generator], roles: Roles, groups: int
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """How far each fixed and each edited feature moves: under the tables, or in the training records.
+
+        Edits that follow from tables touch no other feature, so fixed ones do not move.
+        """
+        if self.config.consistency_from == "records":
+            return movement(self.own_records, generators, roles, groups)
+        fixed: dict[str, float] = {}
+        edited: dict[str, float] = {}
+        for party in self.train.parties:
+            fixed |= dict.fromkeys(set(party.layout.names) - set(roles.edited), 0.0)
+            edited |= table_movement(party.layout, generators[party.rank], roles.edited, groups)
+        return fixed, edited
+
+    def _validity(self, generators: Mapping[int, Generator], roles: Roles, groups: int) -> Validity:
+        """Validity terms of this process's parties; table generators stay in the public range."""
+        if self.config.consistency_from == "records":
+            return validity(self.own_records, generators, roles, groups)
+        moved = self._movement(generators, roles, groups)[1]
+        return Validity(size=sum(moved.values()))
+
     def validate(self, roles: Roles, generators: Mapping[str, Mapping[int, Generator]]) -> None:
         """Open V_id, V_supp and the size of edits, summed over the parties that edit."""
         edits = any(not set(roles.edited).isdisjoint(p.layout.names) for p in self.train.parties)
         for attribute in self.train.protected:
-            own = validity(self.own_records, generators[attribute.name], roles, len(attribute.groups))
+            own = self._validity(generators[attribute.name], roles, len(attribute.groups))
             summed = self.engine.total(VALIDITY.name, astuple(own), edits)
             told: dict[str, Any] = {"so": "fewer than two parties edit, and one party's own terms are not opened"}
             if summed is not None:
@@ -282,12 +331,73 @@ class Trainer(Descents):
     def penalties(
         self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]
     ) -> tuple[Any, Any, Blocks]:
-        """Consistency of train and validation, and each owner's curvature bound of it."""
+        """Consistency of train and validation, and each owner's curvature bound of it.
+
+        From tables no record enters, and both are the same, unless a rule asks for flips of validation records.
+        """
+        if self.config.consistency_from == "tables":
+            expected, energy = self._expected(finding, generators)
+            check = expected if self.config.flip_target is None else self._edits_of_validation(finding, generators)
+            return expected, check, energy
+        return self._penalties_of_records(finding, generators)
+
+    def _expected(
+        self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]
+    ) -> tuple[Any, dict[int, np.ndarray]]:
+        """The penalty under the released tables, and the diagonal of each owner's part."""
+        self.hooks.progress("counterfactuals", 0, 1)
+        names = set(finding.roles.edited) - set(finding.roles.dropped)
+        grams = [
+            {
+                p.rank: self.gram_of(p, generators[attribute.name][p.rank], names, len(attribute.groups))
+                for p in self.train.parties
+            }
+            for attribute in self.train.protected
+        ]
+        energy = {p.rank: np.max([gram[p.rank].energy for gram in grams], axis=0) for p in self.train.parties}
+        return self.engine.expected(grams, self.guards(finding.roles)), energy
+
+    def gram_of(self, party: Party, generator: Generator, names: Collection[str], groups: int) -> TableGram:
+        """Party step, local: its part of the expected Gram matrix of edits of these features."""
+        encoder = self.encoders[party.rank]
+        if isinstance(encoder, FeatureEncoder):
+            return sampled_gram(party.layout, generator, encoder, names, groups, self.seed)
+        if not isinstance(encoder, PlainEncoder):
+            raise TypeError(f"no edits from tables for encoder {type(encoder).__name__}")
+        return table_gram(party.layout, generator, encoder, names, groups)
+
+    def public_reach(self) -> Blocks:
+        found = {}
+        for party in self.train.parties:
+            encoder, plain = self.encoders[party.rank], public_reach(party.layout)
+            more = encoder.columns - len(plain)
+            radius = encoder.radius if isinstance(encoder, FeatureEncoder) else 0.0
+            found[party.rank] = np.concatenate([plain, np.full(more, radius)])
+        return found
+
+    def _edits_of_validation(self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]) -> Any:
+        """Edits of validation records, selected by their s."""
+        joined = self._edits_of_parts(finding, generators, [(self.validation, self.check_encodings)])
+        return joined[0][0]
+
+    def _penalties_of_records(
+        self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]
+    ) -> tuple[Any, Any, Blocks]:
+        parts = [(self.train, self.encodings), (self.validation, self.check_encodings)]
+        joined, energy = self._edits_of_parts(finding, generators, parts)
+        return joined[0], joined[1], energy
+
+    def _edits_of_parts(
+        self,
+        finding: Finding,
+        generators: Mapping[str, Mapping[int, Generator]],
+        parts: Sequence[tuple[Part, Blocks]],
+    ) -> tuple[list[Any], dict[int, np.ndarray]]:
+        """Edits of the records of these parts, and each owner's curvature bound of those of the training part."""
         energy = {p.rank: np.zeros(self.columns(p.rank)) for p in self.train.parties}
         joined = []
-        parts = ((self.train, self.encodings), (self.validation, self.check_encodings))
         for number, (part, encodings) in enumerate(parts):
-            self.hooks.progress("counterfactuals", number, 2)
+            self.hooks.progress("counterfactuals", number, len(parts))
             edits = []
             for place, attribute in enumerate(part.protected):
                 draws = int(np.clip(EDITED_ROWS // part.rows, 2, self.config.generator.draws))
@@ -298,7 +408,7 @@ class Trainer(Descents):
                     share = part.rows / part.count
                     energy = {k: np.maximum(v, share * made.energy[k]) for k, v in energy.items()}
             joined.append(self.engine.join(edits, self.guards(finding.roles)))
-        return joined[0], joined[1], energy
+        return joined, energy
 
     def edits_of(
         self, part: Part, encodings: Blocks, groups: int, generators: Mapping[int, Generator], draws: int
@@ -353,12 +463,15 @@ class Trainer(Descents):
         if len(self.state.trials) == len(lambdas):  # a resumed run may have done all of it
             return
         heads = self.heads_of(descend, lambdas)
-        # The bit is opened, so in secret evaluation it may be about training records only.
-        every = heads if self.state.control is None else (*heads, self.state.control)
-        self.engine.check_range(every, self.check if config.evaluation == "exact" else self.batch)
         seen: Sequence[Measures | None] = [None] * len(heads)
         choice = None
-        if config.evaluation == "exact":
+        if not config.private:
+            # The bit is opened, so in secret evaluation it may be about training records only.
+            every = heads if self.state.control is None else (*heads, self.state.control)
+            self.engine.check_range(every, self.check if config.evaluation == "exact" else self.batch)
+        if config.private and (len(heads) == 1 or config.evaluation == "noisy"):
+            heads = (heads[lambdas.index(config.taken)],) if config.evaluation == "noisy" else heads
+        elif config.evaluation == "exact":
             seen = self.engine.measure(heads, self.check, check, config.target.measure == "flips")
         elif config.taken is None:
             choice, heads = self.engine.choose(heads, self.check, check, config.target), ()
@@ -428,7 +541,9 @@ class Trainer(Descents):
         with phase("training"):
             self.fit(made.descend, made.check)
             head, lam = self.chosen()
-            head, temperature = calibrated(self.engine, head, self.check, self.task, self.config.evaluation)
+            temperature = 1.0
+            if not self.config.private:  # a temperature would be chosen on records
+                head, temperature = calibrated(self.engine, head, self.check, self.task, self.config.evaluation)
             leak = self.leaking()
         return Model(
             self.engine,
@@ -484,10 +599,11 @@ def train(
     roles: Roles | None = None,
     parties: tuple[Party, ...] | None = None,
     driver: type[Trainer] = Trainer,
+    privacy: HeadCharge | None = None,
 ) -> Model:
     """The whole method on one split, all parties in this process. `roles` fixes them for a comparison."""
     whole = make_parties(data) if parties is None else parties
     parts = [part_of(data, rows, whole) for rows in (split.train, split.validation)]
     layouts = {party.rank: party.layout for party in whole}
     problem = Problem(data.task, data.outputs, parts[0], parts[1], data.owners, layouts)
-    return driver(engine, statistics, problem, config, seed, card).run(roles)
+    return driver(engine, statistics, problem, config, seed, card, privacy=privacy).run(roles)

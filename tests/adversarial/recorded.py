@@ -32,7 +32,7 @@ class OpeningJob(TrainJob):
 
 def open_gradients(patch: pytest.MonkeyPatch) -> None:
     """Every residual is opened to all parties."""
-    sound = shared_measures.residual_of
+    sound = shared_measures.residual_of_private
 
     def opening(session: Session, *arguments: Any) -> Array:
         residual = sound(session, *arguments)
@@ -40,7 +40,7 @@ def open_gradients(patch: pytest.MonkeyPatch) -> None:
             session.open(session.wrap(residual, 0), session.declared("gradients"))
         return residual
 
-    patch.setattr(shared_measures, "residual_of", opening)
+    patch.setattr(shared_measures, "residual_of_private", opening)
 
 
 def no_masks(patch: pytest.MonkeyPatch) -> None:

@@ -158,17 +158,17 @@ def test_split_activations_are_compared_before_a_gradient_is_opened() -> None:
 
 
 def test_an_announcement_is_compared_before_what_follows() -> None:
-    """Its lengths come first under the same name; the text is what differs here."""
+    """Its lengths come first under the same name; the numbers are what differs here."""
 
-    class OtherText(TwoFaced):
+    class OtherNumber(TwoFaced):
         def exchange(self, step: str, send: Any, receive: Any) -> Any:
-            texts = all(array.dtype == np.uint8 and array.size < 16 for arrays in send.values() for array in arrays)
-            if step == "result 1" and texts and self._inner.node == 0:
-                send = {**send, 2: [np.frombuffer(b'{"0": 4.0}', np.uint8)]}
+            numbers = step == "result 1" and any(a.dtype == np.float64 for arrays in send.values() for a in arrays)
+            if numbers and self._inner.node == 0:
+                send = {**send, 2: [send[2][0], np.array([4.0])]}
             return self._inner.exchange(step, send, receive)
 
     with pytest.raises(ExceptionGroup) as caught:
-        run_session(announcement, wrap=lambda inner: OtherText(inner, "", []))
+        run_session(announcement, wrap=lambda inner: OtherNumber(inner, "", []))
     assert any(SAYS_SO in str(error) for error in caught.value.exceptions)
 
 
@@ -249,3 +249,18 @@ def test_tags_are_of_what_third_parties_said() -> None:
     second = zero.tags()[1]
     assert (second != one.tags()[0]).any() and (first != second).any()
     assert (zero.tags()[1] == one.tags()[0]).all(), "a difference that was told is behind them"
+
+
+@pytest.mark.chance(1e-12)
+@pytest.mark.parametrize("place", [0, 5_000, 99_999])
+def test_tags_are_of_every_word_of_a_long_array(place: int) -> None:
+    zero, one = pair(3)
+    words = np.arange(100_000)
+    zero.add({2: [words]})
+    one.add({2: [words]})
+    assert (zero.tags()[1] == one.tags()[0]).all()
+    other = words.copy()
+    other[place] += 1
+    zero.add({2: [words]})
+    one.add({2: [other]})
+    assert (zero.tags()[1] != one.tags()[0]).any()

@@ -19,7 +19,7 @@ from protocols.net.transport import describe
 from protocols.records.releases import ReleasePlan
 from protocols.records.transcript import LIMIT, Transcript, read_transcript
 from secure_sccvfl.modes.split_settings import SplitConfig
-from secure_sccvfl.security.dp_audit import audit
+from secure_sccvfl.security.bounds import audit
 from secure_sccvfl.security.evaluation import ATTACK, NO_GAIN, Row, ViewAttacks
 from secure_sccvfl.security.finished_run import FinishedRun, Target, write_records
 from secure_sccvfl.security.inference import Inference, dependence, folds, gain_interval, infer
@@ -264,15 +264,18 @@ def test_a_report_says_what_does_not_hold(sound: FinishedRun, tmp_path: Path) ->
         Row("aia", "dealer", None, 0.7, 0.6, 0.8, 0.5, 0.5, 0.2, 0.1, 0.3, 0.7, NO_GAIN, 0.2, True),
         Row("aia", "dealer", 10, 0.6, 0.5, 0.7, 0.5, 0.5),
         Row("pgd", "white box of this run", 0.2, 0.1, 0.05, 0.15, 0.0),
+        Row("pgd", "white box of erm", 0.2, 0.08, 0.05, 0.11, 0.0),
     ]
     made = assemble(sound, rows, {"sketch": audit(*noise, 1.426, 1e-5)}, 1.0)
-    assert made["ok"] is False and [c["holds"] for c in made["checks"]] == [False, False, True]
+    heads = [c["check"] for c in made["checks"][4:]]
+    assert made["ok"] is False and [c["holds"] for c in made["checks"][:4]] == [False, False, True, True]
+    assert len(heads) == 2 and all("head" in name for name in heads), "charged, and not audited here"
     assert "**leak**" in markdown(made) and "promise not met" in markdown(made) and "target not met" in markdown(made)
     assert set(json.loads(json.dumps(made))["rows"][0]) >= {"attack", "view", "strength", "rate", "gain_high"}
     for draw, name in itertools.product((draw_views, draw_curves), ("a.svg", "a.png")):
         draw(made["rows"], tmp_path / name)
         assert (tmp_path / name).stat().st_size > 1000
-    assert checks(rows, {"sketch": audit(noise[0], noise[1] + 4, 1.426, 1e-5)})[-1]["holds"] is False
+    assert [c["holds"] for c in checks([], {"sketch": audit(noise[0], noise[1] + 4, 1.426, 1e-5)})] == [False, False]
 
 
 def test_transcripts_are_private_bounded_and_never_silent(sound: FinishedRun, tmp_path: Path) -> None:

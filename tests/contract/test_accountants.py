@@ -188,6 +188,30 @@ def test_order_does_not_matter_and_more_never_costs_less(kind, data, prices):
     assert read(kind, events[:-1]) <= whole + 1e-12
 
 
+HEADS = st.tuples(
+    st.floats(1.5, 30), st.integers(1, 3), st.floats(0.01, 3), st.sampled_from(["objective", "objective-symmetric"])
+)
+
+
+@KINDS
+@settings(max_examples=12, deadline=None)
+@given(data=st.data(), heads=st.lists(HEADS, min_size=1, max_size=2), prices=st.lists(PRICES, max_size=2))
+def test_heads_keep_the_same_promises(kind, data, heads, prices):
+    """Any order, more never costs less, a count is that many, and a sharper head or less noise never costs less."""
+    made = [event(z, count, mechanism=mechanism, curvature=k) for z, count, k, mechanism in heads]
+    events = [*(event(*price) for price in prices), *made]
+    whole = read(kind, events)
+    assert read(kind, data.draw(st.permutations(events))) == whole, "to the last bit"
+    assert read(kind, events[:-1]) <= whole + 1e-6
+    last = events.pop()
+    assert read(kind, [*events, *[replace(last, count=1)] * last.count]) == whole
+    assert read(kind, [*events, replace(last, sigma=0.9 * last.sigma)]) >= whole
+    assert read(kind, [*events, replace(last, curvature=1.3 * last.curvature)]) >= whole * (1 - 1e-3)
+    gaussian = replace(last, mechanism="gaussian", curvature=0.0)
+    assert whole >= read(kind, [*events, gaussian]) * (1 - 1e-3), "never cheaper than a Gaussian release"
+    assert epsilons([*events, last], DELTA).agree
+
+
 @pytest.mark.parametrize(
     ("multiplier", "sampling"), [(0.02, 1), (0.3, 1), (1, 1), (10, 1), (1e3, 1), (1e6, 1), (1, 0.02), (1e3, 0.02)]
 )

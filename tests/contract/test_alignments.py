@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ import pytest
 from protocols.alignment import revealed as ring
 from protocols.alignment.group import Blinding, NoElement
 from protocols.alignment.hidden import HiddenAlignment
-from protocols.alignment.presence import all_present
 from protocols.alignment.revealed import RevealedAlignment, in_all
 from protocols.alignment.seam import ABSENT, COMMON, SIZES, UNION, Aligned, AlignmentError, releases
 from protocols.alignment.tags import SessionTags
@@ -73,7 +73,7 @@ def test_hidden_gives_the_union_and_the_product_of_presence(parties: int, seed: 
     together = set.union(*map(set, lists))
 
     def job(session: Session, aligned: Aligned) -> Any:
-        return aligned, all_present(session.party, aligned.present)
+        return aligned, aligned.shares
 
     found = run("hidden", lists, job)
     place: dict[str, int] = {}
@@ -155,7 +155,7 @@ def test_bounds_hide_the_numbers_of_records() -> None:
     bounds = Bounds((250, 300, 260))
 
     def job(session: Session, aligned: Aligned) -> Any:
-        return aligned, all_present(session.party, aligned.present)
+        return aligned, aligned.shares
 
     found = run("hidden", lists, job, bounds=bounds)
     assert {aligned.size for aligned, _ in found} == {810}
@@ -209,7 +209,7 @@ def test_no_common_record_stops_revealed_and_stays_secret_in_hidden(tmp_path: Pa
     errors = stopped.value.exceptions
     assert any(isinstance(error, AlignmentError) for error in errors)
     assert len(errors) >= 3 and all("no record is common to all parties" in str(error) for error in errors)
-    found = run("hidden", lists, lambda session, aligned: all_present(session.party, aligned.present))
+    found = run("hidden", lists, lambda session, aligned: aligned.shares)
     assert sum(found).tolist() == [0, 0, 0]
 
 
@@ -218,10 +218,10 @@ def test_a_party_without_records_stops_revealed_and_stays_secret_in_hidden() -> 
     with pytest.raises(ExceptionGroup) as stopped:
         run("revealed", lists)
     assert any("party 1 has no record" in str(error) for error in stopped.value.exceptions)
-    found = run("hidden", lists, lambda session, aligned: (aligned, all_present(session.party, aligned.present)))
+    found = run("hidden", lists, lambda session, aligned: (aligned, aligned.shares))
     assert [aligned.size for aligned, _ in found] == [2, 2, 2]
     assert sum(share for _, share in found).tolist() == [0, 0]
-    nobody = run("hidden", [[], []], lambda session, aligned: all_present(session.party, aligned.present))
+    nobody = run("hidden", [[], []], lambda session, aligned: aligned.shares)
     assert [len(share) for share in nobody] == [0, 0]
 
 
@@ -250,10 +250,19 @@ def add(number: int) -> Callable[[np.ndarray], None]:
     return change
 
 
-def test_a_dealer_that_tells_different_sizes_is_noticed() -> None:
+def test_a_dealer_that_tells_different_sizes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = matching.ask
+
+    def told_otherwise(transport: Transport, tags: Any) -> Any:
+        found = honest(transport, tags)
+        more = transport.node
+        return replace(found, size=found.size + more, shares=np.append(found.shares, [0] * more))
+
+    monkeypatch.setattr(matching, "ask", told_otherwise)
     with pytest.raises(ExceptionGroup) as stopped:
-        run("hidden", [["a", "b"], ["b"]], wrap=changed("places of records", 1, add(1)))
+        run("hidden", [["a", "b"], ["b"]])
     assert any("told the parties different numbers of places" in str(e) for e in stopped.value.exceptions)
+    monkeypatch.setattr(matching, "ask", honest)
     with pytest.raises(ExceptionGroup) as stopped:
         run("hidden", [["a", "b"], ["b"]], wrap=changed("places of records", 1, add(-2)))
     assert any("named a place that is not there" in str(e) for e in stopped.value.exceptions)
@@ -276,7 +285,7 @@ class Gone(Exception):
     [
         ("hidden", "parts of the key of tags", set()),
         ("hidden", "tags of records", set()),
-        ("hidden", "bit product", {UNION}),
+        ("hidden", "shares of presence", {UNION}),
         ("revealed", "pass 1", {SIZES}),
         ("revealed", "lists to compare", {SIZES}),
         ("revealed", "back 1", {SIZES, COMMON}),
@@ -301,7 +310,7 @@ def test_a_party_that_goes_in_a_phase_stops_all_and_nothing_more_is_opened(
         run(
             mode,
             some_lists(3, 5),
-            lambda session, aligned: all_present(session.party, aligned.present),
+            lambda session, aligned: aligned.shares,
             wrap=wrap,
             folder=tmp_path,
         )
@@ -317,18 +326,12 @@ def test_costs_are_those_of_the_docstrings() -> None:
     lists = some_lists(3, 6)
 
     def job(session: Session, aligned: Aligned) -> Any:
-        before = session.costs["alignment"]
-        with session.measure("presence") as cost:
-            all_present(session.party, aligned.present)
-        return before, cost, aligned.size
+        return session.costs["alignment"], aligned.size
 
-    for own, (cost, presence, size) in zip(lists, run("hidden", lists, job), strict=True):
+    for own, (cost, size) in zip(lists, run("hidden", lists, job), strict=True):
         assert cost.rounds == 3 and cost.sent < 2 * 240
-        frames = 40 * (3 + len(own) // 64) + 200
-        assert 20 * len(own) <= cost.dealer <= 20 * len(own) + frames
-        assert presence.rounds == 3
-        words = 2 * (5 / 8) * size
-        assert words <= presence.sent <= words + 3 * 2 * 60
+        frames = 40 * (3 + len(own) // 64 + size // 64) + 200
+        assert 20 * len(own) + 8 * size <= cost.dealer <= 20 * len(own) + 8 * size + frames
 
     sizes = [len(own) for own in lists]
     costs = run("revealed", lists, lambda session, aligned: session.costs["alignment"])

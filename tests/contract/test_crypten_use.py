@@ -11,7 +11,7 @@ import torch
 from protocols.errors import ProtocolError, RangeError, Unavailable, UndeclaredRelease
 from protocols.records.releases import ReleasePlan
 from protocols.session import binding
-from protocols.session.runtime import Session, crypten
+from protocols.session.runtime import Session, crypten, words_of
 from tests.support.harness import results, run_session
 
 ULP = 2.0**-16
@@ -82,6 +82,36 @@ def test_only_the_owner_gives_values(parties: int) -> None:
         assert opened(session, M([1, 2**24 + 1])).tolist() == [1, 2**24 + 1]  # a float would round it
         with pytest.raises(RangeError, match="whole numbers"):
             bits(torch.tensor([0.5]), src=session.rank)
+
+    run(job, parties)
+
+
+@pytest.mark.parametrize("src", [None, "0", 1.0, 7], ids=repr)
+def test_a_source_that_is_no_party_is_asserted_as_crypten_does(src: Any) -> None:
+    def job(session: Session) -> None:
+        for kind in (M, crypten.mpc.primitives.ArithmeticSharedTensor, crypten.mpc.primitives.BinarySharedTensor):
+            with pytest.raises(AssertionError, match="source party does not exist"):
+                kind(torch.tensor([1, 2]), src=src)
+
+    run(job, 2)
+
+
+def test_a_product_of_two_vectors_has_no_dimension(parties: int) -> None:
+    """Shared and public operands, whole numbers, the gradient, and a triple that CrypTen's own code would ask for."""
+    x, y = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([4.0, 5.0, 6.0])
+
+    def job(session: Session) -> None:
+        left, right = M(x, src=0), M(y, src=1, requires_grad=True)
+        product = left.matmul(right)
+        assert product.dim() == 0 and abs(float(opened(session, product)) - 32) <= 4 * ULP
+        product.backward()
+        assert np.abs(opened(session, right.grad) - x.numpy()).max() <= 2 * ULP
+        assert abs(float(opened(session, left.matmul(y))) - 32) <= 4 * ULP
+        whole = M(torch.tensor([1, 2, 3]), src=0, precision=0)
+        assert int(opened(session, whole.matmul(whole))) == 14
+        a, b, c = session.provider.generate_additive_triple(torch.Size([3]), torch.Size([3]), "matmul")
+        difference = session.wrap(np.array([words_of(a.matmul(b))]), 0) - session.wrap(words_of(c).reshape(1), 0)
+        assert opened(session, difference).tolist() == [0]
 
     run(job, parties)
 

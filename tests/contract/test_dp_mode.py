@@ -214,13 +214,16 @@ def test_settings_that_cannot_be_drawn_or_priced_are_refused(tmp_path):
 
 
 def test_options_of_a_run_plan_sketches_and_steps_together():
-    options = RunOptions.of({"mode": "dp", "dp_sampling": 0.3, "dp_steps": 20})
-    config, multiplier = dp_config(options), noise_multiplier_of(options)
+    plain = {"mode": "dp", "private_model": False}
+    options = RunOptions.of({**plain, "dp_sampling": 0.3, "dp_steps": 20})
+    schema = options.schema(3)
+    config, multiplier = dp_config(options), noise_multiplier_of(options, schema)
     assert (config.steps, config.sampling) == (20, round(0.3 * 2**16) / 2**16)
     events = [planned_steps(config, multiplier), Event("sketches", 1.0, multiplier, "records", count=5)]
     assert 7.99 < epsilons(events, 1e-5).renyi <= 8
-    assert noise_multiplier_of(RunOptions.of({"mode": "dp"})) == noise_multiplier(8.0, 1e-5, 15)
-    assert noise_multiplier_of(RunOptions()) == noise_multiplier(8.0, 1e-5, 5)
+    assert noise_multiplier_of(RunOptions.of(plain), schema) == noise_multiplier(8.0, 1e-5, 15)
+    assert noise_multiplier_of(RunOptions.of({"private_model": False}), schema) == noise_multiplier(8.0, 1e-5, 5)
+    assert noise_multiplier_of(RunOptions.of({"mode": "dp"}), schema) > noise_multiplier(8.0, 1e-5, 15)
     for bad in ({"dp_sampling": 0.0}, {"dp_sampling": 1.1}, {"dp_steps": 0}):
         with pytest.raises(ConfigError):
             RunOptions.of({"mode": "dp", **bad})

@@ -9,6 +9,8 @@ import pytest
 
 from accounting.budget import Budget
 from protocols.alignment.seam import AlignmentError
+from protocols.dealing import tuples
+from protocols.operations import noise
 from protocols.records.chain import read_chain
 from protocols.session.runtime import Session
 from secure_sccvfl.data.features import DataError
@@ -107,3 +109,28 @@ def test_the_first_count_is_charged_once_at_a_twenty_fifth_of_a_table(tmp_path: 
     for log in tmp_path.glob("**/releases.jsonl"):
         names = [entry["release"] for entry in read_chain(log)]
         assert names[:2] == ["first count", "records"] and names.count("records") == names.count("first count") == 1
+
+
+@pytest.mark.parametrize("holders", [(1, 1), (1, 2)])
+def test_every_holder_of_s_adds_its_copy_of_noise_to_the_first_count(
+    holders: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The price counts the dealer's copy and one of each holder. Here a copy is a number, so they can be counted."""
+    monkeypatch.setattr(noise, "discrete_gaussian", lambda sigma, shape: np.full(shape, 1 << 20, np.int64))
+    monkeypatch.setattr(tuples, "discrete_gaussian", lambda sigma, shape: np.full(shape, 1 << 30, np.int64))
+    consortium = Consortium(ROWS, holders=holders)
+    has, told = held(consortium, 0.6), []
+    honest = SecureStatistics._enough
+
+    def watched(self: SecureStatistics, *given: Any) -> float:
+        told.append(honest(self, *given))
+        return told[-1]
+
+    monkeypatch.setattr(SecureStatistics, "_enough", watched)
+
+    def job(session: Session, statistics: SecureStatistics, budget: Budget) -> None:
+        own, known = without_absent(consortium, session.rank, has), consortium.held(session.rank)
+        statistics.group_sums(own, known, consortium.counts, "sketch-0", consortium.sensitivity)
+
+    consortium.run(job, SecureStatistics, held=has)
+    assert told[:3] == [240 + (1 << 30) + len(set(holders)) * (1 << 20)] * 3

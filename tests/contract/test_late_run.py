@@ -23,6 +23,7 @@ from tests.support.harness import Recorded
 from tests.unit.accounting.test_prices import replay
 
 OPTIONS = {
+    "private_model": False,
     **{"refreshes": 0, "late_refreshes": 1, "lambdas": [3.0], "generator": "quantile"},
     **{"rule": "fractions", "rho_m": 0.5, "rho_p": 0.3, "per_party": True, "gain": True},
 }
@@ -112,7 +113,7 @@ def test_a_run_that_stopped_at_its_late_refresh_goes_on_and_pays_once(opened, se
 
 
 def test_mode_dp_pays_for_its_late_refresh_and_makes_its_edits_anew(tmp_path):
-    quick = {"mode": "dp", "dp_steps": 1, "refreshes": 0, "late_refreshes": 1}
+    quick = {"mode": "dp", "dp_steps": 1, "refreshes": 0, "late_refreshes": 1, "private_model": False}
     results = run_jobs(TrainJob, tmp_path, {**quick, "lambdas": [4.0]})
     ledger = (tmp_path / "party-0" / "ledger.jsonl").read_text().splitlines()
     paid = [line["event"]["name"] for line in map(json.loads, ledger) if "event" in line]

@@ -88,7 +88,7 @@ class PartyEngine(Side):
     def total(self, name, values, present=True):
         return self._call(values, lambda parts: tuple(np.sum(parts, axis=0)))
 
-    def bind(self, encodings, label, ridge, outputs=1, presence=None):
+    def bind(self, encodings, label, ridge, outputs=1, presence=None, classes=False):
         def joint(parts):
             encoded, weights = (merged([p[k] for p in parts]) for k in (0, 2))
             return self.engine.bind(encoded, held([p[1] for p in parts]), weights)
@@ -111,6 +111,13 @@ class PartyEngine(Side):
         return self._call(
             guards, lambda parts: self.engine.join(edits, [merged(g) for g in zip(*parts, strict=True)])
         )
+
+    def expected(self, grams, guards):
+        def joint(parts):
+            whole = [merged(by_party) for by_party in zip(*(p[0] for p in parts), strict=True)]
+            return self.engine.expected(whole, [merged(g) for g in zip(*(p[1] for p in parts), strict=True)])
+
+        return self._call((grams, guards), joint)
 
     def head(self, batch, outputs, task):
         return self.engine.head(batch, outputs, task)

@@ -14,6 +14,7 @@ from secure_sccvfl.training.engine import CURVATURE, Step, Target
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
 from tests.contract.engines import TEMPERATURES, Problem, releases
+from tests.support.discovery import presence_shares
 from tests.support.harness import run_session
 
 WIDTHS, ROWS = (3, 2, 4), 200
@@ -52,7 +53,7 @@ def in_secret(problem: Problem, held: np.ndarray, script: Any, count: int = COUN
 
     def job(session: Any) -> Any:
         own = problem.of(session.rank, parties)
-        presence = Presence.of(session.party, held[:, session.rank])
+        presence = Presence.of(presence_shares(session, held))
         presence.count = count
         return script(SecureEngine(session, 0, [parties - 1]), own, presence)
 

@@ -10,7 +10,7 @@ import pytest
 from protocols.records.releases import Release, ReleasePlan
 from protocols.ring import FRACTION_BITS, encode
 from protocols.session.runtime import Session
-from protocols.steps.refusals import withheld
+from protocols.steps.refusals import REFUSED, REPEATED, SHOWN, withheld
 from tests.support.harness import run_session
 
 ROWS, NUMBERS = 40, 2
@@ -25,9 +25,10 @@ def readable(parties: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).random((parties, ROWS)) > 0.2
 
 
-def opened(marks: np.ndarray, receiver: int, **settings: Any) -> list[tuple[Any, Any]]:
-    """What each party learns."""
+def opened(marks: np.ndarray, receiver: int, fresh: np.ndarray | None = None, **settings: Any) -> list[Any]:
+    """What each party learns. marks, fresh: of each party, which records it can read, and which are new to it."""
     parties = len(marks)
+    fresh = np.ones_like(marks) if fresh is None else fresh
     plan = ReleasePlan(
         [
             Release("predictions", (receiver,), (ROWS, NUMBERS), "test"),
@@ -38,7 +39,7 @@ def opened(marks: np.ndarray, receiver: int, **settings: Any) -> list[tuple[Any,
     def job(session: Session) -> tuple[Any, Any]:
         zeros = session.party.zero_share((ROWS * NUMBERS,)).reshape(ROWS, NUMBERS)
         shares = zeros + encode(results()) if session.rank == 1 else zeros
-        shown, refused = withheld(session, shares, marks[session.rank])
+        shown, refused = withheld(session, shares, marks[session.rank], fresh[session.rank])
         wanted = [(session.wrap(shown, FRACTION_BITS), session.declared("predictions"))]
         told, which = session.open_each([*wanted, (session.wrap(refused, 0), session.declared("refused records"))])
         return told, which
@@ -59,10 +60,26 @@ def test_refused_records_have_no_result_and_the_receiver_alone_knows_them(partie
     assert all(other == (None, None) for rank, other in enumerate(told) if rank != receiver)
 
 
+@pytest.mark.parametrize(("parties", "receiver"), [(2, 0), (3, 2)])
+def test_one_party_that_has_answered_before_withholds_a_record(parties: int, receiver: int) -> None:
+    """The receiver learns that, unless the record is refused as well; it cannot undo another party's mark."""
+    marks, fresh = readable(parties, parties), readable(parties, 10 + parties)
+    fresh[receiver] = True
+    told = opened(marks, receiver, fresh)
+    refused, repeated = ~marks.all(axis=0), marks.all(axis=0) & ~fresh.all(axis=0)
+    shown, which = told[receiver]
+    assert repeated.any() and (refused & ~fresh.all(axis=0)).any()
+    assert np.array_equal(np.asarray(which), np.where(refused, REFUSED, np.where(repeated, REPEATED, SHOWN)))
+    assert (np.asarray(shown)[refused | repeated] == 0).all()
+    left = ~(refused | repeated)
+    assert np.abs(np.asarray(shown)[left] - results()[left]).max() < 2**-FRACTION_BITS
+    assert all(other == (None, None) for rank, other in enumerate(told) if rank != receiver)
+
+
 def test_the_work_looks_the_same_whoever_refuses() -> None:
     """Steps, peers and sizes of everything that any place sends: with no refusal, and with many."""
 
-    def sizes(marks: np.ndarray) -> list[tuple[int, str, int, int]]:
+    def sizes(marks: np.ndarray, fresh: np.ndarray | None = None) -> list[tuple[int, str, int, int]]:
         seen: list[tuple[int, str, int, int]] = []
 
         def watch(transport: Any) -> Any:
@@ -75,8 +92,9 @@ def test_the_work_looks_the_same_whoever_refuses() -> None:
             transport.exchange = exchange
             return transport
 
-        opened(marks, 0, wrap=watch)
+        opened(marks, 0, fresh, wrap=watch)
         return sorted(seen)
 
     everything = np.ones((3, ROWS), bool)
-    assert sizes(everything) == sizes(readable(3, 7)) and len(sizes(everything)) > 10
+    assert sizes(everything) == sizes(readable(3, 7)) == sizes(everything, readable(3, 8))
+    assert len(sizes(everything)) > 10

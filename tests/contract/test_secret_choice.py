@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -298,12 +299,12 @@ def test_a_run_is_not_resumed_with_another_kind_of_evaluation(noisy, tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["sealed", "dp", "split"])
-def test_no_mode_declares_a_release_about_validation_records_unless_exact(mode):
-    for evaluation in ("noisy", "exact"):
-        options = RunOptions.of({"mode": mode, "evaluation": evaluation})
+def test_no_mode_declares_a_release_about_validation_records_unless_exact_and_not_private(mode):
+    for evaluation, private in product(("noisy", "exact"), {False, mode != "split"}):
+        options = RunOptions.of({"mode": mode, "evaluation": evaluation, "private_model": private})
         declared = set(mode_plan(options.schema(PARTIES), options).releases)
         assert "range check" in declared
-        assert bool(OF_VALIDATION & declared) == (evaluation == "exact")
+        assert bool(OF_VALIDATION & declared) == (evaluation == "exact" and not private)
 
 
 def test_exact_is_the_default_for_public_data_alone():

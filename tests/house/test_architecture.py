@@ -3,7 +3,6 @@
 import ast
 import re
 import tomllib
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +23,6 @@ LAYERS = {
     ),
 }
 """Rooms from the lowest; "" is the modules of the package itself. A room imports lower ones and itself."""
-MOST_MODULES, MOST_LINES, MOST_FUNCTION_LINES, MOST_PARAMETERS = 14, 500, 80, 8
 SOURCES = [path for package in ALLOWED for path in sorted((ROOT / package).rglob("*.py"))]
 
 
@@ -106,30 +104,6 @@ def test_every_room_has_a_place_among_the_layers_and_says_what_lives_there() -> 
             assert len((ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or "").split()) >= 8, room
 
 
-def test_rooms_stay_small() -> None:
-    sizes = Counter(path.parent for path in SOURCES if path.name != "__init__.py")
-    assert {str(room): size for room, size in sizes.items() if size > MOST_MODULES} == {}
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=named)
-def test_modules_and_functions_stay_small(path: Path) -> None:
-    text = path.read_text()
-    assert len(text.splitlines()) <= MOST_LINES
-    assert too_large(text) == []
-
-
-def too_large(text: str) -> list[str]:
-    """Functions with too many lines or positional parameters."""
-    found = []
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            given = [a.arg for a in (*node.args.posonlyargs, *node.args.args) if a.arg not in ("self", "cls")]
-            lines = (node.end_lineno or node.lineno) - node.lineno + 1
-            if lines > MOST_FUNCTION_LINES or len(given) > MOST_PARAMETERS:
-                found.append(f"{node.name}: {lines} lines, {len(given)} positional parameters")
-    return found
-
-
 def test_the_readme_names_every_room_and_no_other() -> None:
     table = (ROOT / "README.md").read_text().partition("## The code")[2].partition("\nMore:")[0]
     told = {name.strip("/").removeprefix("secure_sccvfl/") for name in re.findall(r"`([^` ]+)`", table)}
@@ -188,5 +162,3 @@ def test_the_checks_see_what_they_forbid(tmp_path: Path) -> None:
     bad.write_text("from protocols.session.runtime import _plain\nfrom secure_sccvfl.data.files import _csv\n")
     assert len(reached_into(bad, ("secure_sccvfl", "run"))) == 2
     assert len(reached_into(bad, ("secure_sccvfl", "data"))) == 1
-    wide = ", ".join(f"p{k}" for k in range(MOST_PARAMETERS + 1))
-    assert len(too_large(f"def wide({wide}): ...\ndef long():\n" + "    x = 1\n" * MOST_FUNCTION_LINES)) == 2

@@ -1,11 +1,12 @@
 """A party that notes its keys and shares for the test: `spy.py NOTES [crash] [run_party arguments]`.
 
-With `crash` the job fails with an error whose text holds an input.
+With `crash` the job fails with an error whose text holds an input, once the notes have what the test looks for.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,6 +14,19 @@ from launch import run_party
 from protocols.dealing import randomness
 from protocols.dealing.party import Party
 from secure_sccvfl.run.selftest import SelfTest
+
+KEYS, SHARES = 12, 100
+"""So many are noted before a run ends badly. Each of three parties derives nine keys when a session opens."""
+
+
+def wait_for(notes: Path) -> None:
+    """Wait until the slower parties have noted theirs too, on however busy a machine."""
+    until = time.monotonic() + 100  # below the deadline of the others
+    while time.monotonic() < until:
+        noted = notes.read_text() if notes.exists() else ""
+        if noted.count("key ") >= KEYS and noted.count("share ") > SHARES:
+            return
+        time.sleep(0.05)
 
 
 def main() -> int:
@@ -37,6 +51,7 @@ def main() -> int:
         arguments = arguments[1:]
 
         def crash(self: SelfTest, *args: Any) -> NoReturn:
+            wait_for(notes)
             raise ValueError(f"could not convert {self.values['x'].tolist()}")
 
         SelfTest._try = crash  # type: ignore[method-assign]

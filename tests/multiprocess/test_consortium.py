@@ -101,10 +101,14 @@ def test_keys_and_records_stay_at_home(walk: Walk) -> None:
     for host, place in places.items():
         keys = {path.relative_to(walk.home(host)).as_posix() for path in every[host] if "key" in path.name}
         keys -= {f"sccvfl-ledgers/{place}/records.key"}  # for the tags of records, which the parties share
+        logs = {key for key in keys if Path(key).match(f"sccvfl-ledgers/{place}/predictions-*.key")}
+        assert len(logs) == (host in PARTIES), "a key of the own log of predictions"
+        keys -= logs
         assert keys == ({f"certs/{place}/key.pem"} if place else {"authority/ca-key.pem"})
         tables = {path.name for path in every[host] if path.suffix == ".csv"} - {"predictions.csv"}
         assert tables == ({f"{host}.csv", "new.csv"} if host in PARTIES else set())
-        secret = [path.read_bytes() for path in every[host] if path.name.endswith(("key.pem", ".csv"))]
+        own = ("key.pem", ".csv", *(Path(key).name for key in logs))
+        secret = [path.read_bytes() for path in every[host] if path.name.endswith(own)]
         for other in set(HOSTS) - {host}:
             for path in every[other]:
                 content = path.read_bytes()

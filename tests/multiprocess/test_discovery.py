@@ -19,6 +19,8 @@ from protocols.records.chain import read_chain
 from protocols.session.runtime import Session
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.local.processes import Ending, LocalSession
+from secure_sccvfl.modes.base import spread_of
+from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.run.audit_log import read_audit
 from secure_sccvfl.run.discover import DiscoveryJob
 from tests.support.chance import fits_alone
@@ -65,7 +67,7 @@ def wide_data(folder: Path) -> Path:
 @pytest.mark.chance(1e-9)  # `fits_alone` of 720 values
 def test_what_real_processes_open_has_the_charged_noise_and_no_other(tmp_path: Path) -> None:
     path = wide_data(tmp_path)
-    ending = discover(tmp_path / "run", dataset=str(path), refreshes=0, epsilon=2.0)
+    ending = discover(tmp_path / "run", dataset=str(path), refreshes=0, epsilon=2.0, head_share=0.01)
     assert ending.code == 0, ending.failures
     data = load(str(path))
     indicators = np.eye(GROUPS)[data.protected[0].codes]
@@ -110,7 +112,23 @@ def test_the_ledgers_replayed_by_dp_accounting_alone_give_the_same_epsilon(germa
             accountant.compose(GaussianDpEvent(event.sigma * np.sqrt(2) / event.sensitivity))
         epsilon = accountant.get_epsilon(1e-5)
         assert epsilon == pytest.approx(result(german, rank)["privacy"]["epsilon_rdp"], rel=1e-9)
-        assert 7.9 < epsilon <= 8.0
+        planned = spread_of(RunOptions.of({}), RunOptions.of({}).schema(PARTIES)).multiplier
+        whole = RdpAccountant()
+        whole.compose(GaussianDpEvent(planned), 5)
+        assert epsilon == pytest.approx(whole.get_epsilon(1e-5), rel=1e-3) and epsilon < 6, "the head's share is left"
+
+
+def test_what_is_left_pays_for_the_head_of_a_later_training(german: Path) -> None:
+    """With no more noise than in a run that discovers and trains at once, and for nothing beyond it."""
+    lines = [json.loads(line) for line in ledgers(german)[0].read_text().splitlines()]
+    spent = tuple(Event.from_dict(line["event"]) for line in lines if line["kind"] == "charge")
+    options = RunOptions.of({})
+    schema = options.schema(PARTIES)
+    planned, later = spread_of(options, schema).heads, spread_of(options, schema, spent, cached=True).heads
+    assert planned is not None and later is not None
+    assert later[1].head_multiplier == pytest.approx(planned[1].head_multiplier, rel=1e-3)
+    alone = spread_of(options, schema, cached=True).heads
+    assert alone is not None and alone[1].head_multiplier < 0.9 * planned[1].head_multiplier
 
 
 def test_what_was_opened_is_what_was_declared_and_paid_for(german: Path) -> None:
@@ -152,11 +170,14 @@ def test_the_report_is_written_from_the_ledgers(german: Path) -> None:
     assert [r["name"] for r in report["releases"]] == [f"sketch-{i}" for i in range(5)]
 
 
-def test_a_second_run_on_the_same_records_is_refused_by_what_was_spent(german: Path, tmp_path: Path) -> None:
-    """The ledgers that the processes left behind; this run is in threads."""
-    before = [path.read_text() for path in ledgers(german)]
+def test_a_second_run_on_the_same_records_is_refused_by_what_was_spent(tmp_path: Path) -> None:
+    """The ledgers that the processes left behind, with next to nothing for a head; the second run is in threads."""
+    first = tmp_path / "first" / "run"
+    ending = discover(first, head_share=0.01)
+    assert ending.code == 0, ending.failures
+    before = [path.read_text() for path in ledgers(first)]
     addresses = tuple(f"127.0.0.1:{rank + 1}" for rank in range(PARTIES))
-    config = SessionConfig(parties=addresses, options={"ledger": str(german.parent / "ledgers")})
+    config = SessionConfig(parties=addresses, options={"ledger": str(first.parent / "ledgers")})
     jobs = [DiscoveryJob(config, rank) for rank in range(PARTIES)]
 
     def again(session: Session) -> None:
@@ -164,7 +185,7 @@ def test_a_second_run_on_the_same_records_is_refused_by_what_was_spent(german: P
             jobs[session.rank].run(session, lambda step, number, total: None)
 
     run_session(again, PARTIES, jobs[0].plan(), folder=tmp_path)
-    assert [path.read_text() for path in ledgers(german)] == before
+    assert [path.read_text() for path in ledgers(first)] == before
     assert [e["release"] for e in read_chain(tmp_path / "party-0" / "releases.jsonl")] == ["alignment"]
 
 

@@ -86,12 +86,16 @@ def test_a_process_that_fails_says_so_in_its_log(tmp_path: Path) -> None:
 
 
 def test_nothing_is_imported_from_the_working_folder(tmp_path: Path, starter: Path) -> None:
-    """A folder with data, where someone left a module with the name of one that parties import."""
+    """A folder with data, where someone left a module with the name of one that parties import.
+
+    Without PYTHONPATH of whoever runs the tests: an empty or relative entry in it asks for the working folder.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     folder = tmp_path / "data"
     for name in ("launch", "protocols", "secure_sccvfl", "torch"):
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").write_text("open('was imported', 'w')")
-    ended = subprocess.run([sys.executable, str(starter)], cwd=folder, timeout=LONG)
+    ended = subprocess.run([sys.executable, str(starter)], cwd=folder, timeout=LONG, env=environment)
     assert ended.returncode == 2 and (folder / "log").exists()
     assert not (folder / "was imported").exists()
 

@@ -30,6 +30,7 @@ from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.report.verify import verify
 from secure_sccvfl.run.model_files import load_model, save_model
+from secure_sccvfl.run.scoring.new_records import ELSEWHERE
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
 from tests.multiprocess.programs import ROOT, SHORT, run_mpc
@@ -90,7 +91,8 @@ def test_a_run_leaves_its_report_budget_logs_and_models(run):
     right = ((logits > 0) == data.label.values[test]).mean()
     assert report["metrics"]["acc"] == pytest.approx(right, abs=1e-6 + (np.abs(logits) < BORDER).mean())
     budget = json.loads((run / "privacy_budget.json").read_text())
-    assert len(budget["releases"]) == 2 and budget["epsilon_rdp"] <= 8
+    assert [r["name"] for r in budget["releases"]] == ["sketch-0", "sketch-1", "head", "head output"]
+    assert 7.9 < budget["epsilon_rdp"] <= 8
     assert not re.search(r"/tmp|/home|/root|/work", (run / "report.json").read_text())
 
 
@@ -104,7 +106,8 @@ def test_the_releases_are_the_declared_ones_and_nothing_per_record(run):
 
 
 def test_a_run_with_a_secret_choice_says_so_and_can_be_verified(tmp_path):
-    rule = ("--gap-target", "0.02", "--evaluation", "noisy")
+    """On public data and without a private head, whose lambda is fixed."""
+    rule = ("--gap-target", "0.02", "--evaluation", "noisy", "--no-private-model")
     run_mpc("--dataset", "german", "--out", "run", *SHORT, *rule, "--seeds", "2", cwd=tmp_path)
     run = tmp_path / "run"
     report = json.loads((run / "report.json").read_text())
@@ -147,7 +150,7 @@ def test_new_records_are_scored_in_secret_for_one_receiver(run, tmp_path):
     assert why[0].read_text().splitlines() == [
         "id,column,why",
         f"{refused[0]},duration,not a number",
-        f"{refused[1]},,another party cannot read its cells of this record",
+        f"{refused[1]},,{ELSEWHERE}",
     ]
     assert why[1].read_text().splitlines() == ["id,column,why", f"{refused[1]},housing,not in the public dictionary"]
     assert not why[2].exists(), "who neither refused nor receives learns nothing"
@@ -190,6 +193,8 @@ def test_other_modes_say_what_their_gradients_tell(mode, told, tmp_path):
 
 MIDDLE = "training (5 of 9)"
 """A line of a party's log that comes in every run: the first lambda, after its first checkpoint."""
+PRIVATE_MIDDLE = "training (4 of 11)"
+"""The same for private heads, which are charged before and start from zero if they are interrupted."""
 
 
 TRIES = 10
@@ -257,7 +262,7 @@ def refuse_another_seed(run):
     ("mode", "moment", "event"),
     [
         ("dp", "dp encoders (4 of 10)", "dp encoders"),
-        ("dp", MIDDLE, "dp encoders"),
+        ("dp", PRIVATE_MIDDLE, "dp encoders"),
         ("split", "split training (31 of 50)", "split training"),
     ],
 )
@@ -289,10 +294,11 @@ def test_other_modes_go_on_after_a_kill_and_forget_no_charge(mode, moment, event
 def test_a_killed_party_stops_all_and_the_run_goes_on_from_the_checkpoint(tmp_path):
     """Kill in the middle of training; after resuming the run is whole and each release was paid for once.
 
-    There is one lambda, so that its moment comes whatever the noise is. Logits of two runs differ by .005: sums of
-    thousands of independent roundings, so .05 is far out of their reach.
+    The model is not private, so that it is known what it must be. There is one lambda, so that its moment comes
+    whatever the noise is. Logits of two runs differ by .005: sums of thousands of independent roundings, so .05 is
+    far out of their reach.
     """
-    kill_and_resume(tmp_path, MIDDLE, "--lambdas", "8")
+    kill_and_resume(tmp_path, MIDDLE, "--lambdas", "8", "--no-private-model")
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     budget = json.loads((tmp_path / "run" / "privacy_budget.json").read_text())
     assert [r["name"] for r in budget["releases"]] == ["sketch-0", "sketch-1"], "each is charged once"
@@ -303,13 +309,28 @@ def test_a_killed_party_stops_all_and_the_run_goes_on_from_the_checkpoint(tmp_pa
     split, parties = make_split(data, "iid", 3), make_parties(data)
     models = [load_model(tmp_path / "run" / f"party-{p.rank}" / "model", p.layout) for p in parties]
     statistics = PlainStatistics(ReleasedTables.of([m.sketches for m in models]))
-    roles, config = Roles(report["roles"]), replace(RunOptions.of(OPTIONS).train_config(), lambdas=(8.0,))
+    options = RunOptions.of({**OPTIONS, "private_model": False})
+    roles, config = Roles(report["roles"]), replace(options.train_config(), lambdas=(8.0,))
     model = train(PlainEngine(), statistics, data, split, config, 3, roles=roles)
     expected = model.logits([p.take(split.test) for p in parties])[:, 0]
     found = logits_of(tmp_path / "run", split.test)
     # Two temperatures may be as good as equal, and each engine may take another one: compare what comes before it.
     assert np.abs(found * report["temperature"] - expected * model.temperature).max() <= 0.05
     assert not any(verify(tmp_path / "run").values()), "parties may have stopped a line apart, and still it fits"
+
+
+def test_a_private_head_that_was_interrupted_is_trained_again_under_the_same_charge(tmp_path):
+    kill_and_resume(tmp_path, PRIVATE_MIDDLE, "--lambdas", "8")
+    run = tmp_path / "run"
+    for rank in range(3):
+        ledger = run / f"party-{rank}" / "ledger.jsonl"
+        charged = [event.name for event in read_account(read_ledger(ledger)[0], FileSets.beside(ledger)).events]
+        assert charged == ["sketch-0", "sketch-1", "head", "head output"], "each is charged once"
+    budget = json.loads((run / "privacy_budget.json").read_text())
+    assert 7.9 < budget["epsilon_rdp"] <= 8
+    assert "resumed" in {entry["event"] for entry in read_chain(run / "party-0" / "audit-1.jsonl")}
+    assert np.abs(logits_of(run, np.arange(100))).max() > 0.1, "a model that was trained"
+    assert not any(verify(run).values())
 
 
 def _processes_in(folder):

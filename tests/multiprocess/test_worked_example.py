@@ -19,7 +19,7 @@ from secure_sccvfl.policy.card import shipped_card
 from secure_sccvfl.report.policy_card import CARD
 from tests.multiprocess.programs import ROOT
 
-PERSON = "g0869"
+PERSON = "g0722"
 DOCUMENT = ROOT / "docs" / "worked-example.md"
 STEP = re.compile(r"^(\d)\. (.*)$", re.MULTILINE)
 PROPOSAL = re.compile(r"; discovery\s+proposes\s+[NMP],\s+confidence\s+[\d.]+\s+%")
@@ -74,7 +74,8 @@ def test_the_document_shows_what_the_program_says(worked: Path, capsys: pytest.C
 def test_a_person_whom_the_run_decided_about(whole_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As data and as text: edits move mediators alone, pushes add up, and the run's own decision is told."""
     report = json.loads((whole_run / "report.json").read_text())
-    known = report["examples"]["people"][0]
+    people = report["examples"]["people"]
+    known = next(e for e in reversed(people) if e["id"] == people[0]["id"])  # one who is also a case comes twice
     told = json.loads(explained(capsys, str(whole_run), "--record", known["id"], "--json"))
     assert told["secure"] == known
     person = told["person"]

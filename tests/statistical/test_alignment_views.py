@@ -2,8 +2,8 @@
 
 Hidden, three parties: what comes to party 0 in two worlds. In one both others hold the first half of its records, in
 the other only one of them holds any, the second half. The union has the same size. Its places must be a random
-choice: as often rising as falling along its tags, and no higher or lower for the records that others hold. All that
-is opened of presence must be uniform bits. The same of parties 0 and 1 together, whatever party 2 holds.
+choice: as often rising as falling along its tags, and no higher or lower for the records that others hold. Its shares
+of presence must be uniform words. The same of parties 0 and 1 together, whatever party 2 holds.
 
 Revealed: what party 0 compares, beside the order in which it sent its list, tells nothing about which of its records
 single others hold. The bits that pass through party 1 tell nothing about where common records are in a list. Elements
@@ -17,19 +17,18 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from protocols.alignment import presence
 from protocols.alignment.hidden import HiddenAlignment
 from protocols.alignment.revealed import RevealedAlignment, in_all
 from protocols.alignment.seam import UNION, Aligned, releases
 from protocols.alignment.tags import SessionTags
-from protocols.dealing import matching, tuples
-from protocols.dealing.party import Party
+from protocols.dealing import matching
 from protocols.dealing.randomness import Draw, Stream
 from protocols.net.transport import Transport
 from protocols.records.releases import ReleasePlan
@@ -96,17 +95,9 @@ WORLDS = (
 
 
 def hidden_view(world: int) -> tuple[Spy, Aligned, np.ndarray]:
-    """What comes to party 0 and is opened there, what it gets, and its rows in the order of its tags."""
-    spy, lock = Spy(0), threading.Lock()
-    honest = Party.open_masked
+    """What comes to party 0, what it gets, and its rows in the order of its tags."""
+    spy = Spy(0)
     order: list[np.ndarray] = []
-
-    def opening(self: Party, step: str, shares: Any, how: Any = "add") -> Any:
-        totals = honest(self, step, shares, how)
-        if self.rank == 0:
-            with lock:
-                spy.kept[step] += [total.copy() for total in totals]
-        return totals
 
     def tagging(self: SessionTags, ids: Any) -> Any:
         tags = make(self, ids)
@@ -117,20 +108,21 @@ def hidden_view(world: int) -> tuple[Spy, Aligned, np.ndarray]:
     make = SessionTags.of
 
     def job(session: Session) -> Aligned:
-        aligned = HiddenAlignment(session).align(WORLDS[world][session.rank])
-        presence.all_present(session.party, aligned.present)
-        return aligned
+        return HiddenAlignment(session).align(WORLDS[world][session.rank])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Party, "open_masked", opening)
         patch.setattr(SessionTags, "of", tagging)
         found = run_session(job, 3, ReleasePlan(releases(3, revealed=False)), wrap=spy.wrap)
     return spy, found[0], order[0]
 
 
-def bits(spy: Spy) -> np.ndarray:
-    """All that was opened of presence, without the last byte of each array, which may be cut."""
-    return np.concatenate([a[:-1] for step in ("bit product", "bit to number") for a in spy.kept[step]])
+def shares(spy: Spy) -> np.ndarray:
+    """A party's shares of presence as they came."""
+    return np.concatenate(spy.kept["shares of presence"])
+
+
+def in_bytes(words: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(words).view(np.uint8)
 
 
 def hidden_tells() -> dict[str, bool]:
@@ -138,16 +130,15 @@ def hidden_tells() -> dict[str, bool]:
     views = [hidden_view(world) for world in (0, 1)]
     held = np.arange(OWN) < OWN // 2
     shapes = [[shape for shape in spy.shapes if not shape[0].startswith("tuple")] for spy, _, _ in views]
-    told = [[a.tobytes() for a in spy.kept[UNION] if a.tobytes().startswith(b"{")] for spy, _, _ in views]
-    opened = [bits(spy) for spy, _, _ in views]
-    assert (
-        len(told[0]) == 2 and min(map(len, opened)) > 3000 and {aligned.size for _, aligned, _ in views} == {2 * OWN}
-    )
+    told = [[a.tobytes() for a in spy.kept[UNION] if a.dtype == np.float64] for spy, _, _ in views]
+    dealt = [in_bytes(shares(spy)) for spy, _, _ in views]
+    assert len(told[0]) == 2 and {aligned.size for _, aligned, _ in views} == {2 * OWN}
+    assert {len(words) for words in dealt} == {8 * 2 * OWN}
     return {
         "shapes": shapes[0] != shapes[1] or told[0] != told[1],
         "order": not all(unordered(aligned.places[order]) for _, aligned, order in views),
         "who is held": not all(unrelated(aligned.places, held) for _, aligned, _ in views),
-        "presence": not (alike(*opened) and uniform(opened[0]) and uniform(opened[1])),
+        "presence": not (alike(*dealt) and uniform(dealt[0]) and uniform(dealt[1])),
     }
 
 
@@ -167,23 +158,31 @@ def test_an_order_that_depends_on_who_holds_what_is_noticed(monkeypatch: pytest.
     honest = matching.matched
 
     def matched(lists: Any, bounds: Any, draw: Draw) -> Any:
-        size, places = honest(lists, bounds, draw)
-        several = np.bincount(np.concatenate(places), minlength=size) > 1
+        found = honest(lists, bounds, draw)
+        several = np.bincount(np.concatenate([own.places for own in found]), minlength=found[0].size) > 1
         first = np.argsort(np.argsort(~several, kind="stable"))
-        return size, [first[own] for own in places]
+        return [replace(own, places=first[own.places]) for own in found]
 
     monkeypatch.setattr(matching, "matched", matched)
     told = hidden_tells()
     assert told["who is held"] and not told["order"]
 
 
-def test_presence_that_is_opened_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = tuples.Field.expand
+def deal_without(lacking: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dealer that gives these parties zeros as their shares, and party 0 what they should have had."""
+    honest = matching.matched
 
-    def expand(self: tuples.Field, draw: Draw, rank: int) -> np.ndarray:
-        return np.zeros(self.shape, self.dtype) if self.bits else honest(self, draw, rank)
+    def matched(lists: Any, bounds: Any, draw: Draw) -> Any:
+        found = honest(lists, bounds, draw)
+        first = found[0].shares + sum(found[rank].shares for rank in lacking)
+        empty = {rank: np.zeros_like(first) for rank in lacking}
+        return [replace(own, shares={0: first, **empty}.get(rank, own.shares)) for rank, own in enumerate(found)]
 
-    monkeypatch.setattr(tuples.Field, "expand", expand)
+    monkeypatch.setattr(matching, "matched", matched)
+
+
+def test_presence_that_is_dealt_in_the_clear_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    deal_without((1, 2), monkeypatch)
     assert hidden_tells()["presence"]
 
 
@@ -200,9 +199,7 @@ def pair_tells() -> dict[str, bool]:
         lists = [*PAIR, third]
 
         def job(session: Session, lists: Any = lists) -> Aligned:
-            aligned = HiddenAlignment(session).align(lists[session.rank])
-            presence.all_present(session.party, aligned.present)
-            return aligned
+            return HiddenAlignment(session).align(lists[session.rank])
 
         def wrap(transport: Transport, spies: Any = spies) -> Transport:
             return spies[1].wrap(spies[0].wrap(transport))
@@ -210,16 +207,14 @@ def pair_tells() -> dict[str, bool]:
         places = run_session(job, 3, ReleasePlan(releases(3, revealed=False)), wrap=wrap)
         known = dict(zip((*PAIR[0], *PAIR[1]), (*places[0].places, *places[1].places), strict=True))
         shapes = [shape for spy in spies for shape in spy.shapes if not shape[0].startswith("tuple")]
-        steps = ("bit product", "bit to number")
-        sent = [[a for step in steps for a in spy.sent_by[step, 2] if a.dtype == np.uint8] for spy in spies]
-        assert all(np.array_equal(a, b) for a, b in zip(*sent, strict=True)), "the third sends both the same"
+        together = in_bytes(shares(spies[0]) + shares(spies[1]))
         held = np.array([name in set(third) for name in known])
-        found.append((shapes, np.concatenate([a[:-1] for a in sent[0]]), np.array(list(known.values())), held))
-    assert all(len(shares) > 1000 and marked.sum() == OWN // 2 for _, shares, _, marked in found)
+        found.append((shapes, together, np.array(list(known.values())), held))
+    assert all(len(words) > 1000 and marked.sum() == OWN // 2 for _, words, _, marked in found)
     return {
         "shapes": found[0][0] != found[1][0],
         "who is held": not all(unrelated(at, held) for _, _, at, held in found),
-        "presence": not (alike(found[0][1], found[1][1]) and all(uniform(shares) for _, shares, _, _ in found)),
+        "presence": not (alike(found[0][1], found[1][1]) and all(uniform(words) for _, words, _, _ in found)),
     }
 
 
@@ -228,13 +223,8 @@ def test_what_two_of_three_see_together_is_the_same_whatever_the_third_holds() -
     assert not any(pair_tells().values())
 
 
-def test_presence_of_the_third_that_is_opened_is_noticed_by_the_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = tuples.Field.expand
-
-    def expand(self: tuples.Field, draw: Draw, rank: int) -> np.ndarray:
-        return np.zeros(self.shape, self.dtype) if self.bits else honest(self, draw, rank)
-
-    monkeypatch.setattr(tuples.Field, "expand", expand)
+def test_presence_without_a_share_of_the_third_is_noticed_by_the_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    deal_without((2,), monkeypatch)
     assert pair_tells()["presence"]
 
 

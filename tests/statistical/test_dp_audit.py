@@ -20,28 +20,33 @@ from protocols.dealing import tuples
 from protocols.dealing.gaussian import discrete_gaussian
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
+from secure_sccvfl.modes.base import noise_multiplier_of
 from secure_sccvfl.modes.options import RunOptions
-from secure_sccvfl.security.canaries import canaries_of
-from secure_sccvfl.security.dp_audit import (
+from secure_sccvfl.security.bounds import (
     CONFIDENCE,
     MIDDLE,
     Audit,
-    CanaryAudit,
     _any_low,
     _far_place,
     _mu_low,
     _rates,
     audit,
     epsilon_of_mu,
-    of_results,
 )
+from secure_sccvfl.security.canaries import canaries_of, charged_kinds
+from secure_sccvfl.security.dp_audit import CanaryAudit, of_results
 from tests.support.harness import local_config, run_session
 
 PARTIES, RELEASES = 3, 300
 MULTIPLIER, DELTA = 1.4258, 1e-5
 
 
-GAINS, CLIPPED = {"gain": True}, {"sketch": "clipped"}
+PUBLIC = {"private_model": False}
+"""Without a private head statistics have the whole budget and less noise, so fewer releases tell whether it is there.
+MULTIPLIER is theirs."""
+GAINS, CLIPPED = {**PUBLIC, "gain": True}, {**PUBLIC, "sketch": "clipped"}
+BESIDE_A_HEAD = noise_multiplier_of(RunOptions.of({}), RunOptions.of({}).schema(3))
+"""The multiplier of a run whose head is private."""
 
 
 def session_of(settings: dict[str, Any], releases: int) -> list[dict[str, Any]]:
@@ -61,13 +66,17 @@ def judged(
     results: list[dict[str, Any]], settings: dict[str, Any], confidence: float = CONFIDENCE
 ) -> dict[str, Audit]:
     data = pooled("german", PARTIES)
-    return of_results(results, data, make_split(data, "iid", 0), canaries_of(RunOptions.of(settings)), confidence)
+    options = RunOptions.of({k: v for k, v in settings.items() if k != "everything"})
+    schema = options.schema(PARTIES)
+    kinds = charged_kinds() if settings.get("everything") else charged_kinds(options, schema)
+    canaries = canaries_of(kinds, options, schema)
+    return of_results(results, data, make_split(data, "iid", 0), canaries, confidence)
 
 
 def audited(releases: int = RELEASES) -> tuple[Audit, list[dict[str, Any]]]:
-    """The audit of the sketch of a run with the usual settings."""
-    results = session_of({}, releases)
-    return judged(results, {})["sketch"], results
+    """The audit of the sketch of a run with the usual settings but for its head."""
+    results = session_of(PUBLIC, releases)
+    return judged(results, PUBLIC)["sketch"], results
 
 
 def scaled(factor: float) -> Callable[[float, tuple[int, ...]], np.ndarray]:
@@ -83,7 +92,7 @@ def test_the_lower_bound_stays_below_the_accountant() -> None:
     found, results = audited()
     assert found.samples == 2 * RELEASES, "one of each data set"
     assert found.epsilon_low > 0
-    sure = judged(results, {}, 1 - 9e-10)["sketch"]
+    sure = judged(results, PUBLIC, 1 - 9e-10)["sketch"]
     assert sure.holds and sure.epsilon_low <= sure.epsilon_high_tight <= sure.epsilon_high
     cells = np.array(results[0]["audited"]["sketch"]["cells"]["kept"])
     assert len(np.unique(cells[:, 0])) > RELEASES / 40, "every release has noise of its own"
@@ -112,6 +121,8 @@ def test_the_canary_moves_what_is_charged(monkeypatch: pytest.MonkeyPatch) -> No
     assert sorted(changed - kept) == [-features, features], "two cells of each table, one record of either sign"
     assert found.mu_claimed == pytest.approx(1 / MULTIPLIER, rel=1e-3)
     assert found.reach == pytest.approx(1.0)
+    beside = judged(session_of({}, 2), {})["sketch"]
+    assert beside.mu_claimed == pytest.approx(1 / BESIDE_A_HEAD, rel=1e-3) and beside.reach == pytest.approx(1.0)
 
 
 @pytest.mark.chance(1e-9)

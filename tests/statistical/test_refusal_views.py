@@ -1,7 +1,7 @@
-"""What others see of refused records is the same whether a party refuses none or all.
+"""What others see of withheld records is the same whether a party withholds none or all.
 
 Every word that reaches parties 0 and 1 while marks are multiplied in secret is kept. Party 2 can read all records in
-one world and none in the other. Without masks the check fires.
+one world and none in the other; or has answered for nobody, or for everybody. Without masks the check fires.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.harness import run_session
 ROWS, OTHERS, STEPS = 8000, (0, 1), ("bit product", "bit to number", "mul")
 
 
-def refusing(world: int) -> Spy:
+def refusing(world: int, kind: str) -> Spy:
     spy, honest = Spy(), Party.open_masked
 
     def opening(self: Party, step: str, words: Any, how: Any = "add") -> Any:
@@ -32,8 +32,9 @@ def refusing(world: int) -> Spy:
         return totals
 
     def job(session: Session) -> None:
-        own = np.full(ROWS, world if session.rank == 2 else 1, bool)
-        withheld(session, session.party.zero_share((ROWS, 1)), own)
+        own, ones = np.full(ROWS, world if session.rank == 2 else 1, bool), np.ones(ROWS, bool)
+        marks = {"readable": ones, "fresh": ones, kind: own}
+        withheld(session, session.party.zero_share((ROWS, 1)), **marks)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Party, "open_masked", opening)
@@ -41,9 +42,9 @@ def refusing(world: int) -> Spy:
     return spy
 
 
-def tells() -> dict[str, bool]:
+def tells(kind: str) -> dict[str, bool]:
     """Of each kind of round, whether the marks of party 2 can be told from it, or it from noise."""
-    seen = [refusing(world) for world in (0, 1)]
+    seen = [refusing(world, kind) for world in (0, 1)]
     found = {}
     for step in STEPS:
         pairs = [
@@ -59,10 +60,12 @@ def tells() -> dict[str, bool]:
 
 
 @pytest.mark.chance(1e-10)  # three kinds of rounds, two parties, three checks
-def test_nobody_sees_who_refused_a_record() -> None:
-    assert not any(tells().values())
+@pytest.mark.parametrize("kind", ["readable", "fresh"])
+def test_nobody_sees_who_withheld_a_record(kind: str) -> None:
+    assert not any(tells(kind).values())
 
 
-def test_marks_that_are_not_masked_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["readable", "fresh"])
+def test_marks_that_are_not_masked_are_noticed(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(tuples.Field, "expand", lambda self, draw, rank: np.zeros(self.shape, self.dtype))
-    assert tells()["bit product"]
+    assert tells(kind)["bit product"]

@@ -23,6 +23,12 @@ WIDTH = 8
 MULTIPLIER = 3.0
 
 
+def presence_shares(session: Session, held: np.ndarray) -> np.ndarray:
+    """This party's shares of whether all parties have a record at a row, as the dealer deals them."""
+    shares = session.party.zero_share((len(held),))
+    return shares + held.all(axis=1) if session.rank == 0 else shares
+
+
 class Noiseless(SecureStatistics):
     """The test switch: no configuration of a run makes one of these."""
 
@@ -93,7 +99,7 @@ class Consortium:
         def work(session: Session) -> Any:
             budget = Budget.in_memory(cap, 1e-5)
             charger = Charger(session, budget, MULTIPLIER, session.agree_on_name(), self.records, noise)
-            presence = None if held is None else Presence.of(session.party, held[:, session.rank])
+            presence = None if held is None else Presence.of(presence_shares(session, held))
             statistics = kind(session, self.columns, self.holders, self.rows, charger, presence)
             return job(session, statistics, budget)
 

@@ -18,6 +18,7 @@ from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.discovery_utility import scores_of
 from secure_sccvfl.evaluation.prepared import prepare
+from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.trained import gap_interval, one_thread
 from tests.unit.test_frames import made
@@ -61,7 +62,8 @@ def heart():
 def test_training_is_that_of_the_harness(heart):
     data = scc.load("heart")
     with one_thread():
-        ready = prepare(data.dataset, make_split(data.dataset, "iid", 3), 3)
+        config = RunOptions.of({"dataset": "heart"}).train_config().as_alternatives()
+        ready = prepare(data.dataset, make_split(data.dataset, "iid", 3), 3, config)
         expected = ready.model.logits(ready.parties)
     assert np.array_equal(heart.logits(data.frame), expected)
     assert heart.roles == dict(ready.roles.of)

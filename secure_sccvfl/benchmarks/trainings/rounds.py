@@ -4,8 +4,8 @@ The problem is that of a run on a benchmark data set with all its roles, encodin
 nine lambdas, check the range of the logits and open the measures of the validation part. First order: 60 steps of
 warm-up, then 60 at each lambda, one after another, as several classes still train. Second order: all lambdas at once
 (protocols/steps/second_order.py). The error is the largest distance of a logit from the optimum, which is taken from
-many steps in plaintext. The last rows are whole secure trainings, from discovery on, without and with the measure of
-how well s is recovered from encodings.
+many steps in plaintext. The last rows are whole secure trainings, from discovery on: of one private head, and as they
+were before heads were private.
 """
 
 from __future__ import annotations
@@ -226,13 +226,14 @@ def measure(dataset: str, blocks: int, tell: Tell) -> list[Row]:
         tell(f"{order} order in plaintext")
         rows.append({"what": f"{order} order, plaintext engine", "delay_ms": 0, **_plain(dataset, order)})
     names = {"seconds": "seconds", "rounds": "rounds", "sent": "bytes", "dealer": "dealer_bytes"}
-    for delay, leak in product(DELAYS_MS, (False, True)):
-        what = "whole training" + (" and leak of s" if leak else "")
+    for delay, before in product(DELAYS_MS, (False, True)):
+        what = "whole training" + (", not private, from records" if before else "")
+        options: dict[str, Any] = whole.BEFORE if before else {}
         tell(f"{what}, {delay} ms round trip")
         turns_of_it = []
         for _ in range(blocks):
             with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as place:
-                turns_of_it.append(whole.secure(dataset, PARTIES, Path(place) / "run", delay / 2000, leak))
+                turns_of_it.append(whole.secure(dataset, PARTIES, Path(place) / "run", delay / 2000, **options))
         ran = sorted(turns_of_it, key=lambda row: float(row["seconds"]))[blocks // 2]
         rows.append({"what": what, "delay_ms": delay, **{k: ran[v] for k, v in names.items()}})
     return rows

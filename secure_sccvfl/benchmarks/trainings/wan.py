@@ -32,7 +32,7 @@ def measure(dataset: str, blocks: int, tell: Tell, spu: Path | None = None) -> d
             tell(f"{dataset}, {delay} ms round trip, {block + 1} of {blocks}")
             with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as place:
                 folder = Path(place) / "run"
-                turns.append(whole.secure(dataset, PARTIES, folder, delay / 2000, leak=False))
+                turns.append(whole.secure(dataset, PARTIES, folder, delay / 2000))
                 reference = whole.plain(dataset, PARTIES, folder).seconds
         ran = sorted(turns, key=lambda row: float(row["seconds"]))[blocks // 2]
         trainings.append({"round_trip_ms": delay, **ran, "plain_seconds": reference})

@@ -31,8 +31,10 @@ from secure_sccvfl.local.processes import LocalSession, session_config
 from secure_sccvfl.local.usage import Usage
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.report.results import result_of
 from secure_sccvfl.run.model_files import PartyModel, load_model
+from secure_sccvfl.training.heads import head_plan
 from secure_sccvfl.training.model import Model
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
@@ -43,23 +45,26 @@ ROUND_TRIP_MS = 20
 SECURE_PHASES = ("inputs", "discovery and warm-up", "counterfactuals", "training")
 
 
+BEFORE: dict[str, Any] = {"private_model": False, "consistency_from": "records"}
+"""Options of training as it was before heads were private: nine lambdas, edits of every record selected by s."""
+
+
 def secure(
     dataset: str,
     parties: int,
     folder: Path,
     delay: float = 0.0,
-    leak: bool = True,
     patience: float = 120.0,
     **options: Any,
 ) -> dict[str, Any]:
     """One secure training and what it took: seconds and rounds at party 0, bytes of the mean party.
 
-    `delay`: seconds one way on every link. `leak`: whether it measures how well s is recovered from encodings.
+    `delay`: seconds one way on every link.
     `patience`: how many seconds a process waits for another. `options`: of the run, else its defaults. Processor
     seconds are those of all processes, with their start.
     """
     wait = {"connect": patience, "deadline": patience}
-    config = session_config(folder, "train", parties, {"dataset": dataset, "leak": leak, **options}, **wait)
+    config = session_config(folder, "train", parties, {"dataset": dataset, **options}, **wait)
     start = time.perf_counter()
     with LocalSession(config, folder, delay=delay) as session:
         usage = Usage({child.name: child.process.pid for child in session.children})
@@ -111,17 +116,19 @@ class PlainTraining:
         return (rows @ weight + bias) / same, self.model.logits(self.parties) * self.model.temperature / same
 
 
-def plain(dataset: str, parties: int, folder: Path) -> PlainTraining:
-    """The plaintext engine on what the secure run in `folder` released."""
+def plain(dataset: str, parties: int, folder: Path, **options: Any) -> PlainTraining:
+    """The plaintext engine on what the secure run in `folder` released. options: those of the run."""
     data = pooled(dataset, parties)
     split, own = make_split(data, "iid", 0), make_parties(data)
     models = tuple(load_model(folder / f"party-{p.rank}" / "model", p.layout) for p in own)
     released = PlainStatistics(ReleasedTables.of([m.sketches for m in models]))
-    config, roles = RunOptions().train_config(), Roles(dict(models[0].roles))
+    config, roles = RunOptions.of({"dataset": dataset, **options}).train_config(), Roles(dict(models[0].roles))
+    plan = head_plan(config, [p.layout for p in own], data.task, data.outputs)
+    privacy = GaussianNoise(SpendingPlan(releases=config.charged, parties=parties, head=plan), 0)
     torch.set_num_threads(1)
     with threadpool_limits(1):
         start = time.perf_counter()
-        model = train(PlainEngine(), released, data, split, config, 0, roles=roles, parties=own)
+        model = train(PlainEngine(), released, data, split, config, 0, roles=roles, parties=own, privacy=privacy)
         seconds = time.perf_counter() - start
     return PlainTraining(model, tuple(own), models, seconds)
 

@@ -11,6 +11,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -38,7 +39,7 @@ def points(rows: Sequence[int], columns: Sequence[int]) -> list[tuple[int, int]]
 
 
 def measure(rows: Sequence[int], columns: Sequence[int], tell: Tell, spu: Path | None = None) -> dict[str, list[Row]]:
-    """Trainings of every point, the last of several also with the measure of the leak of s; steps of all systems."""
+    """Trainings of every point, the last of several also as before heads were private; steps of all systems."""
     grid = points(rows, columns)
     trainings = [point(r, c, False, tell) for r, c in grid]
     if len(grid) > 1:
@@ -52,15 +53,16 @@ def measure(rows: Sequence[int], columns: Sequence[int], tell: Tell, spu: Path |
     return {"trainings": trainings, "steps": steps}
 
 
-def point(rows: int, columns: int, leak: bool, tell: Tell) -> Row:
+def point(rows: int, columns: int, before: bool, tell: Tell) -> Row:
     """One training beside the plaintext engine."""
     dataset = f"synthetic:{rows}x{columns}"
-    tell(dataset + (" and leak of s" if leak else ""))
+    tell(dataset + (", not private, from records" if before else ""))
+    options: dict[str, Any] = {"delta": min(DELTA, 1 / rows), **(whole.BEFORE if before else {})}
     with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as place:
         folder = Path(place) / "run"
-        ours = whole.secure(dataset, PARTIES, folder, leak=leak, patience=PATIENCE, delta=min(DELTA, 1 / rows))
-        reference = whole.plain(dataset, PARTIES, folder)
-    told = {"rows": rows, "features": columns, "columns": reference.columns, "leak": leak}
+        ours = whole.secure(dataset, PARTIES, folder, patience=PATIENCE, **options)
+        reference = whole.plain(dataset, PARTIES, folder, **options)
+    told = {"rows": rows, "features": columns, "columns": reference.columns, "before": before}
     return {**told, **ours, "plain_seconds": reference.seconds}
 
 
@@ -85,7 +87,7 @@ MEASURED = {"seconds": ("seconds",), "bytes": ("bytes", "dealer_bytes"), "memory
 
 def _axis(trainings: Sequence[Row], axis: str, other: str) -> list[Row]:
     """Points along an axis: where the other number is as at its end."""
-    plain = [row for row in trainings if not row["leak"]]
+    plain = [row for row in trainings if not row["before"]]
     fixed = (min if axis == "rows" else max)(row[other] for row in plain)
     return sorted((row for row in plain if row[other] == fixed), key=lambda row: int(row[axis]))
 
@@ -99,7 +101,7 @@ def markdown(result: dict[str, list[Row]], command: str, note: str) -> str:
     cells = [
         (
             row["rows"],
-            f"{row['features']}, with leak" if row["leak"] else row["features"],
+            f"{row['features']}, not private" if row["before"] else row["features"],
             row["columns"],
             *(f"{row[name]:.1f}" for name in ("seconds", "plain_seconds")),
             row["rounds"],
@@ -112,10 +114,10 @@ def markdown(result: dict[str, list[Row]], command: str, note: str) -> str:
     ]
     lines = [
         f"Made by `{command}` on {os.cpu_count() or 1} cores, {PARTIES} parties.",
-        "Whole secure trainings on made-up records: inputs, discovery with refreshes, counterfactuals, nine lambdas.",
+        "Whole secure trainings on made-up records: inputs, discovery with refreshes, penalty, one private head.",
         "`columns`: of the encodings. `plain s`: the plaintext engine on the same releases. MB: of the mean party,",
         "to its peers, and to and from the dealer. CPU: of all processes, with their start. MB of memory: the peak",
-        "of the largest party and of the dealer. `with leak`: it also measures how well encodings tell s.",
+        "of the largest party and of the dealer. `not private`: nine heads without noise, edits of every record.",
         "",
         *table(head, cells),
         "",

@@ -9,12 +9,14 @@ import datetime
 import json
 import multiprocessing
 import os
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from protocols.config import ConfigError
+from protocols.config import ConfigError, code_digest
 from secure_sccvfl.evaluation.experiments import SeedRun, run_seed
 from secure_sccvfl.evaluation.summary import short_name, summarise, title_of
 from secure_sccvfl.report.plots import draw
@@ -104,17 +106,45 @@ def reproduce(
     for number, (one, result) in enumerate(ENGINES[engine](missing, workers), start=done + 1):
         _store(kept, one, result)
         progress(number, len(asked))
-    rows = summarise([json.loads((kept / f"{one.key}.json").read_text("utf-8")) for one in asked])
+    finished = [json.loads((kept / f"{one.key}.json").read_text("utf-8")) for one in asked]
+    rows = summarise(finished)
     titles = {short_name(name): title_of(name) for name in datasets}
     date = datetime.date.today().isoformat()
-    made = {"command": command, "date": date, "seeds": list(seeds), "note": note, "titles": titles}
-    text = json.dumps({"experiment": experiment, **made, "rows": rows}, indent=1)
+    made = {"command": command, "date": date, **versions(), "seeds": list(seeds), "note": note, "titles": titles}
+    told_seeds = per_seed(finished) if experiment == "private" else {}
+    text = json.dumps({"experiment": experiment, **made, "rows": rows, "per_seed": told_seeds}, indent=1)
     (out / "results.json").write_text(text + "\n", encoding="utf-8")
     told = f"Made by `{command}` on {date}.\n\n" if command else ""
     told += f"{note}\n\n" if note else ""
     (out / "results.md").write_text(told + markdown(experiment, rows, titles), encoding="utf-8")
     draw(experiment, rows, out)
     return rows
+
+
+PER_SEED = ("acc", "auc", "logloss", "fr_all", "fr_kr_all", "fr_null_all", "fr_null_kr_all", "dp_gap")
+"""Figures that are kept for each seed."""
+
+
+def per_seed(finished: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Data set and seed -> method -> figure."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for seed in finished:
+        job = seed["job"]
+        here = found.setdefault(f"{short_name(job['dataset'])} {job['seed']}", {})
+        for score in seed["scores"]:
+            name = score["metric"] if score["judge"] is None else f"{score['metric']}_{score['judge']}"
+            if name in PER_SEED and score["method"] != "(edits)":
+                here.setdefault(score["method"], {})[name] = round(score["value"], 5)
+    return found
+
+
+def versions() -> dict[str, Any]:
+    """The code and the packages that made a result; the commit is empty outside a checkout."""
+    asked = subprocess.run(
+        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent, check=False
+    )
+    packages = {name: metadata.version(name) for name in ("torch", "numpy", "scikit-learn")}
+    return {"commit": asked.stdout.strip(), "code": code_digest().hex()[:16], "versions": packages}
 
 
 def _store(folder: Path, seed: SeedRun, result: dict[str, Any]) -> None:

@@ -39,7 +39,7 @@ from secure_sccvfl.privacy.ledgers import EVALUATIONS, LEDGER
 from secure_sccvfl.report.finished.folders import EVALUATE, HEADS, PREDICT, TRAIN, attempts, in_order
 from secure_sccvfl.report.run_log import HEAD, LOG, STOPPED, contents, file_digest, read_log
 
-LOCAL_RESULTS = ("model", "cost", "refused")
+LOCAL_RESULTS = ("model", "cost", "refused", "on_record")
 """What the results of the parties differ in by design."""
 SPENT = ("privacy", "evaluation")
 """What says how much was spent: where each party charges its own records, each has its own figures in it."""
@@ -92,8 +92,11 @@ def about(config: SessionConfig) -> dict[str, str]:
 
 
 def settings_digest(config: SessionConfig) -> str:
-    """Stands for a session file, whatever its job and whether it is resumed."""
-    options = {k: v for k, v in config.options.items() if k != "resume"}
+    """Stands for a session file, whatever its job and whether it is resumed.
+
+    How many predictions are allowed may change by a later approval, and is in the plan that all approve.
+    """
+    options = {k: v for k, v in config.options.items() if k not in ("resume", "predictions")}
     facts = json.loads(json.dumps({**vars(config), "job": "", "options": options}))
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 

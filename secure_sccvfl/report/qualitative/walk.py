@@ -152,8 +152,8 @@ def _why(told: Mapping[str, Any], words: Dictionary) -> list[str]:
     weight = "lambda" if person["lambda"] is None else f"lambda = {person['lambda']:g}"
     lines.append(
         f"All together: {tidy(ours['change'], 3)} with SCC-VFL, {tidy(plain['change'], 3)} with plain training. The "
-        f"consistency loss asks for a difference of 0 and weighs it by {weight}. It does so for all training records "
-        "and every plausible edit, not for this one alone."
+        f"consistency loss asks for a difference of 0 and weighs it by {weight}. It does so on average over people "
+        "and plausible edits, not for this one alone."
     )
     told_all = [
         f"{NAMES[name]} {tidy(seen['everyone']['gap'], 3)}"

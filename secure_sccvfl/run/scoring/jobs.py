@@ -2,7 +2,8 @@
 
 Each party loads its own part of the model and its own columns; the parts must be of one run and unchanged.
 Evaluation opens figures of the test part to all. Prediction opens the decision (or, if asked for, the calibrated
-logit) of each record to the declared receiver alone.
+logit) of each record to the declared receiver alone, once for each person and model
+(`secure_sccvfl.privacy.prediction_log`).
 
 The model decides which records are the test part, never the session: seed, split and the salted digests of all
 parts are in it, and other records are refused. Figures are noisy and paid for by the evaluation ledger of these
@@ -14,15 +15,18 @@ records (`secure_sccvfl.metrics.noisy`), or exact if all agreed to that before t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from accounting.calibration import noise_multiplier
+from accounting.ledger import LedgerError, read_ledger
 from accounting.records import RecordSet
+from protocols.alignment.presence import unveiled
 from protocols.alignment.seam import AlignmentError
 from protocols.config import ConfigError, SessionConfig
 from protocols.dealing.randomness import fresh_key
@@ -31,7 +35,7 @@ from protocols.operations import arithmetic
 from protocols.records.releases import ReleasePlan
 from protocols.ring import FRACTION_BITS, Words
 from protocols.session.runtime import Session
-from protocols.steps.refusals import withheld
+from protocols.steps.refusals import SHOWN, withheld
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.party import AtHolder, Blocks, Party
@@ -52,7 +56,8 @@ from secure_sccvfl.policy.aware_entry import USES_S, AwareEntry
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.caps import raise_cap
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
-from secure_sccvfl.privacy.ledgers import EVALUATIONS, keep_copy, open_budget, spent_in
+from secure_sccvfl.privacy.ledgers import EVALUATIONS, LEDGER, agree_on_run, keep_copy, open_budget, spent_in
+from secure_sccvfl.privacy.prediction_log import PredictionLog, open_log
 from secure_sccvfl.privacy.record_tags import record_key
 from secure_sccvfl.privacy.releases import COLUMNS, PREDICTIONS, REFUSED_RECORDS
 from secure_sccvfl.run.alignment import aligned_part, common_records, placed, split_records
@@ -60,8 +65,9 @@ from secure_sccvfl.run.costs import PhaseMeter
 from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.run.model_files import ModelError, PartyModel, load_model, model_folder
 from secure_sccvfl.run.scoring.decisions import write_decisions
-from secure_sccvfl.run.scoring.evaluation_record import record, recorded
-from secure_sccvfl.run.scoring.new_records import read_new_records
+from secure_sccvfl.run.scoring.evaluation_record import begin, record, recorded, took_part
+from secure_sccvfl.run.scoring.metering import Answers, Asked, allowed_predictions
+from secure_sccvfl.run.scoring.new_records import CHANGED, read_new_records
 from secure_sccvfl.run.scoring.plans import OWN, crossed_of, evaluation_plan, fewest_records, prediction_plan, sums_of
 from secure_sccvfl.training.handles import SharedHead, SharedRows
 from secure_sccvfl.training.secure import SecureEngine
@@ -102,6 +108,25 @@ class _WithModel:
                 raise ProtocolError("the parties declare different uses of s: give all the same policy card")
         if policy and len(set(session.swap_bytes("card", hashlib.sha256(policy.encode()).digest()))) > 1:
             raise ProtocolError("the parties decide under different policy cards: give all the same one")
+
+    @staticmethod
+    def check_charged(session: Session, model: PartyModel, place: Path) -> None:
+        """Run by all parties together: refuse a model whose head is not in every ledger, before anything is opened.
+
+        On public data a model need not be private.
+        """
+        if not model.charged and model.held_out.pooled:
+            return
+        try:
+            keys = {entry["key"] for entry in read_ledger(place / LEDGER)[0] if "key" in entry}
+        except LedgerError:
+            keys = set()
+        told = session.tell_all("charge of the model", int(model.charged in keys))
+        if not all(told):
+            raise ModelError(
+                f"the ledger of party {told.index(0)} has no charge of this model: use the ledger that it was "
+                "trained with, or train again"
+            )
 
     @staticmethod
     def engine(session: Session, model: PartyModel, schema: Schema) -> tuple[SecureEngine, SharedHead]:
@@ -253,7 +278,8 @@ class EvaluateJob(_WithModel):
             self.compare(session, model)
             folder = model_folder(self.options.model, self.rank)
             place = self.options.ledger_folder(session, folder.parent)
-            key = record_key(session, place)
+            key = record_key(session, place, data.schema.id_rule)
+            self.check_charged(session, model, place)
             known = model.held_out
             if self.options.align == "revealed":
                 self._same_records(session, known.own in ("", key.tags(data.ids).digest))
@@ -262,9 +288,10 @@ class EvaluateJob(_WithModel):
             self._same_records(session, known.parts == {name: part.digest for name, part in parts.items()})
             about = f"{model.run} {self.options.evaluation} {' '.join(self.judges)}"
             about += "" if self.crossed is None else f" slices {self.crossed.name}"
-            figures = recorded(session, folder, about)
+            paid = partial(took_part, place / EVALUATIONS, session.folder, parts["test"])
+            figures = recorded(session, folder, about, paid if self.noisy else None)
             if figures is None or self._may_pass(figures):
-                figures = self._opened(session, place, parts["test"], progress)
+                figures = self._opened(session, place, parts["test"], progress, partial(begin, folder, about))
                 record(folder, about, figures)
             if REFUSED in figures:
                 raise AlignmentError(f"{figures[REFUSED]} (paid for once, and on record)")
@@ -288,8 +315,13 @@ class EvaluateJob(_WithModel):
                 "anew, which is charged anew"
             )
 
-    def _opened(self, session: Session, place: Path, test: RecordSet, progress: Progress) -> dict[str, Any]:
-        """Score test records and their copies in secret, pay if figures are noisy, and open them."""
+    def _opened(
+        self, session: Session, place: Path, test: RecordSet, progress: Progress, begin: Callable[[str], None]
+    ) -> dict[str, Any]:
+        """Score test records and their copies in secret, pay if figures are noisy, and open them.
+
+        begin: notes the name under which they are paid for.
+        """
         schema, model, options = self.data.schema, self.model, self.options
         if options.align == "exact":
             common_records(session, options, self.data, progress)
@@ -327,7 +359,9 @@ class EvaluateJob(_WithModel):
         budget, _ = open_budget(place, cap, delta, self.test.rows, EVALUATIONS)
         multiplier = noise_multiplier(cap, delta, options.evaluations)
         # New noise needs a new name in the ledger, whatever model it is about.
-        name, alike = session.agree_on_name(), options.align != "hidden"
+        name, alike = agree_on_run(session, place), options.align != "hidden"
+        begin(name)
+        told["evaluation"]["charged"] = name
         charger = Charger(session, budget, multiplier, name, test, options.noise, alike=alike)
         noisy = NoisyEvaluation(secret, charger)
         sums = noisy.sums(self.sums, plain, label, first.codes, copies, control, self.test.presence)
@@ -338,7 +372,7 @@ class EvaluateJob(_WithModel):
         except AlignmentError as error:
             return {**told, REFUSED: str(error)}
         errors = self.sums.standard_errors(deviation, figures.get("records", self.test.rows))
-        told["evaluation"] |= {"charged": name, "noise": options.noise, "controls": options.controls}
+        told["evaluation"] |= {"noise": options.noise, "controls": options.controls}
         told["evaluation"] |= {"deviation": deviation, "standard_errors": errors}
         return {**told, **figures}
 
@@ -354,8 +388,7 @@ class EvaluateJob(_WithModel):
         trained, party, count = data.party.take(data.split.train), self.test.parties[0], len(first.groups)
         real = replace(model, generator=replace(model.generator, thinning=0.0))
         rng = stream(model.drawn_seed, "null tables", session.rank)
-        some = self.options.align == "hidden"
-        null = replace(real, sketches=tuple(shuffled(s, trained.bins(), rng, some=some) for s in model.sketches))
+        null = replace(real, sketches=tuple(shuffled(s, rng) for s in model.sketches))
         names = [name for name in (OWN, NULL + OWN) if name in self.judges]
         makers = [(real if name == OWN else null).generators(trained)[first.name] for name in names]
         made = [self._own_edits(party, count, {party.rank: maker}) for maker in makers]
@@ -400,6 +433,7 @@ class PredictJob(_WithModel):
         self.aware = self._declared()
         self.named = self._named()
         self.new = read_new_records(Path(self.options.records), self.schema, rank, uses_s=self.aware is not None)
+        self.allowed = allowed_predictions(config, self.options, self.model)
         (self.receiver,) = self.plan().releases[PREDICTIONS.name].receivers
 
     @staticmethod
@@ -441,54 +475,84 @@ class PredictJob(_WithModel):
         return prediction_plan(self.options, self.schema, len(self.new.ids))
 
     def run(self, session: Session, progress: Progress) -> dict[str, Any]:
-        meter, new = PhaseMeter(session), self.new
+        meter = PhaseMeter(session)
         with meter.phase("prediction"):
             progress("alignment", 0, 2)
-            data = common_records(session, self.options, new.data(self.schema), progress)
-            part, table = placed(session, self.options, data, np.arange(len(data.ids)))
             self.compare(session, self.model, self.aware, str(sorted(self.named.items())))
-            engine, head = self.engine(session, self.model, self.schema)
-            progress("scoring", 1, 2)
-            rows = self.rows(engine, self.model, part.parties[0], part.protected[0].codes)
-            result = cooled(session, engine.shared_logits(head, rows), self.model.temperature)
-            bits = FRACTION_BITS
-            if not self.options.scores and self.schema.task != "regression":
-                judge = SecureEvaluation(session, self.schema.task, self.schema.label_holder, 0)
-                result, bits = judge.decisions(result), 0
-            readable, at = np.ones(part.rows, np.bool_), new.places(data.ids)
-            readable[table.places] = new.readable[at]
-            shown, refused = withheld(session, result, readable)
-            if part.presence is not None:
-                marked = np.hstack([shown, np.full_like(shown[:, :1], int(session.rank == 0) << bits)])
-                kept = part.presence.kept(session.party, np.hstack([marked, refused[:, None]]))
-                shown, refused = kept[:, :-1], kept[:, -1]
-            wanted = [(session.wrap(shown, bits), session.declared(PREDICTIONS.name))]
-            wanted += [(session.wrap(refused, 0), session.declared(REFUSED_RECORDS.name))]
-            opened, marks = session.open_each(wanted)
-        known = ~new.readable
-        if marks is not None:
-            known[at] |= np.asarray(marks)[table.places] > 0
-        if session.folder is not None:
-            new.write(session.folder, known)
-            if opened is not None:
-                told = np.zeros((len(new.ids), opened.shape[1]))
-                told[at] = np.asarray(opened)[table.places]
-                held = np.zeros(len(new.ids), np.bool_)  # where all know what is common, the others were left out
-                held[at] = True if part.presence is None else told[at, -1] > 0.5
-                values = told if part.presence is None else told[:, :-1]
-                self._write(session.folder / "predictions.csv", values, ~known, held)
-        receiver = self.schema.parties[self.receiver]
+            place = self.options.ledger_folder(session, model_folder(self.options.model, self.rank).parent)
+            key = record_key(session, place, self.schema.id_rule)
+            self.check_charged(session, self.model, place)
+            with open_log(place, self.model.released_in, key) as log:
+                rows, refused = self._answered(session, log, progress)
+                used = len(log.decided)
         return {
             "ok": True,
             "run": self.model.run,
             "align": self.options.align,
-            "records": part.rows,
-            "refused": int(known.sum()),
-            "receiver": receiver,
+            "records": rows,
+            "refused": refused,
+            "on_record": used,
+            "allowed": self.allowed,
+            "receiver": self.schema.parties[self.receiver],
             "policy": self.named,
             "note": "" if self.aware is None else self.aware.words(),
             "cost": meter.costs,
         }
+
+    def _answered(self, session: Session, log: PredictionLog, progress: Progress) -> tuple[int, int]:
+        """Score new records, open the results of people who are on nobody's record, and write what this party learns.
+
+        Returns how many rows were scored, and how many of the own records are refused as far as this party knows.
+        """
+        new, options = self.new, self.options
+        asked = Asked.of(log, new, "scores" if options.scores and self.model.held_out.pooled else "")
+        shown = asked.readable & asked.fresh
+        if options.align != "revealed":  # all own records are asked for
+            log.agree(session, int(shown.sum()), self.allowed)
+        data = common_records(session, options, new.data(self.schema), progress)
+        part, table = placed(session, options, data, np.arange(len(data.ids)))
+        at = new.places(data.ids)
+        if options.align == "revealed":
+            log.agree(session, int(shown[at].sum()), self.allowed)
+        engine, head = self.engine(session, self.model, self.schema)
+        progress("scoring", 1, 2)
+        rows = self.rows(engine, self.model, part.parties[0], part.protected[0].codes)
+        result = cooled(session, engine.shared_logits(head, rows), self.model.temperature)
+        bits = FRACTION_BITS
+        if not options.scores and self.schema.task != "regression":
+            judge = SecureEvaluation(session, self.schema.task, self.schema.label_holder, 0)
+            result, bits = judge.decisions(result), 0
+        readable, fresh = np.ones((2, part.rows), np.bool_)
+        readable[table.places], fresh[table.places] = asked.readable[at], asked.fresh[at]
+        values, marks = withheld(session, result, readable, fresh)
+        if part.presence is not None:
+            marked = np.hstack([values, np.full_like(values[:, :1], int(session.rank == 0) << bits)])
+            kept = part.presence.veiled(session.party, np.hstack([marked, marks[:, None]]))
+            values, marks = kept[:, :-1], kept[:, -1]
+        log.record(session, asked.people(at[shown[at]]))
+        wanted = [(session.wrap(values, bits), session.declared(PREDICTIONS.name))]
+        wanted += [(session.wrap(marks, 0), session.declared(REFUSED_RECORDS.name))]
+        opened, told = (None if one is None else np.asarray(one) for one in session.open_each(wanted))
+        if part.presence is not None and opened is not None and told is not None:
+            mark = opened[:, -1]
+            opened, told = unveiled(opened, mark)[0], unveiled(told, mark)[0]
+        why = {CHANGED: asked.changed}
+        if opened is not None and told is not None:
+            found = np.zeros((len(new.ids), opened.shape[1]))
+            found[at] = opened[table.places]
+            mark = np.full(len(new.ids), SHOWN)
+            mark[at] = told[table.places]
+            held = np.zeros(len(new.ids), np.bool_)  # where all know what is common, the others were left out
+            held[at] = True if part.presence is None else found[at, -1] > 0.5
+            answers = Answers(found if part.presence is None else found[:, :-1], held)
+            answers.settle(log, asked, shown, mark, options.scores or self.schema.task == "regression")
+            why |= answers.why
+            if session.folder is not None:
+                decided = asked.readable & ~np.any(list(answers.why.values()), axis=0)
+                self._write(session.folder / "predictions.csv", answers.values, decided, answers.held)
+        if session.folder is not None:
+            new.write(session.folder, why)
+        return part.rows, int((~new.readable | np.any(list(why.values()), axis=0)).sum())
 
     def _write(self, path: Path, opened: np.ndarray, decided: np.ndarray, held: np.ndarray) -> None:
         """Refused records have no line. Each line names the card's version, the mask and the date of approval.

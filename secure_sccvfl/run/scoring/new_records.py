@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,7 +31,10 @@ from secure_sccvfl.data.tables.problems import Finding, refuse
 from secure_sccvfl.policy.aware_entry import USES_S
 
 REFUSED = "refused.csv"
-ELSEWHERE = "another party cannot read its cells of this record"
+ELSEWHERE = "another party cannot read its cells of this record or gave other values when it was decided before"
+CHANGED = "was decided before with other values: a person is answered once, and that answer stands"
+LOST = "another party has it on record as asked for before, and no answer is on record here"
+NO_SCORES = "was decided before without scores: a person is answered once"
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,15 +63,27 @@ class NewRecords:
         found: np.ndarray = order[np.searchsorted(self.ids, ids, sorter=order)]
         return found
 
-    def refusals(self, refused: np.ndarray) -> Iterator[tuple[str, str, str]]:
-        """Id, column and reason of each refused cell of this party, then the records that another party refused."""
+    @property
+    def columns(self) -> np.ndarray:
+        """All that this party gives of each record: encoded columns, and s where the model uses it."""
+        own = self.party.inputs
+        return own if self.groups is None else np.column_stack([own, self.groups])
+
+    def refusals(self, why: Mapping[str, np.ndarray]) -> Iterator[tuple[str, str, str]]:
+        """Id, column and reason of each refused cell of this party; then other reasons, by the records they concern.
+
+        A record that this party cannot read has no other reason, and each record has the first that holds.
+        """
         for finding in self.found:
             yield from ((name, finding.column, finding.reason) for name in self.ids[finding.bad])
-        yield from ((name, "", ELSEWHERE) for name in self.ids[refused & self.readable])
+        left = self.readable
+        for reason, records in why.items():
+            yield from ((name, "", reason) for name in self.ids[records & left])
+            left = left & ~records
 
-    def write(self, folder: Path, refused: np.ndarray) -> None:
+    def write(self, folder: Path, why: Mapping[str, np.ndarray]) -> None:
         """`refused.csv`, for this party's people; none if nothing is refused that they may know of."""
-        lines = list(self.refusals(refused))
+        lines = list(self.refusals(why))
         if lines:
             with open(folder / REFUSED, "w", newline="", encoding="utf-8", opener=private) as file:
                 csv.writer(file).writerows([("id", "column", "why"), *lines])

@@ -47,16 +47,16 @@ NEAR = 4.0
 """Within this factor a larger lambda serves: on four data sets it took no more steps than one P for each lambda."""
 SHARP_RATE, SHARP_MOMENTUM = 1.0, 0.1
 """Of steps along the inverse of the curvature itself."""
-SAMPLED = 4
-"""How many bands of rows that curvature is estimated on at most."""
+SAMPLED, PRIVATE_SAMPLED = 4, 16
+"""How many bands of rows that curvature is estimated on at most; private heads must be closer to their optimum."""
 RELATIVE_LIMIT = 2.0**6
 """Largest d_j: a smaller one than the rule gives is right too, and only slower."""
 
 
-def sampled_rows(count: int) -> np.ndarray:
+def sampled_rows(count: int, most: int = SAMPLED) -> np.ndarray:
     """The rows of those bands: True for each."""
     bands = -(-count // BAND_ROWS)
-    return np.isin(np.arange(count) // BAND_ROWS, even(bands, SAMPLED))
+    return np.isin(np.arange(count) // BAND_ROWS, even(bands, most))
 
 
 class Bounds(NamedTuple):
@@ -76,6 +76,7 @@ class Grid:
     guesses: one more matrix, without consistency and guards, is inverted for an adversary (`training.leak`).
     without: columns, over all parties, that one more head does not use. It is the last one, has neither consistency
     nor guard, and its own matrix: curvature and inverse are 0 in these columns, so its weights there stay 0.
+    own: every head has its own matrix, as private heads do: they must be precise. Otherwise near lambdas share one.
     """
 
     lambdas: tuple[float, ...]
@@ -86,6 +87,7 @@ class Grid:
     sharpens: bool = False
     guesses: bool = False
     without: tuple[int, ...] | None = None
+    own: bool = False
 
     def __post_init__(self) -> None:
         if not self.lambdas or len(self.guards) != len(self.lambdas):
@@ -115,6 +117,8 @@ class Grid:
     @property
     def _shared(self) -> tuple[tuple[float, float], ...]:
         """Those of the heads that use all columns."""
+        if self.own:
+            return tuple(zip(self.lambdas, self.guards, strict=True))
         found: list[tuple[float, float]] = []
         for lam, guard in sorted(zip(self.lambdas, self.guards, strict=True), reverse=True):
             if found and lam * NEAR >= found[-1][0]:
@@ -127,6 +131,8 @@ class Grid:
     def places(self) -> tuple[int, ...]:
         """For each head the number of its matrix in `inverted`: the least that bounds its curvature."""
         least = [lam for lam, _ in self._shared]
+        if self.own:
+            return (*range(len(least)), *(len(least) + self.guesses for _ in self._control))
         found = [max(at for at, most in enumerate(least) if lam <= most) for lam in self.lambdas]
         return (*found, *(len(least) + self.guesses for _ in self._control))
 

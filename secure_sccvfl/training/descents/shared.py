@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from functools import partial
 
 import numpy as np
 
@@ -20,16 +21,26 @@ from protocols.session.runtime import Session
 from protocols.steps import head, second_order
 from protocols.steps.head import BandedMatrix, Weights
 from protocols.steps.second_order import INVERSE_LIMIT, RIDGE_BITS, VECTOR_BITS, Moving, Plan, Scales, Slope
+from secure_sccvfl.privacy.heads import HeadNoise
 from secure_sccvfl.training.descents.grid import (
+    PRIVATE_SAMPLED,
     SAMPLED,
     SHARP_MOMENTUM,
     SHARP_RATE,
     Bounds,
     Grid,
     relative_scales,
+    sampled_rows,
     scales,
 )
-from secure_sccvfl.training.handles import SharedBatch, SharedGrid, SharedHead, SharedPenalty, SharedRows
+from secure_sccvfl.training.handles import (
+    SharedBatch,
+    SharedGrid,
+    SharedHead,
+    SharedNoise,
+    SharedPenalty,
+    SharedRows,
+)
 from secure_sccvfl.training.sharing import with_bias
 
 _TOGETHER = 3 << 18
@@ -66,12 +77,18 @@ def own_scales(bounds: Bounds, rank: int, ridge: np.ndarray) -> np.ndarray:
 
 
 def shared_scales(
-    party: Party, widths: Sequence[int], grid: Grid, bounds: Bounds, ridge: np.ndarray, guards: Sequence[np.ndarray]
+    party: Party,
+    widths: Sequence[int],
+    grid: Grid,
+    bounds: Bounds,
+    ridge: np.ndarray,
+    guards: Sequence[np.ndarray],
+    bias_ridge: float = 0.0,
 ) -> Scales:
     """Shares of all vectors that second-order steps need. No communication."""
     own = own_scales(bounds, party.rank, ridge)
     relative = relative_scales(grid, *(blocks[party.rank] for blocks in bounds))
-    of_bias = np.full(len(relative), grid.curvature**-0.5)
+    of_bias = np.full(len(relative), (grid.curvature + bias_ridge) ** -0.5)
 
     def spread(rows: np.ndarray, bias: np.ndarray, bits: int) -> Words:
         return _over_all(party, widths, rows.reshape(len(bias), len(own)), bias, bits)
@@ -81,7 +98,7 @@ def shared_scales(
         spread(own, np.ones(1), VECTOR_BITS)[0],
         spread(relative, of_bias, VECTOR_BITS),
         spread(directions, np.zeros(len(guards)), VECTOR_BITS),
-        spread(ridge * own**2, np.zeros(1), RIDGE_BITS)[0],
+        spread(ridge * own**2, np.full(1, bias_ridge), RIDGE_BITS)[0],
     )
 
 
@@ -117,13 +134,20 @@ def prepared(
     grid: Grid,
     bounds: Bounds,
     number: int,
+    noise: HeadNoise | None = None,
 ) -> SharedGrid:
     """Everything that the steps of a grid have in common; `number`: of the descent."""
     party, columns = session.party, sum(widths)
     plan = plan_of(grid, columns + 1)
     guards = () if penalty is None else penalty.guards
-    shares = shared_scales(party, widths, grid, bounds, batch.ridge, guards)
-    if batch.presence is not None:  # sums are over the records and divided by another number: so are the penalties
+    ridge, of_bias = batch.ridge, 0.0
+    if noise is not None:
+        of_bias = noise.ridge / batch.count
+        ridge = np.full(len(ridge), of_bias)
+    shares = shared_scales(party, widths, grid, bounds, ridge, guards, of_bias)
+    # Sums are over the records, and divided by another number where that of records is secret. Then the penalties are
+    # too, except those of a private head, whose objective is a sum with a public number of records.
+    if batch.presence is not None and noise is None:
         shares = replace(shares, weight=batch.presence.ratio(party))
     scale = scales(*(blocks[party.rank] for blocks in bounds))
     with session.measure("mask encodings"):
@@ -132,21 +156,57 @@ def prepared(
         gram = np.zeros((columns, columns), np.int64) if penalty is None else penalty.gram
         stack, curved = second_order.inverse_curvatures(party, rows, gram, shares, plan, batch.count)
     parts = tuple((part, list[Request]()) for part in parts_of(batch.rows, len(grid)))
-    return SharedGrid(number, batch, plan, scale, rows, stack, parts, curved)
+    private = None
+    if noise is not None:
+        with session.measure("noise of the head"):
+            drawn = second_order.noise_of_heads(
+                party, noise.kind, noise.sigma, (columns + 1, len(grid)), second_order.NOISE_BITS
+            )
+            tilt = second_order.tilt_of(party, drawn, shares.scale, batch.count)
+        unscale = _over_all(party, widths, 1.0 / scale[None], np.ones(1), VECTOR_BITS)[0]
+        private = SharedNoise(noise, tilt, unscale)
+    return SharedGrid(number, batch, plan, scale, rows, stack, parts, curved, private)
 
 
 def sharpened(session: Session, descent: SharedGrid, before: Weights, number: int) -> SharedGrid:
     """The descent with inverses of the curvature at these heads, estimated on SAMPLED bands of rows."""
     party, batch = session.party, descent.batch
     heads = np.concatenate([before.weight, before.bias[None]])
-    sample = descent.rows.sampled(SAMPLED)
-    plan = descent.plan.sharpened(SHARP_RATE, SHARP_MOMENTUM)
+    most = SAMPLED if descent.private is None else PRIVATE_SAMPLED
+    sample = descent.rows.sampled(most)
+    plan = descent.plan.sharpened(SHARP_RATE, SHARP_MOMENTUM if descent.private is None else 0.0)
     with session.measure("inverse curvature"):
-        fitted = second_order.curvature_at(party, sample, heads, batch.count * sample.rows / batch.rows, plan)
+        steepness = second_order.steepness_of
+        if descent.private is not None:
+            label = every_label(batch, heads.shape[1])[sampled_rows(batch.rows, most)]
+            of_loss = second_order.steepness_of_bounded if batch.codes is None else second_order.steepness_of_capped
+            steepness = partial(of_loss, label=label)
+        fitted = second_order.curvature_at(
+            party, sample, heads, batch.count * sample.rows / batch.rows, plan, steepness
+        )
         curved = descent.curved.of_heads(descent.plan)
         stack = second_order.sharpened(party, curved, fitted, plan)
     parts = tuple((part, list[Request]()) for part, _ in descent.parts)
     return replace(descent, number=number, plan=plan, stack=stack, parts=parts, curved=curved)
+
+
+def every_label(batch: SharedBatch, heads: int) -> Words:
+    """Shares of the label for each head: whole numbers of a class, else RESIDUAL_BITS."""
+    label = batch.label if batch.codes is None else batch.codes
+    return np.tile(label, heads // label.shape[1])
+
+
+def gradient_at(
+    party: Party, descent: SharedGrid, heads: Words, start: int, residual: Callable[[Words], Words]
+) -> tuple[Words, Words]:
+    """The gradient of the mean objective of some heads of a grid, from number `start` on, and their logits."""
+    logits, pulls = second_order.look(party, descent.rows, descent.stack, heads, start)
+    gradients = head.transposed_products(party, descent.rows, residual(logits))
+    tilt = None
+    if descent.private is not None:
+        gradients, tilt = second_order.added_bands(gradients), descent.private.tilt
+    count = descent.batch.count
+    return second_order.gradient_of(party, gradients, pulls, start, count, descent.plan, tilt), logits
 
 
 def advanced(
@@ -163,9 +223,8 @@ def advanced(
         here = slice(part.start, part.stop)
         at = Moving(heads[:, here], velocity[:, here], part.start)
         for step in session.repeat(count, pattern):
-            logits, pulls = second_order.look(party, descent.rows, descent.stack, at.heads, at.start)
-            gradients = head.transposed_products(party, descent.rows, residual(logits, here))
-            at = second_order.move(party, at, gradients, pulls, descent.stack, descent.batch.count, descent.plan)
+            gradient, logits = gradient_at(party, descent, at.heads, at.start, lambda z: residual(z, here))  # noqa: B023
+            at = second_order.move(party, at, gradient, descent.stack, descent.plan)
             if step == count - 1:
                 seen.append(logits)
         made.append(at)

@@ -8,17 +8,31 @@ from typing import Any
 
 import numpy as np
 
+from protocols.errors import RangeError
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import Blocks, Part
+from secure_sccvfl.privacy.heads import LARGEST_CURVATURE, HeadCharge
 from secure_sccvfl.privacy.releases import GUARD_LENGTH
 from secure_sccvfl.training.config import TrainConfig
-from secure_sccvfl.training.descents.grid import Bounds, Grid, sampled_rows
-from secure_sccvfl.training.engine import CURVATURE, SIGN_WIDTH, Engine, Step
+from secure_sccvfl.training.descents.grid import PRIVATE_SAMPLED, Bounds, Grid, sampled_rows
+from secure_sccvfl.training.engine import CURVATURE, PRIVATE_CURVATURE, SIGN_WIDTH, Engine, Step
 from secure_sccvfl.training.leak import adversaries
 from secure_sccvfl.training.state import Hooks, State
 
 Descend = Callable[[Sequence[float]], tuple[Any, ...]]
 """Training with consistency: from lambdas to their heads."""
+
+
+FINE_STEPS, FEW_ROWS = (3, 5), 1 << 13
+"""Steps at the end of a private descent whose sigmoid is precise: more for few rows, over which the rounding of the
+other sigmoid averages less."""
+PRECISE_STEPS = 2
+"""So many more steps than heads that are not private: where labels are rare, nine would be just enough."""
+MORE_STEPS, FLAT_RIDGE = 6, 0.005
+"""Still more where the curvature is taken on a part of the rows, or where the head may be far from its optimum when
+it is taken: the ridge is below this share of the number of records, or below the square of the longest row."""
+PRIVATE_TURN = 3
+"""After so many steps of a private descent the curvature is taken at the heads."""
 
 
 def stretches(config: TrainConfig, task: Task, taken: int = 0) -> Iterator[tuple[int, bool]]:
@@ -51,6 +65,8 @@ class Descents:
     """Columns that a control is trained without, if there is one."""
     guessers: tuple[Any, ...] = ()
     """Adversaries of the last second-order descent (`training.leak`)."""
+    privacy: HeadCharge | None = None
+    """Charges private heads."""
 
     def go_on(self, **changes: Any) -> None:
         self.state = replace(self.state, **changes)
@@ -94,11 +110,13 @@ class Descents:
             each = [lam for lam in lambdas for _ in range(self.outputs)]
             held = tuple(weight(lam) for lam in each)
             sharpens = any(sharp for _, sharp in stretches(config, self.task))
-            grid = Grid(
-                tuple(each), held, CURVATURE[self.task], sharpens=sharpens, guesses=config.leak, without=self.left_out
-            )
+            curvature = (PRIVATE_CURVATURE if config.private else CURVATURE)[self.task]
+            grid = Grid(tuple(each), held, curvature, sharpens=sharpens, guesses=config.leak, without=self.left_out)
+            if config.private:
+                return self.descend_privately(penalty, grid, energy, reach)
             # An edit of a record is one of those made for the groups, so its square is at most the sum of theirs.
             groups = max(len(attribute.groups) for attribute in self.train.protected)
+            groups = 1 if config.consistency_from == "tables" else groups
             most = {rank: groups * block for rank, block in energy.items()}
             heads = self.descend_together(penalty, grid, Bounds(self.steepness(), most, reach))
             if self.left_out is not None:
@@ -151,6 +169,47 @@ class Descents:
                 self.go_on(head=engine.steps(self.state.head, descent, count), taken=self.state.taken + count)
                 self.hooks.keep(self.state)
         return engine.apart(self.state.head, self.outputs)
+
+    def descend_privately(self, penalty: Any, grid: Grid, energy: Blocks, reach: Blocks) -> tuple[Any, ...]:
+        """Private heads: charged, then trained from zero in one go.
+
+        The last steps have a precise sigmoid. Scales of columns follow from public bounds and released tables, so
+        that rounding moves a row by nothing but its own record. A run that was interrupted starts here again: nothing
+        followed from the heads that it had not finished, so new noise under the same charge reveals nothing more.
+        """
+        config, engine = self.config, self.engine
+        if self.privacy is None:
+            raise ValueError("private heads need something that charges them")
+        noise = self.privacy.charge_heads(self.train.count)
+        grid = replace(grid, rate=1.0, momentum=0.0, sharpens=True, own=True)
+        flat = {
+            rank: grid.curvature * reached**2 + noise.ridge / self.train.count
+            for rank, reached in self.public_reach().items()
+        }
+        for rank, own in flat.items():
+            if own.size and float((own + energy[rank] + reach[rank]).mean()) > LARGEST_CURVATURE:
+                raise RangeError("columns are scaled so far that rounding may make rows longer than the public bound")
+        descent = engine.prepare_grid(self.batch, penalty, grid, Bounds(flat, energy, reach), noise)
+        head, taken = engine.head(self.batch, len(grid), self.task), 0
+        sampled = not sampled_rows(self.train.rows, PRIVATE_SAMPLED).all()
+        steps = config.grid_steps + PRECISE_STEPS
+        if sampled or noise.ridge < max(FLAT_RIDGE * self.train.count, noise.radius**2):
+            steps += MORE_STEPS
+        fine = FINE_STEPS[self.train.rows <= FEW_ROWS]
+        last = steps - fine
+        planned = replace(config, grid_steps=last, keep_every=last, sharpened=PRIVATE_TURN)
+        for count, sharp in stretches(planned, "binary"):
+            self.hooks.progress("training", taken, steps)
+            descent = engine.sharpen(head, descent) if sharp else descent
+            head, taken = engine.steps(head, descent, count), taken + count
+        self.hooks.progress("training", taken, steps)
+        head = engine.steps(head, descent, fine, fine=True)
+        self.go_on(head=engine.finish(head, descent), taken=config.grid_steps)
+        return engine.apart(self.state.head, self.outputs)
+
+    def public_reach(self) -> Blocks:
+        """The largest magnitude of each column, from public things and released tables."""
+        raise NotImplementedError
 
     def descend(self, penalty: Any, step: Step, bound: Blocks) -> Any:
         """First-order steps at one lambda from the last head; as many as the settings say, whatever the data are."""

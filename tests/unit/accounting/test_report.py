@@ -10,15 +10,18 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from accounting.accountant import OpacusAccountant
+from accounting.accountant import OpacusAccountant, epsilon_of
 from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
 from accounting.events import Event, Sensitivity
+from accounting.objective import split_budget
 from accounting.plots import cost_plot, left_plot, running_plot
 from accounting.records import RecordSet
 from accounting.report import Notes, build_report, to_html, to_markdown
 from launch.privacy_report import main
+from secure_sccvfl.privacy.ledgers import EVALUATIONS, spent_figures, spent_in
 from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
+from secure_sccvfl.report.privacy_report import budget_reports
 
 CAP, DELTA = 8.0, 1e-5
 MULTIPLIER = noise_multiplier(CAP, DELTA, 5)
@@ -254,3 +257,92 @@ def test_releases_about_other_records_add_nothing_to_those_who_were_in_none():
     assert costs[0] > 0 and costs[1] == 0 and costs[2] > 0
     assert report["epsilon_rdp"] == budget.spent.renyi and report["what_if"]["made"] == 2
     assert report["what_if"]["more_at_this_noise"] == 3
+
+
+def charged_with_heads(budget):
+    """Two tables and two heads, as `split_budget` plans them, each head with its output noise."""
+    plan = split_budget(CAP, DELTA, releases=2, heads=2, radius=3.0, columns=40)
+    moved = 6.0
+    for i in range(2):
+        table = replace(sketch(i), sigma=plan.table_multiplier * math.sqrt(38 / 2))
+        budget.charge(table, f"run/sketch-{i}", RECORDS)
+    for name in ("head", "head-1"):
+        head = Event(
+            name,
+            moved,
+            moved * plan.head_multiplier,
+            RECORDS.digest,
+            mechanism="objective",
+            curvature=plan.curvature,
+        )
+        budget.charge(head, f"run/{name}", RECORDS)
+        budget.charge(Event(f"{name} output", 1.0, plan.output_multiplier, RECORDS.digest), f"run/{name} o", RECORDS)
+    return budget
+
+
+def test_one_total_is_split_into_tables_and_heads():
+    budget = charged_with_heads(Budget.in_memory(CAP, DELTA))
+    report = json.loads(json.dumps(build_report(budget.account, Notes("dealer+holder"))))
+    tables, head = report["parts"]
+    assert (tables["part"], tables["releases"], head["part"], head["releases"]) == ("tables", 2, "head", 4)
+    events = budget.events
+    assert tables["epsilon_rdp"] == epsilon_of(events[:2], DELTA) and head["epsilon_rdp"] == epsilon_of(
+        events[2:], DELTA
+    )
+    assert tables["epsilon_rdp"] < head["epsilon_rdp"] < report["epsilon_rdp"] == epsilon_of(events, DELTA)
+    assert CAP - 1e-3 < report["epsilon_rdp"] <= CAP
+    assert report["epsilon_rdp"] < tables["epsilon_rdp"] + head["epsilon_rdp"]
+    assert report["epsilon_pld"] < report["epsilon_rdp"] and report["accountants_agree"]
+    assert tables["epsilon_dealer"] > tables["epsilon_rdp"] and head["epsilon_dealer"] is None
+    assert report["epsilon_dealer"] is None, "the dealer made the only noise of the heads"
+    for text in (to_markdown(report), to_html(report)):
+        assert "training records" in text and "further evaluations reveal nothing more about training records" in text
+        assert "not listed here as a head" in text and "could take its noise off again" in text
+        assert "depend on the records through more than these statistics" not in text
+        assert "objective perturbation, curvature" in text
+    assert f"| head | 4 | {head['epsilon_rdp']:.3f} |" in to_markdown(report)
+    assert f"| **total** | 6 | **{report['epsilon_rdp']:.3f}** |" in to_markdown(report)
+
+
+def test_what_if_with_heads_scales_all_noise_together():
+    budget = charged_with_heads(Budget.in_memory(CAP, DELTA))
+    report = build_report(budget.account)
+    assert report["what_if"]["like"] == "sketch-1" and report["what_if"]["more_at_this_noise"] == 0
+    assert report["paper"]["tables"] == 19 and report["paper"]["releases"] == 2, "heads are no tables"
+    for cap in report["what_if"]["caps"]:
+        scaled = [replace(event, sigma=event.sigma * cap["noise_for_as_many"]) for event in budget.events]
+        assert cap["cap"] * (1 - 1e-3) <= epsilon_of(scaled, DELTA) <= cap["cap"]
+    sharp = Budget.in_memory(20.0, DELTA)
+    sharp.charge(Event("head", 6.0, 60.0, RECORDS.digest, mechanism="objective", curvature=200.0), "k", RECORDS)
+    report = build_report(sharp.account)
+    assert report["what_if"]["caps"][0]["noise_for_as_many"] is None, "its curvature alone costs more than 2"
+    assert "no noise is enough" in to_markdown(report) and "no noise is enough" in to_html(report)
+
+
+def test_without_a_head_the_model_is_not_covered(made):
+    report = json.loads((made / "privacy_budget.json").read_text())
+    assert [(p["part"], p["releases"]) for p in report["parts"]] == [("tables", 4)]
+    assert report["parts"][0]["epsilon_rdp"] == report["epsilon_rdp"] and report["head"] is None
+    assert any("trained model and its predictions" in line for line in report["covers_not"])
+
+
+def test_evaluations_are_the_part_of_held_out_records(tmp_path):
+    path = tmp_path / EVALUATIONS
+    budget = Budget.open(path, 4.0, DELTA)
+    budget.charge(Event("heading", 1.0, 3.0, RECORDS.digest, copies=2, dealer_copies=1), "k", RECORDS)
+    (made,) = budget_reports(path)
+    assert made.name == "evaluation_budget" and made.report["about"] == "held-out records"
+    assert [p["part"] for p in made.report["parts"]] == ["evaluation"]
+    assert "held-out records" in to_markdown(made.report) and made.report["head"] is None
+
+
+def test_a_jobs_result_has_the_parts_too(tmp_path):
+    budget = charged_with_heads(Budget.in_memory(CAP, DELTA))
+    told = spent_figures(budget.account, "dealer+holder", ["run"])
+    assert told["parts"] == {
+        "tables": epsilon_of(budget.events[:2], DELTA),
+        "head": epsilon_of(budget.events[2:], DELTA),
+    }
+    evaluated = Budget.open(tmp_path / EVALUATIONS, 4.0, DELTA)
+    evaluated.charge(Event("evaluation", 1.0, 3.0, RECORDS.digest), "k", RECORDS)
+    assert list(spent_in(tmp_path / EVALUATIONS, "dealer", [])["parts"]) == ["evaluation"]

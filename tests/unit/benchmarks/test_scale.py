@@ -33,11 +33,11 @@ def training(rows: int, features: int, **other: Any) -> dict[str, Any]:
     """A row whose seconds grow with rows, and bytes with rows and features."""
     measured = {"seconds": rows / 100, "plain_seconds": 0.1, "rounds": 270, "processor": 1.0, "party_mb": 300}
     sizes = {"bytes": rows * features, "dealer_bytes": rows * features, "dealer_mb": 280}
-    phases = {"phases": {"counterfactuals": 0.1, "training": 0.5}, "leak": False, "columns": 5 * features}
+    phases = {"phases": {"counterfactuals": 0.1, "training": 0.5}, "before": False, "columns": 5 * features}
     return {"rows": rows, "features": features, **measured, **sizes, **phases, **other}
 
 
-GRID = [training(100, 10), training(300, 10), training(300, 30), training(300, 30, leak=True, seconds=1e6)]
+GRID = [training(100, 10), training(300, 10), training(300, 30), training(300, 30, before=True, seconds=1e6)]
 
 
 def test_the_grid_has_every_row_at_the_fewest_columns_and_every_column_at_the_most_rows() -> None:

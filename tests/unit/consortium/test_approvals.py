@@ -163,3 +163,10 @@ def test_a_party_does_not_start_without_the_others_approvals(
     told = capsys.readouterr().err.strip().splitlines()[-1]
     assert told == "party 0: party 1 (clinic), party 2 (payer): no approval of the plan is in approvals/"
     assert not (desk / "out").exists()
+
+
+def test_more_predictions_need_a_new_approval(config: SessionConfig, approved: Path) -> None:
+    more = replace(config, options={**config.options, "predictions": 2000})
+    assert "changed since the approval: the session file and the predictions that are allowed" in refused(
+        more, approved
+    )

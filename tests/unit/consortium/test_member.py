@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from protocols.config import ConfigError, SessionConfig
-from secure_sccvfl.consortium.member import check_jobs, job_options, where_all_stand
+from secure_sccvfl.consortium.member import Member, check_jobs, job_options, where_all_stand
 from secure_sccvfl.report.finished.signed import committed, settings_digest
-from secure_sccvfl.run.process import RESUME, sessions_of
+from secure_sccvfl.run.process import RESUME, PartyProcess, sessions_of
 from tests.support.harness import run_session
 
 PARTIES = tuple(f"127.0.0.1:{rank + 1}" for rank in range(3))
@@ -104,3 +106,18 @@ def test_what_others_are_told_of_files_tells_nothing_without_the_salt() -> None:
     files = {"predictions.csv": "0"}
     assert committed("a" * 64, files) != committed("b" * 64, files)
     assert committed("a" * 64, files) != committed("a" * 64, {"predictions.csv": "1"})
+
+
+def test_a_prediction_gets_the_number_that_all_approved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without approvals the number is that of the model, whatever the session file says."""
+    given: list[Mapping[str, Any]] = []
+    monkeypatch.setattr(
+        Member, "_job", lambda self, config, place, listener, watched, options: given.append(options) or 1
+    )
+    pins = {place: "0" * 64 for place in ("party-0", "party-1", "party-2", "dealer")}
+    for number, more in enumerate(({}, {"certificates": pins}, {"certificates": pins, "approval": "none"})):
+        path = tmp_path / f"session-{number}.toml"
+        path.write_text(replace(config(*JOBS, dataset="heart", predictions=5), **more).to_toml())
+        party = PartyProcess(rank=0, config=path, out=tmp_path / "out")
+        Member(party, predict={"records": "new.csv"})._predict(None, None)  # type: ignore[arg-type]
+    assert [options.get("predictions") for options in given] == [None, 5, None]

@@ -10,18 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from accounting.accountant import epsilon_of
 from accounting.budget import Budget
 from accounting.events import Sensitivity
+from accounting.objective import split_budget
 from accounting.records import RecordSet
 from launch.cli import main
 from protocols.config import ConfigError, SessionConfig
 from protocols.records.releases import Release, ReleasePlan
 from secure_sccvfl.consortium import plan as planning
 from secure_sccvfl.consortium.outlook import outlook
-from secure_sccvfl.consortium.plan import digest_of, make_plan
+from secure_sccvfl.consortium.plan import Spending, canonical, digest_of, make_plan
 from secure_sccvfl.consortium.words import plan_lines
 from secure_sccvfl.discovery.secure_statistics import ONE_RECORD
+from secure_sccvfl.modes.base import spread_of
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.privacy.heads import price_head
 from secure_sccvfl.privacy.ledgers import LEDGER
 from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
 from secure_sccvfl.run.jobs import agreed_plan, job_config, make_job, public_plan
@@ -36,7 +40,9 @@ def changed(before: planning.Plan, after: planning.Plan) -> set[str]:
 
 
 @pytest.mark.parametrize("job", ["train", "discovery"])
-@pytest.mark.parametrize("more", [{}, {"mode": "dp", "dp_sampling": 0.25}, {"gain": True, "late_refreshes": 1}])
+@pytest.mark.parametrize(
+    "more", [{}, {"mode": "dp", "dp_sampling": 0.25}, {"gain": True, "conditional": True, "align": "exact"}]
+)
 def test_what_is_planned_without_data_is_what_each_party_will_open(
     config: SessionConfig, job: str, more: Record
 ) -> None:
@@ -121,22 +127,43 @@ def test_prices_are_those_that_the_ledger_will_show(config: SessionConfig) -> No
     level = NoiseLevel(made.spending["train"].multiplier, options.noise, 3)
     budget, records = Budget.in_memory(options.epsilon, options.delta), RecordSet(np.arange(5, dtype=np.uint64))
     told = made.sections["budget"]["train"]["charges"]
-    assert [one["charge"] for one in told] == ["first count", *(f"sketch-{k}" for k in range(options.charged))]
+    sketches = [f"sketch-{k}" for k in range(options.charged)]
+    assert [one["charge"] for one in told] == ["first count", *sketches, "head", "head output"]
+    plan, shares = spread_of(options, options.schema(3)).heads  # type: ignore[misc]
+    priced = price_head(plan, shares, 100, options.noise, 3, records.digest)
+    heads = {event.name: event for event in priced.events}
     for number, one in enumerate(told):
         moved = ONE_RECORD if one["charge"] == "first count" else COUNTS
-        event = noised_event(one["charge"], moved, level, records.digest, number)
+        event = heads.get(one["charge"]) or noised_event(one["charge"], moved, level, records.digest, number)
         assert budget.charge(event, f"{number}", records).after == pytest.approx(one["after"], abs=1e-4)
     assert made.sections["budget"]["train"]["epsilon"] <= options.epsilon
     evaluated = made.sections["budget"]["evaluate"]
     assert 0 < evaluated["epsilon"] < evaluated["cap"], "four evaluations fit the cap"
 
 
+def test_tables_and_heads_have_one_total_and_a_price_each() -> None:
+    head = split_budget(8.0, 1e-5, releases=2, heads=2, radius=3.0, columns=40)
+    charges = (("sketch-0", 1, 1.0), ("sketch-1", 1, 1.0), ("head", 2, 1.0), ("head output", 2, 1.0))
+    spending = Spending(LEDGER, 8.0, 1e-5, head.table_multiplier, charges, head)
+    told = spending.as_record()
+    assert 7.999 < told["epsilon"] <= 8 and told["head"]["curvature"] == head.curvature
+    tables, heads = told["parts"]
+    assert (tables["part"], tables["times"], heads["part"], heads["times"]) == ("tables", 2, "head", 4)
+    assert tables["alone"] < heads["alone"] < told["epsilon"] < tables["alone"] + heads["alone"]
+    assert tables["alone"] == pytest.approx(epsilon_of(spending.events()[:2], 1e-5), abs=1e-4)
+    kept = split_budget(8.0, 1e-5, releases=0, radius=3.0, columns=40)
+    alone = Spending(LEDGER, 8.0, 1e-5, 1.0, charges[2:], kept).as_record()
+    assert alone["head"]["table_multiplier"] is None and canonical(alone)
+    with pytest.raises(ConfigError, match="must say how much noise"):
+        replace(spending, head=None).events()
+
+
 def test_steps_of_mode_dp_are_charged_together_with_the_tables(config: SessionConfig) -> None:
     for steps in (1, 10):
         options = {**config.options, "mode": "dp", "dp_steps": steps, "dp_sampling": 0.25}
         charges = make_plan(replace(config, options=options)).sections["budget"]["train"]["charges"]
-        assert charges[-1]["charge"] == "dp gradient" and charges[-1]["times"] == steps
-        assert 7.9 < charges[-1]["after"] <= 8
+        assert [one["charge"] for one in charges[-3:]] == ["dp gradient", "head", "head output"]
+        assert charges[-3]["times"] == steps and 7.9 < charges[-1]["after"] <= 8
 
 
 def test_this_hosts_records_and_ledger_are_beside_the_plan_and_not_in_it(desk: Path, config: SessionConfig) -> None:
@@ -172,12 +199,30 @@ def test_people_read_who_what_to_whom_and_at_what_price(config: SessionConfig) -
         "records: 303",
         "policy card: version 1, nobody has approved it: chol=M",
         "to party-0, party-1, party-2: noisy tables of its own columns by group",
-        "train charges 6 releases: epsilon 8.00 of 8",
+        "train charges 8 releases: epsilon 8.00 of 8",
+        "  alone: tables ",
+        " (6), head ",
+        "  alone: evaluation ",
         "train takes about",
+        "predictions: decisions to party-0 alone, for at most 1000 people in all, once for each person",
+        "more people need a new approval",
         "estimated from runs with default options",
         made.digest,
     ):
         assert wanted in text, (wanted, text)
+
+
+@pytest.mark.parametrize("more", [{"predictions": 1001}, {"scores": True}, {"receiver": 1}])
+def test_a_plan_says_what_the_model_may_tell_of_new_people(config: SessionConfig, more: Record) -> None:
+    before, after = make_plan(config), make_plan(replace(config, options={**config.options, **more}))
+    assert {"session", "predictions"} <= changed(before, after)
+    texts = [
+        [line for line in plan_lines(plan, outlook(config, plan, 1)) if "predict" in line] for plan in (before, after)
+    ]
+    assert texts[0] != texts[1], "people read the difference"
+    default = make_plan(replace(config, options={**config.options, "predictions": 1000}))
+    assert changed(before, default) == {"session"}
+    assert make_plan(replace(config, jobs=("selftest",))).sections["predictions"] is None
 
 
 def test_the_self_test_gets_its_own_options_alone(config: SessionConfig) -> None:

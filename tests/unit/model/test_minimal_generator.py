@@ -46,7 +46,8 @@ def test_the_shrunken_distribution_is_that_of_the_formula():
     q = own @ pi
     expected = []
     for g in range(2):
-        v = q * (1 - q) * (1 - pi[g]) / sizes[g] + (sigma / sizes[g]) ** 2
+        noise = sigma**2 * ((1 - pi[g]) ** 2 / sizes[g] ** 2 + 1 / sizes.sum() ** 2)
+        v = q * (1 - q) * (1 - pi[g]) / sizes[g] + noise
         chi = 0.5 * ((own[:, g] - q) ** 2 / v).sum()
         expected.append(q + max(0.0, 1 - 1 / chi) * (own[:, g] - q))
     assert np.allclose(shrunken(table, sizes, sigma), np.array(expected).T)

@@ -1,5 +1,7 @@
 """Options of a run: recipes fill in what is not given, and a run has one rule for lambda."""
 
+from dataclasses import replace
+
 import pytest
 
 from launch.run_mpc import make_parser
@@ -10,27 +12,36 @@ from secure_sccvfl.training.config import TrainConfig
 
 
 def test_a_run_without_options_follows_the_first_recipe():
-    assert RunOptions.of({"leak": False}).train_config() == RECIPES.get("scc") == TrainConfig()
+    first = RECIPES.get("scc")
+    assert first == TrainConfig()
+    assert RunOptions.of({}).train_config() == replace(first, private=True, lambdas=(3.0,))
+    assert RunOptions.of({"private_model": False}).train_config() == first
 
 
 def test_the_leak_is_measured_where_evaluation_is_exact_and_refused_elsewhere():
-    assert RunOptions.of({}).train_config().leak and RunOptions.of({}).leak
-    assert not RunOptions.of({"evaluation": "noisy"}).train_config().leak
+    public = {"private_model": False, "leak": True}
+    assert RunOptions.of(public).train_config().leak and not RunOptions.of({}).leak
     with pytest.raises(ConfigError, match="leak is measured exactly"):
-        RunOptions.of({"evaluation": "noisy", "leak": True})
+        RunOptions.of({**public, "evaluation": "noisy"})
+    with pytest.raises(ConfigError, match="adversary fitted to s of training records"):
+        RunOptions.of({"leak": True})
 
 
-def test_the_leak_of_data_that_may_not_be_pooled_is_measured_only_if_asked_for():
-    """It follows from s of training records without noise, and the training ledger does not cover that."""
-    own = {"pooled": False, "evaluation": "exact"}
-    assert not RunOptions.of(own).leak and not RunOptions.of(own).train_config().leak
-    assert RunOptions.of({**own, "leak": True}).train_config().leak
+def test_a_model_that_is_not_private_is_for_public_data():
+    for given in ({"private_model": False}, {"mode": "split"}):
+        assert not RunOptions.of(given).private_model
+        with pytest.raises(ConfigError, match="are for public data"):
+            RunOptions.of({**given, "pooled": False})
+    assert RunOptions.of({"pooled": False}).private_model
+    with pytest.raises(ConfigError, match="a private head needs consistency_from = tables"):
+        RunOptions.of({"pooled": False, "consistency_from": "records"})
 
 
 @pytest.mark.parametrize("method", RECIPES.names)
 def test_a_recipe_is_followed_as_it_is(method):
     mode = {"mode": "split"} if method == "paper" else {}
-    assert RunOptions.of({"method": method, "leak": False, **mode}).train_config() == RECIPES.get(method)
+    given = {"method": method, "private_model": False, **mode}
+    assert RunOptions.of(given).train_config() == RECIPES.get(method)
 
 
 def shown(value: object) -> str:
@@ -71,15 +82,16 @@ def test_an_option_that_is_given_wins_over_the_recipe():
     ],
 )
 def test_there_is_one_rule_for_lambda(given, taken, measure):
-    made = RunOptions.of(given).train_config()
+    made = RunOptions.of({**given, "private_model": False}).train_config()
     assert made.taken == taken
     if measure is not None:
         assert (made.target.measure, made.target.most) == measure
 
 
 def test_a_named_lambda_is_added_to_the_grid():
-    made = RunOptions.of({"take_lambda": 5.0}).train_config()
+    made = RunOptions.of({"take_lambda": 5.0, "private_model": False}).train_config()
     assert made.lambdas == tuple(sorted({*TrainConfig().lambdas, 5.0}))
+    assert RunOptions.of({"take_lambda": 5.0}).train_config().lambdas == (5.0,)  # every private head is charged
 
 
 @pytest.mark.parametrize(
@@ -92,7 +104,14 @@ def test_a_named_lambda_is_added_to_the_grid():
         ({"weight_leak": 0.1}, "weight_leak weighs what parties train in mode split"),
         ({"weight_support": 0.1, "mode": "dp"}, "carry records into others' sums"),
         ({"weight_support": -0.1, "mode": "split"}, "must not be negative"),
-        ({"take_lambda": -1.0}, "take_lambda must be at least 0"),
+        ({"take_lambda": -1.0}, "lambdas must rise from 0 or more"),
+        ({"gap_target": 0.05}, "a private head has a fixed lambda.*private_model = false"),
+        ({"encoder": "random"}, "a private head needs encoder plain"),
+        ({"generator": "cvae"}, "fitted to records"),
+        ({"consistency_from": "records"}, "a private head needs consistency_from = tables"),
+        ({"late_refreshes": 1}, "a private head is trained once"),
+        ({"head_share": 1.0}, "head_share must lie between 0 and 1"),
+        ({"private_model": False, "consistency": "l1"}, "needs consistency_from = records"),
         ({"rho_m": 1.5}, "rho_m must lie between 0 and 1, got 1.5"),
         ({"fdr": -0.1}, "fdr must lie between 0 and 1"),
         ({"hysteresis": -1.0}, "bad hysteresis -1.0"),

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,9 +12,12 @@ import pytest
 from accounting.accountant import epsilon_of
 from accounting.budget import Budget, BudgetError
 from accounting.calibration import noise_multiplier
+from accounting.caps import Raised
 from accounting.events import Event, Sensitivity
+from accounting.ledger import LedgerError
 from accounting.records import RecordSet
 from launch.privacy_report import main
+from protocols.alignment.ids import IdRule
 from protocols.config import ConfigError
 from protocols.errors import ProtocolError
 from protocols.records.releases import ReleasePlan
@@ -22,12 +26,13 @@ from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.modes.base import mode_plan, noise_multiplier_of
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.privacy.caps import draft, signed_by
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.ledgers import keep_copy, open_budget
 from secure_sccvfl.privacy.record_tags import record_key
 from secure_sccvfl.privacy.releases import SKETCH
-from tests.support.harness import run_session
+from tests.support.harness import credentials, run_session
 from tests.unit.accounting.test_prices import replay
 
 CAP, DELTA, ROUNDS = 8.0, 1e-5, 5
@@ -54,7 +59,7 @@ def spend(folder):
     def job(session):
         ledger = folder / f"party-{session.rank}" / "ledger.jsonl"
         budget = Budget.open(ledger, CAP, DELTA, len(PROTECTED.codes))
-        records = record_key(session, ledger.parent).tags(GERMAN.ids)
+        records = record_key(session, ledger.parent, IdRule(("id",))).tags(GERMAN.ids)
         charger = Charger(session, budget, noise_multiplier(CAP, DELTA, ROUNDS), "run", records)
         statistics = SecureStatistics(session, COLUMNS, [HOLDER], len(PROTECTED.codes), charger)
         groups = [PROTECTED.codes if session.rank == HOLDER else None]
@@ -96,13 +101,15 @@ def test_a_run_with_four_refreshes_writes_the_report_that_its_ledger_gives(tmp_p
 def test_the_budget_is_planned_for_the_releases_that_the_plan_charges(conditional, gain, source, late, refreshes):
     kind = "moments" if source == "moments" else "quantile"
     options = RunOptions(generator=kind, source=source, refreshes=refreshes, late_refreshes=late)
-    options = replace(options, conditional=conditional, gain=gain)
+    options = replace(options, conditional=conditional, gain=gain, private_model=False)
     assert options.charged == 1 + refreshes + late + conditional + gain + (source == "moments")
     plan = mode_plan(options.schema(3), options)
     events = {release.event for release in plan.releases.values() if release.event is not None}
     assert len(events) == options.charged == options.train_config().charged
     simulated = options.simulated_budget(3)
-    assert simulated.releases == options.charged and simulated.multiplier == noise_multiplier_of(options)
+    assert simulated.releases == options.charged and simulated.multiplier == noise_multiplier_of(
+        options, options.schema(3)
+    )
 
 
 def test_a_consortium_has_one_ledger_whatever_its_data_are_called(tmp_path):
@@ -234,3 +241,32 @@ def test_ledgers_that_differ_otherwise_are_left_as_they_are(tmp_path):
         return Charger(session, budget, 4.0, "again", RECORDS).catch_up(), len(budget.charges)
 
     assert run_session(job, 3) == [(True, 1), (True, 3), (True, 3)]
+
+
+@pytest.mark.parametrize(
+    "signed", [{}, {"party-0": {"certificate": "", "signature": "00"}}], ids=["nobody", "no one"]
+)
+def test_a_ledger_whose_cap_was_raised_without_signatures_is_refused(tmp_path, signed):
+    """A line that somebody wrote into the file; its hashes fit, and no party's signature is under it."""
+    budget, path = open_budget(tmp_path, CAP, DELTA, 500)
+    decision = draft(path, 50.0, "a reason", "2026-11-17").decision
+    budget.raise_cap(Raised(decision, signed))
+    with pytest.raises(LedgerError, match="decision on its cap without valid signatures"):
+        open_budget(tmp_path, 50.0, DELTA, 500)
+
+
+def test_one_signature_that_does_not_fit_is_enough_to_refuse_a_ledger(tmp_path):
+    budget, path = open_budget(tmp_path, CAP, DELTA, 500)
+    raised = draft(path, 50.0, "a reason", "2026-11-17")
+    for rank in range(2):
+        raised = signed_by(raised, credentials(rank, 2), f"party-{rank}")
+    wrong = {
+        **raised.signed,
+        "party-1": {**raised.signed["party-1"], "signature": raised.signed["party-0"]["signature"]},
+    }
+    shutil.copytree(tmp_path, tmp_path.parent / "good")
+    budget.raise_cap(replace(raised, signed=wrong))
+    with pytest.raises(LedgerError, match="without valid signatures"):
+        open_budget(tmp_path, 50.0, DELTA, 500)
+    Budget.open(tmp_path.parent / "good" / path.name, CAP, DELTA).raise_cap(raised)
+    assert open_budget(tmp_path.parent / "good", 50.0, DELTA, 500)[0].terms.epsilon == 50.0

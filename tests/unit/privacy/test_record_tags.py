@@ -7,21 +7,23 @@ import pytest
 
 from accounting.budget import Budget
 from accounting.events import Event
+from protocols.alignment.ids import IdRule, canonical
 from protocols.errors import LocalError, ProtocolError
 from secure_sccvfl.privacy.record_tags import NAME, RecordKey, record_key
 from tests.support.harness import run_session
 
 IDS = np.array([f"customer {number}" for number in range(30)])
+RULE = IdRule(("id",))
 
 
-def sets_of(folder, ids=IDS, charge=False, **more):
+def sets_of(folder, ids=IDS, charge=False, rule=RULE, **more):
     """The set that every party makes of the same ids, each in an order of its own."""
 
     def job(session):
         place = folder / f"party-{session.rank}"
         place.mkdir(parents=True, exist_ok=True)
         mixed = np.random.default_rng(session.rank).permutation(ids)
-        records = record_key(session, place).tags(mixed)
+        records = record_key(session, place, rule).tags(mixed)
         if charge:
             budget = Budget.open(place / "ledger.jsonl", 8.0, 1e-5)
             budget.charge(Event("x", 1.0, 9.0, records.digest), "k", records)
@@ -42,7 +44,7 @@ def test_all_parties_make_the_same_set_now_and_later(spent):
     folder, records = spent
     assert sets_of(folder) == [records] * 3
     keys = {(folder / f"party-{rank}" / NAME).read_bytes() for rank in range(3)}
-    assert len(keys) == 1 and len(keys.pop()) == 32
+    assert len(keys) == 1 and RecordKey.from_bytes(keys.pop()).rule == RULE
     for rank in range(3):
         assert (folder / f"party-{rank}" / NAME).stat().st_mode & 0o777 == 0o600
         assert sorted(p.name for p in (folder / f"party-{rank}").glob(f"{NAME}*")) == [NAME]
@@ -141,3 +143,60 @@ def test_a_key_shows_nothing_of_itself():
         pickle.dumps(key)
     with pytest.raises(ValueError, match="another length"):
         RecordKey(b"short")
+
+
+OTHER = IdRule(("id",), drop_leading_zeros=True)
+
+
+def test_tags_are_of_one_form_of_an_id(spent):
+    folder, records = spent
+    assert sets_of(folder, ids=np.char.upper(IDS)) == [records] * 3
+    key = RecordKey.from_bytes((folder / "party-0" / NAME).read_bytes())
+    assert key.tags(["\u00c9 1"]) == key.tags(["e\u03011\u200b"]) != key.tags(["e1"])
+    assert canonical(str(IDS[0])) == "customer0"
+
+
+def test_a_key_that_was_used_with_another_id_rule_is_refused_by_all(spent):
+    folder, records = spent
+    before = (folder / "party-1" / NAME).read_bytes()
+    with pytest.raises(ExceptionGroup) as caught:
+        sets_of(folder, rule=OTHER)
+    told = "the description makes ids of column 'id', leading zeros dropped, and the ledger of party 0 knows records"
+    assert all(told in str(error) for error in caught.value.exceptions if type(error) is ProtocolError)
+    assert caught.group_contains(ProtocolError, match="which were made of column 'id': under another rule")
+    assert (folder / "party-1" / NAME).read_bytes() == before and sets_of(folder) == [records] * 3
+
+
+def test_a_key_that_nothing_was_charged_under_takes_another_rule(tmp_path):
+    first = sets_of(tmp_path)
+    assert sets_of(tmp_path, rule=OTHER) == first, "the same key"
+    assert RecordKey.from_bytes((tmp_path / "party-0" / NAME).read_bytes()).rule == OTHER
+
+
+def test_a_key_of_an_earlier_version_keeps_its_tags_and_is_bound_to_the_next_rule(spent):
+    """32 bytes alone, and tags of ids as they are written: records that have spent must stay the same ones."""
+    folder, _ = spent
+    keys = [folder / f"party-{rank}" / NAME for rank in range(3)]
+    alone = keys[0].read_bytes()[:32]
+    for path in keys:
+        path.write_bytes(alone)
+    old = RecordKey(alone, canonical=False).tags(IDS)
+    assert sets_of(folder) == [old] * 3 != [RecordKey(alone).tags(IDS)] * 3
+    assert len({path.read_bytes() for path in keys}) == 1 and keys[0].stat().st_mode & 0o777 == 0o600
+    assert sets_of(folder) == [old] * 3
+    with pytest.raises(ExceptionGroup, match="parties failed") as caught:
+        sets_of(folder, rule=OTHER)
+    assert caught.group_contains(ProtocolError, match="under another rule")
+
+
+def test_a_party_that_lost_what_its_key_is_bound_to_is_noticed(spent):
+    folder, _ = spent
+    path = folder / "party-2" / NAME
+    path.write_bytes(path.read_bytes()[:32])
+    with pytest.raises(ExceptionGroup) as caught:
+        sets_of(folder)
+    assert caught.group_contains(ProtocolError, match=f"the parties' {NAME} differ")
+    path.write_bytes(path.read_bytes() + b"\n{}")
+    with pytest.raises(ExceptionGroup) as caught:
+        sets_of(folder)
+    assert caught.group_contains(LocalError, match="bring it back")

@@ -117,7 +117,7 @@ def test_every_markdown_file_holds_names_as_words(name: str, budget: dict[str, A
     assert rows[3] == [shown, shown, shown, "", shown, shown]
     assert f"by {plain(name)} (feature {plain(name)}" in words.replace("\n", "")
     words, rows = read(to_markdown(json.loads(json.dumps(budget).replace('"NAME"', json.dumps(name)))))
-    assert rows[1][0] == f"{plain(name)} (paper's mechanism)".strip()
+    assert rows[4][0] == f"{plain(name)} (paper's mechanism)".strip(), "after the table of parts"
     assert f"{plain(name)}: {plain(name)}".strip() in words.replace("\n", "")
     row = {"dataset": name, "split": "iid", "seeds": 2, "method": "scc", "judge": None, "metric": "acc"}
     read(result_tables("main", [{**row, "mean": 0.5, "low": 0.4, "high": 0.6}]))

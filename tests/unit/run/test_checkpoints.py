@@ -82,7 +82,7 @@ IDS, DESCRIPTION = "a" * 64, "d" * 64
     [
         ({"seed": 4}, IDS, "seed 3, not 4"),
         ({"split": "shift"}, IDS, "split iid, not shift"),
-        ({"mode": "split"}, IDS, "mode sealed, not split"),
+        ({"mode": "dp"}, IDS, "mode sealed, not dp"),
         ({"epsilon": 8.0}, IDS, "epsilon 4.0, not 8.0"),
         ({"lambdas": [1.0]}, IDS, r"lambdas \(1.0, 8.0\), not \(1.0,\)"),
         ({"ledger": "another"}, IDS, "ledger , not another"),

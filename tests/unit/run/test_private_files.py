@@ -1,5 +1,6 @@
 """What only its owner may read is so from the first byte on, whatever the umask."""
 
+import csv
 import os
 import stat
 from types import SimpleNamespace
@@ -24,7 +25,7 @@ from secure_sccvfl.run import model_files
 from secure_sccvfl.run.model_files import PartyModel, save_model
 from secure_sccvfl.run.scoring.decisions import UNDECIDED
 from secure_sccvfl.run.scoring.jobs import PredictJob
-from secure_sccvfl.run.scoring.new_records import read_new_records
+from secure_sccvfl.run.scoring.new_records import CHANGED, ELSEWHERE, read_new_records
 from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.handles import (
     SharedBatch,
@@ -102,9 +103,11 @@ def one_column():
 def test_what_was_refused(tmp_path):
     (tmp_path / "new.csv").write_text("id,x\na,1\nb,9\nc,1\n")
     new = read_new_records(tmp_path / "new.csv", one_column(), 0, uses_s=False)
-    new.write(tmp_path, np.array([False, True, True]))
-    lines = ["b,x,outside the public range 0..2", "c,,another party cannot read its cells of this record"]
-    assert (tmp_path / "refused.csv").read_text().splitlines() == ["id,column,why", *lines]
+    new.write(tmp_path, {CHANGED: np.array([True, False, False]), ELSEWHERE: np.array([True, True, True])})
+    with (tmp_path / "refused.csv").open(newline="") as file:
+        lines = [*csv.reader(file)]
+    assert lines[0] == ["id", "column", "why"]
+    assert lines[1:] == [["b", "x", "outside the public range 0..2"], ["a", "", CHANGED], ["c", "", ELSEWHERE]]
     assert stat.S_IMODE((tmp_path / "refused.csv").stat().st_mode) == 0o600
 
 

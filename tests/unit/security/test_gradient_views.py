@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.modes.split_settings import split_config
 from secure_sccvfl.modes.split_state import Seen
 from secure_sccvfl.report.attacks import NOT_AUDITED, attack_story
+from secure_sccvfl.security.bounds import audit
 from secure_sccvfl.security.evaluation import ERROR, NOT_KEPT, Row, ViewAttacks
 from secure_sccvfl.security.finished_run import FinishedRun
 from secure_sccvfl.security.inference import Inference
@@ -90,13 +92,16 @@ def test_the_control_is_the_better_of_two_attackers_without_the_view() -> None:
 
 
 def test_a_declared_leak_is_told_first_and_breaks_no_promise() -> None:
-    made = assemble(german_run(Path()), [verdict("s")], {}, 1.0)
-    assert made["ok"] is True and made["checks"] == []
+    noise = np.random.default_rng(0).normal(0, 2.0, (2, 50))
+    sound = {"sketch": audit(noise[0], noise[1] + 1, 2.0, 1e-5)}
+    made = assemble(german_run(Path()), [verdict("s")], sound, 1.0)
+    assert made["ok"] is True and [c["holds"] for c in made["checks"]] == [True, True]
     told = markdown(made)
     assert told.index("**leaks, as this mode declares**: s of a record") < told.index("All promises")
     assert "| leaks, as declared |" in told
     assert attack_story(made)[0].startswith("The protected attribute leaks, as this mode declares")
     quiet = assemble(german_run(Path()), [verdict("shuffled")], {}, 1.0)
+    assert quiet["ok"] is False, "the sketch was charged and not audited"
     assert "leaks, as" not in markdown(quiet) and "| no leak |" in markdown(quiet)
     assert attack_story(quiet) == [NOT_AUDITED]
 
@@ -134,7 +139,7 @@ def test_a_run_that_kept_the_first_pass_alone_is_not_judged(tmp_path: Path) -> N
 
 def test_gradients_of_own_data_are_not_kept() -> None:
     """They tell labels and s, and on data that may not be pooled nobody knows the truth to judge an attack by."""
-    own = RunOptions.of({"dataset": "loans.toml", "mode": "split", "pooled": False})
+    own = replace(RunOptions.of({"mode": "split"}), dataset="loans.toml", pooled=False)  # refused by `RunOptions.of`
     assert not split_config(own).keep_shown
     assert split_config(RunOptions.of({"dataset": "german", "mode": "split"})).keep_shown
 

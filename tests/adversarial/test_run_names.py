@@ -1,0 +1,259 @@
+"""One active party gives a run the name of an earlier one, so that ledgers take its charges for those of that run.
+
+Names used to be the sum of all parties' random words: who spoke last chose it, charging a known key was free, and 250
+discoveries with fresh noise left every honest ledger as it was. Now names are committed to before they are revealed,
+all parties refuse a name that one ledger knows, and no charge of a known key is made.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accounting.budget import Budget
+from accounting.events import Sensitivity
+from accounting.records import RecordSet
+from protocols.errors import PeerError, ProtocolError
+from protocols.net.transport import Spec
+from protocols.session import runtime
+from protocols.session.runtime import Session
+from secure_sccvfl.modes.base import Spread, planned_spread, spread_of
+from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.privacy import ledgers
+from secure_sccvfl.privacy.charging import Charger
+from secure_sccvfl.privacy.ledgers import agree_on_run
+from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
+from secure_sccvfl.run import discover
+from secure_sccvfl.run.discover import DiscoveryJob
+from secure_sccvfl.run.scoring import jobs as scoring
+from secure_sccvfl.run.scoring.jobs import EvaluateJob
+from secure_sccvfl.run.train import TrainJob
+from tests.support.harness import run_session
+from tests.support.two_parties import OPTIONS, ledger_lines, people, run_two, told, write_data
+
+REPLAYS = 250
+ATTACKER = 0
+RECORDS = RecordSet(np.arange(5, dtype=np.uint64))
+COUNTS = Sensitivity.of_counts(1.0)
+
+
+def summed(self: Session) -> str:
+    """The protocol as it was: the sum of all words, in one round."""
+    own = np.frombuffer(runtime.fresh_key(), np.uint8)
+    return bytes(sum(self._to_all("name of the run", own).values(), own)).hex()
+
+
+def rushing(wanted: list[str]) -> Any:
+    """The attack on the sum: hear the others' words first, then choose the own ones."""
+
+    def name(self: Session) -> str:
+        if self.rank != ATTACKER or not wanted:
+            return summed(self)
+        others, spec = self.party.others, Spec("|u1", (32,))
+        came = self._transport.exchange("name of the run", {}, {rank: [spec] for rank in others})
+        self.party._heard.add(came)
+        total = sum((came[rank][0] for rank in others), np.zeros(32, np.uint8))
+        own = np.frombuffer(bytes.fromhex(wanted[0]), np.uint8) - total
+        self._transport.exchange("name of the run", {rank: [own] for rank in others}, {})
+        return wanted[0]
+
+    return name
+
+
+def without_checks(monkeypatch: pytest.MonkeyPatch, *modules: Any) -> None:
+    """Names are not looked for in ledgers, and neither are keys of charges."""
+    for module in modules:
+        monkeypatch.setattr(module, "agree_on_run", lambda session, place: session.agree_on_name())
+    monkeypatch.setattr(Budget, "paid", lambda self, key: False)
+
+
+# the protocol
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+def test_words_that_were_not_committed_to_stop_everybody(parties: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attacker sees all other words before it sends its own; it may send any, and only its first ones pass."""
+    honest = runtime.Party.compared
+
+    def late(self: Any, step: str, send: Any, receive: Any) -> Any:
+        if step == "name of the run" and self.rank == ATTACKER:
+            send = {peer: [arrays[0] ^ 1] for peer, arrays in send.items()}
+        return honest(self, step, send, receive)
+
+    monkeypatch.setattr(runtime.Party, "compared", late)
+    with pytest.raises(ExceptionGroup) as stopped:
+        run_session(lambda session: session.agree_on_name(), parties)
+    errors = [error for error in stopped.value.exceptions if isinstance(error, PeerError)]
+    assert len(errors) >= parties and "party 0: sent other words than it had committed to" in told(stopped.value)
+
+
+def test_other_commitments_to_other_parties_are_noticed_with_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = runtime.Party.broadcast
+
+    def two_faced(self: Any, step: str, own: Any, theirs: Any) -> Any:
+        if step == "commitment to the name of the run" and self.rank == ATTACKER:
+            send = {peer: [own[0] ^ peer] for peer in self.others}
+            came = self.transport.exchange(step, send, theirs)
+            self._heard.add(came)
+            return came
+        return honest(self, step, own, theirs)
+
+    monkeypatch.setattr(runtime.Party, "broadcast", two_faced)
+    with pytest.raises(ExceptionGroup) as stopped:
+        run_session(lambda session: session.agree_on_name(), 3)
+    assert "heard something else: a party told others different things" in told(stopped.value)
+
+
+@pytest.mark.chance(1e-50)
+def test_names_are_the_same_at_all_and_new_each_time() -> None:
+    found = run_session(lambda session: [session.agree_on_name() for _ in range(4)], 3)
+    assert found[0] == found[1] == found[2]
+    assert len(set(found[0])) == 4 and all(len(name) == 64 for name in found[0])
+
+
+def test_a_name_costs_two_rounds_and_80_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def job(session: Session) -> tuple[int, int]:
+        before = session.total_cost.rounds, session.total_cost.sent
+        session.agree_on_name()
+        return session.total_cost.rounds - before[0], session.total_cost.sent - before[1]
+
+    for rounds, sent in run_session(job, 2):
+        assert rounds == 2 and 80 <= sent <= 80 + 2 * 60, "two frames with headers"
+
+
+# 250 replayed names
+
+
+def replayed(folder: Path, refusing: bool) -> list[tuple[int, int, float, int]]:
+    """At each party: names refused, charges refused, epsilon and lines of its ledger, after 250 runs of one name."""
+
+    def job(session: Session) -> tuple[int, int, float, int]:
+        place = folder / f"party-{session.rank}"
+        place.mkdir()
+        budget = Budget.open(place / "ledger.jsonl", 8.0, 1e-5)
+        name = agree_on_run(session, place)
+        Charger(session, budget, 4.0, name, RECORDS).charge("sketch-0", COUNTS)
+        session.agree_on_name = lambda: name  # type: ignore[method-assign]
+        names = charges = 0
+        for _ in range(REPLAYS):
+            try:
+                agree_on_run(session, place) if refusing else session.agree_on_name()
+            except ProtocolError:
+                names += 1
+            try:
+                Charger(session, budget, 4.0, name, RECORDS).charge("sketch-0", COUNTS)
+            except ProtocolError:
+                charges += 1
+        return names, charges, budget.spent.renyi, len(budget.charges)
+
+    return run_session(job, 2)
+
+
+def test_250_replayed_names_are_refused_and_leave_every_ledger_right(tmp_path: Path) -> None:
+    results = replayed(tmp_path, refusing=True)
+    once = results[0][2]
+    assert results == [(REPLAYS, REPLAYS, once, 1)] * 2 and 0 < once < 8
+
+
+def test_without_the_checks_250_charges_cost_what_one_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: every one of them would have drawn fresh noise."""
+    monkeypatch.setattr(Budget, "paid", lambda self, key: False)
+    results = replayed(tmp_path, refusing=False)
+    assert results == [(0, 0, results[0][2], 1)] * 2
+
+
+def test_one_ledger_that_knows_a_name_stops_all(tmp_path: Path) -> None:
+    """Also if it is the ledger of evaluations, or only one party's."""
+
+    def job(session: Session) -> str:
+        place = tmp_path / f"party-{session.rank}"
+        place.mkdir()
+        if session.rank == 1:
+            event = noised_event("evaluation", COUNTS, NoiseLevel(4.0, "dealer+holder", 2), RECORDS.digest)
+            Budget.open(place / ledgers.EVALUATIONS, 8.0, 1e-5).charge(event, "ab evaluation", RECORDS)
+        session.agree_on_name = lambda: "ab"  # type: ignore[method-assign]
+        with pytest.raises(ProtocolError, match="the ledger of party 1 already has charges under this run's name"):
+            agree_on_run(session, place)
+        return session.agree_on_name()
+
+    assert run_session(job, 2) == ["ab", "ab"]
+
+
+# a whole run
+
+
+@pytest.fixture
+def once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, dict[str, Any], list[str], Any]:
+    """A consortium that has released its tables once; its options, the name of that run, and its result.
+
+    The attacker told a large figure for the planned noise, so that two runs fit the cap and have equal events.
+    """
+    monkeypatch.setattr(discover, "planned_spread", lambda *given: Spread(10.0))
+    data = write_data(tmp_path, people(300, seed=3))
+    options = {"dataset": str(data), "align": "exact", "refreshes": 1}
+    result = run_two(DiscoveryJob, tmp_path / "first", options)
+    return tmp_path, options, [ledger_lines(tmp_path, 1)[-1]["key"].split()[0]], result
+
+
+def test_a_discovery_under_an_old_name_is_refused_before_anything_is_charged(
+    once: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, options, name, _ = once
+    monkeypatch.setattr(Session, "agree_on_name", rushing(name))
+    before = [ledger_lines(home, rank) for rank in range(2)]
+    with pytest.raises(ExceptionGroup) as stopped:
+        run_two(DiscoveryJob, home / "second", options)
+    assert "already has charges under this run's name; nothing was charged" in told(stopped.value)
+    assert [ledger_lines(home, rank) for rank in range(2)] == before
+    assert not any("sketch" in log.read_text() for log in (home / "second").rglob("releases.jsonl"))
+
+
+def test_without_the_checks_fresh_noise_is_free(once: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: another draw of the same tables, and the honest ledger says what it said before."""
+    home, options, name, first = once
+    monkeypatch.setattr(Session, "agree_on_name", rushing(name))
+    without_checks(monkeypatch, discover)
+    before = ledger_lines(home, 1)
+    second = run_two(DiscoveryJob, home / "second", options)
+    assert ledger_lines(home, 1) == before
+    tables = [np.concatenate(list(run[ATTACKER]["own_tables"]["s"].values())) for run in (first, second)]
+    assert np.abs(tables[0] - tables[1]).max() > 0.01, "the noise is new"
+    assert second[1]["privacy"]["epsilon_rdp"] == first[1]["privacy"]["epsilon_rdp"]
+
+
+def test_the_largest_planned_noise_is_taken(tmp_path: Path) -> None:
+    """A party whose records have spent more needs more noise for what is left; less would overdraw its ledger."""
+    options = RunOptions.of({"dataset": "german", "epsilon": 4.0, "refreshes": 0})
+    schema = options.schema(2)
+
+    def job(session: Session) -> tuple[float, float]:
+        budget = Budget.open(tmp_path / f"{session.rank}.jsonl", 8.0, 1e-5)
+        if session.rank == 1:
+            event = noised_event("sketch-0", COUNTS, NoiseLevel(8.0, "dealer+holder", 2), RECORDS.digest)
+            budget.charge(event, "earlier sketch-0", RECORDS)
+        own = spread_of(options, schema, budget.events).multiplier
+        return own, planned_spread(session, options, schema, budget, RECORDS, ()).multiplier
+
+    (less, first), (more, second) = run_session(job, 2)
+    assert less < more and first == second == pytest.approx(more)
+
+
+def test_an_evaluation_under_an_old_name_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten evaluations of the same test records were opened and one was charged."""
+    options = {"dataset": str(write_data(tmp_path, people(600))), "card": str(tmp_path / "card.toml"), **OPTIONS}
+    for model, more in (("one", {"reserve": 0.4}), ("two", {"tables": "kept"})):
+        run_two(TrainJob, tmp_path / model, {**options, **more})
+    run_two(EvaluateJob, tmp_path / "first", {**options, "model": str(tmp_path / "one")})
+    (line,) = [one for one in ledger_lines(tmp_path, 1, ledgers.EVALUATIONS) if one["kind"] == "charge"]
+    monkeypatch.setattr(Session, "agree_on_name", rushing([line["key"].split()[0]]))
+    before = ledger_lines(tmp_path, 1, ledgers.EVALUATIONS)
+    with pytest.raises(ExceptionGroup) as stopped:
+        run_two(EvaluateJob, tmp_path / "second", {**options, "model": str(tmp_path / "two")})
+    assert "already has charges under this run's name" in told(stopped.value)
+    assert ledger_lines(tmp_path, 1, ledgers.EVALUATIONS) == before
+    without_checks(monkeypatch, scoring)
+    again = run_two(EvaluateJob, tmp_path / "control", {**options, "model": str(tmp_path / "two")})
+    assert again[1]["metrics"] and ledger_lines(tmp_path, 1, ledgers.EVALUATIONS) == before, "the control: free"

@@ -1,0 +1,148 @@
+"""The same people under other ids: a spent budget must not start again because ids are written otherwise.
+
+Before, a file saved in decomposed Unicode, another id rule in the description, or the option `ledger` gave every
+record a full budget, and nobody was told.
+"""
+
+from __future__ import annotations
+
+import logging
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocols.alignment import ids as id_rules
+from protocols.alignment.ids import canonical
+from protocols.config import SessionConfig
+from protocols.records.chain import unused_name
+from secure_sccvfl.consortium.outlook import outlook
+from secure_sccvfl.consortium.plan import make_plan
+from secure_sccvfl.consortium.words import plan_lines
+from secure_sccvfl.data import files
+from secure_sccvfl.privacy import record_tags
+from secure_sccvfl.run.discover import DiscoveryJob
+from secure_sccvfl.run.train import TrainJob
+from tests.support.two_parties import ADDRESSES, DESCRIPTION, ledger_lines, people, run_two, told, write_data
+
+OPTIONS = {"align": "exact", "refreshes": 1}
+RULE = 'id = { columns = ["id"], case = "lower" }'
+ZEROS = 'id = { columns = ["id"], zeros = "strip" }'
+SPENT = "release nothing more about these records"
+
+
+def named(ids: list[str]) -> Any:
+    data = people(len(ids), seed=2)
+    data["id"] = np.array(ids)
+    return data
+
+
+@pytest.fixture
+def spent(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
+    """A consortium whose budget is spent; ids with an accent, upper case and leading zeros."""
+    path = write_data(tmp_path, named([f"É{k:04d}" for k in range(200)]))
+    options = {"dataset": str(path), **OPTIONS}
+    run_two(TrainJob, tmp_path / "first", {**options, "card": str(tmp_path / "card.toml")})
+    return tmp_path, options
+
+
+def again(home: Path, options: dict[str, Any]) -> str:
+    """What all say when the same people are asked about again; "" if it goes through. Ledgers stay as they were."""
+    before = [ledger_lines(home, rank) for rank in range(2)]
+    try:
+        run_two(DiscoveryJob, unused_name(home / "again"), options)
+    except ExceptionGroup as stopped:
+        assert [ledger_lines(home, rank) for rank in range(2)] == before
+        return told(stopped)
+    return ""
+
+
+WRITTEN = {
+    "as before": lambda name: name,
+    "decomposed": lambda name: unicodedata.normalize("NFD", name),
+    "lower case": str.lower,
+    "spaces": lambda name: f" {name[:1]} {name[1:]}\u00a0",
+    "zero width": lambda name: f"\ufeff{name[:2]}\u200b{name[2:]}",
+    "full width": lambda name: name.translate({ord("0") + k: chr(0xFF10 + k) for k in range(10)}),
+}
+
+
+@pytest.mark.parametrize("how", WRITTEN)
+def test_another_way_to_write_the_same_ids_gives_no_new_budget(spent: Any, how: str) -> None:
+    home, options = spent
+    write_data(home, named([WRITTEN[how](f"É{k:04d}") for k in range(200)]))
+    assert SPENT in again(home, options)
+
+
+@pytest.mark.parametrize("how", ["decomposed", "lower case"])
+def test_without_the_canonical_form_they_are_strangers(
+    spent: Any, how: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The control: tags of ids as they are written, and files read as they were."""
+    monkeypatch.setattr(record_tags, "canonical", lambda name: name)
+    monkeypatch.setattr(files, "identified", lambda table, rule, owner: table)
+    other = tmp_path / "other"
+    path = write_data(other, named([f"É{k:04d}" for k in range(200)]))
+    run_two(DiscoveryJob, other / "first", {"dataset": str(path), **OPTIONS})
+    write_data(other, named([WRITTEN[how](f"É{k:04d}") for k in range(200)]))
+    assert again(other, {"dataset": str(path), **OPTIONS}) == ""
+
+
+@pytest.mark.parametrize("rule", [RULE, ZEROS])
+def test_another_id_rule_is_refused_in_one_line(spent: Any, rule: str) -> None:
+    home, options = spent
+    (home / "own.toml").write_text(DESCRIPTION.replace('id = "id"', rule))
+    said = again(home, options)
+    assert "the description makes ids of column 'id', " in said and "were made of column 'id': under another" in said
+
+
+def test_without_the_binding_another_rule_starts_anew(spent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, options = spent
+    (home / "own.toml").write_text(DESCRIPTION.replace('id = "id"', 'id = { columns = ["id", "id2"] }'))
+    for name in ("bank.csv", "clinic.csv"):
+        head, *rows = (home / name).read_text().splitlines()
+        (home / name).write_text("\n".join([f"{head},id2", *(f"{row},1" for row in rows)]) + "\n")
+    assert "were made of column 'id'" in again(home, options)
+    honest = record_tags._read
+
+    def unbound(path: Path) -> Any:
+        key = honest(path)
+        return None if key is None else record_tags.RecordKey(key._key)
+
+    monkeypatch.setattr(record_tags, "_read", unbound)
+    assert again(home, options) == ""
+
+
+def plan_of(options: dict[str, Any]) -> str:
+    config = SessionConfig(parties=ADDRESSES, job="discovery", options=options)
+    made = make_plan(config)
+    return "\n".join(plan_lines(made, outlook(config, made, 1)))
+
+
+def test_a_new_ledger_next_to_a_used_one_is_pointed_out(spent: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """At the start of a run and in its plan; nothing can tell whether the records are the same."""
+    home, options = spent
+    warning = f"the ledger in {home / 'fresh' / 'party-1'} is new, and {home / 'sccvfl-ledgers' / 'party-1'} has"
+    assert "WARNING" not in plan_of(options)
+    fresh = {**options, "ledger": str(home / "fresh")}
+    assert f"WARNING: {warning}" in plan_of(fresh)
+    with caplog.at_level(logging.WARNING):
+        run_two(DiscoveryJob, home / "elsewhere", fresh)
+    assert any(warning in record.getMessage() for record in caplog.records)
+    assert "WARNING" not in plan_of(fresh), "it is used now"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("Ｋ１", "k1"), ("ﬁx", "FIX"), ("straße", "STRASSE"), ("a\u00adb", "ab"), ("a\ufe0f", "a"), ("\u2460", "1")],
+)
+def test_one_form_of_all_ways_to_write_an_id(one: str, other: str) -> None:
+    assert canonical(one) == canonical(other) == canonical(canonical(one))
+
+
+def test_ids_that_differ_stay_different() -> None:
+    names = ["0012", "12", "a1", "a-1", "é", "e", "1a", "ß", "日本", "日"]
+    assert len({canonical(name) for name in names}) == len(names)
+    assert id_rules.IdRule(("a", "b"), fold_case=True).words == "columns 'a', 'b', upper and lower case alike"

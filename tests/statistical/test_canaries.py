@@ -1,0 +1,140 @@
+"""The audit covers everything that is charged: every kind has a canary, and what is wrong with any makes it fail."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from accounting.accountant import epsilons
+from accounting.events import Event, Sensitivity
+from protocols.dealing import tuples
+from secure_sccvfl.metrics.noisy import Sums
+from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.privacy.releases import SCORES
+from secure_sccvfl.security import canaries
+from secure_sccvfl.security.bounds import audit, epsilon_of_mu
+from secure_sccvfl.security.canaries import CANARIES, canaries_of, charged_kinds, without_canary
+from secure_sccvfl.security.dp_audit import CanaryAudit
+from secure_sccvfl.security.head_noise import HeadCanary
+from secure_sccvfl.security.report import checks, not_audited
+from tests.statistical.test_dp_audit import DELTA, MULTIPLIER, PARTIES, judged, scaled, session_of
+from tests.support.harness import local_config
+
+EVERYTHING: dict[str, Any] = {"everything": True}
+REACH = {"residuals": 0.593, "noisy gradient": 0.999}
+"""What canaries move of the charge, where it is not all of it."""
+
+
+def test_every_charged_kind_has_a_canary() -> None:
+    assert without_canary(charged_kinds()) == []
+    assert CANARIES.keys() == {kind.name for kind in charged_kinds()}, "and no canary is of something else"
+    options = RunOptions.of({})
+    for kind in charged_kinds():
+        assert canaries_of([kind], options, options.schema(PARTIES))[0].kind is kind
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({}, ["sketch", "head", "head output"]),
+        ({"private_model": False}, ["sketch"]),
+        ({"gain": True, "conditional": True}, ["sketch", "residuals", "risk gains", "head", "head output"]),
+        ({"generator": "moments", "source": "moments"}, ["sketch", "moments", "head", "head output"]),
+        ({"mode": "dp", "evaluation": "noisy"}, ["sketch", "head", "head output", "noisy gradient", "evaluation"]),
+        ({"mode": "split"}, ["sketch"]),
+    ],
+)
+def test_what_a_run_is_charged_for_is_what_is_audited(settings: dict[str, Any], names: list[str]) -> None:
+    options = RunOptions.of(settings)
+    assert [kind.name for kind in charged_kinds(options, options.schema(PARTIES))] == names
+
+
+@pytest.mark.chance(1e-9)  # seven kinds: lower bounds at 1e-10 each, noise tests at 1e-12 each
+def test_all_charged_kinds_stay_below_the_accountant() -> None:
+    results = session_of(EVERYTHING, 20)
+    found = judged(results, EVERYTHING, 1 - 1e-10)
+    assert found.keys() == CANARIES.keys() and all(result["ok"] for result in results)
+    for name, one in found.items():
+        assert one.holds, name
+        assert one.reach == pytest.approx(REACH.get(name, 1.0), abs=2e-3), name
+        assert one.noise_p > 1e-12, name
+
+
+def test_missing_noise_is_caught_in_every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuples, "discrete_gaussian", scaled(0.0))
+    monkeypatch.setattr(HeadCanary, "_drawn", lambda canary, shape: np.zeros(shape))
+    for name, one in judged(session_of(EVERYTHING, 20), EVERYTHING).items():
+        assert not one.holds and not one.noise_holds, name
+        assert (one.false_positives, one.true_positives) == (0.0, 1.0), name
+
+
+@pytest.mark.chance(1e-9)  # half the noise of 360 values or more passes less often than 1e-12
+def test_half_the_noise_is_caught_by_twenty_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lower bounds of so few releases would not show it: recomputed noise does."""
+    monkeypatch.setattr(tuples, "discrete_gaussian", scaled(0.5))
+    found = judged(session_of(EVERYTHING, 20), EVERYTHING)
+    for name in ("moments", "residuals", "noisy gradient", "evaluation"):
+        assert not found[name].ok and found[name].noise_ratio == pytest.approx(0.5, abs=0.15), name
+
+
+def test_a_charge_for_less_than_a_record_moves_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise and charge agree with each other, and neither with the data."""
+    settings = {"evaluation": "noisy"}
+    honest = Sums.sensitivity.fget
+    half = property(lambda sums: Sensitivity(honest(sums).replaced / 2, honest(sums).added / 2, honest(sums).unit))
+    monkeypatch.setattr(Sums, "sensitivity", half)
+    found = judged(session_of(settings, 10), settings)["evaluation"]
+    assert found.reach == pytest.approx(2.0) and found.noise_holds and not found.holds
+
+
+def test_a_kind_without_a_canary_makes_the_audit_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    unheard = SimpleNamespace(
+        **{**vars(SCORES), "charge": "scores", "name": "new release", "is_name": SCORES.is_name}
+    )
+    monkeypatch.setattr(canaries, "CATALOGUE", (*canaries.CATALOGUE, unheard))
+    assert without_canary(charged_kinds()) == ["new release"]
+    config, listeners = local_config(PARTIES, options={**EVERYTHING, "releases": 1})
+    for listener in listeners:
+        listener.close()
+    job = CanaryAudit(config, 0)
+    job.canaries = ()
+    assert job.run(None, lambda *step: None) == {"ok": False, "audited": {}, "without canary": ["new release"]}
+
+
+def finished(**settings: Any) -> Any:
+    return SimpleNamespace(options=RunOptions.of(settings), parties=range(PARTIES))
+
+
+def test_a_charged_release_that_was_not_audited_is_a_broken_promise() -> None:
+    run = finished(evaluation="noisy", private_model=False)
+    noise = np.random.default_rng(0).normal(0, MULTIPLIER, (2, 400))
+    sound = audit(noise[0], noise[1] + 1, MULTIPLIER, DELTA)
+    assert not_audited(run, {"sketch": sound}) == ["evaluation"]
+    assert not_audited(run, {"sketch": sound, "evaluation": sound}) == []
+    assert all(check["holds"] for check in checks([], {"sketch": sound}))
+    (*_, missing) = checks([], {"sketch": sound}, ["evaluation"])
+    assert (missing["kind"], missing["holds"]) == ("promise", False) and "evaluation" in missing["check"]
+
+
+@pytest.mark.parametrize(
+    ("scale", "apart", "held"), [(1.0, 1.0, [True, True]), (0.6, 1.0, [True, False]), (1.0, 6.0, [False, False])]
+)
+def test_a_bound_above_the_accountant_and_wrong_noise_are_two_broken_promises(
+    scale: float, apart: float, held: list[bool]
+) -> None:
+    """Noise of .6 of its scale passes the lower bounds of 60 releases, and is caught. Seeded."""
+    noise = np.random.default_rng(1).normal(0, MULTIPLIER * scale, (2, 60))
+    found = audit(noise[0], noise[1] + apart, MULTIPLIER, DELTA)
+    assert [check["holds"] for check in checks([], {"sketch": found})] == held
+    assert found.ok == all(held)
+
+
+def test_the_lower_bound_is_near_the_accounted_epsilon_with_enough_releases() -> None:
+    """With a tight statistic: 20,000 releases a side reach nine tenths of the tight figure. Seeded."""
+    noise = np.random.default_rng(2).normal(0, MULTIPLIER, (2, 20_000))
+    found = audit(noise[0], noise[1] + 1, MULTIPLIER, DELTA)
+    tight = epsilons([Event("one", 1.0, MULTIPLIER, "records")], DELTA).pld
+    assert 0.9 * tight < found.epsilon_low <= epsilon_of_mu(1 / MULTIPLIER, DELTA) <= found.epsilon_high

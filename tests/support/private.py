@@ -1,0 +1,37 @@
+"""Private heads without their noise, so that both engines can be compared to the last digits.
+
+No setting of a run reaches this: it replaces functions from outside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from protocols.steps import second_order
+from secure_sccvfl.data.party_data import Schema
+from secure_sccvfl.modes.base import spread_of
+from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.privacy.heads import HeadNoise, price_head
+
+NOTHING = 1e-300
+
+
+def silence(patch: pytest.MonkeyPatch) -> None:
+    """Heads in secret sessions of this process carry no noise; the charge is as ever."""
+    patch.setattr(second_order, "noise_of_heads", lambda party, kind, sigma, shape, bits: party.zero_share(shape))
+
+
+class Silent:
+    """Charges the head of a plaintext run on paper only: the ridge is that of the run, the noise is nothing."""
+
+    def __init__(self, options: RunOptions, schema: Schema) -> None:
+        self.options, self.schema = options, schema
+
+    def charge_heads(self, count: int) -> HeadNoise:
+        spread: Any = spread_of(self.options, self.schema)
+        plan, budget = spread.heads
+        priced = price_head(plan, budget, count, "dealer", len(self.schema.parties), "records")
+        return replace(priced.noise, sigma=NOTHING, output=NOTHING)

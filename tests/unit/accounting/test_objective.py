@@ -1,0 +1,431 @@
+"""Private heads: events, prices beside independent implementations, and the plan of one budget.
+
+The implementations here share no code with `accounting`: maxima over slopes are taken by brute force, Gaussian
+expectations by integration on a grid, and the corners of several heads by listing all of them.
+"""
+
+import json
+import math
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.special import expit, logsumexp
+from scipy.stats import norm
+
+from accounting.account import Account, Charge, Terms
+from accounting.accountant import (
+    RenyiAccountant,
+    epsilon_added,
+    epsilon_against_dealer,
+    epsilon_of,
+    epsilon_with_batches_known,
+    epsilons,
+)
+from accounting.budget import Budget, BudgetError
+from accounting.calibration import TargetError, noise_multiplier, releases_left
+from accounting.events import Event
+from accounting.objective import split_budget
+from accounting.objective_bounds import Heads, closed_delta, divergences, excess
+from accounting.records import RecordSet
+
+DELTA = 1e-5
+RECORDS = RecordSet(np.arange(10, dtype=np.uint64))
+HEAD = Event("head", 2.0, 4.0, RECORDS.digest, mechanism="objective", curvature=0.5)
+TABLE = Event("sketch-0", 1.0, 8.0, RECORDS.digest)
+KINDS = pytest.mark.parametrize("kind", ["objective", "objective-symmetric"])
+SLOPES = np.linspace(0, 1, 2001)
+ORDERS = np.concatenate([np.arange(1.1, 11, 0.1), np.arange(11, 64), [128.0, 256.0, 512.0, 1024.0]])
+
+
+def head(mu, kappa, kind="objective", count=1, **more):
+    return Event("head", 2.0, 2.0 / mu, RECORDS.digest, mechanism=kind, curvature=kappa, count=count, **more)
+
+
+def largest(s, kappa):
+    """e(s) by brute force over the slopes."""
+    return (np.log1p(kappa * SLOPES * (1 - SLOPES)) - SLOPES * np.asarray(s)[..., None]).max(-1)
+
+
+def integrated_curve(orders, mu, kappa, kind):
+    """The Rényi bound with its two expectations integrated on a grid, over both signs of X and Y at once."""
+    found = []
+    for t in np.asarray(orders) - 1:
+        x, step = np.linspace(0, 6 * mu + t * mu**2 / 2, 8001, retstep=True)
+        x = x[1:] - step / 2
+        weight = norm.logpdf(x, 0, mu / 2) + math.log(step)
+        knots = np.linspace(0, x[-1], 801) if kappa > x[-1] else np.append(np.linspace(0, kappa, 800), x[-1])
+        if kind == "objective":
+            above = np.interp(x, knots, largest(knots, kappa))
+            ours = logsumexp(2 * t * np.array([x + above, above]) + weight)
+            other = logsumexp(2 * t * np.array([x, 0 * x]) + weight)
+        else:
+            above = np.interp(x, knots, largest(2 * knots, kappa))
+            ours, other = (math.log(2) + logsumexp(2 * t * y + weight) for y in (x + above, x))
+        found.append(mu**2 / 2 + (ours + other) / (2 * t))
+    return np.array(found)
+
+
+def four_corners(orders, mu, kappa):
+    """An earlier, looser curve: a sum over the corners of the parallelogram, with the best of several s."""
+    k0, s = math.log1p(kappa / 4), np.linspace(0, 2 * kappa + 4, 200)
+    above, found = largest(s, kappa), []
+    for order in orders:
+        t, whole = order - 1, order * (order - 1) * mu**2 / 2
+        near, far = t * above, t * (s + k0)
+        found.append(logsumexp([near + whole, near + whole / 4, far + whole / 4, far], axis=0).min() / t)
+    return np.array(found)
+
+
+def to_epsilon(orders, curve, delta):
+    """Canonne, Kamath and Steinke 2020, Prop. 12."""
+    return float((curve + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)).min())
+
+
+def stick(epsilon, mu):
+    """The hockey-stick divergence of two Gaussians that are mu deviations apart, integrated."""
+    if mu == 0:
+        return max(0.0, -math.expm1(epsilon))
+    x = np.linspace(max(-12.0, epsilon / mu + mu / 2), mu + 12, 2001)  # from where the first density is larger
+    if x[-1] <= x[0]:
+        return 0.0
+    gap = np.exp(-((x - mu) ** 2) / 2) - np.exp(epsilon - x**2 / 2)
+    return float(np.trapezoid(np.maximum(gap, 0), x)) / math.sqrt(2 * math.pi)
+
+
+CORNERS = {
+    "objective": ((1, 0), (0.25, 0), (0.25, 1), (0, 1)),
+    "objective-symmetric": ((1, 0), (1, 0), (0.5, 1), (0.5, 1)),
+}
+
+
+def listed_delta(epsilon, heads, other):
+    """The closed form: every combination of corners of these (kind, mu, kappa), and the best of a few s."""
+    best = 1.0
+    for part in np.linspace(0, 1, 33):
+        shifts = [(float(largest(part * k, k)), part * k + math.log1p(k / 4)) for _, _, k in heads]
+        total = 0.0
+        for corners in product(*(CORNERS[kind] for kind, _, _ in heads)):
+            square = other**2 + sum(size * mu**2 for (size, _), (_, mu, _) in zip(corners, heads, strict=True))
+            shift = sum(pair[far] for (_, far), pair in zip(corners, shifts, strict=True))
+            total += stick(epsilon - shift, math.sqrt(square))
+        best = min(best, total)
+    return best
+
+
+@pytest.mark.parametrize("kappa", [1e-3, 0.3, 2.0, 50.0])
+def test_excess_is_the_largest_value_over_the_slopes(kappa):
+    s = np.array([0, 1e-12, 1e-6, 0.01, 0.1, 0.5, 1.0, 1.9, 10.0, 60.0])
+    found, tried = excess(s, kappa), largest(s, kappa)
+    assert np.all(found >= tried - 1e-12), "never below what a slope reaches"
+    assert found == pytest.approx(tried, abs=1e-5)
+
+
+@KINDS
+@pytest.mark.parametrize(("mu", "kappa"), [(0.2, 0.1), (0.5, 0.5), (1.5, 0.4), (1.5, 8.0), (5.0, 2.0)])
+def test_the_curve_is_the_integral(kind, mu, kappa):
+    orders = np.array([1.1, 1.5, 2.0, 3.0, 6.0, 20.0, 63.0])
+    ours, integral = divergences(kind, mu, kappa, orders), integrated_curve(orders, mu, kappa, kind)
+    assert np.all(ours >= integral * (1 - 1e-6)), "rounded up, never down"
+    assert ours == pytest.approx(integral, rel=5e-3)
+
+
+@KINDS
+@pytest.mark.parametrize("mu", [1e-6, 1e-3, 0.3, 3.0, 60.0])
+@pytest.mark.parametrize("kappa", [1e-6, 0.3, 300.0])
+def test_the_curve_lies_between_a_gaussian_and_the_crude_bound(kind, mu, kappa):
+    found, gaussian = divergences(kind, mu, kappa, ORDERS), ORDERS * mu**2 / 2
+    crude = math.log1p(kappa / 4) + math.log(4) / (ORDERS - 1) + gaussian
+    assert np.all(np.isfinite(found)) and np.all(found <= crude * (1 + 1e-9))
+    assert np.all(found >= gaussian * (1 - 1e-9)), "a record that moves the gradient by all it can is a Gaussian"
+    if kind == "objective":
+        assert np.all(found <= four_corners(ORDERS, mu, kappa) * (1 + 1e-3))
+
+
+def test_a_head_with_endless_noise_and_a_strong_ridge_costs_nothing():
+    """The crude bound would charge log 4 / (alpha - 1) for it, which matters next to what was spent before."""
+    spent = [replace(TABLE, sigma=1.0)]
+    assert epsilon_of([*spent, head(1e-6, 1e-6)], DELTA) == pytest.approx(epsilon_of(spent, DELTA), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "closed", "corners", "ours"),
+    [(1, 10.5, 11.8, 10.7), (2, 4.33, 4.82, 4.52), (4, 2.18, 2.37, 2.32), (8, 1.20, 1.28, 1.28)],
+)
+def test_known_values_at_curvature_two(epsilon, closed, corners, ours):
+    """Noise over R at delta 1e-5 and c = 1: closed form, and the two Rényi curves."""
+
+    def noise(reading):
+        return 2 / brentq(lambda mu: reading(mu) - epsilon, 0.05, 4, xtol=1e-5)
+
+    assert noise(lambda mu: epsilons([head(mu, 2.0)], DELTA).pld) == pytest.approx(closed, rel=5e-3)
+    assert noise(lambda mu: to_epsilon(ORDERS, four_corners(ORDERS, mu, 2.0), DELTA)) == pytest.approx(
+        corners, rel=5e-3
+    )
+    assert noise(lambda mu: epsilon_of([head(mu, 2.0)], DELTA)) == pytest.approx(ours, rel=5e-3)
+
+
+@KINDS
+@pytest.mark.parametrize(("count", "other"), [(1, 0.0), (1, 0.5), (2, 0.4), (3, 0.2)])
+def test_two_implementations_agree_to_three_digits(kind, count, other):
+    mu, kappa = 0.6, 0.4
+    events = [head(mu, kappa, kind, count)] + ([Event("t", 1.0, 1 / other, RECORDS.digest)] if other else [])
+    found = epsilons(events, DELTA)
+    curve = count * integrated_curve(ORDERS, mu, kappa, kind) + ORDERS * other**2 / 2
+    assert found.renyi == pytest.approx(to_epsilon(ORDERS, curve, DELTA), rel=1e-3)
+    assert found.opacus == pytest.approx(found.renyi, rel=1e-3) and found.agree
+    heads = [(kind, mu, kappa)] * count
+    closed = brentq(lambda epsilon: listed_delta(epsilon, heads, other) - DELTA, 0.1, 30, xtol=1e-5)
+    assert found.pld == pytest.approx(min(closed, found.renyi), rel=1e-3)
+
+
+def test_unequal_heads_are_listed_one_by_one():
+    heads = [("objective", 0.5, 0.3), ("objective", 0.2, 0.6), ("objective-symmetric", 0.3, 0.4)]
+    ours = tuple(Heads(kind, mu, kappa, 1) for kind, mu, kappa in heads)
+    for epsilon in (1.0, 2.5):
+        listed = listed_delta(epsilon, heads, 0.3)
+        assert closed_delta(ours, 0.3, epsilon) == pytest.approx(listed, rel=0.02)
+    found = epsilons([head(mu, kappa, kind) for kind, mu, kappa in heads], DELTA)
+    assert 0 < found.pld <= found.renyi and found.agree
+
+
+def test_many_heads_and_sampled_releases_are_read_by_renyi():
+    many = epsilons([head(0.05, 0.2, count=60)], DELTA)
+    assert many.pld == many.renyi
+    sampled = epsilons([head(0.5, 0.2), Event("step", 2.0, 4.0, RECORDS.digest, sampling=0.1, added=1.0)], DELTA)
+    assert sampled.pld == sampled.renyi and sampled.agree
+
+
+def loss_of_one(kappa, mu):
+    """Losses and probabilities of a head in one dimension: one record of length 1 against a row of zeros."""
+    ridge, sigma = 1 / kappa, 2 / mu
+    w = np.linspace(-(9 * sigma + 2) / ridge, (9 * sigma + 2) / ridge, 200_001)
+    p = expit(-w)
+    here = norm.logpdf(p - ridge * w, 0, sigma) + np.log(ridge + p * (1 - p))
+    there = norm.logpdf(-ridge * w, 0, sigma) + math.log(ridge)
+    return here - there, np.exp(here) * (w[1] - w[0])
+
+
+def test_two_heads_are_not_a_head_and_a_gaussian():
+    """Determinants of two heads add up. Pricing the second head as a Gaussian release undercuts the truth."""
+    kappa, mu, epsilon, grid = 4.0, 0.02, 0.901, 1e-4
+    losses, chances = loss_of_one(kappa, mu)
+    assert chances.sum() == pytest.approx(1, abs=1e-6)
+    cells = np.floor(losses / grid).astype(int)  # rounded down: a lower bound on what two heads cost
+    masses = np.bincount(cells - cells.min(), weights=chances)
+    twice = np.convolve(masses, masses)
+    sums = (np.arange(len(twice)) + 2 * cells.min()) * grid
+    exact = float((twice * np.maximum(-np.expm1(epsilon - sums), 0)).sum())
+    assert 0.9e-5 < exact < 1.2e-5
+    assert closed_delta((Heads("objective", mu, kappa, 2),), 0.0, epsilon) >= exact
+    assert epsilons([head(mu, kappa, count=2)], exact).pld >= epsilon
+    assert epsilon_of([head(mu, kappa, count=2)], exact) >= epsilon
+    wrong = closed_delta((Heads("objective", mu, kappa, 1),), mu, epsilon)
+    assert wrong < 1e-3 * exact, "one head and a Gaussian release: the check notices that this is too little"
+    gaussian = epsilon_of([Event("x", 2.0, 2.0 / mu, "r", count=2)], exact)
+    assert gaussian < epsilon, "and so is pricing both as Gaussian"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"curvature": 0.0},
+        {"curvature": -1.0},
+        {"curvature": math.inf},
+        {"curvature": math.nan},
+        {"sampling": 0.5},
+        {"mechanism": "gaussian"},
+        {"mechanism": "paper"},
+    ],
+)
+def test_a_head_that_means_nothing_cannot_be_built(bad):
+    with pytest.raises(ValueError, match=r"(curvature|sampling) must"):
+        replace(HEAD, **bad)
+
+
+@KINDS
+def test_a_head_is_the_same_after_a_journey_as_json(kind):
+    event = replace(HEAD, mechanism=kind, curvature=np.float64(1))
+    assert Event.from_dict(json.loads(json.dumps(event.to_dict()))) == event
+    with pytest.raises(ValueError, match="not an event"):
+        Event.from_dict({k: v for k, v in event.to_dict().items() if k != "curvature"})
+
+
+def test_lines_of_older_ledgers_are_read_and_written_as_they_were():
+    line = (
+        '{"name": "sketch-0", "sensitivity": 1.0, "sigma": 8.0, "records": "r", "refresh": 0, "count": 1, '
+        '"sampling": 1.0, "mechanism": "gaussian", "added": 1.0, "copies": 1, "dealer_copies": 0}'
+    )
+    event = Event.from_dict(json.loads(line))
+    assert json.dumps(event.to_dict()) == line
+    with pytest.raises(ValueError, match="not an event"):
+        Event.from_dict({**json.loads(line), "curvature": 0.0})
+
+
+def test_copies_and_relations_of_a_head():
+    two = replace(HEAD, copies=2, dealer_copies=1)
+    assert epsilon_of([two], DELTA) == epsilon_of([replace(HEAD, sigma=HEAD.sigma * math.sqrt(2))], DELTA)
+    assert epsilon_against_dealer([two], DELTA) == epsilon_of([HEAD], DELTA)
+    assert epsilon_against_dealer([HEAD, replace(TABLE, dealer_copies=1)], DELTA) == math.inf
+    assert epsilon_added([HEAD], DELTA) == epsilon_with_batches_known([HEAD], DELTA) == epsilon_of([HEAD], DELTA)
+    assert epsilon_added([replace(HEAD, added=1.0)], DELTA) == epsilon_of([HEAD], DELTA), "no discount for half of it"
+
+
+def test_curvature_and_mechanism_tell_histories_apart():
+    """Two sets of records with the same noise: the one with the sharper head has spent more."""
+    first, second = (RecordSet(np.arange(n, n + 3, dtype=np.uint64)) for n in (0, 100))
+    events = [replace(HEAD, records=first.digest), replace(HEAD, records=second.digest, curvature=5.0)]
+    account = Account(
+        Terms(8, DELTA),
+        tuple(Charge(str(i), event) for i, event in enumerate(events)),
+        {first.digest: first, second.digest: second},
+    )
+    assert len(account.histories()) == 2
+    assert account.spent().renyi == epsilon_of([events[1]], DELTA) > epsilon_of([events[0]], DELTA)
+    assert account.spent(first).renyi == epsilon_of([events[0]], DELTA)
+
+
+def test_heads_are_charged_until_the_cap_and_the_ledger_is_read_again(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    budget = Budget.open(path, 4, DELTA)
+    fit = releases_left([], HEAD, 4, DELTA)
+    assert fit >= 2
+    for number in range(fit):
+        budget.charge(replace(HEAD, name=f"head-{number}"), f"run head-{number}", RECORDS)
+    with pytest.raises(BudgetError, match="the cap is 4"):
+        budget.charge(HEAD, "run one more", RECORDS)
+    again = Budget.open(path, 4, DELTA)
+    assert again.events == budget.events and again.spent.renyi == epsilon_of([HEAD] * fit, DELTA) <= 4
+
+
+def planned(budget, releases, heads, coarse=(), kind="objective"):
+    moved = 2 * 3.0
+    found = [
+        Event(
+            "head",
+            moved,
+            moved * budget.head_multiplier,
+            "r",
+            count=heads,
+            mechanism=kind,
+            curvature=budget.curvature,
+        )
+    ]
+    if math.isfinite(budget.output_multiplier):
+        found.append(Event("head output", 1.0, budget.output_multiplier, "r", count=heads))
+    if releases:
+        found.append(Event("sketch", 1.0, budget.table_multiplier, "r", count=releases))
+    return found + [Event("first count", 1.0, times * budget.table_multiplier, "r") for times in coarse]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    epsilon=st.floats(0.3, 20),
+    delta=st.sampled_from([1e-5, 1e-7]),
+    releases=st.integers(0, 6),
+    heads=st.integers(1, 4),
+    kind=st.sampled_from(["objective", "objective-symmetric"]),
+    share=st.floats(0.3, 0.9),
+    coarse=st.sampled_from([(), (5.0,)]),
+)
+def test_tables_and_heads_fit_one_budget_exactly(epsilon, delta, releases, heads, kind, share, coarse):
+    size = {"radius": 3.0, "columns": 40, "mechanism": kind, "share": share, "coarse": coarse}
+    budget = split_budget(epsilon, delta, releases=releases, heads=heads, **size)
+    events = planned(budget, releases, heads, coarse, kind)
+    assert epsilon_of(events, delta) <= epsilon
+    less = [replace(event, sigma=event.sigma * (1 - 1e-3)) for event in events]
+    assert epsilon_of(less, delta) > epsilon, "a thousandth less noise does not fit"
+    weights = {event.name: event.count / event.multiplier**2 for event in events}
+    total = sum(weights.values())
+    if releases:
+        for_heads = share
+        assert weights["sketch"] + weights.get("first count", 0) == pytest.approx((1 - share) * total, rel=1e-4)
+    else:
+        for_heads = share if coarse else 1.0
+    assert weights["head"] == pytest.approx(0.99 * for_heads * total, rel=1e-4)
+    assert weights["head output"] == pytest.approx(0.01 * for_heads * total, rel=1e-4)
+    ridge = max(2.8, 9 * math.sqrt(40) * budget.head_multiplier / 3)
+    assert budget.ridge == pytest.approx(ridge, rel=1e-6)
+    assert budget.curvature == pytest.approx((1 if kind == "objective" else 4) * 9 / ridge, rel=1e-6)
+
+
+def test_the_ridge_has_a_floor_and_the_slope_counts():
+    floor = split_budget(8, DELTA, releases=0, radius=1.0, columns=1)
+    assert floor.ridge == 2.8 and floor.curvature == pytest.approx(1 / 2.8) and floor.table_multiplier == math.inf
+    size = {"releases": 4, "radius": 3.0, "columns": 40}
+    plain, capped = split_budget(4, DELTA, **size), split_budget(4, DELTA, slope=0.75, **size)
+    assert capped.ridge == pytest.approx(0.75 * plain.ridge, rel=1e-3)
+    assert capped.curvature * capped.ridge == pytest.approx(1.125 * 9, rel=1e-5), "c / tau of the capped loss"
+    given = split_budget(4, DELTA, slope=0.75, bend=1.0, **size)
+    assert given.curvature * given.ridge == pytest.approx(9, rel=1e-5)
+    assert split_budget(4, DELTA, output_share=0.0, **size).output_multiplier == math.inf
+
+
+def test_more_heads_have_more_noise_each_and_leave_less_for_the_tables():
+    one, two = (split_budget(2, DELTA, releases=4, heads=heads, radius=3.0, columns=40) for heads in (1, 2))
+    assert two.head_multiplier > math.sqrt(2) * one.head_multiplier and two.table_multiplier > one.table_multiplier
+    assert one.table_multiplier > noise_multiplier(2, DELTA, 4)
+
+
+def test_a_plan_takes_what_was_spent_into_account():
+    size = {"releases": 2, "radius": 3.0, "columns": 40}
+    spent = (replace(TABLE, sigma=1.0), head(0.3, 0.1))
+    before = epsilon_of(spent, DELTA)
+    later = split_budget(before + 1, DELTA, spent=spent, **size)
+    together = epsilon_of([*spent, *planned(later, 2, 1)], DELTA)
+    assert before + 1 - 1e-3 < together <= before + 1
+    for cap in (before, 0.5 * before):
+        with pytest.raises(TargetError, match="the budget is too small for tables and head together"):
+            split_budget(cap, DELTA, spent=spent, **size)
+    with pytest.raises(TargetError, match="too small for tables and head together"):
+        split_budget(1e-4, DELTA, **size)
+
+
+def test_sampled_releases_are_planned_with_heads():
+    budget = split_budget(4, DELTA, releases=2, sampled=((0.25, 10), (1.0, 1)), radius=3.0, columns=40)
+    step = Event("step", 2.0, 2 * budget.table_multiplier, "r", count=10, sampling=0.25, added=1.0)
+    found = epsilon_of([*planned(budget, 3, 1), step], DELTA)
+    assert 3.99 < found <= 4
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"releases": -1},
+        {"heads": 0},
+        {"columns": 0},
+        {"radius": 0.0},
+        {"radius": math.inf},
+        {"slope": 0.0},
+        {"slope": 0.4},
+        {"bend": -1.0},
+        {"least_ridge": 0.0},
+        {"share": 0.0},
+        {"share": 1.0},
+        {"output_share": 1.0},
+        {"mechanism": "gaussian"},
+        {"coarse": (0.5,)},
+        {"sampled": ((1.5, 2),)},
+        {"epsilon": -1.0},
+        {"delta": 0.0},
+    ],
+)
+def test_a_split_that_means_nothing_is_refused(bad):
+    plan = {"epsilon": 4.0, "delta": DELTA, "releases": 4, "radius": 3.0, "columns": 40, **bad}
+    with pytest.raises(ValueError, match=r"must|need|slope"):
+        split_budget(**plan)
+
+
+def test_the_price_does_not_depend_on_the_order_of_heads_and_tables():
+    events = [HEAD, TABLE, replace(HEAD, curvature=0.7), replace(HEAD, mechanism="objective-symmetric")]
+    totals = set()
+    for turned in (events, events[::-1], [*events[2:], *events[:2]]):
+        accountant = RenyiAccountant()
+        for event in turned:
+            accountant.compose(event)
+        totals.add(accountant.epsilon(DELTA))
+    assert len(totals) == 1
