@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import signal
 import socket
 import ssl
@@ -105,8 +106,9 @@ def test_a_stopped_process_is_ended_after_the_deadline(watched: Watched) -> None
     codes = watched.disturb("party 1", signal.SIGSTOP)
     assert codes["party 1"] == 137
     assert codes["party 0"] == codes["party 2"] == codes["dealer"] == 1
+    # Who notices first depends on who waits for whom: a peer may name party 1 together with one that waits for it.
     text = "\n".join(watched.ending.failures)
-    assert "party 1: did not answer within" in text or "dealer: party 1: did not ask for what others wait for" in text
+    assert re.search(r"party 1(, party \d)*: did not (answer within|ask for what others wait for)", text), text
 
 
 def descendants(pid: int) -> Iterator[int]:
