@@ -38,6 +38,9 @@ from protocols.ring import Words, unsigned_quotient
 
 _SLICED = 1 << 15
 
+Finish = Callable[[Sequence[Words]], Words]
+"""What follows an opening: from the opened values to a share of the result."""
+
 
 def bilinear(party: Party, op: str, x: Words, y: Words, **options: Any) -> Words:
     """Shares of op(x, y), not truncated, by Beaver's triple."""
@@ -67,24 +70,51 @@ def _beaver(
     party: Party, op: str, x: Words, y: Words, a: Words, b: Words, c: Words, options: dict[str, Any]
 ) -> Words:
     """Shares of op(x, y) + (c - op(a, b)). This uses up the tuple: its arrays are overwritten."""
-    e, d = party.open_masked(op, [x - a, y - b])
+    return _joined(party, op, party.open_masked(op, [x - a, y - b]), a, b, c, options)
+
+
+def _joined(
+    party: Party, op: str, opened: Sequence[Words], a: Words, b: Words, c: Words, options: dict[str, Any]
+) -> Words:
+    """The result of `_beaver` once x - a and y - b are open."""
+    e, d = opened
     if party.rank == 0:
         b += d  # e*b + e*d in one product
-    reuse = x.shape == y.shape and op == "mul"
+    reuse = e.shape == d.shape and op == "mul"
     c += ring.apply(op, e, b, **options) if not reuse else np.multiply(e, b, out=b)
     c += ring.apply(op, a, d, **options) if not reuse else np.multiply(a, d, out=a)
     return c
 
 
+def multiplication(party: Party, op: str, x: Words, y: Words) -> tuple[list[Words], Finish]:
+    """`bilinear` of arrays of at least one dimension, of which one has two for a matrix product, in two halves.
+
+    For a round that opens other values too: what to open, and the step that follows.
+    """
+    triple = party.take("bilinear", op, x.shape, y.shape, ())
+    a, b, c = triple["a"], triple["b"], triple["c"]
+    return [x - a, y - b], lambda opened: _joined(party, op, opened, a, b, c, {})
+
+
 def square(party: Party, x: Words) -> Words:
     """Shares of x * x, not truncated."""
+    masked, finish = squaring(party, x)
+    return finish(party.open_masked("square", masked))
+
+
+def squaring(party: Party, x: Words) -> tuple[list[Words], Finish]:
+    """`square` in two halves."""
     flat = x.reshape(-1)
     pair = party.take("square", flat.shape)
-    (e,) = party.open_masked("square", [flat - pair["a"]])
-    result: Words = pair["b"] + 2 * e * pair["a"]
-    if party.rank == 0:
-        result += e * e
-    return result.reshape(x.shape)
+
+    def finish(opened: Sequence[Words]) -> Words:
+        (e,) = opened
+        result: Words = pair["b"] + 2 * e * pair["a"]
+        if party.rank == 0:
+            result += e * e
+        return result.reshape(x.shape)
+
+    return [flat - pair["a"]], finish
 
 
 @dataclass(frozen=True)

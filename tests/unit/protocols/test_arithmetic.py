@@ -280,10 +280,10 @@ def test_functions_that_join_fractions() -> None:
         run_session(job, parties)
 
 
-@pytest.mark.parametrize("bits", [8, 32, 40, -1])
+@pytest.mark.parametrize("bits", [63, -1])
 def test_other_fractions_are_refused(bits: int) -> None:
     def job(session: Session) -> None:
-        with pytest.raises(ProtocolError, match="0 or 16"):
+        with pytest.raises(ProtocolError, match="0 to 62"):
             session.share(np.ones(2), owner=0, shape=(2,), bits=bits)
 
     run_session(job, 2)
