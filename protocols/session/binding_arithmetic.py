@@ -332,6 +332,21 @@ def _encode_in_place(self: Any, encoder: Any) -> Any:
     return self
 
 
+class _WithoutFractions:
+    """For CrypTen's functions that treat shares as integers: other encoders in place of changed ones."""
+
+    def __init__(self, given: Sequence[Any]) -> None:
+        self._given = [(tensor, tensor.encoder) for tensor in given]
+
+    def __enter__(self) -> None:
+        for tensor, _ in self._given:
+            tensor.encoder = binding_tensors.encoder_of(0)
+
+    def __exit__(self, *reason: Any) -> None:
+        for tensor, encoder in self._given:
+            tensor.encoder = encoder
+
+
 def _replace_beaver(beaver: Any) -> None:
     """CrypTen's own protocol functions, for direct callers: products without truncation."""
 
@@ -344,6 +359,7 @@ def _replace_beaver(beaver: Any) -> None:
         setattr(beaver, op, raw(op))
     beaver.square = lambda x: make(arithmetic.square(_current().party, words(x)), 0)
     beaver.truncate = _in_place(divide)
+    beaver.IgnoreEncodings = _WithoutFractions
     original_wraps = beaver.wraps
 
     def wraps(x: Any) -> Any:

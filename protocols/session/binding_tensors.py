@@ -33,8 +33,8 @@ _encoders: list[Any] = []
 _get, _new = object.__getattribute__, object.__new__
 
 MOST_BITS = 62
-METHODS = ("each", "packed", "pinned", "rescale", "doubled", "gram", "capped_slope", "unpacked")
-"""Functions that CrypTen's tensors have in a session and elsewhere not."""
+METHODS = frozenset({"capped_slope", "doubled", "each", "gram", "packed", "pinned", "rescale", "unpacked"})
+"""Functions that tensors have on a session, and CrypTen's own have not. They have no gradients."""
 
 
 def install(crypten: Any, current: Callable[[], Session]) -> None:
@@ -52,7 +52,7 @@ def install(crypten: Any, current: Callable[[], Session]) -> None:
     _Shared.dim = lambda self: len(shape_of(self))
     _Shared.nelement = _Shared.numel = lambda self: int(np.prod(shape_of(self), dtype=np.int64))
     _Shared.__len__ = lambda self: shape_of(self)[0]
-    _Shared.shape = property(lambda self: _size(self))
+    _Shared.data = property(lambda self: self._tensor.data, _set_view)
     _Shared.t, _Shared.transpose = _turned(_Shared.t), _transposed(_Shared.transpose)
     _Shared.__getitem__ = _item(_Shared.__getitem__)
     _Tensor.shallow_copy = lambda self: handle(_get(self, "_tensor"), _get(self, "ptype"))
@@ -118,7 +118,7 @@ def encoder_of(bits: int) -> Any:
 def held(array: Words, bits: int) -> Any:
     """A shared tensor of this array."""
     made = _new(_Shared)
-    made.__dict__.update(array=array, view=None, value=None, encoder=encoder_of(bits))
+    made.__dict__.update(_array=array, _torch=None, _value=None, encoder=encoder_of(bits))
     return made
 
 
@@ -127,7 +127,7 @@ def late(value: Value) -> Any:
     if isinstance(value, Held):
         return held(value.words(), value.bits)
     made = _new(_Shared)
-    made.__dict__.update(array=None, view=None, value=value, encoder=encoder_of(value.bits))
+    made.__dict__.update(_array=None, _torch=None, _value=value, encoder=encoder_of(value.bits))
     return made
 
 
@@ -164,15 +164,15 @@ def inner_of(tensor: Any) -> Any:
 def array_of(shared: Any) -> Words:
     """This party's share, as a contiguous array."""
     known = shared.__dict__
-    array: Words | None = known.get("array")
+    array: Words | None = known.get("_array")
     if array is None:
-        if known.get("view") is not None:
-            view: torch.Tensor = known["view"]
+        if known.get("_torch") is not None:
+            view: torch.Tensor = known["_torch"]
             return view.contiguous().numpy()
-        array = np.ascontiguousarray(known["value"].words()).reshape(known["value"].shape)
-        known["array"] = array
+        array = np.ascontiguousarray(known["_value"].words()).reshape(known["_value"].shape)
+        known["_array"] = array
     elif not array.flags.c_contiguous:
-        known["array"] = array = np.ascontiguousarray(array)
+        known["_array"] = array = np.ascontiguousarray(array)
     return array
 
 
@@ -187,7 +187,7 @@ def bits_in(tensor: Any) -> int:
 def value_of(tensor: Any) -> Value:
     """The value of a tensor, which may still wait."""
     inner = inner_of(tensor)
-    value: Value | None = inner.__dict__.get("value")
+    value: Value | None = inner.__dict__.get("_value")
     if value is not None:
         return value
     return Held(array_of(inner), int(inner.encoder._precision_bits))
@@ -195,29 +195,29 @@ def value_of(tensor: Any) -> Value:
 
 def is_long(shared: Any) -> bool:
     """Whether products and factors keep the whole fraction."""
-    value: Value | None = shared.__dict__.get("value")
+    value: Value | None = shared.__dict__.get("_value")
     return value.long if value is not None else shared.encoder._precision_bits not in tensors.USUAL
 
 
 def is_pinned(shared: Any) -> bool:
-    return isinstance(shared.__dict__.get("value"), Pinned)
+    return isinstance(shared.__dict__.get("_value"), Pinned)
 
 
 def _view(self: Any) -> Any:
     known = self.__dict__
-    if known.get("view") is None:
-        known["view"] = torch.from_numpy(np.asarray(array_of(self)))
-    return known["view"]
+    if known.get("_torch") is None:
+        known.update(_torch=torch.from_numpy(np.asarray(array_of(self))), _array=None)  # torch may move its memory
+    return known["_torch"]
 
 
 def _set_view(self: Any, share: Any) -> None:
-    self.__dict__.update(array=None, view=share, value=None)
+    self.__dict__.update(_array=None, _torch=share, _value=None)
 
 
 def _from_shares(share: Any, precision: int | None = None, device: Any = None) -> Any:
     made = _new(_Shared)
     encoder = encoder_of(FRACTION_BITS if precision is None else precision)
-    made.__dict__.update(array=None, view=share, value=None, encoder=encoder)
+    made.__dict__.update(_array=None, _torch=share, _value=None, encoder=encoder)
     return made
 
 
@@ -229,8 +229,8 @@ def _shallow_copy(self: Any) -> Any:
 
 def settled(self: Any) -> Any:
     """The tensor with a share in memory of its own, to be written in place."""
-    if self.__dict__.get("value") is not None:
-        self.__dict__.update(array=array_of(self).copy(), view=None, value=None)
+    if self.__dict__.get("_value") is not None:
+        self.__dict__.update(_array=array_of(self).copy(), _torch=None, _value=None)
     return self
 
 
@@ -240,11 +240,11 @@ def _clone(self: Any) -> Any:
 
 def shape_of(shared: Any) -> tuple[int, ...]:
     known = shared.__dict__
-    if known.get("view") is not None:
-        return tuple(known["view"].shape)
-    if known.get("array") is not None:
-        return tuple(known["array"].shape)
-    shape: tuple[int, ...] = known["value"].shape
+    if known.get("_torch") is not None:
+        return tuple(known["_torch"].shape)
+    if known.get("_array") is not None:
+        return tuple(known["_array"].shape)
+    shape: tuple[int, ...] = known["_value"].shape
     return shape
 
 
@@ -258,7 +258,7 @@ def _size(self: Any, *at: int) -> Any:
 
 def _turned(function: Callable[..., Any]) -> Any:
     def t(self: Any) -> Any:
-        value = self.__dict__.get("value")
+        value = self.__dict__.get("_value")
         return late(value.turn()) if isinstance(value, Pinned) else function(self)
 
     return t
@@ -266,7 +266,7 @@ def _turned(function: Callable[..., Any]) -> Any:
 
 def _transposed(function: Callable[..., Any]) -> Any:
     def transpose(self: Any, *dims: Any, **options: Any) -> Any:
-        value = self.__dict__.get("value")
+        value = self.__dict__.get("_value")
         return late(value.turn()) if isinstance(value, Pinned) else function(self, *dims, **options)
 
     return transpose
@@ -274,7 +274,7 @@ def _transposed(function: Callable[..., Any]) -> Any:
 
 def _item(function: Callable[..., Any]) -> Any:
     def item(self: Any, index: Any) -> Any:
-        value = self.__dict__.get("value")
+        value = self.__dict__.get("_value")
         if isinstance(value, Stack) and isinstance(index, (slice, list)):
             return late(value.chosen(index))
         return function(self, index)
@@ -284,7 +284,7 @@ def _item(function: Callable[..., Any]) -> Any:
 
 def joined(parts: Sequence[Any], dim: int) -> Any:
     """Blocks of owners side by side, or pinned rows below each other; None for other tensors."""
-    values = [part.__dict__.get("value") if isinstance(part, _Shared) else None for part in parts]
+    values = [part.__dict__.get("_value") if isinstance(part, _Shared) else None for part in parts]
     blocks = [value for value in values if isinstance(value, Owned)]
     if len(blocks) == len(values) and dim in (-1, len(blocks[0].shape) - 1):
         return late(blocks[0].beside(blocks[1:]))
@@ -323,7 +323,7 @@ def _capped_slope(self: Any, label: Any, fine: bool) -> Any:
 
 def added(x: Any, y: Any, sign: int) -> Any:
     """The sum of tensors of which one is a sum with coefficients, or comes in parts; None for others."""
-    left, right = x.__dict__.get("value"), y.__dict__.get("value")
+    left, right = x.__dict__.get("_value"), y.__dict__.get("_value")
     if any(isinstance(v, Sum) or (v is not None and v.parts > 1) for v in (left, right)):
         return late(tensors.added(value_of(x), value_of(y), sign))
     return None

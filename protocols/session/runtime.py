@@ -355,28 +355,11 @@ class Session:
         if count is None or int(count) != 0:
             raise RangeError(f"values outside [-{bound:g}, {bound:g}] where the program needs them inside")
 
-    def mask(self, values: Any = None, *, owner: int, shape: tuple[int, int]) -> arithmetic.Masked:
-        """Put a matrix that `owner` holds under the owner's mask; the owner sends it once, for many products."""
-        with self._transport.meter.scope("mask"):
-            words = ring.encode(values) if self.rank == owner else None
-            return arithmetic.mask_owned(self.party, owner, words, shape)
-
-    def mask_shared(self, value: Any) -> arithmetic.Masked:
-        """Put a shared matrix under a mask; it is opened once, for many products."""
-        with self._transport.meter.scope("mask"):
-            words = arithmetic.rescale(self.party, added_words(value), bits_of(value), FRACTION_BITS)
-            return arithmetic.mask_shared(self.party, words)
-
-    def forget(self, block: arithmetic.Masked) -> None:
-        """Let the dealer drop this mask; no product with it may follow."""
-        self.party.tuples.forget(block.counter)
-
-    def masked_matmul(self, block: arithmetic.Masked, value: Any, *, transposed: bool = False) -> Any:
-        """block @ value, or its transpose @ value; two rounds with truncation."""
-        with self._transport.meter.scope("masked matmul"):
-            usual = arithmetic.rescale(self.party, added_words(value), bits_of(value), FRACTION_BITS)
-            words = arithmetic.masked_matmul(self.party, block, usual, transposed=transposed)
-            return self.wrap(arithmetic.truncate(self.party, words, FRACTION_BITS), FRACTION_BITS)
+    def forget(self, tensor: Any) -> None:
+        """Let the dealer drop the masks of a pinned tensor; no product with it may follow."""
+        self.flush()  # products that wait still need them
+        for number in set(tensors.numbers(binding_tensors.value_of(tensor))):
+            self.party.tuples.forget(number)
 
     def tell_all(self, step: str, flag: int) -> list[int]:
         """One public number below 256 from each party to all, by rank: for agreeing on the next step."""

@@ -80,7 +80,7 @@ class Value:
 
     @property
     def long(self) -> bool:
-        """Whether products with it keep their whole fraction."""
+        """Whether products with it, and public factors of it, keep the whole fraction: all but usual ones do."""
         return self.bits not in USUAL or self.parts > 1
 
 
@@ -144,6 +144,10 @@ class Late(Value):
 
 class Parts(Value):
     """A sum whose parts, the first axis, must be truncated before they are added."""
+
+    @property
+    def long(self) -> bool:
+        return True
 
     def __init__(self, words: Words, bits: int) -> None:
         self._words, self.shape, self.bits, self.parts = words, words.shape[1:], bits, len(words)
@@ -324,7 +328,7 @@ class Owned(Value):
         """Every owner masks its columns and sends them once."""
         party = _current().party
         owners = [owner for owner, *_ in self.blocks]
-        if len(self.lead) != 1 or owners != sorted(owners) or self.bits != FRACTION_BITS:
+        if owners != sorted(owners) or self.bits != FRACTION_BITS:
             raise ProtocolError("only columns in the order of their owners, with the usual fraction, can be pinned")
         widths = [sum(width for owner, _, width in self.blocks if owner == rank) for rank in range(party.parties)]
         own = [words for owner, words, _ in self.blocks if owner == party.rank and words is not None]
@@ -409,7 +413,7 @@ def together(bound: float | None) -> int:
 
 def pinned(value: Value, bound: float | None = None) -> Value:
     """The value under masks that are opened once: columns of owners, a shared tall matrix, or square matrices."""
-    if isinstance(value, Owned):
+    if isinstance(value, Owned) and len(value.shape) == 2:
         return value.pinned(together(bound))
     party, words = _current().party, value.words()
     if words.ndim == 2:
