@@ -183,19 +183,28 @@ def multiplication(party: Party, tall: BandedMatrix, vector: Words) -> tuple[Wor
 
 def transposed_products(party: Party, tall: BandedMatrix, rows: Words) -> Words:
     """Shares of X_i^T @ rows_i for every band i (bands x columns x outputs), not truncated; one round."""
+    masked, finish = transposition(party, tall, rows)
+    return finish(*party.open_masked("head gradient", [masked]))
+
+
+def transposition(party: Party, tall: BandedMatrix, rows: Words) -> tuple[Words, Callable[[Words], Words]]:
+    """`transposed_products` in two halves, as `multiplication`."""
     pair = party.take("band_matmul", tall.layout(), tall.columns, rows.shape, True)
     b, c = pair["b"], pair["c"]
-    (d,) = party.open_masked("head gradient", [rows - b])
-    at = 0
-    for out, band in zip(c, tall.bands, strict=True):
-        here, left = slice(at, at + band[0].shape[0]), 0
-        for block in band:
-            there = slice(left, left + block.shape[1])
-            out[there] += ring.matmul(block.opened.T, b[here])
-            _add_known(party, block, d[here], out[there], transposed=True)
-            left = there.stop
-        at = here.stop
-    return c
+
+    def finish(d: Words) -> Words:
+        at = 0
+        for out, band in zip(c, tall.bands, strict=True):
+            here, left = slice(at, at + band[0].shape[0]), 0
+            for block in band:
+                there = slice(left, left + block.shape[1])
+                out[there] += ring.matmul(block.opened.T, b[here])
+                _add_known(party, block, d[here], out[there], transposed=True)
+                left = there.stop
+            at = here.stop
+        return c
+
+    return rows - b, finish
 
 
 def _add_known(party: Party, block: Masked, d: Words, out: Words, *, transposed: bool) -> None:
@@ -231,6 +240,11 @@ class Weights:
     bias: Words
     velocity: Words
     bias_velocity: Words
+
+    @property
+    def zero(self) -> bool:
+        """Whether these are public zeros, which no share of a trained head is."""
+        return not (self.weight.any() or self.bias.any() or self.velocity.any() or self.bias_velocity.any())
 
 
 def residual_of_sigmoid(party: Party, logits: Words, label: Words) -> Words:

@@ -248,12 +248,17 @@ class SecureEngine:
 
     def _scaled(self, start: SharedHead, descent: SharedDescent | SharedGrid) -> Weights:
         """The head in the columns of this descent."""
-        if start.descent == descent.number:
+        if start.weights.zero or start.descent == self._columns_of(descent):
             return start.weights
         ratio = self._side_by_side(start.scale / descent.scale, SCALE_BITS)
         both = np.concatenate([start.weights.weight, start.weights.velocity], axis=1)
         weight, velocity = np.split(times(self.session.party, both, ratio), 2, axis=1)
         return Weights(weight, start.weights.bias, velocity, start.weights.bias_velocity)
+
+    @staticmethod
+    def _columns_of(descent: SharedDescent | SharedGrid) -> int:
+        """Number of the descent that has scaled the columns."""
+        return descent.columns if isinstance(descent, SharedGrid) else descent.number
 
     def prepare_grid(
         self,
@@ -287,7 +292,7 @@ class SecureEngine:
 
     def _residuals(self, descent: SharedGrid, heads: int, task: Task, fine: bool) -> Callable[[Words, slice], Words]:
         """From the logits of some heads of a grid, and which these are, to the slope of their loss."""
-        every = every_label(descent.batch, heads) if descent.private is not None else None
+        every = every_label(descent.batch, heads, True) if descent.private is not None else None
         plain = np.tile(descent.batch.label, heads // descent.batch.label.shape[1])
 
         def residual(logits: Words, here: slice) -> Words:
@@ -307,7 +312,7 @@ class SecureEngine:
             weights, logits, slope = advanced(self.session, before, descent, count, residual)
         if logits is None:
             logits, slope = start.last_logits, start.slope
-        return SharedHead(weights, descent.scale, start.task, descent.number, logits, slope=slope)
+        return SharedHead(weights, descent.scale, start.task, descent.columns, logits, slope=slope)
 
     def finish(self, trained: SharedHead, descent: SharedGrid) -> SharedHead:
         """One more gradient (five rounds), a check of ten, and noise without a round."""

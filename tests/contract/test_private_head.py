@@ -101,7 +101,7 @@ def test_both_engines_reach_the_minimum_of_the_noisy_objective(task, outputs, mo
     def known(party, kind, sigma, shape, bits):
         share = party.zero_share(shape)
         if party.rank == 0 and bits == second_order.NOISE_BITS:
-            share += np.rint(drawn * 2**bits).astype(np.int64)
+            share += np.rint(drawn / ROWS * 2**bits).astype(np.int64)
         return share
 
     monkeypatch.setattr(second_order, "noise_of_heads", known)
