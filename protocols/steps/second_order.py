@@ -576,20 +576,22 @@ def tolerance_of(weights: Iterable[float]) -> float:
 
 
 def room_of_private(
-    party: Party, gradient: Words, unscale: Words, weights: Words, longest: float, tolerance: float = TOLERANCE
-) -> Words:
+    party: Party, gradient: Words, heads: Words, scales: Words, longest: float, tolerance: float = TOLERANCE
+) -> tuple[Words, Words]:
     """Shares of what is negative for a private head that is not finished: its gradient or its weights are too long.
 
-    gradient: of scaled columns (`Gradients`). unscale: shares of 1 / s, VECTOR_BITS. weights: of unscaled columns
-    with the bias, HEAD_BITS. longest: public bound on their length. The gradient may be half of `tolerance` long: the
-    other half covers rounding and the error of the sigmoid in the gradient itself. Three rounds.
+    And of the heads in unscaled columns, HEAD_BITS. gradient, heads: in scaled columns (`Gradients`, HEAD_BITS).
+    scales: shares of 1 / s and of s (rows), VECTOR_BITS. longest: public bound on the length of the weights. The
+    gradient may be half of `tolerance` long: the other half covers rounding and the error of the sigmoid in the
+    gradient itself. Three rounds.
     """
-    plain = scaled_bilinear(party, "mul", gradient, unscale[:, None], 1 << VECTOR_BITS)
-    squares: Words = -square(party, np.concatenate([plain, weights], axis=1)).sum(axis=0)
+    both, factors = np.stack([gradient, heads]), scales[:, :, None]
+    plain = scaled_bilinear(party, "mul", both, factors, 1 << VECTOR_BITS)
+    squares: Words = -square(party, plain).sum(axis=1).reshape(-1)
     if party.rank == 0:
         most = (tolerance / 2) ** 2 * 2 ** (2 * _GRADIENT_BITS), longest**2 * 2 ** (2 * HEAD_BITS)
         squares += np.repeat(np.array([round(one) for one in most], np.int64), gradient.shape[1])
-    return squares
+    return squares, plain[1]
 
 
 @dataclass(frozen=True, repr=False)

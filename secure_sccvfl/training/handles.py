@@ -132,11 +132,11 @@ class SharedDescent:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SharedNoise:
-    """Of private heads: public numbers of their noise; shares of it in the gradient, and of 1 / s of every column."""
+    """Of private heads: public numbers of their noise; shares of it in the gradient, and of 1 / s and s (rows)."""
 
     noise: HeadNoise
     tilt: Words
-    unscale: Words
+    scales: Words
 
 
 @dataclass(frozen=True, repr=False, eq=False)

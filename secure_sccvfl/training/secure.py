@@ -316,7 +316,7 @@ class SecureEngine:
         return SharedHead(weights, descent.scale, start.task, descent.columns, logits, slope=slope)
 
     def finish(self, trained: SharedHead, descent: SharedGrid) -> SharedHead:
-        """One more gradient (five rounds), a check of ten, and noise without a round."""
+        """One more gradient (five rounds), a check of eleven, and noise without a round."""
         self._check_last(descent)
         if descent.private is None:
             raise ValueError("this descent is not of private heads")
@@ -335,10 +335,9 @@ class SecureEngine:
                 )[0]
                 for part, _ in descent.parts
             ]
-            plain = np.concatenate([self._plain_weight(trained), before.bias[None]])
             longest = LARGEST_LOGIT[task] / noise.radius
-            room = second_order.room_of_private(
-                party, np.concatenate(parts, axis=1), private.unscale, plain, longest, noise.tolerance
+            room, plain = second_order.room_of_private(
+                party, np.concatenate(parts, axis=1), heads, private.scales, longest, noise.tolerance
             )
         self._stop_unfinished(room)
         plain = plain + second_order.noise_of_heads(party, noise.kind, noise.output, plain.shape, HEAD_BITS)

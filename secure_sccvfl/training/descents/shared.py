@@ -169,7 +169,7 @@ def prepared(
     private = begun = None
     if noise is not None and made.tilt is not None:
         unscale = _over_all(party, widths, 1.0 / scale[None], np.ones(1), VECTOR_BITS)[0]
-        private = SharedNoise(noise, made.tilt, unscale)
+        private = SharedNoise(noise, made.tilt, np.stack([unscale, shares.scale]))
     if made.gradient is not None:
         begun = (None, made.gradient, np.zeros((batch.rows, len(grid)), np.int64))
     return SharedGrid(number, number, batch, plan, scale, rows, made.stack, parts, made.curved, private, begun)
