@@ -22,6 +22,8 @@ from protocols import ring
 from protocols.alignment.presence import RATIO_BITS, Presence
 from protocols.errors import ProtocolError
 from protocols.operations import arithmetic, choice, comparison
+from protocols.operations.noise import noise_share
+from protocols.records.releases import Receipt
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session.runtime import Session
 from protocols.steps import head, second_order
@@ -32,6 +34,7 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.model.table_gram import TableGram
 from secure_sccvfl.privacy import releases
+from secure_sccvfl.privacy.gram import GramNoise
 from secure_sccvfl.privacy.heads import HeadNoise
 from secure_sccvfl.privacy.kinds import Kind
 from secure_sccvfl.training import shared_measures
@@ -185,6 +188,33 @@ class SecureEngine:
             gram[here, here] += ring.encode(sum(gram_of[rank].within for gram_of in grams) * share, MATRIX_BITS)
         nothing = SharedChoices((), np.zeros(0, int))
         return SharedPenalty(nothing, gram.reshape(width, width), tuple(guard[rank] for guard in guards))
+
+    def noisy_gram(
+        self,
+        deltas: Sequence[Iterable[Iterable[Blocks]]],
+        groups: Sequence[AtHolder],
+        moving: Mapping[int, np.ndarray],
+        presence: Presence | None,
+        charge: Callable[[], GramNoise],
+    ) -> np.ndarray:
+        """The rounds of `edits` without a division, and two to open m x m words for the m columns that edits reach.
+
+        Before: an owner has the edits of its records for every group, the holder has s. After: all have the sum with
+        the noise of the event that was charged, and nothing else. S is exact in the unit of a product, so the noise
+        is discrete in that unit.
+        """
+        party, chosen = self.session.party, []
+        for attribute, (made, codes) in enumerate(zip(deltas, groups, strict=True)):
+            found = self.selected(made, codes, attribute, moving)
+            chosen += [draw if presence is None else presence.kept(party, draw) for draw in found.draws]
+        with self.session.measure("gram of edits"):
+            summed = head.gram(party, chosen)
+            paid, count = charge(), len(summed)
+            summed = summed + noise_share(party, paid.kind, paid.sigma * 2.0**WIDE_BITS, count, [()] * count)
+            opened = self._told(summed, WIDE_BITS, releases.GRAM, paid.receipt)
+        whole = np.zeros((sum(self.widths),) * 2)
+        whole[np.ix_(found.columns, found.columns)] = opened
+        return whole
 
     def head(self, batch: SharedBatch, outputs: int, task: Task) -> SharedHead:
         columns = sum(self.widths)
@@ -511,9 +541,9 @@ class SecureEngine:
 
     # parts
 
-    def _told(self, words: Words, bits: int, kind: Kind) -> np.ndarray:
+    def _told(self, words: Words, bits: int, kind: Kind, receipt: Receipt | None = None) -> np.ndarray:
         """Open what every party gets."""
-        opened = self.session.open(self.session.wrap(words, bits), self.session.declared(kind.name))
+        opened = self.session.open(self.session.wrap(words, bits), self.session.declared(kind.name), receipt)
         if opened is None:
             raise ProtocolError(f"release {kind.name!r} must go to every party")
         return np.asarray(opened)
