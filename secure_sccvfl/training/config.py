@@ -47,8 +47,9 @@ class TrainConfig:
     `consistency_from`: the penalty on shifts under edits follows from the released tables (`model.table_gram`), or is
     taken over the training records, edited one by one ("records"): then the head tells s of each of them, unless it
     is private. `private`: the head is differentially private (`privacy.heads`); a penalty over records is then a
-    charged release with noise (`privacy.gram`). Its lambdas are those of `lambdas`; each is a head that is charged. `alternatives`: on public data only, each lambda has the noise of a
-    run that trains it alone. `head_share`: of the budget, for the head.
+    charged release with noise (`privacy.gram`). Its lambdas are those of `lambdas`; each is a head that is charged.
+    `alternatives`: on public data only, each lambda has the noise of a run that trains it alone. `head_share`: of the
+    budget, for the head.
 
     `guard` is the weight of the guard on proxies. With `guard_grows` it is a share of lambda instead. `leak`: measure
     how well s is recovered from encodings of validation records (`training.leak`; needs exact evaluation), over
