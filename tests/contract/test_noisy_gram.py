@@ -110,6 +110,7 @@ def test_what_is_used_is_positive_semidefinite_and_the_same_without_noise() -> N
         root = released_root(mean + rng.normal(0, size, mean.shape))
         used = root.T @ root
         assert np.diag(used).max() <= 1 + 1e-12 and np.linalg.eigvalsh(used).min() > -1e-12
+    assert not released_root(-mean).any(), "negative eigenvalues are noise"
     flipped = np.eye(12)[rng.permutation(12)] * rng.choice([-1, 1], 12)
     turned = released_root(flipped @ mean @ flipped.T)
     assert np.abs(turned - flipped @ released_root(mean) @ flipped.T).max() < 1e-12, "no choice of eigenvectors"
