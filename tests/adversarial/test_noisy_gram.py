@@ -4,7 +4,8 @@ The sum over records of d d^T is linear in the indicators of s, if the edits of 
 knows x of all records, the tables, and the public random numbers of the edits. It solves for s by least squares
 around the share of the groups, with as much weight on that as the noise makes right: the best linear guess. Without
 noise it has an equation for each pair of edited columns. The released tables tell how columns follow s, which is what
-they are for, so x alone gives some of s away. That is the level that the matrix is held to.
+they are for, so x alone gives some of s away. That is the level that the matrix is held to. This
+is one attacker; the guarantee is the charged epsilon.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def rates(seeds: Any) -> tuple[float, float, float]:
     return found, alone, float(np.sqrt((0.25 / np.bincount(truth)).sum()) / 2)
 
 
-def test_the_released_matrix_adds_nothing_to_the_tables_and_without_noise_it_does() -> None:
+def test_a_linear_attack_gains_nothing_from_the_noisy_matrix_and_does_without_noise() -> None:
     """Seeds are fixed: .595 with the matrix, .618 without, .774 if it had no noise."""
     rate, alone, deviation = rates(SEEDS)
     with pytest.MonkeyPatch.context() as patch:
