@@ -28,7 +28,6 @@ from secure_sccvfl.training.descents.grid import (
     Bounds,
     Grid,
     inverses,
-    relative_scales,
     sampled_rows,
     scales,
 )
@@ -177,7 +176,7 @@ def _residual(logits: np.ndarray, batch: Batch, task: Task, bounded: bool = Fals
 
 def _inverse(grid: Grid, factor: np.ndarray, curved: np.ndarray) -> np.ndarray:
     """The inverse of each matrix of curvatures."""
-    both, used = factor[:, :, None] * factor[:, None, :], np.ones(curved.shape)
+    both, used = np.outer(factor, factor), np.ones(curved.shape)
     used[-1] = grid.used(curved.shape[1])
     found: np.ndarray = used * both * inverses(grid, both * curved * used)
     return found
@@ -286,7 +285,8 @@ class PlainEngine:
             np.append(energy, 0.0),
             np.append(reach, 0.0),
         )
-        factor = scales(flat, energy, reach) * relative_scales(grid, flat, energy, reach)
+        factor = scales(grid, flat, energy, reach)
+        factor[-1] = 1.0
         held, pull = (np.array([penalties(*pair) for pair in pairs]) for pairs in (grid.inverted, grid.heads))
         inverse, tilt = _inverse(grid, factor, held + fitted), np.zeros((d + 1, len(grid)))
         if noise is not None:

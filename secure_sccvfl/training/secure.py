@@ -280,12 +280,17 @@ class SecureEngine:
 
     def _scaled(self, start: SharedHead, descent: SharedDescent | SharedGrid) -> Weights:
         """The head in the columns of this descent."""
-        if start.descent == descent.number:
+        if start.weights.zero or start.descent == self._columns_of(descent):
             return start.weights
         ratio = self._side_by_side(start.scale / descent.scale, SCALE_BITS)
         both = np.concatenate([start.weights.weight, start.weights.velocity], axis=1)
         weight, velocity = np.split(times(self.session.party, both, ratio), 2, axis=1)
         return Weights(weight, start.weights.bias, velocity, start.weights.bias_velocity)
+
+    @staticmethod
+    def _columns_of(descent: SharedDescent | SharedGrid) -> int:
+        """Number of the descent that has scaled the columns."""
+        return descent.columns if isinstance(descent, SharedGrid) else descent.number
 
     def prepare_grid(
         self,
@@ -319,7 +324,7 @@ class SecureEngine:
 
     def _residuals(self, descent: SharedGrid, heads: int, task: Task, fine: bool) -> Callable[[Words, slice], Words]:
         """From the logits of some heads of a grid, and which these are, to the slope of their loss."""
-        every = every_label(descent.batch, heads) if descent.private is not None else None
+        every = every_label(descent.batch, heads, True) if descent.private is not None else None
         plain = np.tile(descent.batch.label, heads // descent.batch.label.shape[1])
 
         def residual(logits: Words, here: slice) -> Words:
@@ -339,10 +344,10 @@ class SecureEngine:
             weights, logits, slope = advanced(self.session, before, descent, count, residual)
         if logits is None:
             logits, slope = start.last_logits, start.slope
-        return SharedHead(weights, descent.scale, start.task, descent.number, logits, slope=slope)
+        return SharedHead(weights, descent.scale, start.task, descent.columns, logits, slope=slope)
 
     def finish(self, trained: SharedHead, descent: SharedGrid) -> SharedHead:
-        """One more gradient (five rounds), a check of ten, and noise without a round."""
+        """One more gradient (five rounds), a check of eleven, and noise without a round."""
         self._check_last(descent)
         if descent.private is None:
             raise ValueError("this descent is not of private heads")
@@ -361,10 +366,9 @@ class SecureEngine:
                 )[0]
                 for part, _ in descent.parts
             ]
-            plain = np.concatenate([self._plain_weight(trained), before.bias[None]])
             longest = LARGEST_LOGIT[task] / noise.radius
-            room = second_order.room_of_private(
-                party, np.concatenate(parts, axis=1), private.unscale, plain, longest, noise.tolerance
+            room, plain = second_order.room_of_private(
+                party, np.concatenate(parts, axis=1), heads, private.scales, longest, noise.tolerance
             )
         self._stop_unfinished(room)
         plain = plain + second_order.noise_of_heads(party, noise.kind, noise.output, plain.shape, HEAD_BITS)
