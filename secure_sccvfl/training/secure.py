@@ -300,7 +300,7 @@ class SecureEngine:
         bounds: Bounds,
         noise: HeadNoise | None = None,
     ) -> SharedGrid:
-        """About 11 rounds and two for each doubling (protocols/steps/second_order.py)."""
+        """About 7 rounds and two for each doubling (protocols/steps/second_order.py)."""
         self._forget(*self._kept_masks)
         self._kept_masks = ()
         self._prepared += 1
@@ -309,7 +309,7 @@ class SecureEngine:
         return made
 
     def sharpen(self, start: SharedHead, descent: SharedGrid) -> SharedGrid:
-        """About 15 rounds and two for each doubling (protocols/steps/second_order.py)."""
+        """About 8 rounds and two for each doubling (protocols/steps/second_order.py)."""
         self._check_last(descent)
         self._prepared += 1
         made = sharpened(self.session, descent, self._scaled(start, descent), self._prepared)
@@ -335,7 +335,7 @@ class SecureEngine:
         return residual
 
     def _grid_steps(self, start: SharedHead, descent: SharedGrid, count: int, fine: bool) -> SharedHead:
-        """Seven rounds for a step of every part of the grid."""
+        """Seven rounds for a step of every part of the grid, two where its gradient is known."""
         before = self._scaled(start, descent)
         residual = self._residuals(descent, len(start.weights.bias), start.task, fine)
         if fine:  # these steps ask the dealer for other tuples
