@@ -8,6 +8,13 @@ is given.) After the tables were paid for, s is shuffled over the records, so th
 chance is 1/2.
 
 The control has the same sessions with two defences less: the penalty is built from records, and heads have no noise.
+
+Measured (148 training records, deviation by chance .041), rate of s with the defences, and without:
+
+| heads are read by | models | with | without |
+|---|---|---|---|
+| 1,000 scores of each | 48 | .482, .465, .481, .506 in four runs | 1.000 in all |
+| 966 decisions of each (minutes, `slow`) | 32 | .497 | 1.000 |
 """
 
 from __future__ import annotations
@@ -36,7 +43,7 @@ from secure_sccvfl.run.scoring.new_records import read_new_records
 from secure_sccvfl.run.train import TrainJob
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.trainer import EDITED_ROWS
-from tests.adversarial.test_retrained_models import NOISE_OF_THE_HEAD, PrivateRetraining
+from tests.adversarial.test_retrained_models import PrivateRetraining
 from tests.support.two_parties import CARD, DESCRIPTION, OPTIONS, People, people, run_two, table, write
 
 LAMBDA = 3.0
@@ -46,6 +53,8 @@ AT_THE_BANK = DESCRIPTION.replace(HOURS, "").replace('  { name = "age"', f'{HOUR
 PREDICTIONS = 1000
 TRIED, PAIRS, HALVINGS = 390, 12, 16
 assert TRIED + 3 * PAIRS * HALVINGS <= PREDICTIONS
+ERROR_OF_THE_HEAD = 3e-3
+"""Of a head without noise that was read, in the gradient of sums: decisions and scores have 16 fractional bits."""
 DEVIATIONS = 6.2
 """A normal value is further off than this with chance 6e-10."""
 
@@ -222,7 +231,7 @@ def rate(consortium: Consortium, trainings: int, read: Read) -> tuple[float, flo
         noise.ridge / len(rows),
         np.zeros((x.shape[1],) * 2),
         None,
-        max(noise.sigma, NOISE_OF_THE_HEAD),
+        max(noise.sigma, ERROR_OF_THE_HEAD),
         trainings,
         heads.__getitem__,
     )
@@ -239,30 +248,30 @@ def by_decisions(model: Model) -> np.ndarray:
     return model.read_by_decisions()
 
 
+COUNT = 250
 SIZES = [
-    pytest.param(120, 20, by_scores, id="20 models, scores"),
-    pytest.param(250, 48, by_scores, id="48 models, scores", marks=pytest.mark.slow),
-    pytest.param(120, 20, by_decisions, id="20 models, decisions", marks=pytest.mark.slow),
+    pytest.param(48, by_scores, id="48 models, scores"),
+    pytest.param(32, by_decisions, id="32 models, decisions", marks=pytest.mark.slow),
 ]
 
 
 @pytest.mark.chance(6e-10)
-@pytest.mark.parametrize(("count", "trainings", "read"), SIZES)
+@pytest.mark.parametrize(("trainings", "read"), SIZES)
 def test_many_models_and_their_predictions_tell_nothing_of_s(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, trainings: int, read: Read
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainings: int, read: Read
 ) -> None:
-    private = Consortium.paid(tmp_path, count, False, monkeypatch)
+    private = Consortium.paid(tmp_path, COUNT, False, monkeypatch)
     found, deviation, error = rate(private, trainings, read)
     print(f"rate {found:.3f}, deviation {deviation:.3f}, error of a head {error:.1e}")
     assert abs(found - 0.5) < DEVIATIONS * deviation
     assert error < 1e-2, "predictions do tell the head"
 
 
-@pytest.mark.parametrize(("count", "trainings", "read"), SIZES)
-def test_without_the_defences_the_same_predictions_tell_s_of_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, trainings: int, read: Read
+@pytest.mark.parametrize(("trainings", "read"), SIZES)
+def test_without_the_defences_the_same_predictions_tell_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainings: int, read: Read
 ) -> None:
-    """The control."""
-    found, _, error = rate(Consortium.paid(tmp_path, count, True, monkeypatch), trainings, read)
+    """The control: s of every record."""
+    found, _, error = rate(Consortium.paid(tmp_path, COUNT, True, monkeypatch), trainings, read)
     print(f"rate {found:.3f}, error of a head {error:.1e}")
-    assert found == 1.0
+    assert found > 0.98
