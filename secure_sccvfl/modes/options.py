@@ -203,6 +203,8 @@ class RunOptions:
         recipe = recipe_options(
             given.get("method", cls.method), given.get("dataset", cls.dataset), given["evaluation"]
         )
+        if given.get("source") == "moments":  # which are released once, for roles that no longer change
+            recipe |= {"late_refreshes": 0, "refreshes": 1}
         given = {**recipe, **_mode_options(given.get("mode")), **given}
         if "lambdas" in given:
             given["lambdas"] = tuple(float(v) for v in given["lambdas"])
@@ -224,6 +226,8 @@ class RunOptions:
         except (ValueError, TypeError) as error:
             hint = "; private_model = false trains without (public data only)" if made.private_model else ""
             raise ConfigError(f"{error}{hint if 'private head' in str(error) else ''}") from None
+        if not made.refreshes + made.late_refreshes:
+            raise ConfigError("refreshes and late_refreshes are both 0: tables and roles are refreshed at least once")
         if made.method == "paper" and made.mode != "split":
             raise ConfigError(f"method paper trains by split learning: it needs mode split, not {made.mode}")
         if any(not 0 <= getattr(made, name) < float("inf") for name in WEIGHTS):

@@ -109,7 +109,7 @@ def test_a_named_lambda_is_added_to_the_grid():
         ({"encoder": "random"}, "a private head needs encoder plain"),
         ({"generator": "cvae"}, "fitted to records"),
         ({"consistency_from": "records"}, "a private head needs consistency_from = tables"),
-        ({"late_refreshes": 1}, "a private head is trained once"),
+        ({"late_refreshes": 0}, "refreshes and late_refreshes are both 0"),
         ({"head_share": 1.0}, "head_share must lie between 0 and 1"),
         ({"private_model": False, "consistency": "l1"}, "needs consistency_from = records"),
         ({"rho_m": 1.5}, "rho_m must lie between 0 and 1, got 1.5"),
