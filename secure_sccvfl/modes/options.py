@@ -204,6 +204,8 @@ class RunOptions:
         recipe = recipe_options(
             given.get("method", cls.method), given.get("dataset", cls.dataset), given["evaluation"]
         )
+        if given.get("source") == "moments":  # which are released once, for roles that no longer change
+            recipe |= {"late_refreshes": 0, "refreshes": 1}
         given = {**recipe, **_mode_options(given.get("mode")), **given}
         if "lambdas" in given:
             given["lambdas"] = tuple(float(v) for v in given["lambdas"])
@@ -229,6 +231,8 @@ class RunOptions:
             raise ConfigError(
                 f"consistency_from = records with a private model is for mode sealed, not {made.mode}: use tables"
             )
+        if not made.refreshes + made.late_refreshes:
+            raise ConfigError("refreshes and late_refreshes are both 0: tables and roles are refreshed at least once")
         if made.method == "paper" and made.mode != "split":
             raise ConfigError(f"method paper trains by split learning: it needs mode split, not {made.mode}")
         if any(not 0 <= getattr(made, name) < float("inf") for name in WEIGHTS):

@@ -16,6 +16,12 @@ docs/privacy-accounting.md has the proof and its conditions. What the code must 
 | n, ridge and lambda are public; nothing is chosen on records | `TrainConfig`, `HeadPlan` |
 | fresh noise for every head, never shared | `protocols.steps.second_order.noise_of_heads` |
 | the head is within tolerance / ridge of the exact minimum; noise on the result covers that | `HeadNoise.output` |
+| one finished head is all that is opened: no bit about steps before a refresh of the tables | `Descents.warm_up` |
+
+Refreshes during training add nothing to this price but themselves. Given all tables, P is fixed. The steps before the
+last of them are a starting point that stays secret, has no noise of its own and is charged as nothing: the finished
+head is within the same distance of the same minimum from wherever it starts. A head that was trained with noise
+before the refresh, and checked, would be a second one.
 
 The noise of a head is the dealer's alone (with `noise = all-parties` every party's): a receiver of decisions is a
 party and knows its own noise. So nothing is left against a dealer who also reads decisions.

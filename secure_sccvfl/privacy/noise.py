@@ -93,7 +93,7 @@ class SpendingPlan:
 
     epsilon: float = 8.0
     delta: float = 1e-5
-    releases: int = 5
+    releases: int = 2
     noise: NoiseKind = "dealer+holder"
     parties: int = 2
     head: HeadPlan | None = None

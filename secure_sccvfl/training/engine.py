@@ -192,6 +192,14 @@ class Engine(Protocol):
         """A zero head for the columns of a batch."""
         ...
 
+    def width(self, head: Any) -> int:
+        """How many columns a head has, of all parties, without the bias; public."""
+        ...
+
+    def copied(self, head: Any, copies: int, control: bool = False) -> Any:
+        """The heads of a grid, side by side and at rest: so many copies of one, and a zero head for a control."""
+        ...
+
     def prepare(self, batch: Any, penalty: Any | None, step: Step, curvature: Blocks) -> Any:
         """A descent: everything that its steps have in common. It ends the descent that was prepared before.
 

@@ -261,6 +261,14 @@ class PlainEngine:
         zero, bias = np.zeros((batch.rows.shape[1], outputs)), np.zeros(outputs)
         return Head(zero, bias, zero, bias, task)
 
+    def width(self, head: Head) -> int:
+        return len(head.weight)
+
+    def copied(self, head: Head, copies: int, control: bool = False) -> Head:
+        weight = np.pad(np.tile(head.weight, copies), ((0, 0), (0, int(control))))
+        bias = np.pad(np.tile(head.bias, copies), (0, int(control)))
+        return Head(weight, bias, np.zeros_like(weight), np.zeros_like(bias), head.task)
+
     def prepare(self, batch: Batch, penalty: Penalty | None, step: Step, curvature: Blocks) -> Descent:
         self._prepared += 1
         return Descent(self._prepared, batch, penalty, step, _side_by_side(curvature))

@@ -223,6 +223,16 @@ class SecureEngine:
         zero, bias = np.zeros((columns, outputs), np.int64), np.zeros(outputs, np.int64)
         return SharedHead(Weights(zero, bias, zero, bias), np.ones(self.widths[self.session.rank]), task)
 
+    def width(self, head: SharedHead) -> int:
+        return len(head.weights.weight)
+
+    def copied(self, head: SharedHead, copies: int, control: bool = False) -> SharedHead:
+        """No round: shares are repeated."""
+        weight = np.pad(np.tile(head.weights.weight, copies), ((0, 0), (0, int(control))))
+        bias = np.pad(np.tile(head.weights.bias, copies), (0, int(control)))
+        still = Weights(weight, bias, np.zeros_like(weight), np.zeros_like(bias))
+        return SharedHead(still, head.scale, head.task, head.descent)
+
     # training
 
     def prepare(

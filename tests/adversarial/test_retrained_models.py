@@ -38,7 +38,7 @@ from secure_sccvfl.training.trainer import train
 from tests.support.two_parties import OPTIONS, ledger_lines, people, run_two, told, write_data
 
 RECORDS, TRAININGS, PREDICTIONS, LAMBDA = 177, 48, 1000, 3.0
-PRIVATE = TrainConfig(private=True, lambdas=(LAMBDA,), take_lambda=LAMBDA)
+PRIVATE = TrainConfig(private=True, lambdas=(LAMBDA,), take_lambda=LAMBDA, refreshes=4, late_refreshes=0)
 NOISE_OF_THE_HEAD = 1e-3
 """A head without noise is within this of its optimum, in the gradient of sums: what finite precision leaves."""
 

@@ -198,7 +198,7 @@ def once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, dict[st
     """
     monkeypatch.setattr(discover, "planned_spread", lambda *given: Spread(10.0))
     data = write_data(tmp_path, people(300, seed=3))
-    options = {"dataset": str(data), "align": "exact", "refreshes": 1}
+    options = {"dataset": str(data), "align": "exact", "refreshes": 0}
     result = run_two(DiscoveryJob, tmp_path / "first", options)
     return tmp_path, options, [ledger_lines(tmp_path, 1)[-1]["key"].split()[0]], result
 

@@ -24,7 +24,7 @@ from tests.support.two_parties import BANK, CLINIC, People, opened, people, run_
 
 ALLOWED = 40
 ALIGNED = ("exact", "revealed", "hidden")
-ROOMY = {"refreshes": 1, "epsilon": 60.0, "lambdas": [3.0], "take_lambda": 3.0, "predictions": ALLOWED}
+ROOMY = {"refreshes": 0, "epsilon": 60.0, "lambdas": [3.0], "take_lambda": 3.0, "predictions": ALLOWED}
 
 
 @pytest.fixture(scope="module")

@@ -114,7 +114,7 @@ def test_a_named_lambda_is_added_to_the_grid():
         ({"consistency_from": "records", "mode": "aware"}, "with a private model is for mode sealed, not aware"),
         ({"consistency_from": "records", "generator": "cvae"}, "fitted to records"),
         ({"consistency_from": "records", "consistency": "l1"}, "a private head needs squared consistency"),
-        ({"late_refreshes": 1}, "a private head is trained once"),
+        ({"late_refreshes": 0}, "refreshes and late_refreshes are both 0"),
         ({"head_share": 1.0}, "head_share must lie between 0 and 1"),
         ({"private_model": False, "consistency": "l1"}, "needs consistency_from = records"),
         ({"rho_m": 1.5}, "rho_m must lie between 0 and 1, got 1.5"),
