@@ -19,10 +19,12 @@ leaves out adds up to less than 2.2e-4: b_k falls by exp(-.617) from one odd k t
 Why it is secure: t and b are uniform over what they mask, and are used once.
 
 `fine_sigmoid` is precise to 1e-7 for |x| <= 46, in two rounds for each 2^17 values. The angle is opened whole, sines
-and cosines have 30 fractional bits, the period is 128, and there are 52 of them. It takes 8 bytes for the angle and 8
-to truncate to each peer, and 52 x 16 bytes from the dealer. `capped_slope` is the slope of the loss of a private
-head, by either of the two (protocols/steps/second_order.py). Public coefficients must be equal at all parties: those
-of a private head come from floating point, rounded to 28 or 32 bits, which every IEEE machine rounds alike.
+and cosines have 30 fractional bits, the period is 128, and there are 52 of them. It takes 8 bytes for the angle and
+8 to truncate to each peer, and 52 x 16 bytes from the dealer. `capped_slope` is the slope of the loss of a private
+head, by either of the two (protocols/steps/second_order.py). It opens two angles for each value, so the first lines
+count twice, and the lift once. The derivative of a coarse one is another sum of the same waves; what the series
+leaves out of it adds up to less than 7e-4. Public coefficients must be equal at all parties: those of a private head
+come from floating point, rounded to 28 or 32 bits, which every IEEE machine rounds alike.
 """
 
 from __future__ import annotations

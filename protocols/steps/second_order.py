@@ -1,32 +1,38 @@
 """Second-order steps in secret: heads of a grid of lambda descend along the inverse of their curvature, together.
 
 Before: a tall matrix X under masks (protocols/steps/head.py), its last column ones; shares of the Gram matrix G of
-the edits; and of vectors of which each party knows the part of its own columns: scale s, relative scales d, ridge,
-and guard directions u. Weights of the heads are public. After `inverse_curvatures`: of every head its penalty H =
-ridge + lambda G + guard u u^T, and inverses P of A = C X^T X / n + H (heads with near lambdas share one), in columns
-scaled by s, shared and under a mask. After `curvature_at` and `sharpened`: the same with X^T D X / n in the place of
-C X^T X / n, where D is the curvature of the loss at some heads. After `move`: shares of the heads (columns x heads)
+the edits; and of vectors of which each party knows the part of its own columns: scale s, ridge, and guard directions
+u. Weights of the heads are public. After `inverse_curvatures`: of every head its penalty H = ridge + lambda G + guard
+u u^T, and inverses P of A = C X^T X / n + H (heads with near lambdas share one), in columns scaled by s, shared and
+under a mask. After `curvature_at` and `sharpened`: the same with X^T D X / n in the place of C X^T X / n, where D is
+the curvature of the loss at some heads, and the gradient there. After `move`: shares of the heads (columns x heads)
 after a step. Nobody learns anything.
 
-| part | rounds | words to each peer |
+| part | rounds | ring elements to each peer |
 |---|---|---|
-| outer products of the vectors | 1 | 2 m (1 + k + guards) |
-| truncate them, and X^T X | 1 | t (1 + k + guards + one for each 2^16 rows) |
+| outer products of the vectors, truncated | 2 | (2 m + t) (1 + guards) |
 | scale G | 2 | 3 t |
-| truncate A and H | 1 | t (g + k) |
-| scale A: E = I - a A | 2 | 3 t k |
-| a doubling: P <- P + P E, E <- E E | 2 | 4 t k |
-| scale P | 2 | 3 t k |
+| truncate H and, as E = I - a A, penalties and X^T X | 1 | t (g + k + one for each 2^16 rows) |
+| a doubling: P <- c P (I + E), E <- (1 - c) I + c E^2 | 2 | 4 t k |
 | mask H and P | 1 | m^2 (g + k) |
-| at some heads: D; D X; X^T D X (a few bands) | 6 + 3 for each 2^21 words | sample x (2 g + k + m (1 + 2 k)) |
-| then the six parts from "truncate A" on, but for H | | |
+| at some heads: open w; slope and D, lifted; open r, truncate D | 4 | g (m + 4 rows) + k sample |
+| D X; X^T D X | 2 for each 2^21 elements | k x sample x m, and sample x m |
+| truncate E and the gradient; doublings; mask H and P | 2 and the doublings | t k (bands) + m g; as above |
 | a step: open w; sigmoid and lift; open r; truncate; open the gradient; truncate | 7 | g (2 rows + m (bands + 6)) |
+| the first step at some heads: open the gradient; truncate | 2 | 3 m g |
 
-There are m columns with the bias, g heads, k inverses, and t = m (m + 1) / 2 words to a triangle. Scaling 2^15 words
-or more takes a third round, and fewer words.
+There are m columns with the bias, g heads, k inverses, and t = m (m + 1) / 2 elements to a triangle. Scaling 2^15
+elements or more takes a third round, and fewer elements.
+
+Doublings. E = I - a A has eigenvalues between low - 1 and 1 - low if those of A are between `least` and 1 times
+their bound. Squares of them are between 0 and (1 - low)^2. With c = 2 / (1 + 2 low - low^2), (1 - c) I + c E^2 has
+eigenvalues in an interval around 0 again, with 2 - c, nearly 4 low, in the place of low; c = 1 would only double it.
+This is the recursion of Chebyshev's polynomials. P A = I - E holds throughout, so a small E makes P an inverse, if
+only about: it decides how fast steps converge, never where to. An eigenvalue of A below `least` is stretched by 2 c
+in each doubling, and gets to the optimum in more steps. The number of doublings follows from public numbers.
 
 Why twice. The bound C = 1/4 of the curvature of a logistic loss is far above it where labels are rare or columns tell
-them apart: then steps along P are short, and many. So after some steps P is made anew from the curvature at the
+them apart: then steps along P are short, and many. So after some steps P is made again from the curvature at the
 heads. Its estimate needs no more rows than a few bands. D is at most C, so ranges hold as they are for P of the
 bound, if owners' scales bound the mean squares of these bands too. Only the bound of a step below is not proven for
 this P. Should a step wrap, logits or what is left to the minimum are out of range, and the run stops. In the end one
@@ -37,29 +43,32 @@ Why it is secure: each opened value is a secret minus a uniform tuple value that
 belongs to one secret. X^T X = O^T O + O^T M + M^T O + M^T M for X = O + M with O open. Who knows columns of the mask
 M multiplies them, and the dealer gives shares of M^T M. So every view is uniform whatever the data are.
 
-Ranges. By the rules of the scales all diagonals of A, G and u u^T are at most 1 once scaled, and so are all entries:
-a positive semidefinite matrix has none above its largest diagonal. Eigenvalues of E are in (-1, 1]. Rounding adds at
-most m 2^-30 in a doubling, and each later doubling at most doubles it. So entries of E stay below 3 while
-2^(doublings + 1) m <= 2^30, and its squares (60 bits) below 2^62. P is at most `stretch` = a 2^doublings in scaled
-columns, and has 31 - log2(stretch) bits there. In columns scaled by s alone, P_jj is at most 1 / (ridge_j s_j^2),
-since A is at least the ridge, and 4 stretch for the bias: below 2^14 by the caller's check, so 21 + 26 bits stay
-below 2^62. For the gradient q of a convex objective f whose curvature is at most A, q^T P q <= 2 f(0). So a step is
-at most 2 sqrt(P_jj) < 2^8, and 28 + 26 bits stay below 2^62. Penalties of a head are divided by a power of two near
-its weight, and multiplied back by the divisor of a truncation.
+Ranges. By the rules of the scales the trace of A, so each eigenvalue, is at most `span`, and all entries of G, u u^T
+and of the mean of D x x^T are at most max(1, lambda, guard): a positive semidefinite matrix has none above its
+largest diagonal. Eigenvalues of E are in (-1, 1], since 1 <= c < 2. E is kept times g <= 2 (`Plan.scaled`) with 29
+bits, so its square is below 2^60. Rounding adds at most m 2^-29 in a doubling, and each later one multiplies it by 2
+c g' / g^2 <= 4 at most: entries stay in range while m times the product of all 2 c is at most 2^26 (`Plan.check`). P
+is at most a times that product, and has so many bits that c P (I + E) stays below 2^61. X^T D X is not truncated on
+the way: D has 16 bits and X 16. Of private heads D x x^T is at most 1 for each row, so a band of 2^11 rows stays
+below 2^59; of others the mean over at most 2^13 rows is, so that their sum stays below 2^61. In columns scaled by s
+P_jj is at most (1 + E) / (ridge_j s_j^2), since A is at least the ridge: below 2^14 by the caller's check. For the
+gradient q of a convex objective f whose curvature is at most A, q^T P q <= 2 f(0) (1 + E). So what is truncated to a
+step is at most 1.3 sqrt(P_jj) < 2^8, and 28 + 26 bits stay below 2^62. Penalties of a head are divided by a power of
+two near its weight, and multiplied back by the divisor of a truncation.
 
 A head that leaves columns out has its own matrix, with zeros in their rows and columns, and so has its inverse: its
 steps are 0 there. Which columns these are is public. Zeroing shares is local, and keeps a matrix positive
 semidefinite: all ranges hold. It adds a head and a matrix, and no round.
 
 Private heads (objective perturbation). The gradient of each head has a noise vector b of its own, which the dealer
-deals (`noise_of_heads`, `tilt_of`: two rounds once). Scales s and the rounding of rows follow from public bounds and
-released tables, so that a row depends on its own record alone. Sums of gradients of short rows are added before
-they are truncated (`added_bands`). The slope of the loss takes one round more, a product with the label. The last
-steps and the check have the precise sigmoid. At the end the mean gradient must be short (`tolerance_of`), and
-the weights so short that no logit of a row of the public radius leaves the range of that sigmoid (`room_of_private`,
-then a comparison and the opening of one bit). The second follows from the private head. The first is true of every
-data set for which the fixed number of steps converges. Noise on the finished head covers what that leaves
-(secure_sccvfl/privacy/heads.py).
+deals (`noise_of_heads`); it is scaled in the rounds that scale G. Scales s and the rounding of rows follow from
+public bounds and released tables, so that a row depends on its own record alone. Sums of gradients of short rows are
+added before they are truncated (`added_bands`). At heads of zero the slope of the loss is 1/2 or -1/2, linear in the
+label: the first gradient takes one round, before the inverse. The last steps and the check have the precise sigmoid.
+At the end the mean gradient must be short (`tolerance_of`), and the weights so short that no logit of a row of the
+public radius leaves the range of that sigmoid (`room_of_private`, then a comparison and the opening of one bit). The
+second follows from the private head. The first is true of every data set for which the fixed number of steps
+converges. Noise on the finished head covers what that leaves (secure_sccvfl/privacy/heads.py).
 """
 
 from __future__ import annotations

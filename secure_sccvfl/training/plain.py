@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -18,6 +18,7 @@ from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.model.table_gram import TableGram
+from secure_sccvfl.privacy.gram import GramNoise
 from secure_sccvfl.privacy.heads import HeadNoise
 from secure_sccvfl.training.descents.grid import (
     PRIVATE_SAMPLED,
@@ -241,9 +242,32 @@ class PlainEngine:
         gram = np.mean(parts, axis=0)
         return Penalty((), gram, _guard_of(guards, gram))
 
+    def noisy_gram(
+        self,
+        deltas: Sequence[Iterable[Iterable[Blocks]]],
+        groups: Sequence[AtHolder],
+        moving: Mapping[int, np.ndarray],
+        presence: Presence | None,
+        charge: Callable[[], GramNoise],
+    ) -> np.ndarray:
+        selected = [self.edits(*pair, presence=presence) for pair in zip(deltas, groups, strict=True)]
+        total = np.sum([draw.T @ draw for one in selected for draw in one.draws], axis=0)
+        reached, noise = np.flatnonzero(_side_by_side(moving)), charge()
+        drawn = stream(noise.seed, "noise of the Gram matrix").normal(0, noise.sigma, (len(reached),) * 2)
+        total[np.ix_(reached, reached)] += drawn
+        return np.asarray(total)
+
     def head(self, batch: Batch, outputs: int, task: Task) -> Head:
         zero, bias = np.zeros((batch.rows.shape[1], outputs)), np.zeros(outputs)
         return Head(zero, bias, zero, bias, task)
+
+    def width(self, head: Head) -> int:
+        return len(head.weight)
+
+    def copied(self, head: Head, copies: int, control: bool = False) -> Head:
+        weight = np.pad(np.tile(head.weight, copies), ((0, 0), (0, int(control))))
+        bias = np.pad(np.tile(head.bias, copies), (0, int(control)))
+        return Head(weight, bias, np.zeros_like(weight), np.zeros_like(bias), head.task)
 
     def prepare(self, batch: Batch, penalty: Penalty | None, step: Step, curvature: Blocks) -> Descent:
         self._prepared += 1

@@ -22,6 +22,7 @@ import torch
 
 from protocols.alignment.presence import Presence
 from protocols.errors import ProtocolError
+from protocols.records.releases import Receipt
 from protocols.ring import FRACTION_BITS, WIDE_BITS
 from protocols.session.runtime import Session, crypten
 from protocols.steps import choice, head, second_order
@@ -32,6 +33,7 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.model.table_gram import TableGram
 from secure_sccvfl.privacy import releases
+from secure_sccvfl.privacy.gram import GramNoise
 from secure_sccvfl.privacy.heads import HeadNoise
 from secure_sccvfl.privacy.kinds import Kind
 from secure_sccvfl.training import shared_measures
@@ -190,10 +192,48 @@ class SecureEngine:
         nothing = SharedChoices((), np.zeros(0, int))
         return SharedPenalty(nothing, gram, tuple(guard[rank] for guard in guards))
 
+    def noisy_gram(
+        self,
+        deltas: Sequence[Iterable[Iterable[Blocks]]],
+        groups: Sequence[AtHolder],
+        moving: Mapping[int, np.ndarray],
+        presence: Presence | None,
+        charge: Callable[[], GramNoise],
+    ) -> np.ndarray:
+        """The rounds of `edits` without a division, and two to open m x m words for the m columns that edits reach.
+
+        Before: an owner has the edits of its records for every group, the holder has s. After: all have the sum with
+        the noise of the event that was charged, and nothing else. S is exact in the unit of a product, so the noise
+        is discrete in that unit.
+        """
+        chosen: list[Shared] = []
+        for attribute, (made, codes) in enumerate(zip(deltas, groups, strict=True)):
+            found = self.selected(made, codes, attribute, moving)
+            chosen += [draw if presence is None else presence.kept(self.session, draw) for draw in found.draws]
+        with self.session.measure("gram of edits"):
+            summed = crypten.cat(chosen).gram()
+            paid, count = charge(), summed.size(0)
+            summed = summed + self.session.noise_table(paid.kind, paid.sigma, count, [()] * count, WIDE_BITS)
+            opened = self._told(summed, releases.GRAM, paid.receipt)
+        whole = np.zeros((sum(self.widths),) * 2)
+        whole[np.ix_(found.columns, found.columns)] = opened
+        return whole
+
     def head(self, batch: SharedBatch, outputs: int, task: Task) -> SharedHead:
         zero = self.session.public(np.zeros((sum(self.widths), outputs)), HEAD_BITS)
         bias = self.session.public(np.zeros(outputs), HEAD_BITS)
         return SharedHead(Weights(zero, bias, zero, bias, True), np.ones(self.widths[self.session.rank]), task)
+
+    def width(self, head: SharedHead) -> int:
+        return int(head.weights.weight.size(0))
+
+    def copied(self, head: SharedHead, copies: int, control: bool = False) -> SharedHead:
+        """No round: shares are repeated."""
+        weight, bias = head.weights.weight.repeat(1, copies), head.weights.bias.repeat(copies)
+        if control:
+            weight, bias = weight.pad((0, 1)), bias.pad((0, 1))
+        still, flat = (self.session.public(np.zeros(tuple(one.size())), HEAD_BITS) for one in (weight, bias))
+        return SharedHead(Weights(weight, bias, still, flat, head.weights.zero), head.scale, head.task, head.descent)
 
     # training
 
@@ -269,7 +309,7 @@ class SecureEngine:
         bounds: Bounds,
         noise: HeadNoise | None = None,
     ) -> SharedGrid:
-        """About 11 rounds and two for each doubling (protocols/steps/second_order.py)."""
+        """About 7 rounds and two for each doubling (protocols/steps/second_order.py)."""
         self._forget(*self._kept_masks)
         self._kept_masks = ()
         self._prepared += 1
@@ -278,7 +318,7 @@ class SecureEngine:
         return made
 
     def sharpen(self, start: SharedHead, descent: SharedGrid) -> SharedGrid:
-        """About 15 rounds and two for each doubling (protocols/steps/second_order.py)."""
+        """About 8 rounds and two for each doubling (protocols/steps/second_order.py)."""
         self._check_last(descent)
         self._prepared += 1
         made = sharpened(self.session, descent, self._scaled(start, descent), self._prepared)
@@ -306,7 +346,7 @@ class SecureEngine:
         return residual
 
     def _grid_steps(self, start: SharedHead, descent: SharedGrid, count: int, fine: bool) -> SharedHead:
-        """Seven rounds for a step of every part of the grid."""
+        """Seven rounds for a step of every part of the grid, two where its gradient is known."""
         before = self._scaled(start, descent)
         residual = self._residuals(descent, start.weights.bias.size(0), start.task, fine)
         if fine:  # these steps ask the dealer for other tuples
@@ -512,9 +552,9 @@ class SecureEngine:
 
     # parts
 
-    def _told(self, tensor: Shared, kind: Kind) -> np.ndarray:
+    def _told(self, tensor: Shared, kind: Kind, receipt: Receipt | None = None) -> np.ndarray:
         """Open what every party gets."""
-        opened = self.session.open(tensor, self.session.declared(kind.name))
+        opened = self.session.open(tensor, self.session.declared(kind.name), receipt)
         if opened is None:
             raise ProtocolError(f"release {kind.name!r} must go to every party")
         return np.asarray(opened)

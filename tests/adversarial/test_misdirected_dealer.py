@@ -358,8 +358,8 @@ def as_noise(order: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("job", "parties", "change", "options"),
     [
-        ("discovery", 2, as_noise, {"refreshes": 1}),
-        ("train", 2, as_noise, {"refreshes": 1, "warmup": 20, "steps": 30, "lambdas": [8.0]}),
+        ("discovery", 2, as_noise, {"refreshes": 0}),
+        ("train", 2, as_noise, {"refreshes": 0, "warmup": 20, "steps": 30, "lambdas": [8.0]}),
         ("discovery", 3, removed, {"refreshes": 0, "noise": "dealer", "epsilon": 1.0}),
     ],
     ids=["s in discovery", "s in training", "noise"],

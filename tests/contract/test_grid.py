@@ -432,9 +432,9 @@ class _Caught(Exception):
 
 
 class _Catching(Trainer):
-    def joint(self, penalty, energy, guards):
+    def reach(self, guards):
         self.guarded = guards
-        return super().joint(penalty, energy, guards)
+        return super().reach(guards)
 
     def descend_together(self, penalty, grid, bounds):
         raise _Caught(self.encodings, self.batch, penalty, bounds, self.guarded)

@@ -59,7 +59,7 @@ from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
 from secure_sccvfl.privacy.ledgers import EVALUATIONS, LEDGER, agree_on_run, keep_copy, open_budget, spent_in
 from secure_sccvfl.privacy.prediction_log import PredictionLog, open_log
 from secure_sccvfl.privacy.record_tags import record_key
-from secure_sccvfl.privacy.releases import COLUMNS, PREDICTIONS, REFUSED_RECORDS
+from secure_sccvfl.privacy.releases import COLUMNS, HEAD, PREDICTIONS, REFUSED_RECORDS
 from secure_sccvfl.run.alignment import aligned_part, common_records, placed, split_records
 from secure_sccvfl.run.costs import PhaseMeter
 from secure_sccvfl.run.jobs import Progress
@@ -118,7 +118,8 @@ class _WithModel:
         if not model.charged and model.held_out.pooled:
             return
         try:
-            keys = {entry["key"] for entry in read_ledger(place / LEDGER)[0] if "key" in entry}
+            charges = [entry for entry in read_ledger(place / LEDGER)[0] if entry["kind"] == "charge"]
+            keys = {entry["key"] for entry in charges if entry["event"]["name"] == HEAD.charged_as()}
         except LedgerError:
             keys = set()
         told = session.tell_all("charge of the model", int(model.charged in keys))

@@ -8,16 +8,16 @@ of one matrix. Those whose lambdas are within a factor of NEAR share one P: that
 curvature of the others too. The bias is the weight of a column of ones.
 
 Scale. The owner of a column j knows its ridge and mean square, and bounds on what the edits and guards add:
-    s_j = (flat + energy + reach)^-1/2,    d_j(lambda) = (flat + lambda energy + guard reach)^-1/2 / s_j
-where flat = C mean square + ridge. In columns scaled by s all parts of A have a diagonal of at most 1; scaled by
-d too, A itself has. So its trace, and its largest eigenvalue, are at most the number of columns m.
+    s_j = (flat + weight energy + reach)^-1/2,    weight = the largest lambda, between 1 and SCALED_LAMBDA
+where flat = C mean square + ridge. In columns scaled by s the diagonal of A is at most max(1, lambda / weight,
+guard). So its trace, and its largest eigenvalue, are at most m times that for m columns: the span.
 
-Inverse. With E = I - a A and a = 1.5 / m, all eigenvalues of E are in (-1, 1], and
-    P = a (I + E) (I + E^2) (I + E^4) ...    (`doublings` factors)
-is (I - E^(2^doublings)) A^-1. Both P and the next power of E take one product each, and the two side by side. A
-direction whose curvature is below m / (1.5 * 2^doublings) of the scaled diagonal is not inverted but stretched by
-2^doublings a: it would move a logit by little, and gets there in more steps. The number of doublings follows from m
-and the largest lambda: nothing is opened to end early. protocols/steps/second_order.py does the same in secret.
+Inverse. With E = I - a A and a = FIRST / span, all eigenvalues of E are in (-1, 1], and
+    P = a c (I + E) c' (I + E') ...    with E' = (1 - c) I + c E^2 and so on
+is the inverse of A but for what is left of E (protocols/steps/second_order.py). Both P and the next E take one
+product each, and the two side by side. Curvature below LEAST of the scaled diagonal is not inverted: it would move a
+logit by little, and gets there in more steps. The number of doublings follows from m and the largest lambda: nothing
+is opened to end early.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from secure_sccvfl.data.party import Blocks
 LARGEST_WEIGHT = 2.0**10
 """Of consistency and of a guard."""
 ROUNDED_BITS = 25
+"""Bits of E that are right, about."""
 LEAST, ROUGHER = 2.0**-9, 2.0**3
 """Smallest curvature in scaled columns that is inverted, and how much larger it is for an inverse of a few steps."""
 LEFT, ROUGHLY_LEFT = 0.06, 0.05
