@@ -336,17 +336,19 @@ class Trainer(Descents):
         """Called once roles and tables are final, before edits are encoded. Encodings without s need neither."""
 
     def penalties(
-        self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]
+        self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]], last: bool = True
     ) -> tuple[Any, Any, Blocks]:
         """Consistency of train and validation, and each owner's curvature bound of it.
 
         From tables no record enters, and both are the same, unless a rule asks for flips of validation records.
+        `last`: no refresh follows. A noisy Gram matrix of records' edits is released for the last tables alone; the
+        steps before a refresh take the penalty from tables.
         """
-        if self.config.consistency_from == "tables":
+        if self.config.consistency_from == "tables" or (self.config.releases_gram and not last):
             expected, energy = self._expected(finding, generators)
             check = expected if self.config.flip_target is None else self._edits_of_validation(finding, generators)
             return expected, check, energy
-        if self.config.private:
+        if self.config.releases_gram:
             penalty, energy = self._released(finding, generators)
             return penalty, penalty, energy
         return self._penalties_of_records(finding, generators)
@@ -594,15 +596,18 @@ class Trainer(Descents):
         found = self.state.finding
         if found is None:
             raise RuntimeError("no sketch was released")
-        made = self._edited(found, roles, phase)
-        for number in range(self.state.refreshes - self.config.refreshes - 1, self.config.late_refreshes):
+        left = range(self.state.refreshes - self.config.refreshes - 1, self.config.late_refreshes)
+        made = self._edited(found, roles, phase, not left)
+        for number in left:
             with phase("discovery and warm-up"):
                 self.warm_up(made.penalty, made.energy, made.reach)
             with phase("late refreshes"):
                 later = self.refresh_late(number)
                 self.hooks.keep(self.state)
-            if later is not None:
-                made = self._edited(later, roles, phase)
+            last = number == left[-1]
+            if later is not None or (last and self.config.releases_gram):
+                found = found if later is None else later
+                made = self._edited(found, roles, phase, last)
         with phase("late refreshes" if self.config.late_refreshes else "discovery and warm-up"):
             finding, generators = self.judge(made.finding), made.generators
         with phase("counterfactuals"):
@@ -632,15 +637,15 @@ class Trainer(Descents):
             validity=with_leaks(self.validity, leak),
         )
 
-    def _edited(self, found: Finding, roles: Roles | None, phase: Phase) -> _Edited:
-        """Generators, edits and the steps with them, for these roles and the tables of the state."""
+    def _edited(self, found: Finding, roles: Roles | None, phase: Phase, last: bool) -> _Edited:
+        """Generators and penalty for these roles and the tables of the state. `last`: no refresh follows."""
         found = found if roles is None else replace(found, roles=roles)
         with phase("counterfactuals"):
             if found.roles.dropped != self.dropped:
                 self.leave_out(found.roles.dropped)
             finding, generators = self.generate(found, None if roles is None else roles.of)
             self.learned(finding)
-            penalty, check, energy = self.penalties(finding, generators)
+            penalty, check, energy = self.penalties(finding, generators, last)
             return _Edited(finding, generators, penalty, energy, self.reach(self.guards(finding.roles)), check)
 
 
