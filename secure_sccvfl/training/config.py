@@ -188,9 +188,11 @@ class TrainConfig:
         """Whether the model is trained with the validation records too.
 
         A private head decides nothing on them: its lambda is fixed, and it has no temperature. They are charged like
-        all others. Other statistics of discovery fit residuals on them, and need them apart.
+        all others. They stay apart where residuals are fitted on them, and where means of several lambdas over them
+        are opened exactly: no figure about a training record may be opened that epsilon does not cover.
         """
-        return self.private and not self.discovery.holds_out
+        opened = self.evaluation == "exact" and len(self.lambdas) > 1 and not self.alternatives
+        return self.private and not self.discovery.holds_out and not opened
 
     def training_rows(self, split: Split) -> np.ndarray:
         """The records that the model is trained with."""
