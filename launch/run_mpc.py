@@ -91,11 +91,13 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     data.add_argument("--seed", type=int, help="of split, generators and encoders (default 0)")
     data.add_argument("--epsilon", type=float, help=f"cap of the privacy budget (default {EPSILON_RULE})")
     data.add_argument("--delta", type=float, help="default 1e-5; must be below 1 / records")
-    data.add_argument("--refreshes", type=int, help="further releases of the sketch during warm-up (default 4)")
+    data.add_argument(
+        "--refreshes", type=int, help="further releases of the sketch before joint training (default 0)"
+    )
     data.add_argument(
         "--late-refreshes",
         type=int,
-        help="the same during joint training: roles and edits follow them, and the budget pays (default 0; paper 1)",
+        help="the same during joint training: roles, edits and penalty follow them, and the budget pays (default 1)",
     )
     data.add_argument("--noise", choices=("dealer+holder", "dealer", "all-parties"), help="default dealer+holder")
     data.add_argument(
@@ -228,7 +230,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         "--consistency-from",
         choices=("tables", "records"),
         help="build the consistency penalty from the released tables (default), or from edits of every training "
-        "record, which reveals s of them (--no-private-model)",
+        "record: with noise that is charged, or with --no-private-model exactly, which reveals s of them",
     )
     method.add_argument(
         "--lambdas",

@@ -93,7 +93,7 @@ class SCCClassifier(ClassifierMixin, BaseEstimator):
         protects nothing.
     lambdas : rising weights of consistency; all are trained.
     take_lambda : the weight that is taken, or the nearest of `lambdas`.
-    refreshes : further releases of the statistics.
+    refreshes : further releases of the statistics before joint training, besides the one during it.
     sensitive_column : the column of X that is s, if `fit` is not given `sensitive`. It is then no feature.
     random_state : seed of the held-out part and of the noise.
 

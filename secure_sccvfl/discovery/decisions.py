@@ -30,7 +30,9 @@ class DiscoveryConfig:
 
     By default none is: data cannot tell a proxy from a permitted mediator, a policy can.
     "fdr" takes those that the evidence shows at this false-discovery rate, "fractions" the first `rho_m` of all.
-    With `per_party` fractions are taken within the features of each party, as in the paper.
+    With `per_party` fractions are taken within the features of each party, as in the paper. After a refresh a feature
+    keeps its role unless the evidence is clear by `hysteresis`: scores and p-values of those that had been found are
+    that much stronger, of the others weaker, so the false-discovery rate is at most 1 + `hysteresis` times `fdr`.
     `score`: "stable" weighs groups by their size and allows for noise, "gap" is the largest difference between two
     groups. `conditional` and `gain` add what a feature shows beyond its owner's other columns: residual HSIC
     (`hsic.py`) and risk gain (`gains.py`), a charged release each. With score "conditional" they alone decide, as in
@@ -145,10 +147,13 @@ def _propose(
     owners: Mapping[str, str],
     previous: Mapping[str, Role] | None = None,
 ) -> dict[str, Role]:
-    """Roles by evidence alone. A feature keeps its previous role unless its score clears the boundary by a margin."""
+    """Roles by evidence alone. A feature keeps its previous role unless it clears the boundary by a margin."""
     damped = {
         k: v if previous is None else v * (1 + config.hysteresis * _rank(previous[k])) for k, v in scores.items()
     }
+    if previous is not None:
+        margin = 1 + config.hysteresis
+        p_values = {k: min(1.0, p * margin if previous[k] == "N" else p / margin) for k, p in p_values.items()}
     ranked = sorted(damped, key=lambda k: (-damped[k], k))
     found = benjamini_hochberg(p_values, config.fdr) if config.rule == "fdr" else set(ranked)
     share = 1.0 if config.rule == "fdr" else config.rho_m

@@ -6,6 +6,7 @@ after the release is post-processing of it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -181,6 +182,7 @@ class Discovery:
             if finding is None:
                 raise
             self.audit("refresh refused", {"refresh": number, "reason": str(error)})
+            logging.getLogger("party").warning("no refresh %d, tables and roles stay: %s", number, error)
             return sketches, finding
         if sketches:
             fresh = tuple(a.merged(b, self.config.decay) for a, b in zip(sketches, fresh, strict=True))

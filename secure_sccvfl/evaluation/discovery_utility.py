@@ -110,7 +110,7 @@ def proposed(data: Dataset, parties: tuple[Party, ...], seed: int) -> Finding:
     features = len(data.features)
     discovery = Discovery(statistics, part.parties, part.protected, features, config.discovery, seed)
     sketches, finding = discovery.refresh(0)
-    for refresh in range(1, config.refreshes + 1):
+    for refresh in range(1, config.refreshes + config.late_refreshes + 1):
         sketches, finding = discovery.refresh(refresh, sketches, finding)
     return discovery.judged(sketches, finding)
 

@@ -12,7 +12,7 @@ import datetime
 
 from protocols.config import ConfigError
 from secure_sccvfl.data.party_data import Schema
-from secure_sccvfl.modes.base import check_sampling
+from secure_sccvfl.modes.base import check_budget, check_sampling
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.modes.sealed import Sealed
 from secure_sccvfl.policy.aware_entry import AwareEntry
@@ -68,3 +68,4 @@ class Aware(Sealed):
             raise ConfigError(f"mode aware needs the plain encoder, not {options.encoder}")
         if len(schema.protected) != 1:
             raise ConfigError(f"mode aware takes one protected attribute; {schema.name} has {len(schema.protected)}")
+        check_budget(options, schema)

@@ -158,6 +158,24 @@ def spread_of(options: RunOptions, schema: Schema, spent: tuple[Event, ...] = ()
     return Spread(budget.table_multiplier, (plan, budget))
 
 
+def check_budget(options: RunOptions, schema: Schema) -> None:
+    """Raise ConfigError if tables and heads do not fit the cap together, from public things alone.
+
+    Any number of heads fits at noise that is large enough, so a grid of lambdas has the limit of `MOST_HEAD_NOISE`.
+    """
+    lam, cached = options.lambdas[-1], bool(options.tables)
+    try:
+        all_heads = spread_of(options, schema, cached=cached)
+        one = spread_of(replace(options, lambdas=(lam,), take_lambda=lam), schema, cached=cached)
+    except TargetError as error:
+        raise ConfigError(str(error)) from None
+    if all_heads.heads is not None and _noise_of(all_heads) > MOST_HEAD_NOISE * _noise_of(one):
+        raise ConfigError(
+            f"{len(options.lambdas)} lambdas do not fit epsilon {options.spendable:g}: every head is charged, and "
+            f"each would carry more than {MOST_HEAD_NOISE:g} times the noise of a single one; give fewer lambdas"
+        )
+
+
 def noise_multiplier_of(options: RunOptions, schema: Schema) -> float:
     """Hidden noise over sensitivity of every release of statistics."""
     return spread_of(options, schema).multiplier
@@ -166,7 +184,7 @@ def noise_multiplier_of(options: RunOptions, schema: Schema) -> float:
 MOST_NOISE = 4.0
 """How many times the noise of a fresh run a later one may carry to fit what is left of the cap."""
 MOST_HEAD_NOISE = 8.0
-"""The same for a head from cached tables, over that of a head that has the whole cap."""
+"""The same for a head from cached tables, or one of a grid, over that of a head that has the whole cap."""
 NOTHING_LEFT = (
     "too little is left of the cap for another head: every model that is trained is charged, also from cached "
     "tables; leave a reserve in the first run, or raise the cap together"

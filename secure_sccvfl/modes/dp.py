@@ -58,7 +58,7 @@ from secure_sccvfl.model.encoders import (
     public_encoder,
     public_radius,
 )
-from secure_sccvfl.modes.base import Trained, Workplace
+from secure_sccvfl.modes.base import Trained, Workplace, check_budget
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.modes.sealed import sealed_releases
 from secure_sccvfl.privacy.charging import Charger, Paid
@@ -300,6 +300,7 @@ class Dp:
     def check(self, options: RunOptions, schema: Schema) -> None:
         if schema.task != "binary":
             raise ConfigError("mode dp trains encoders for two classes only; use sealed")
+        check_budget(options, schema)
 
     def releases(self, options: RunOptions, schema: Schema) -> list[Release]:
         return [*sealed_releases(schema, options), *dp_releases(plain_columns(schema), dp_config(options))]

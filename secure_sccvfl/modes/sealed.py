@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from protocols.records.releases import Release
 from secure_sccvfl.data.party_data import Schema
-from secure_sccvfl.modes.base import Trained, Workplace, check_sampling, common_releases, facts_of
+from secure_sccvfl.modes.base import Trained, Workplace, check_budget, check_sampling, common_releases, facts_of
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.heads import HeadPlan
 from secure_sccvfl.privacy.releases import plan_of
@@ -24,6 +24,7 @@ class Sealed:
 
     def check(self, options: RunOptions, schema: Schema) -> None:
         check_sampling(options, "sealed")
+        check_budget(options, schema)
 
     def releases(self, options: RunOptions, schema: Schema) -> list[Release]:
         return sealed_releases(schema, options)

@@ -427,7 +427,8 @@ class Split:
                 trainer.state,
             )
         made = training.run(trainer, place.phase)
-        finding = made.finding or finding
+        with place.phase("late refreshes" if config.late_refreshes else "discovery and warm-up"):
+            finding = trainer.judge(made.finding or finding)
         with place.phase("training"):
             trainer.validate(finding.roles, made.generators)
             head, temperature = _calibrated(made, trainer, options)

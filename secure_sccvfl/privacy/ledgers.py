@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 from collections.abc import Collection
 from pathlib import Path
@@ -23,6 +24,7 @@ from accounting.ledger import SETS, FileSets, read_ledger
 from protocols.config import ConfigError
 from protocols.errors import ProtocolError
 from protocols.operations.noise import NoiseKind
+from protocols.records.private import private
 from protocols.session.runtime import Session
 from secure_sccvfl.privacy.caps import check_raised
 
@@ -31,6 +33,9 @@ EVALUATIONS = "evaluation.jsonl"
 """The ledger of what was told about held-out records, beside that of training."""
 PREDICTION_LOGS = f"predictions-{16 * '[0-9a-f]'}.*"
 """What a party keeps about the predictions of each model, next to its ledger (`privacy.prediction_log`)."""
+
+HEAD_SESSIONS = "heads.txt"
+"""Which sessions have trained a head under each charge: the charge's run and the session, next to the ledger."""
 
 
 def lasting_folder(dataset: str, ledger: str, pooled: bool, rank: int) -> Path | None:
@@ -124,6 +129,21 @@ def agree_on_run(session: Session, place: Path) -> str:
             "released: start the run again"
         )
     return name
+
+
+def sessions_at_head(place: Path, run: str) -> set[str]:
+    """The sessions that have trained a head under the charge of this run, as far as the ledger's folder knows."""
+    path = place / HEAD_SESSIONS
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return {session for charged, _, session in (line.partition(" ") for line in lines) if charged == run}
+
+
+def note_session_at_head(place: Path, run: str, session: str) -> None:
+    """Write down, before it trains, that a session trains a head under the charge of this run."""
+    with open(place / HEAD_SESSIONS, "a", encoding="utf-8", opener=private) as file:
+        file.write(f"{run} {session}\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def spent_in(ledger: Path, noise: NoiseKind, runs: Collection[str]) -> dict[str, Any]:

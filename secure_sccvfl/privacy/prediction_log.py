@@ -26,8 +26,9 @@ party has sent nothing. `opening` without `answers` costs the receiver the answe
 to open them again: the other parties cannot tell whether the receiver's columns are the same as before.
 
 Why a lost log is noticed: `opening` is written only after all parties have written `asked`. So a party that has fewer
-sessions on record than another one, and did not begin the missing one, has lost lines. If all parties lose theirs at
-the same time, nobody notices; keep them as you keep the ledgers.
+sessions on record than another one, and did not begin the missing one, has lost lines. A party also notices by itself
+that its log is gone while the key of its digests is there. It does not notice an older copy of its log if the other
+parties say nothing, and nobody notices if all lose theirs at the same time; keep them as you keep the ledgers.
 
 Two rounds for each prediction, 18 bytes to each peer.
 """
@@ -80,15 +81,19 @@ class PredictionLog:
         head = {"kind": "log", "run": run, "key": hashlib.sha256(key.check).hexdigest()[:16]}
         if path.exists():
             _cut_torn_line(path)
+        own = path.with_suffix(".key")
         if not path.exists() or not path.stat().st_size:
+            if own.exists():  # it is written after the first line, so there was a log
+                raise LedgerError(f"{path.name}: missing, and {own.name} is there: bring it back; nothing was opened")
             path.unlink(missing_ok=True)
-            _write_key(path.with_suffix(".key"))
             self._chain = HashChain(path)
             self._chain.append(head)
         else:
             self._chain = HashChain.reopened(path)
             self._take(self._chain.entries, head)
-        self._own = _read_key(path.with_suffix(".key"))
+        if len(self._chain.entries) == 1 and not (own.exists() and own.stat().st_size == KEY_BYTES):
+            _write_key(own)
+        self._own = _read_key(own)
 
     def __repr__(self) -> str:
         return f"<log of predictions with run {self._run[:12]}: {len(self.decided)} people>"

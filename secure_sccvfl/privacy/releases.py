@@ -19,7 +19,7 @@ def _sketches(facts: Facts) -> int:
 
 
 def _rounds(facts: Facts) -> int:
-    """How often edits are made: after the warm-up, and after each late refresh."""
+    """How often edits are made: before joint training, and after each late refresh."""
     return 1 + facts.late_refreshes
 
 
@@ -193,11 +193,11 @@ REDRAWN_SCORES = Kind(
     "follows",
     "how much each column might follow the group in another run",
     _FOLLOWS,
-    "32 redraws of each feature's score within the known noise, after the last release of the warm-up and each late "
-    "one: they follow from the noisy counts, and give each proposed role its confidence. They tell so much of these "
-    "counts that everybody may be taken to know them; the charge covers that",
+    "32 redraws of each feature's score within the known noise, after the last release: they follow from the noisy "
+    "counts, and give each proposed role its confidence. They tell so much of these counts that everybody may be "
+    "taken to know them; the charge covers that",
     follows=("sketch",),
-    times=lambda facts: _rounds(facts) if _scored(facts) else 0,
+    times=lambda facts: int(_scored(facts)),
 )
 REDRAWN_P_VALUES = Kind(
     "redrawn-p-values",
@@ -209,7 +209,7 @@ REDRAWN_P_VALUES = Kind(
     _FOLLOWS,
     "with the rule `fdr`: the same",
     follows=("sketch",),
-    times=lambda facts: _rounds(facts) if facts.rule == "fdr" else 0,
+    times=lambda facts: int(facts.rule == "fdr"),
 )
 COLUMNS = Kind(
     "columns",
@@ -240,9 +240,9 @@ LEFT_OUT = Kind(
     "which encoded columns are of mediators and proxies",
     "announced: 1 for each encoded column that the comparison without mediators leaves out; follows from the roles",
     "with noisy evaluation and a model that is not private: which encoded columns the comparison without mediators "
-    "and proxies leaves out; it follows from the roles and the public dictionary; again after each late refresh",
+    "and proxies leaves out; it follows from the roles and the public dictionary",
     follows=("scores",),
-    times=lambda facts: _rounds(facts) if _compared(facts) else 0,
+    times=lambda facts: int(_compared(facts)),
 )
 MOVED_FIXED = Kind(
     "moved-fixed",
@@ -265,7 +265,7 @@ MOVED_EDITED = Kind(
     "check: did an edit touch each mediator?",
     "announced: 1 if an edit moves a mediator; follows from noisy tables that were charged",
     "1 if edits by the noisy tables move a mediator; 0 turns it into N; again after each late refresh. With "
-    "`consistency_from = records`: in some training record; not charged",
+    "`consistency_from = records` and no private model: in some training record; not charged",
     follows=("sketch",),
     times=_rounds,
 )
@@ -280,7 +280,8 @@ VALIDITY = Kind(
     "how many parties these are",
     "three sums over the parties that edit, and how many these are: how far edits move fixed features (0), leave the "
     "public range, and move mediators, on average under the noisy tables; with two of them each can subtract its own "
-    "part; with one nothing is opened. With `consistency_from = records`: over the training records; not charged",
+    "part; with one nothing is opened. With `consistency_from = records` and no private model: over the training "
+    "records; not charged",
     follows=("sketch",),
     times=lambda facts: len(facts.groups),
 )
@@ -292,10 +293,23 @@ GUARD_LENGTH = Kind(
     "follows",
     "strength of the guard on proxies",
     "sum over parties of the sizes of their guard directions; follows from noisy tables that were charged",
-    "sum over parties of the sizes of their guard directions, and how many parties these are: it follows from the "
-    "noisy counts",
+    "where there are proxies: sum over parties of the sizes of their guard directions, and how many parties these "
+    "are: it follows from the noisy counts; again after each late refresh",
     follows=("sketch",),
     times=lambda facts: len(facts.groups) * _rounds(facts),
+)
+GRAM = Kind(
+    "gram",
+    "all",
+    "head",
+    ("*", "*"),
+    "charged",
+    "how edits move columns together, summed over training records, with noise",
+    "noisy Gram matrix of the training records' edits, from which the consistency penalty follows",
+    "with `consistency_from = records` and `private_model`: the sum over training records of the products of their "
+    "edits, in the columns of mediators, with discrete Gaussian noise; charged",
+    charge="gram",
+    times=lambda facts: int(facts.private_model and facts.consistency_from == "records"),
 )
 HEAD = Kind(
     "head",
@@ -333,12 +347,11 @@ RANGE_CHECK = Kind(
     "uncharged",
     "check: did a score leave the range that the arithmetic can hold, or has training not settled?",
     "one bit: some logit is out of range, or some head not at its optimum (it must be 0, or the run stops)",
-    "one number for all lambdas, and one for each late refresh. With `private_model`: how many heads have weights "
+    "one number for all lambdas, of finished heads alone. With `private_model`: how many heads have weights "
     "that are too long, or have not settled; the first follows from the private weights, the second is 0 unless "
     'training fails to converge. Without, one bit: "some logit of a training record is out of range" (if evaluation '
     'is exact: of a validation record too) "or training has not settled", in `split` after the warm-up, every ten '
     "steps from then on and before each late refresh, of logits alone. 0, or the run stops; not charged",
-    times=lambda facts: 1 + facts.late_refreshes,
 )
 VALIDATION_SUMMARY = Kind(
     "validation summary",

@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from accounting.account import read_account
-from accounting.accountant import LossDistributionAccountant
+from accounting.accountant import LossDistributionAccountant, epsilon_of
 from accounting.ledger import FileSets, read_ledger
 from protocols.records.chain import read_chain
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.policy.aware_entry import AwareEntry
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.ledgers import LEDGER
+from secure_sccvfl.privacy.releases import SKETCH
 from secure_sccvfl.report.charts import percent
 from secure_sccvfl.report.compared.figures import interval
 from secure_sccvfl.report.compared.judged import judge_warnings
-from secure_sccvfl.report.finished.folders import EVALUATE, PREDICT, RunFolder, logs_in
+from secure_sccvfl.report.finished.folders import EVALUATE, PREDICT, RunFolder, in_order, logs_in
+from secure_sccvfl.run.audit_log import read_audit, sessions_of
 
 VERSION = 1
 APPROVALS = "approvals.json"
@@ -58,6 +60,26 @@ def tight_epsilon(ledger: Path, delta: float) -> float:
     for event in read_account(read_ledger(ledger)[0], FileSets.beside(ledger)).dearest():
         accountant.compose(event)
     return accountant.epsilon(delta)
+
+
+def refreshes_of(part: Path) -> list[dict[str, Any]]:
+    """Of each release of the tables: noise in a cell, scores and roles that followed, and epsilon spent by then.
+
+    From the logs of one party. Tables that an earlier run had paid for have no epsilon here.
+    """
+    account = read_account(read_ledger(part / LEDGER)[0], FileSets.beside(part / LEDGER))
+    runs, logged = sessions_of(part), [e for log in in_order(part, "audit") for e in read_audit(log)]
+    places = {c.event.name: n for n, c in enumerate(account.charges, 1) if c.key.partition(" ")[0] in runs}
+    made = {entry["refresh"]: entry for entry in logged if entry["event"] == "roles"}
+    told = ("refresh", "deviation", "roles", "proposed", "scores", "p_values", "changes")
+    return [
+        {
+            **{key: entry[key] for key in told},
+            "epsilon": account.until(places[name]).most(epsilon_of) if name in places else None,
+        }
+        for number, entry in sorted(made.items())
+        for name in [SKETCH.charged_as(number)]
+    ]
 
 
 def build(
@@ -116,6 +138,7 @@ def build(
         "owners": trained["owners"],
         "scores": trained["scores"],
         "role_changes": trained["changes"],
+        "refreshes": refreshes_of(folder.part()),
         "lambda": trained["lambda"],
         "temperature": trained["temperature"],
         **({"tables": trained["tables"]} if trained.get("tables") else {}),

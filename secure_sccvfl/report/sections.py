@@ -31,6 +31,7 @@ PHASES = {
     "alignment": "checking that records match",
     "inputs": "sharing the inputs",
     "discovery and warm-up": "finding roles, first training",
+    "late refreshes": "refreshing the tables and roles",
     "counterfactuals": "counterfactual edits",
     "training": "training with consistency",
     "evaluation": "testing",

@@ -1,7 +1,8 @@
 """A party's part of a trained model on disk: its encoder and tables in the clear, its share of the head.
 
 `model.json` names the run and the public description it belongs to, and carries the digest of itself and of
-`model.npz`. A changed file, or a share from another run, is refused.
+`model.npz`. A changed file, or a share from another run, is refused. Its owner can make the digest anew: the others
+notice if it changed what all have in common (`PartyModel.public`), and not if it changed its share of the head.
 """
 
 from __future__ import annotations

@@ -36,7 +36,15 @@ from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.privacy.caps import raise_cap
 from secure_sccvfl.privacy.charging import Charger, refusals_in_one_line
-from secure_sccvfl.privacy.ledgers import LEDGER, agree_on_run, keep_copy, open_budget, spent_figures
+from secure_sccvfl.privacy.ledgers import (
+    LEDGER,
+    agree_on_run,
+    keep_copy,
+    note_session_at_head,
+    open_budget,
+    sessions_at_head,
+    spent_figures,
+)
 from secure_sccvfl.privacy.record_tags import record_key
 from secure_sccvfl.privacy.releases import HEAD, RANGE_CHECK
 from secure_sccvfl.run.alignment import aligned_part, placed, split_records
@@ -66,6 +74,8 @@ def compare_public(session: Session, schema: Schema, card: PolicyCard | None) ->
         raise ProtocolError("the parties' descriptions of the data or policy cards differ: give all the same files")
 
 
+_ELSEWHERE = 2
+"""A party's answer about the head of a run that resumes: another copy of its folder may have a model."""
 CARD, DESCRIPTION = "card.json", "description.toml"
 """Copies of the public files that a run was given, in each party's folder."""
 
@@ -135,8 +145,10 @@ class TrainJob:
             logging.getLogger("party").info("%s", tables_in_words(tables, options.private_model))
             audit(TABLES, tables_record(tables))
         hooks = Hooks(progress, audit, kept.keep if kept is not None else lambda state: None)
-        state = self._resume(session, kept, charger, audit) if options.resume else None
+        state = self._resume(session, kept, charger, audit, place) if options.resume else None
         begun = charger.begun = kept.run if kept is not None and options.resume else name
+        if options.private_model and place != folder and (state is None or not state.trials):
+            note_session_at_head(place, begun, name)
         own = KeptTables((begun,), session.rank, about.schema, about.records, *noise, align=options.align)
         statistics = self._statistics(session, problem.train, charger, tables, TableFile(place, own, name))
         workplace = self._workplace(session, problem, charger, statistics, hooks, meter, state)
@@ -208,14 +220,25 @@ class TrainJob:
         if self.card is not None:
             (folder / CARD).write_text(json.dumps(self.card.to_json(), indent=1) + "\n", encoding="utf-8")
 
-    def _resume(self, session: Session, kept: Checkpoints | None, charger: Charger, audit: AuditLog) -> State:
+    def _resume(
+        self, session: Session, kept: Checkpoints | None, charger: Charger, audit: AuditLog, place: Path
+    ) -> State:
         """The state of the run; ledgers catch up with charges that a fault cut short."""
         if kept is None:
             raise ConfigError("to resume, a run needs its folder and checkpoints")
         state = kept.resume(session, self.data.schema.task)
         private = self.options.private_model
-        followed = private and session.folder is not None and self._followed(session.folder)
-        if private and any(session.tell_all("finished model", int(followed))) and not state.trials:
+        own = int(private and session.folder is not None and self._followed(session.folder))
+        known = set() if session.folder is None else set(sessions_of(session.folder))
+        if private and not own and not sessions_at_head(place, kept.run) <= known:
+            own = _ELSEWHERE
+        told = session.tell_all("finished model", own) if private else []
+        if _ELSEWHERE in told and not state.trials:
+            raise ProtocolError(
+                f"party {told.index(_ELSEWHERE)} has trained the head of this run in a session that its folder does "
+                "not know: go on with that folder, not with an older copy of it, or train a new run, which is charged"
+            )
+        if any(told) and not state.trials:
             raise ProtocolError(
                 "a party has a model of this run already, or the check of its head was opened: train a new run, "
                 "which is charged"

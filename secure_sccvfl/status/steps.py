@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_SEALED = ("discovery and warm-up", "generators", "counterfactuals", "training")
+_SEALED = ("discovery and warm-up", "late refresh", "training")
 _STAGES = {
     "sealed": ("alignment", *_SEALED),
     "aware": ("alignment", *_SEALED),
@@ -22,9 +22,8 @@ _STAGES = {
 
 def stages_of(job: str, options: Mapping[str, Any]) -> tuple[str, ...]:
     """The stages of a job in order, as far as its settings tell; empty if they do not."""
-    if job != "train" or options.get("late_refreshes"):
-        return ()
-    return _STAGES.get(str(options.get("mode", "sealed")), ())
+    stages = _STAGES.get(str(options.get("mode", "sealed")), ()) if job == "train" else ()
+    return stages if options.get("late_refreshes", 1) else tuple(stage for stage in stages if stage != "late refresh")
 
 
 @dataclass(frozen=True)

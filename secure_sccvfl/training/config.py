@@ -45,13 +45,15 @@ class TrainConfig:
     optimum. With `l1`, heads take `warmup` and then `steps` first-order steps at each lambda, of size `rate` and with
     `momentum`.
 
-    `refreshes`: further releases of the sketch during warm-up. `late_refreshes`: the same during joint training;
-    before each of them a head takes the steps of the first lambda. Mode `split` spreads them over its `steps`.
+    `refreshes`: further releases of the sketch before joint training. `late_refreshes`: the same during it. Before
+    each of them a head takes `WARM_STEPS` steps under the penalty of the tables so far, and nothing of it is opened;
+    then roles, edits and penalty follow the tables of all releases. Mode `split` spreads them over its `steps`.
     `consistency_from`: the penalty on shifts under edits follows from the released tables (`model.table_gram`), or is
-    taken over the training records, edited one by one ("records"): then the head tells s of each of them. `private`:
-    the head is differentially private (`privacy.heads`), which needs consistency from tables. Its lambdas are those
-    of `lambdas`; each is a head that is charged. `alternatives`: on public data only, each lambda has the noise of a
-    run that trains it alone. `head_share`: of the budget, for the head; 0 for the share of `share`.
+    taken over the training records, edited one by one ("records"): then the head tells s of each of them, unless it
+    is private. `private`: the head is differentially private (`privacy.heads`); a penalty over records is then a
+    charged release with noise (`privacy.gram`). Its lambdas are those of `lambdas`; each is a head that is charged.
+    `alternatives`: on public data only, each lambda has the noise of a run that trains it alone. `head_share`: of the
+    budget, for the head; 0 for the share of `share`.
 
     `guard` is the weight of the guard on proxies. With `guard_grows` it is a share of lambda instead. `leak`: measure
     how well s is recovered from encodings of validation records (`training.leak`; needs exact evaluation), over
@@ -68,8 +70,8 @@ class TrainConfig:
     guard: float = 0.1
     guard_grows: bool = False
     ridge: float = 5e-3
-    refreshes: int = 4
-    late_refreshes: int = 0
+    refreshes: int = 0
+    late_refreshes: int = 1
     warmup: int = 60
     steps: int = 60
     grid_steps: int = 9
@@ -106,7 +108,9 @@ class TrainConfig:
                 " at least 0"
             )
         if self.late_refreshes and self.generator.source == "moments":
-            raise ValueError("moments are released once, for the roles of the warm-up: late_refreshes must be 0")
+            raise ValueError(
+                "moments are released once, for the first roles: late_refreshes must be 0 (use refreshes)"
+            )
         if self.leak and self.evaluation != "exact":
             raise ValueError("leak is measured exactly: it needs evaluation exact, or leak = false")
         if self.evaluation not in get_args(EvaluationKind):
@@ -119,14 +123,12 @@ class TrainConfig:
             self._check_private()
 
     def _check_private(self) -> None:
-        if self.consistency_from != "tables":
-            raise ValueError("a private head needs consistency_from = tables: edits of records would reveal their s")
+        if self.consistency != "squared":
+            raise ValueError("a private head needs squared consistency: l1 is over records, and has no noise")
         if self.take_lambda is None:
             raise ValueError("a private head has a fixed lambda: gap_target and flip_target would choose on records")
         if self.encoder != "plain":
             raise ValueError(f"a private head needs encoder plain, not {self.encoder}, which is fitted to records")
-        if self.late_refreshes:
-            raise ValueError("a private head is trained once: late_refreshes must be 0")
         if self.generator.kind in FITTED:
             raise ValueError(f"generator {self.generator.kind} is fitted to records: a private head needs another")
         if self.leak:
@@ -155,6 +157,16 @@ class TrainConfig:
         if self.evaluation == "exact" or self.taken is None or self.private:
             return self.lambdas
         return self.lambdas[: self.lambdas.index(self.taken) + 1]
+
+    @property
+    def exact_records(self) -> bool:
+        """Whether edits of training records enter the head without noise."""
+        return self.consistency_from == "records" and not self.private
+
+    @property
+    def releases_gram(self) -> bool:
+        """Whether the Gram matrix of records' edits is released with noise."""
+        return self.consistency_from == "records" and self.private
 
     def only(self, lam: float) -> TrainConfig:
         """The same with a grid of this one lambda."""

@@ -10,7 +10,7 @@ their own seam (`secure_sccvfl.discovery.statistics`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -22,6 +22,7 @@ from protocols.steps.second_order import BOUNDED_SLOPE_BOUND
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.model.table_gram import TableGram
+from secure_sccvfl.privacy.gram import GramNoise
 from secure_sccvfl.privacy.heads import SLOPES, HeadNoise
 from secure_sccvfl.training.descents.grid import Bounds, Grid
 
@@ -173,8 +174,30 @@ class Engine(Protocol):
         """
         ...
 
+    def noisy_gram(
+        self,
+        deltas: Sequence[Iterable[Iterable[Blocks]]],
+        groups: Sequence[AtHolder],
+        moving: Mapping[int, np.ndarray],
+        presence: Presence | None,
+        charge: Callable[[], GramNoise],
+    ) -> np.ndarray:
+        """The sum of the Gram matrices of all selected edits over all columns, with noise, opened to all parties.
+
+        `deltas`, `groups`: as of `edits`, one for each protected attribute. `charge` is called before noise is drawn.
+        """
+        ...
+
     def head(self, batch: Any, outputs: int, task: Task) -> Any:
         """A zero head for the columns of a batch."""
+        ...
+
+    def width(self, head: Any) -> int:
+        """How many columns a head has, of all parties, without the bias; public."""
+        ...
+
+    def copied(self, head: Any, copies: int, control: bool = False) -> Any:
+        """The heads of a grid, side by side and at rest: so many copies of one, and a zero head for a control."""
         ...
 
     def prepare(self, batch: Any, penalty: Any | None, step: Step, curvature: Blocks) -> Any:

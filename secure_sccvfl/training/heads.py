@@ -45,4 +45,5 @@ def head_plan(
     lambdas = config.trained
     if config.alternatives and config.taken is not None:
         lambdas = (config.taken,)
-    return HeadPlan.of(radii, columns, outputs * len(lambdas), task, config.share(tabled), lambdas)
+    share = config.share(tabled)
+    return HeadPlan.of(radii, columns, outputs * len(lambdas), task, share, lambdas, config.releases_gram)

@@ -15,23 +15,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
+from typing import Any
 
 import numpy as np
 
 from protocols import ring
 from protocols.alignment.presence import RATIO_BITS, Presence
 from protocols.errors import ProtocolError
-from protocols.operations import arithmetic, choice, comparison
+from protocols.operations import arithmetic, banded, choice, comparison
+from protocols.operations.banded import BandedMatrix
+from protocols.operations.noise import noise_share
+from protocols.records.releases import Receipt
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session.runtime import Session
 from protocols.steps import head, second_order
 from protocols.steps.aggregation import TooFew, aggregate
-from protocols.steps.head import HEAD_BITS, LOGIT_BITS, LOGIT_BOUND, RESIDUAL_BITS, BandedMatrix, Pace, Weights
+from protocols.steps.head import HEAD_BITS, LOGIT_BITS, LOGIT_BOUND, RESIDUAL_BITS, Pace, Weights
 from protocols.steps.second_order import MATRIX_BITS, room_to_settle
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.model.table_gram import TableGram
 from secure_sccvfl.privacy import releases
+from secure_sccvfl.privacy.gram import GramNoise
 from secure_sccvfl.privacy.heads import HeadNoise
 from secure_sccvfl.privacy.kinds import Kind
 from secure_sccvfl.training import shared_measures
@@ -147,7 +152,7 @@ class SecureEngine:
             found = replace(found, draws=tuple(presence.kept(self.session.party, one) for one in found.draws))
             total = len(found.draws) * presence.count
         with self.session.measure("gram of edits"):
-            raw = head.gram(self.session.party, found.draws)
+            raw = banded.gram(self.session.party, found.draws)
             mean = arithmetic.divide(self.session.party, raw, total << (2 * FRACTION_BITS - MATRIX_BITS))
         return SharedEdits(found, edited.spread_out(mean, found.columns, sum(self.widths)))
 
@@ -186,10 +191,47 @@ class SecureEngine:
         nothing = SharedChoices((), np.zeros(0, int))
         return SharedPenalty(nothing, gram.reshape(width, width), tuple(guard[rank] for guard in guards))
 
+    def noisy_gram(
+        self,
+        deltas: Sequence[Iterable[Iterable[Blocks]]],
+        groups: Sequence[AtHolder],
+        moving: Mapping[int, np.ndarray],
+        presence: Presence | None,
+        charge: Callable[[], GramNoise],
+    ) -> np.ndarray:
+        """The rounds of `edits` without a division, and two to open m x m words for the m columns that edits reach.
+
+        Before: an owner has the edits of its records for every group, the holder has s. After: all have the sum with
+        the noise of the event that was charged, and nothing else. S is exact in the unit of a product, so the noise
+        is discrete in that unit.
+        """
+        party, chosen = self.session.party, []
+        for attribute, (made, codes) in enumerate(zip(deltas, groups, strict=True)):
+            found = self.selected(made, codes, attribute, moving)
+            chosen += [draw if presence is None else presence.kept(party, draw) for draw in found.draws]
+        with self.session.measure("gram of edits"):
+            summed = banded.gram(party, chosen)
+            paid, count = charge(), len(summed)
+            summed = summed + noise_share(party, paid.kind, paid.sigma * 2.0**WIDE_BITS, count, [()] * count)
+            opened = self._told(summed, WIDE_BITS, releases.GRAM, paid.receipt)
+        whole = np.zeros((sum(self.widths),) * 2)
+        whole[np.ix_(found.columns, found.columns)] = opened
+        return whole
+
     def head(self, batch: SharedBatch, outputs: int, task: Task) -> SharedHead:
         columns = sum(self.widths)
         zero, bias = np.zeros((columns, outputs), np.int64), np.zeros(outputs, np.int64)
         return SharedHead(Weights(zero, bias, zero, bias), np.ones(self.widths[self.session.rank]), task)
+
+    def width(self, head: SharedHead) -> int:
+        return len(head.weights.weight)
+
+    def copied(self, head: SharedHead, copies: int, control: bool = False) -> SharedHead:
+        """No round: shares are repeated."""
+        weight = np.pad(np.tile(head.weights.weight, copies), ((0, 0), (0, int(control))))
+        bias = np.pad(np.tile(head.weights.bias, copies), (0, int(control)))
+        still = Weights(weight, bias, np.zeros_like(weight), np.zeros_like(bias))
+        return SharedHead(still, head.scale, head.task, head.descent)
 
     # training
 
@@ -205,7 +247,7 @@ class SecureEngine:
             rows = self._masked(batch.own, scale)
         with self.session.measure("mask penalty"):
             pull = self._pull(batch, penalty, step, scale)
-            square = head.mask_square(party, np.pad(pull, (0, rows.columns - len(pull))))
+            square = banded.mask_square(party, np.pad(pull, (0, rows.columns - len(pull))))
         edits = None
         if penalty is not None and step.kind == "l1" and step.lam > 0:
             edits = self._edited_rows(penalty)
@@ -248,12 +290,17 @@ class SecureEngine:
 
     def _scaled(self, start: SharedHead, descent: SharedDescent | SharedGrid) -> Weights:
         """The head in the columns of this descent."""
-        if start.descent == descent.number:
+        if start.weights.zero or start.descent == self._columns_of(descent):
             return start.weights
         ratio = self._side_by_side(start.scale / descent.scale, SCALE_BITS)
         both = np.concatenate([start.weights.weight, start.weights.velocity], axis=1)
         weight, velocity = np.split(times(self.session.party, both, ratio), 2, axis=1)
         return Weights(weight, start.weights.bias, velocity, start.weights.bias_velocity)
+
+    @staticmethod
+    def _columns_of(descent: SharedDescent | SharedGrid) -> int:
+        """Number of the descent that has scaled the columns."""
+        return descent.columns if isinstance(descent, SharedGrid) else descent.number
 
     def prepare_grid(
         self,
@@ -263,7 +310,7 @@ class SecureEngine:
         bounds: Bounds,
         noise: HeadNoise | None = None,
     ) -> SharedGrid:
-        """About 11 rounds and two for each doubling (protocols/steps/second_order.py)."""
+        """About 7 rounds and two for each doubling (protocols/steps/second_order.py)."""
         self._forget(*self._kept_masks)
         self._kept_masks = ()
         self._prepared += 1
@@ -272,7 +319,7 @@ class SecureEngine:
         return made
 
     def sharpen(self, start: SharedHead, descent: SharedGrid) -> SharedGrid:
-        """About 15 rounds and two for each doubling (protocols/steps/second_order.py)."""
+        """About 8 rounds and two for each doubling (protocols/steps/second_order.py)."""
         self._check_last(descent)
         self._prepared += 1
         made = sharpened(self.session, descent, self._scaled(start, descent), self._prepared)
@@ -287,7 +334,7 @@ class SecureEngine:
 
     def _residuals(self, descent: SharedGrid, heads: int, task: Task, fine: bool) -> Callable[[Words, slice], Words]:
         """From the logits of some heads of a grid, and which these are, to the slope of their loss."""
-        every = every_label(descent.batch, heads) if descent.private is not None else None
+        every = every_label(descent.batch, heads, True) if descent.private is not None else None
         plain = np.tile(descent.batch.label, heads // descent.batch.label.shape[1])
 
         def residual(logits: Words, here: slice) -> Words:
@@ -298,7 +345,7 @@ class SecureEngine:
         return residual
 
     def _grid_steps(self, start: SharedHead, descent: SharedGrid, count: int, fine: bool) -> SharedHead:
-        """Seven rounds for a step of every part of the grid."""
+        """Seven rounds for a step of every part of the grid, two where its gradient is known."""
         before = self._scaled(start, descent)
         residual = self._residuals(descent, len(start.weights.bias), start.task, fine)
         if fine:  # these steps ask the dealer for other tuples
@@ -307,10 +354,10 @@ class SecureEngine:
             weights, logits, slope = advanced(self.session, before, descent, count, residual)
         if logits is None:
             logits, slope = start.last_logits, start.slope
-        return SharedHead(weights, descent.scale, start.task, descent.number, logits, slope=slope)
+        return SharedHead(weights, descent.scale, start.task, descent.columns, logits, slope=slope)
 
     def finish(self, trained: SharedHead, descent: SharedGrid) -> SharedHead:
-        """One more gradient (five rounds), a check of ten, and noise without a round."""
+        """One more gradient (five rounds), a check of eleven, and noise without a round."""
         self._check_last(descent)
         if descent.private is None:
             raise ValueError("this descent is not of private heads")
@@ -329,10 +376,9 @@ class SecureEngine:
                 )[0]
                 for part, _ in descent.parts
             ]
-            plain = np.concatenate([self._plain_weight(trained), before.bias[None]])
             longest = LARGEST_LOGIT[task] / noise.radius
-            room = second_order.room_of_private(
-                party, np.concatenate(parts, axis=1), private.unscale, plain, longest, noise.tolerance
+            room, plain = second_order.room_of_private(
+                party, np.concatenate(parts, axis=1), heads, private.scales, longest, noise.tolerance
             )
         self._stop_unfinished(room)
         plain = plain + second_order.noise_of_heads(party, noise.kind, noise.output, plain.shape, HEAD_BITS)
@@ -470,10 +516,8 @@ class SecureEngine:
     def logits(self, trained: SharedHead, encodings: Blocks | SharedRows) -> np.ndarray:
         """Logits at the receivers of predictions; elsewhere an empty array."""
         logits = self.shared_logits(trained, encodings)
-        opened = self.session.open(
-            self.session.wrap(logits, FRACTION_BITS), self.session.declared(releases.PREDICTIONS.name)
-        )
-        return np.zeros((0, logits.shape[1])) if opened is None else np.asarray(opened)
+        opened = self.session.open(logits, self.session.declared(releases.PREDICTIONS.name))
+        return np.zeros((0, logits.size(1))) if opened is None else np.asarray(opened)
 
     def unscaled(self, trained: SharedHead) -> tuple[Words, Words]:
         """Shares of the head for unscaled columns, HEAD_BITS, and of its bias."""
@@ -490,18 +534,18 @@ class SecureEngine:
         scale = np.ones(self.widths[self.session.rank])
         return SharedHead(Weights(weight, bias, still, flat), scale, task, plain_weight=weight)
 
-    def shared_logits(self, trained: SharedHead, encodings: Blocks | SharedRows, *more: SharedHead) -> Words:
-        """Shares of the logits of these records, FRACTION_BITS; of more heads beside them, in no round more."""
+    def shared_logits(self, trained: SharedHead, encodings: Blocks | SharedRows, *more: SharedHead) -> Any:
+        """The logits of these records as a CrypTen tensor; of more heads next to them, in no round more."""
         with self.session.measure("prediction"):
             masked = self._masked(self._own(encodings))
             logits = self._logits_of([trained, *more], masked)
             self._forget(masked)
-        return logits
+        return self.session.wrap(logits, FRACTION_BITS)
 
-    def shared_shift(self, trained: SharedHead, chosen: SharedChoices) -> Words:
-        """Shares of the change of the logits by the displacements of one draw, FRACTION_BITS."""
+    def shared_shift(self, trained: SharedHead, chosen: SharedChoices) -> Any:
+        """The change of the logits by the displacements of one draw, as a CrypTen tensor."""
         (shift,) = self._shifts([trained], chosen)
-        return shift
+        return self.session.wrap(shift, FRACTION_BITS)
 
     def _shifts(self, heads: Sequence[SharedHead], chosen: SharedChoices) -> list[Words]:
         """Of every draw: rows x heads, FRACTION_BITS."""
@@ -511,9 +555,9 @@ class SecureEngine:
 
     # parts
 
-    def _told(self, words: Words, bits: int, kind: Kind) -> np.ndarray:
+    def _told(self, words: Words, bits: int, kind: Kind, receipt: Receipt | None = None) -> np.ndarray:
         """Open what every party gets."""
-        opened = self.session.open(self.session.wrap(words, bits), self.session.declared(kind.name))
+        opened = self.session.open(self.session.wrap(words, bits), self.session.declared(kind.name), receipt)
         if opened is None:
             raise ProtocolError(f"release {kind.name!r} must go to every party")
         return np.asarray(opened)
@@ -533,20 +577,20 @@ class SecureEngine:
         """
         party, factor = self.session.party, 1.0 if scale is None else scale
         if not isinstance(own, SharedRows):
-            return head.mask_columns(party, ring.encode(own * factor), self.widths)
-        head.check_columns(ring.encode(own.reach * factor))
+            return banded.mask_columns(party, ring.encode(own * factor), self.widths)
+        banded.check_columns(ring.encode(own.reach * factor))
         words = own.words
         if scale is not None:
             words = head.scaled_columns(party, words, self._side_by_side(scale, SCALE_BITS), SCALE_BITS)
-        return head.mask_rows(party, words if own.presence is None else with_bias(own, words, party.rank))
+        return banded.mask_rows(party, words if own.presence is None else with_bias(own, words, party.rank))
 
     def _logits_of(self, heads: Sequence[SharedHead], rows: BandedMatrix) -> Words:
         party = self.session.party
         bias, weights = np.concatenate([one.weights.bias for one in heads]), self._weights(heads)
         if rows.columns > len(weights):  # the last column is that of the bias
-            wide = head.product(party, rows, np.concatenate([weights, bias[None]]))
+            wide = banded.product(party, rows, np.concatenate([weights, bias[None]]))
         else:
-            wide = head.logits_of(head.product(party, rows, weights), bias)
+            wide = head.logits_of(banded.product(party, rows, weights), bias)
         return arithmetic.truncate(party, wide, LOGIT_BITS - FRACTION_BITS)
 
     def _weights(self, heads: Sequence[SharedHead]) -> Words:
@@ -566,7 +610,7 @@ class SecureEngine:
     def _edited_rows(self, penalty: SharedPenalty) -> BandedMatrix:
         """All selected displacements under one mask."""
         if penalty.masked_rows is None:
-            penalty.masked_rows = head.mask_rows(self.session.party, np.concatenate(penalty.chosen.draws))
+            penalty.masked_rows = banded.mask_rows(self.session.party, np.concatenate(penalty.chosen.draws))
         return penalty.masked_rows
 
     def _forget(self, *talls: BandedMatrix) -> None:

@@ -1,6 +1,6 @@
 """SCC-VFL, sealed: label-free local encoders, a fused linear head, consistency under masked edits.
 
-The driver reads like the paper: discovery with refreshes during warm-up, generators, joint training. The weight
+The driver reads like the paper: discovery, generators, joint training with a refresh of the tables. The weight
 lambda is a setting. With a target instead, a stated rule chooses it on validation: by opened means (`exact`), or in
 secret (`noisy`). The same code drives the plaintext and the secure engine. No per-record value of s, of the label or
 of a logit passes through it.
@@ -8,8 +8,9 @@ The objective is convex, so a fixed number of steps is taken and nothing is open
 trained at one public lambda, unless `lambdas` names more, each of which is charged. Without privacy the whole grid of
 lambda is trained, at once where steps are of second order: it is the frontier between accuracy and consistency, and
 one point of it becomes the model.
-With late refreshes, joint training begins with a stretch at the first lambda before each of them. The grid follows
-the last one. So the model and every point of the frontier are trained under the final roles and tables.
+Before each late refresh a head takes a few steps under the penalty of the tables so far (`Descents.warm_up`). Roles,
+edits and penalty then follow the tables of all releases, and the grid starts from that head after the last of them.
+So the model and every point of the frontier are trained under the final roles and tables.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from secure_sccvfl.model.encoders import (
     Encoder,
     FeatureEncoder,
     PlainEncoder,
+    edit_radius,
     fit_encoder,
     public_encoder,
     public_reach,
@@ -43,16 +45,18 @@ from secure_sccvfl.model.table_generator import shift_direction
 from secure_sccvfl.model.table_gram import TableGram, sampled_gram, table_gram, table_movement
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.privacy.gram import SHORTENED, gram_sensitivity, released_root
 from secure_sccvfl.privacy.heads import HeadCharge
 from secure_sccvfl.privacy.releases import (
     FEATURES,
+    GRAM,
     LEFT_OUT,
     MOVED_EDITED,
     MOVED_FIXED,
     VALIDITY,
 )
 from secure_sccvfl.training.config import TEMPERATURES, EvaluationKind, TrainConfig
-from secure_sccvfl.training.descents.steps import Descend, Descents
+from secure_sccvfl.training.descents.steps import WARM_STEPS, Descend, Descents
 from secure_sccvfl.training.engine import CURVATURE, Engine, Measures
 from secure_sccvfl.training.leak import adversaries_alone, leaks
 from secure_sccvfl.training.model import Model, Trial, with_leaks
@@ -64,11 +68,13 @@ Phase = Callable[[str], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class _Edited:
-    """A checked finding, its generators, the steps under its edits (`Trainer.joint`), and edits of validation."""
+    """A checked finding, its generators, the penalty of its edits with curvature bounds, and edits of validation."""
 
     finding: Finding
     generators: Mapping[str, Mapping[int, Generator]]
-    descend: Descend
+    penalty: Any
+    energy: Blocks
+    reach: Blocks
     check: Any
 
 
@@ -175,7 +181,7 @@ class Trainer(Descents):
             self.limit()
 
     def discover(self) -> None:
-        """Sketch, then refreshes spread over the warm-up of the head; tables are averaged, roles damped."""
+        """Sketch and early refreshes; tables are averaged, roles damped. First-order training warms up in between."""
         config = self.config
         if self.state.conditional is None:
             self.go_on(conditional=self.discovery.conditional(self.validation.parties))
@@ -190,10 +196,14 @@ class Trainer(Descents):
             self._count()
             self.go_on(head=warm(self.state.head, config.warmup // rounds), refreshes=refresh + 1)
             self.hooks.keep(self.state)
+
+    def judge(self, finding: Finding) -> Finding:
+        """The same with the confidence of its proposed roles, after the last release. Every process calls this."""
         last = self.state
         if last.finding is not None and not last.finding.confidence:
             self.go_on(finding=self.discovery.judged(last.sketches, last.finding, last.conditional or ()))
             self.hooks.keep(self.state)
+        return finding if self.state.finding is None else replace(finding, confidence=self.state.finding.confidence)
 
     def _count(self) -> None:
         """Keep the noisy number of records that the statistics have told, if it is needed."""
@@ -214,11 +224,8 @@ class Trainer(Descents):
         self.hooks.progress("late refresh", number, self.config.late_refreshes)
         beyond = state.conditional or ()
         sketches, finding = self.discovery.refresh(release, state.sketches, state.finding, beyond)
-        granted = sketches is not state.sketches
-        if granted:
-            finding = self.discovery.judged(sketches, finding, beyond)
-        self.go_on(sketches=sketches, finding=finding, refreshes=release + 1, taken=0)
-        return finding if granted else None
+        self.go_on(sketches=sketches, finding=finding, refreshes=release + 1)
+        return finding if sketches is not state.sketches else None
 
     def leave_out(self, names: Sequence[str]) -> None:
         """Take these features, and no others, out of the model.
@@ -287,7 +294,7 @@ class Trainer(Descents):
 
         Edits that follow from tables touch no other feature, so fixed ones do not move.
         """
-        if self.config.consistency_from == "records":
+        if self.config.exact_records:
             return movement(self.own_records, generators, roles, groups)
         fixed: dict[str, float] = {}
         edited: dict[str, float] = {}
@@ -298,7 +305,7 @@ class Trainer(Descents):
 
     def _validity(self, generators: Mapping[int, Generator], roles: Roles, groups: int) -> Validity:
         """Validity terms of this process's parties; table generators stay in the public range."""
-        if self.config.consistency_from == "records":
+        if self.config.exact_records:
             return validity(self.own_records, generators, roles, groups)
         moved = self._movement(generators, roles, groups)[1]
         return Validity(size=sum(moved.values()))
@@ -344,7 +351,67 @@ class Trainer(Descents):
             expected, energy = self._expected(finding, generators)
             check = expected if self.config.flip_target is None else self._edits_of_validation(finding, generators)
             return expected, check, energy
+        if self.config.private:
+            penalty, energy = self._released(finding, generators)
+            return penalty, penalty, energy
         return self._penalties_of_records(finding, generators)
+
+    def _released(
+        self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]
+    ) -> tuple[Any, dict[int, np.ndarray]]:
+        """The penalty under the noisy Gram matrix of records' edits, and the diagonal of each owner's part.
+
+        The matrix is released once; a resumed run reads it from its checkpoint.
+        """
+        moving = self.moving(finding.roles)
+        if moving is None:
+            raise ValueError("a noisy Gram matrix of edits is for mode sealed and public layouts of all parties")
+        if GRAM.name not in self.state.own:
+            self.go_on(own={**self.state.own, GRAM.name: self._noisy_gram(finding.roles, generators, moving)})
+            self.hooks.keep(self.state)
+        root = released_root(self.state.own[GRAM.name])
+        ends = np.cumsum([0, *(len(moving[rank]) for rank in sorted(moving))])
+        parts = {
+            p.rank: TableGram(root[:, ends[p.rank] : ends[p.rank + 1]], np.zeros((self.columns(p.rank),) * 2))
+            for p in self.train.parties
+        }
+        guards = self.guards(finding.roles)
+        return self.engine.expected([parts], guards), {rank: part.energy for rank, part in parts.items()}
+
+    def _noisy_gram(
+        self, roles: Roles, generators: Mapping[str, Mapping[int, Generator]], moving: Mapping[int, np.ndarray]
+    ) -> np.ndarray:
+        """Release the mean Gram matrix of the training records' edits, over all columns; 0 if nothing is edited."""
+        self.hooks.progress("counterfactuals", 0, 1)
+        train, privacy, names = self.train, self.privacy, set(roles.edited) - set(roles.dropped)
+        if privacy is None:
+            raise ValueError("a noisy Gram matrix of edits needs something that charges it")
+        radii = {rank: SHORTENED * edit_radius(layout, names) for rank, layout in self.layouts.items()}
+        columns = sum(int(reach.sum()) for reach in moving.values())
+        if not columns:
+            return np.zeros((sum(map(len, moving.values())),) * 2)
+        made = [
+            EncodedEdits(
+                train.parties,
+                len(attribute.groups),
+                generators[attribute.name],
+                self.encoders,
+                self.encodings,
+                self._draws(train),
+                self.seed,
+                radii,
+            )
+            for attribute in train.protected
+        ]
+        edits = len(made) * self._draws(train)
+        moved = gram_sensitivity(radii.values(), columns, edits, train.rows)
+        codes = [attribute.codes for attribute in train.protected]
+        summed = self.engine.noisy_gram(made, codes, moving, train.presence, lambda: privacy.charge_gram(moved))
+        return summed / (edits * train.count)
+
+    def _draws(self, part: Part) -> int:
+        """Edits of each record and attribute."""
+        return int(np.clip(EDITED_ROWS // part.rows, 2, self.config.generator.draws))
 
     def _expected(
         self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]
@@ -405,8 +472,8 @@ class Trainer(Descents):
             self.hooks.progress("counterfactuals", number, len(parts))
             edits = []
             for place, attribute in enumerate(part.protected):
-                draws = int(np.clip(EDITED_ROWS // part.rows, 2, self.config.generator.draws))
-                made = self.edits_of(part, encodings, len(attribute.groups), generators[attribute.name], draws)
+                draws, given = self._draws(part), generators[attribute.name]
+                made = self.edits_of(part, encodings, len(attribute.groups), given, draws)
                 moving = self.moving(finding.roles)
                 edits.append(self.engine.edits(made, attribute.codes, place, moving, part.presence))
                 if part is self.train:
@@ -433,8 +500,10 @@ class Trainer(Descents):
         return self.encoders[rank].columns
 
     def guards(self, roles: Roles) -> list[Blocks]:
-        """Directions along which the proxies reveal s, one per protected attribute."""
+        """Directions along which the proxies reveal s, one per protected attribute; none without a proxy."""
         guards: list[Blocks] = []
+        if not roles.guarded:  # as all know
+            return guards
         for sketch in self.state.sketches:
             blocks = {}
             for party in self.train.parties:
@@ -490,9 +559,8 @@ class Trainer(Descents):
         self.hooks.keep(self.state)
 
     def steps_before_grid(self) -> int:
-        """Steps of the warm-up, and of the stretch before each late refresh."""
-        config = self.config
-        return config.warm_steps(self.task) + config.late_refreshes * config.steps_of(self.task)
+        """Steps without consistency, and those before each late refresh."""
+        return self.config.warm_steps(self.task) + self.config.late_refreshes * WARM_STEPS
 
     def chosen(self) -> tuple[Any, float | None]:
         """The head that the rule chooses, and its lambda unless that is secret."""
@@ -533,18 +601,20 @@ class Trainer(Descents):
             raise RuntimeError("no sketch was released")
         made = self._edited(found, roles, phase)
         for number in range(self.state.refreshes - self.config.refreshes - 1, self.config.late_refreshes):
-            with phase("training"):
-                self.engine.check_range(made.descend(self.config.trained[:1]), self.batch)
+            with phase("discovery and warm-up"):
+                self.warm_up(made.penalty, made.energy, made.reach)
             with phase("late refreshes"):
                 later = self.refresh_late(number)
                 self.hooks.keep(self.state)
             if later is not None:
                 made = self._edited(later, roles, phase)
-        finding, generators = made.finding, made.generators
+        with phase("late refreshes" if self.config.late_refreshes else "discovery and warm-up"):
+            finding, generators = self.judge(made.finding), made.generators
         with phase("counterfactuals"):
+            self.left_out = self.columns_left_out(finding.roles)
             self.validate(finding.roles, generators)
         with phase("training"):
-            self.fit(made.descend, made.check)
+            self.fit(self.joint(made.penalty, made.energy, made.reach), made.check)
             head, lam = self.chosen()
             temperature = 1.0
             if not self.config.private:  # a temperature would be chosen on records
@@ -575,9 +645,8 @@ class Trainer(Descents):
                 self.leave_out(found.roles.dropped)
             finding, generators = self.generate(found, None if roles is None else roles.of)
             self.learned(finding)
-            self.left_out = self.columns_left_out(finding.roles)
             penalty, check, energy = self.penalties(finding, generators)
-            return _Edited(finding, generators, self.joint(penalty, energy, self.guards(finding.roles)), check)
+            return _Edited(finding, generators, penalty, energy, self.reach(self.guards(finding.roles)), check)
 
 
 def calibrated(engine: Engine, head: Any, batch: Any, task: Task, evaluation: EvaluationKind) -> tuple[Any, float]:

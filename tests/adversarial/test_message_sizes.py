@@ -15,9 +15,10 @@ import pytest
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.session import runtime
 from protocols.session.runtime import Session
+from secure_sccvfl.run.scoring.jobs import EvaluateJob, PredictJob
 from secure_sccvfl.run.train import TrainJob
 from tests.support.harness import run_session
-from tests.support.two_parties import OPTIONS, people, run_two, write_data
+from tests.support.two_parties import BANK, CLINIC, OPTIONS, People, people, run_two, write, write_data, write_two
 
 NUMBERS = Release("numbers", (0, 1), (ANY,), "test", times=9)
 VALUES = ({"a": 0.0, "b": 1.0}, {"a": -1.2345678901234567e-300, "b": 1 / 3})
@@ -31,16 +32,37 @@ def sizes_of_a_run(home: Path, seed: int) -> list[dict[str, dict[str, int]]]:
         data["s"][:] = np.arange(300) % 7 == 0
         data["y"][:] = np.arange(300) % 9 == 0
     options = {"dataset": str(write_data(home, data)), "card": str(home / "card.toml"), **OPTIONS}
-    results = run_two(TrainJob, home / "run", options)
+    made = run_two(TrainJob, home / "run", options)
+    return sizes(made) + sizes(run_two(EvaluateJob, home / "figures", {**options, "model": str(home / "run")}))
+
+
+def sizes(results: list[Any]) -> list[dict[str, dict[str, int]]]:
     return [
         {phase: {k: v for k, v in cost.items() if k != "seconds"} for phase, cost in one["cost"].items()}
         for one in results
     ]
 
 
-def test_rounds_and_bytes_of_a_training_do_not_depend_on_the_data(tmp_path: Path) -> None:
+def test_rounds_and_bytes_of_a_training_and_an_evaluation_do_not_depend_on_the_data(tmp_path: Path) -> None:
     first, *others = (sizes_of_a_run(tmp_path / str(seed), seed) for seed in range(3))
     assert first[0] and all(other == first for other in others)
+
+
+def test_nor_do_those_of_a_prediction_depend_on_cells_or_on_who_was_asked_for_before(tmp_path: Path) -> None:
+    base = write_two(tmp_path, people(300))
+    run_two(TrainJob, tmp_path / "run", {**base, **OPTIONS})
+
+    def ask(name: str, bank: People, clinic: People) -> list[dict[str, dict[str, int]]]:
+        files = [write(tmp_path / f"{name}-b.csv", bank, BANK), write(tmp_path / f"{name}-c.csv", clinic, CLINIC)]
+        options = {**base, "align": "exact", "model": str(tmp_path / "run")}
+        return sizes(run_two(PredictJob, tmp_path / name, options, [{"records": str(path)} for path in files]))
+
+    new, other = people(20, 1, "n"), people(20, 2, "o")
+    first = ask("first", new, new)
+    assert ask("again", {**new, "amount": np.full(20, 0.9)}, new) == first
+    unreadable = np.where(np.arange(20) < 7, "no such kind", other["edu"])
+    assert ask("other", other, {**other, "edu": unreadable}) == first
+    assert ask("fewer", *[{k: v[:19] for k, v in other.items()}] * 2) != first, "the number of people is public"
 
 
 def bytes_of(values: dict[str, float]) -> int:

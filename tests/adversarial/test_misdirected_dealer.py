@@ -256,7 +256,7 @@ def test_whoever_differs_is_named(liar: int, change: Change) -> None:
     opened: list[str] = []
 
     def job(session: Session) -> None:
-        session.forget(session.mask(np.ones((2, 2)), owner=0, shape=(2, 2)))
+        session.forget(session.own(np.ones((2, 2)), owner=0, shape=(2, 2)).pinned())
         for step in session.repeat(5):
             session.party.take("square", (6,))
             if step == 3:
@@ -358,8 +358,8 @@ def as_noise(order: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("job", "parties", "change", "options"),
     [
-        ("discovery", 2, as_noise, {"refreshes": 1}),
-        ("train", 2, as_noise, {"refreshes": 1, "warmup": 20, "steps": 30, "lambdas": [8.0]}),
+        ("discovery", 2, as_noise, {"refreshes": 0}),
+        ("train", 2, as_noise, {"refreshes": 0, "warmup": 20, "steps": 30, "lambdas": [8.0]}),
         ("discovery", 3, removed, {"refreshes": 0, "noise": "dealer", "epsilon": 1.0}),
     ],
     ids=["s in discovery", "s in training", "noise"],

@@ -27,7 +27,7 @@ from tests.support.two_parties import AWARE, BANK, CARD, CLINIC, opened, people,
 
 PEOPLE, BISECTIONS = 300, 14
 PREDICTIONS = BISECTIONS + 2
-ROOMY = {"align": "exact", "refreshes": 1, "epsilon": 60.0}
+ROOMY = {"align": "exact", "refreshes": 0, "epsilon": 60.0}
 Trained = tuple[Path, dict[str, Any]]
 
 

@@ -3,11 +3,12 @@
 The parties of a run that was interrupted train its head again, with fresh noise and without another charge, since
 nothing followed from the first one. An attacker uses that: it asks for much noise in the session that is charged,
 interrupts it, and for little in the next. Or it resumes a run that had ended, so that the same head is saved under
-another name, and asks about everybody again.
+another name, and asks about everybody again. Or it goes on with a copy of the run's folder as well.
 """
 
 from __future__ import annotations
 
+import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from protocols.errors import ProtocolError
 from protocols.records.chain import unused_name
 from protocols.session.runtime import Session
 from secure_sccvfl.privacy import charging
+from secure_sccvfl.run import train
 from secure_sccvfl.run.model_files import PartyModel
 from secure_sccvfl.run.scoring.jobs import PredictJob
 from secure_sccvfl.run.train import TrainJob
@@ -175,4 +177,24 @@ def test_a_head_that_was_checked_is_not_tried_again_with_other_noise(
     assert not list(home.rglob("model.json"))
     monkeypatch.setattr(TrainJob, "_followed", lambda self, folder: False)
     assert resumed(home / "run", options)[1]["ok"], "the control: another noise, and nothing charged"
+    assert [ledger_lines(home, rank) for rank in range(2)] == before
+
+
+def test_a_copy_of_an_interrupted_run_is_not_a_second_head(
+    consortium: Consortium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder is copied, or restored from a backup, and both copies go on: neither has the other's logs."""
+    home, options = consortium
+    interrupted(home / "run", options)
+    shutil.copytree(home / "run", home / "copy")
+    assert resumed(home / "run", options)[1]["ok"]
+    before = [ledger_lines(home, rank) for rank in range(2)]
+    with pytest.raises(ExceptionGroup) as stopped:
+        resumed(home / "copy", options)
+    assert "has trained the head of this run in a session that its folder does not know" in told(stopped.value)
+    assert not list((home / "copy").rglob("model.json"))
+    assert [ledger_lines(home, rank) for rank in range(2)] == before
+    assert resumed(home / "run", options)[1]["ok"], "the folder that went on still can"
+    monkeypatch.setattr(train, "sessions_at_head", lambda place, run: set())
+    assert resumed(home / "copy", options)[1]["ok"], "the control: another head, and nothing charged"
     assert [ledger_lines(home, rank) for rank in range(2)] == before

@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from accounting.account import read_account
 from accounting.budget import Budget
 from accounting.events import Sensitivity
+from accounting.ledger import FileSets, read_ledger
 from accounting.records import RecordSet
+from protocols.config import SessionConfig
 from protocols.errors import PeerError, ProtocolError
 from protocols.net.transport import Spec
 from protocols.session import runtime
@@ -26,13 +29,15 @@ from secure_sccvfl.privacy import ledgers
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.ledgers import agree_on_run
 from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
+from secure_sccvfl.report.verify import _unpaid as unpaid
 from secure_sccvfl.run import discover
 from secure_sccvfl.run.discover import DiscoveryJob
 from secure_sccvfl.run.scoring import jobs as scoring
 from secure_sccvfl.run.scoring.jobs import EvaluateJob
 from secure_sccvfl.run.train import TrainJob
 from tests.support.harness import run_session
-from tests.support.two_parties import OPTIONS, ledger_lines, people, run_two, told, write_data
+from tests.support.own_data import heart_rows, write_own
+from tests.support.two_parties import OPTIONS, ledger_lines, opened, people, run_two, told, write_data
 
 REPLAYS = 250
 ATTACKER = 0
@@ -46,11 +51,11 @@ def summed(self: Session) -> str:
     return bytes(sum(self._to_all("name of the run", own).values(), own)).hex()
 
 
-def rushing(wanted: list[str]) -> Any:
+def rushing(wanted: list[str], attacker: int = ATTACKER) -> Any:
     """The attack on the sum: hear the others' words first, then choose the own ones."""
 
     def name(self: Session) -> str:
-        if self.rank != ATTACKER or not wanted:
+        if self.rank != attacker or not wanted:
             return summed(self)
         others, spec = self.party.others, Spec("|u1", (32,))
         came = self._transport.exchange("name of the run", {}, {rank: [spec] for rank in others})
@@ -193,7 +198,7 @@ def once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, dict[st
     """
     monkeypatch.setattr(discover, "planned_spread", lambda *given: Spread(10.0))
     data = write_data(tmp_path, people(300, seed=3))
-    options = {"dataset": str(data), "align": "exact", "refreshes": 1}
+    options = {"dataset": str(data), "align": "exact", "refreshes": 0}
     result = run_two(DiscoveryJob, tmp_path / "first", options)
     return tmp_path, options, [ledger_lines(tmp_path, 1)[-1]["key"].split()[0]], result
 
@@ -222,6 +227,66 @@ def test_without_the_checks_fresh_noise_is_free(once: Any, monkeypatch: pytest.M
     tables = [np.concatenate(list(run[ATTACKER]["own_tables"]["s"].values())) for run in (first, second)]
     assert np.abs(tables[0] - tables[1]).max() > 0.01, "the noise is new"
     assert second[1]["privacy"]["epsilon_rdp"] == first[1]["privacy"]["epsilon_rdp"]
+
+
+def problems(home: Path, *runs: str) -> list[str]:
+    """What an audit finds in the release logs of party 1 in these runs, beside the ledger as it is."""
+    ledger = home / "sccvfl-ledgers" / "party-1" / "ledger.jsonl"
+    account = read_account(read_ledger(ledger)[0], FileSets.beside(ledger))
+    return list(unpaid(account, [home / run / "party-1" / "releases.jsonl" for run in runs]))
+
+
+def test_an_audit_of_both_runs_sees_that_one_charge_paid_twice(once: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The logs of a run under an old name fit the ledger if they are looked at alone. So the name is refused."""
+    home, options, name, _ = once
+    monkeypatch.setattr(Session, "agree_on_name", rushing(name))
+    with pytest.raises(ExceptionGroup):
+        run_two(DiscoveryJob, home / "second", options)
+    assert opened(home / "second") == ["alignment"], "which is not charged"
+    assert problems(home, "first", "second") == []
+    without_checks(monkeypatch, discover)
+    run_two(DiscoveryJob, home / "third", options)
+    assert problems(home, "first") == problems(home, "third") == [], "the control: alone, nothing is odd"
+    assert problems(home, "first", "third") == [
+        f"release 'sketch-{number} for party {owner}' was made twice for one charge"
+        for number in range(2)
+        for owner in range(2)
+    ]
+
+
+def three_parties(home: Path, folder: str) -> list[Any]:
+    """A discovery of three parties on own data, with records that overlap in secret."""
+    options = {"dataset": str(home / "own.toml"), "refreshes": 1, "align": "hidden"}
+    addresses = tuple(f"127.0.0.1:{7000 + rank}" for rank in range(3))
+    jobs = [DiscoveryJob(SessionConfig(parties=addresses, options=options), rank) for rank in range(3)]
+    return run_session(
+        lambda session: jobs[session.rank].run(session, lambda *_: None), 3, jobs[0].plan(), folder=home / folder
+    )
+
+
+def test_with_three_parties_and_hidden_records_an_old_name_is_refused_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last party chooses, and all hear the same, so comparing what was heard does not help."""
+    attacker = 2
+    monkeypatch.setattr(discover, "planned_spread", lambda *given: Spread(10.0))
+    write_own(tmp_path, heart_rows())
+    first = three_parties(tmp_path, "first")
+    before = [ledger_lines(tmp_path, rank) for rank in range(3)]
+    name = before[0][-1]["key"].split()[0]
+    monkeypatch.setattr(Session, "agree_on_name", rushing([name], attacker))
+    with pytest.raises(ExceptionGroup) as stopped:
+        three_parties(tmp_path, "second")
+    assert "already has charges under this run's name; nothing was charged" in told(stopped.value)
+    assert [ledger_lines(tmp_path, rank) for rank in range(3)] == before
+    logs = (tmp_path / "second").rglob("releases.jsonl")
+    assert not any(word in log.read_text() for log in logs for word in ("sketch", "first count"))
+
+    without_checks(monkeypatch, discover)
+    again = three_parties(tmp_path, "control")
+    assert [ledger_lines(tmp_path, rank) for rank in range(3)] == before, "the control: fresh noise is free"
+    tables = [np.concatenate(list(run[attacker]["own_tables"]["s"].values())) for run in (first, again)]
+    assert np.abs(tables[0] - tables[1]).max() > 0.01
 
 
 def test_the_largest_planned_noise_is_taken(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from secure_sccvfl.run.discover import DiscoveryJob
 from secure_sccvfl.run.train import TrainJob
 from tests.support.two_parties import ADDRESSES, DESCRIPTION, ledger_lines, people, run_two, told, write_data
 
-OPTIONS = {"align": "exact", "refreshes": 1}
+OPTIONS = {"align": "exact", "refreshes": 0}
 RULE = 'id = { columns = ["id"], case = "lower" }'
 ZEROS = 'id = { columns = ["id"], zeros = "strip" }'
 SPENT = "release nothing more about these records"

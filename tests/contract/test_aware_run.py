@@ -36,7 +36,7 @@ from tests.support.aware_card import write_card
 from tests.support.harness import Recorded
 from tests.support.private import Silent, silence
 
-SHORT = {"seed": 0, "mode": "aware", "generator": "minimal", "refreshes": 1, "warmup": 20, "steps": 30}
+SHORT = {"seed": 0, "mode": "aware", "generator": "minimal", "refreshes": 0, "warmup": 20, "steps": 30}
 
 
 @pytest.fixture(scope="module")

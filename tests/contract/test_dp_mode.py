@@ -219,11 +219,11 @@ def test_options_of_a_run_plan_sketches_and_steps_together():
     schema = options.schema(3)
     config, multiplier = dp_config(options), noise_multiplier_of(options, schema)
     assert (config.steps, config.sampling) == (20, round(0.3 * 2**16) / 2**16)
-    events = [planned_steps(config, multiplier), Event("sketches", 1.0, multiplier, "records", count=5)]
+    events = [planned_steps(config, multiplier), Event("sketches", 1.0, multiplier, "records", count=2)]
     assert 7.99 < epsilons(events, 1e-5).renyi <= 8
-    assert noise_multiplier_of(RunOptions.of(plain), schema) == noise_multiplier(8.0, 1e-5, 15)
-    assert noise_multiplier_of(RunOptions.of({"private_model": False}), schema) == noise_multiplier(8.0, 1e-5, 5)
-    assert noise_multiplier_of(RunOptions.of({"mode": "dp"}), schema) > noise_multiplier(8.0, 1e-5, 15)
+    assert noise_multiplier_of(RunOptions.of(plain), schema) == noise_multiplier(8.0, 1e-5, 12)
+    assert noise_multiplier_of(RunOptions.of({"private_model": False}), schema) == noise_multiplier(8.0, 1e-5, 2)
+    assert noise_multiplier_of(RunOptions.of({"mode": "dp"}), schema) > noise_multiplier(8.0, 1e-5, 12)
     for bad in ({"dp_sampling": 0.0}, {"dp_sampling": 1.1}, {"dp_steps": 0}):
         with pytest.raises(ConfigError):
             RunOptions.of({"mode": "dp", **bad})

@@ -45,7 +45,7 @@ from tests.support.overlap import COLUMNS, heart_rows, holders, write_overlap
 
 PARTIES = 3
 ADDRESSES = tuple(f"127.0.0.1:{7000 + rank}" for rank in range(PARTIES))
-ROOMY = {"epsilon": 60.0, "refreshes": 1, "lambdas": [1.0], "take_lambda": 1.0, "evaluation_epsilon": 60.0}
+ROOMY = {"epsilon": 60.0, "refreshes": 0, "lambdas": [1.0], "take_lambda": 1.0, "evaluation_epsilon": 60.0}
 """A cap that leaves little noise: these tests are about who is counted, and Heart is small."""
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from protocols.steps import second_order
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
@@ -15,7 +16,11 @@ from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.privacy.charging import Charger
+from secure_sccvfl.privacy.releases import kind_of
+from secure_sccvfl.report.results import refreshes_of
 from secure_sccvfl.run.train import TrainJob
+from secure_sccvfl.training.descents.steps import WARM_STEPS
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import Trainer, train
 from tests.contract.test_secure_run import PARTIES, head_of, run_jobs
@@ -84,32 +89,82 @@ def test_every_release_is_paid_and_every_version_of_the_mask_is_in_the_log(secur
         audit = [json.loads(line) for line in (place / "audit.jsonl").read_text().splitlines()]
         masks = [entry["mask"] for entry in audit if entry["event"] in ("roles", "interventional check")]
         assert len(masks) == 4 and masks[-1] == results[rank]["mask"]
-    assert results[0]["steps"] == 9 + 9
+    assert results[0]["steps"] == WARM_STEPS + 9
 
 
+DEFAULT = ["sketch-0", "sketch-1", "head", "head output"]
+
+
+@pytest.mark.parametrize("private", [False, True], ids=["not private", "the default"])
 @pytest.mark.parametrize("opened", [False, True], ids=["before it", "half way"])
-def test_a_run_that_stopped_at_its_late_refresh_goes_on_and_pays_once(opened, secure, tmp_path, monkeypatch):
+def test_a_run_that_stopped_at_its_late_refresh_goes_on_and_pays_once(opened, private, tmp_path, monkeypatch):
     """Half way, its tables are out and paid for but in no checkpoint: nothing is left in the cap for other noise."""
-    judged = Discovery.judged
+    options, charges = ({}, DEFAULT) if private else (OPTIONS, CHARGES)
+    refresh = Discovery.refresh
 
     def broken(self, number):
-        raise RuntimeError("a fault after the stretch before the late refresh")
+        raise RuntimeError("a fault after the steps before the late refresh")
 
-    def half(self, sketches, *rest):
-        if sketches[0].releases > 1:
+    def half(self, number, *rest):
+        found = refresh(self, number, *rest)
+        if number:
             raise RuntimeError("a fault after the late tables were opened")
-        return judged(self, sketches, *rest)
+        return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(*((Discovery, "judged", half) if opened else (Trainer, "refresh_late", broken)))
+        patch.setattr(*((Discovery, "refresh", half) if opened else (Trainer, "refresh_late", broken)))
         with pytest.raises(ExceptionGroup):
-            run_jobs(TrainJob, tmp_path, OPTIONS)
+            run_jobs(TrainJob, tmp_path, options)
     for log in tmp_path.glob("party-*/releases.jsonl"):
         log.unlink()  # sessions in threads write a new one
-    results = run_jobs(TrainJob, tmp_path, {**OPTIONS, "resume": True})
-    assert [r["steps"] for r in results] == [r["steps"] for r in secure[1]]
+    results = run_jobs(TrainJob, tmp_path, {**options, "resume": True})
+    assert [r["steps"] for r in results] == [WARM_STEPS + 9] * PARTIES
     lines = [json.loads(line) for line in (tmp_path / "party-0" / "ledger.jsonl").read_text().splitlines()]
-    assert [line["event"]["name"] for line in lines if "event" in line] == CHARGES
+    assert [line["event"]["name"] for line in lines if "event" in line] == charges
+
+
+def test_a_default_run_opens_nothing_about_records_between_its_tables_and_its_finished_head(tmp_path, monkeypatch):
+    """What leaves after the first tables follows from tables, up to the one check of the finished head.
+
+    Noise of a head is drawn twice at each party: in the objective and on the finished weights of one head.
+    """
+    drawn, dealt = [], second_order.noise_of_heads
+    monkeypatch.setattr(
+        second_order, "noise_of_heads", lambda party, *rest: (drawn.append(party.rank), dealt(party, *rest))[1]
+    )
+    results = run_jobs(TrainJob, tmp_path, {})
+    log = [json.loads(line) for line in (tmp_path / "party-0" / "releases.jsonl").read_text().splitlines()]
+    names = [line["release"] for line in log]
+    tables = [at for at, line in enumerate(log) if (line["event"] or "").startswith("sketch")]
+    after = names[tables[0] :]
+    free = [name for name in after if kind_of(name, charged=False).basis in ("uncharged", "exact")]
+    assert free == ["range check"] == [after[-1]]
+    assert [log[at]["event"] for at in tables] == ["sketch-0"] * PARTIES + ["sketch-1"] * PARTIES
+    assert sorted(drawn) == sorted(2 * list(range(PARTIES)))
+    ledger = [json.loads(line) for line in (tmp_path / "party-0" / "ledger.jsonl").read_text().splitlines()]
+    assert [line["event"]["name"] for line in ledger if "event" in line] == DEFAULT
+    assert results[0]["privacy"]["releases"] == 4
+    told = refreshes_of(tmp_path / "party-0")
+    assert [one["refresh"] for one in told] == [0, 1] and told[1]["roles"] == results[0]["roles"]
+    assert told[0]["deviation"] == pytest.approx(2**0.5 * told[1]["deviation"])
+    assert 0 < told[0]["epsilon"] < told[1]["epsilon"] < results[0]["privacy"]["epsilon_rdp"] <= 8.0
+    assert told[1]["epsilon"] == pytest.approx(results[0]["privacy"]["parts"]["tables"])
+
+
+def test_a_refresh_after_the_budget_is_spent_is_one_line_and_opens_nothing(tmp_path, monkeypatch, caplog):
+    ask = Charger._ask
+
+    def spent(self, event, key):
+        self.limit = 0.0 if event.name == "sketch-1" else self.budget.terms.epsilon
+        return ask(self, event, key)
+
+    monkeypatch.setattr(Charger, "_ask", spent)
+    results = run_jobs(TrainJob, tmp_path, {})
+    log = [json.loads(line) for line in (tmp_path / "party-0" / "releases.jsonl").read_text().splitlines()]
+    assert "sketch-1" not in {line["event"] for line in log}
+    lines = [record.getMessage() for record in caplog.records if "no refresh 1" in record.getMessage()]
+    assert len(lines) == PARTIES and all("\n" not in line and "refused by the ledger" in line for line in lines)
+    assert results[0]["confidence"] and [r["refresh"] for r in refreshes_of(tmp_path / "party-0")] == [0]
 
 
 def test_mode_dp_pays_for_its_late_refresh_and_makes_its_edits_anew(tmp_path):
@@ -120,5 +175,5 @@ def test_mode_dp_pays_for_its_late_refresh_and_makes_its_edits_anew(tmp_path):
     assert paid == ["dp gradient-0", "sketch-0", "sketch-1"]
     log = (tmp_path / "party-0" / "releases.jsonl").read_text().splitlines()
     opened = Counter(json.loads(line)["release"] for line in log)
-    assert [opened[name] for name in ("moved-edited", "guard-length", "range check")] == [2, 2, 2]
-    assert results[0]["steps"] == 2 * 9, "the stretch before the refresh, and the grid"
+    assert [opened[name] for name in ("moved-edited", "guard-length", "range check")] == [2, 0, 1], "no proxy"
+    assert results[0]["steps"] == WARM_STEPS + 9, "those before the refresh, and the grid"

@@ -122,6 +122,12 @@ class PartyEngine(Side):
     def head(self, batch, outputs, task):
         return self.engine.head(batch, outputs, task)
 
+    def width(self, head):
+        return self.engine.width(head)
+
+    def copied(self, head, copies, control=False):
+        return self.engine.copied(head, copies, control)
+
     def prepare(self, batch, penalty, step, curvature):
         return self._call(curvature, lambda parts: self.engine.prepare(batch, penalty, step, merged(parts)))
 
@@ -177,7 +183,7 @@ def part_for(party, rows):
 
 
 def test_one_process_per_party_gives_the_model_of_the_plaintext_run():
-    config = replace(TrainConfig(), refreshes=2, steps=40, lambdas=(4.0,))
+    config = replace(TrainConfig(), steps=40, lambdas=(4.0,))
     parties = make_parties(DATA)
     plain = train(PlainEngine(), PlainStatistics(GaussianNoise(SpendingPlan(), 0)), DATA, SPLIT, config, 0)
     expected = plain.logits([p.take(SPLIT.test) for p in parties])

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from protocols.session.runtime import Session
+from secure_sccvfl.privacy import record_tags
 from secure_sccvfl.privacy.prediction_log import PredictionLog
 from secure_sccvfl.run.scoring.decisions import UNDECIDED
 from secure_sccvfl.run.scoring.jobs import PredictJob
@@ -23,7 +24,7 @@ from tests.support.two_parties import BANK, CLINIC, People, opened, people, run_
 
 ALLOWED = 40
 ALIGNED = ("exact", "revealed", "hidden")
-ROOMY = {"refreshes": 1, "epsilon": 60.0, "lambdas": [3.0], "take_lambda": 3.0, "predictions": ALLOWED}
+ROOMY = {"refreshes": 0, "epsilon": 60.0, "lambdas": [3.0], "take_lambda": 3.0, "predictions": ALLOWED}
 
 
 @pytest.fixture(scope="module")
@@ -195,8 +196,44 @@ def test_a_log_that_others_have_must_be_there(one: Consortium, rank: int, kept: 
     else:
         path.unlink()
     told = one.refused(new, new)
-    assert f"party {rank} has no complete log of the predictions of this model" in told and "bring it back" in told
+    alone = f"{path.name}: missing, and {path.stem}.key is there"
+    assert (f"party {rank} has no complete log of the predictions of this model" if kept else alone) in told
+    assert "bring it back" in told and opened(one.out) == []
+
+
+def test_a_party_notices_alone_that_its_log_is_gone(one: Consortium) -> None:
+    """The receiver says that nobody was ever asked for."""
+    new = people(6, 7, "n")
+    one.ask(new, new)
+    for path in one.log(0).parent.glob("predictions-*"):
+        path.unlink()
+    gone, key = one.log(1), one.log(1).with_suffix(".key")
+    gone.unlink()
+    assert f"{gone.name}: missing" in one.refused(with_changed(new, 3, amount=0.987), new)
     assert opened(one.out) == []
+    for path in (key, *one.home.glob("sccvfl-ledgers/party-0/predictions-*")):
+        path.unlink()
+    one.ask(with_changed(new, 3, amount=0.987), new)
+    assert len(one.told) == 6, "the control: with the key gone as well, it knows nothing"
+
+
+SPELLINGS = ("q7", "Q7", "q 7", "q\u200b7", "\uff517")
+
+
+def test_one_person_in_many_spellings_is_answered_once(each: Consortium, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The receiver asks about one person five times in one file, with other columns of its own each time."""
+    rows = {name: np.repeat(values, len(SPELLINGS)) for name, values in people(1, 21).items()}
+    rows |= {"id": np.array(SPELLINGS), "amount": np.linspace(0, 1, len(SPELLINGS)).round(3)}
+    results = each.ask(rows, rows)
+    assert len(each.told) == 1 and set(each.why().values()) == {CHANGED}
+    assert [one["on_record"] for one in results] == [1, 1]
+    first = rows["amount"][np.argsort(rows["id"])[0]]
+    each.ask(alike := {**rows, "amount": np.full(len(SPELLINGS), first)}, alike)
+    assert len({row["decision"] for row in each.told.values()}) == 1 and len(each.told) == len(SPELLINGS)
+
+    monkeypatch.setattr(record_tags, "canonical", str)
+    each.ask(other := {**rows, "id": np.char.replace(rows["id"], "7", "8")}, other)
+    assert len(each.told) == len(SPELLINGS), "the control: without one form of an id they are other people"
 
 
 def test_a_session_file_without_approvals_does_not_raise_the_number(one: Consortium) -> None:

@@ -163,7 +163,7 @@ def test_a_model_of_any_mode_keeps_the_released_moments(mode, tmp_path):
         job.card = PolicyCard("german", "1", ("me",), {"duration": Decision("M", "why")})
         return job
 
-    short = {"refreshes": 0, "warmup": 4, "steps": 10, "lambdas": [8.0]}
+    short = {"warmup": 4, "steps": 10, "lambdas": [8.0]}
     run_jobs(make, tmp_path, {**short, "mode": mode, "source": "moments", "generator": "moments"})
     for rank, party in enumerate(make_parties(pooled("german", PARTIES))):
         kept = load_model(tmp_path / f"party-{rank}" / "model", party.layout)

@@ -25,7 +25,7 @@ from secure_sccvfl.run.process import THREAD_VARIABLES
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
-SHORT = ("--refreshes", "1", "--warmup", "20", "--steps", "30", "--lambdas", "8", "16", "--seeds", "0")
+SHORT = ("--refreshes", "0", "--warmup", "20", "--steps", "30", "--lambdas", "8", "16", "--seeds", "0")
 """A training of seconds."""
 ONE_THREAD = dict.fromkeys(THREAD_VARIABLES, "1")
 

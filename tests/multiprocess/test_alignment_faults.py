@@ -23,7 +23,7 @@ from tests.support.harness import DEADLINE
 from tests.support.overlap import write_overlap
 
 PARTIES = 3
-OPTIONS = {"epsilon": 60.0, "refreshes": 1, "lambdas": [1.0], "take_lambda": 1.0, "grid_steps": 12}
+OPTIONS = {"epsilon": 60.0, "refreshes": 0, "lambdas": [1.0], "take_lambda": 1.0, "grid_steps": 12}
 """A cap that leaves little noise, so that the run does not stop for too few common records. Then the ridge of the
 head is small too, and a head of 112 records takes more steps."""
 PHASES: dict[str, Sequence[tuple[str, str, set[str]]]] = {

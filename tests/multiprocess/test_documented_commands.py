@@ -86,7 +86,7 @@ MODULES = {
     "tests.mutants.run": "takes hours",
 }
 """What may follow `python -m`; it must exist, as must the files that it is given."""
-FEW = {"refreshes": 1, "warmup": 20, "steps": 30, "lambdas": [8.0, 16.0]}
+FEW = {"refreshes": 0, "warmup": 20, "steps": 30, "lambdas": [8.0, 16.0]}
 """SHORT for a session file."""
 ATTACK = r"sccvfl attack |python3? launch/security_eval\.py "
 VERDICTS = {"security_eval": (OK, CHECK_FAILED)}

@@ -46,7 +46,7 @@ def harmless(text: str) -> None:
 
 
 def test_a_run_with_hostile_names_ends_well_and_its_files_hold_words(tmp_path: Path, capsys) -> None:
-    short = ("--lambdas", "8", "--warmup", "10", "--steps", "10", "--refreshes", "1")
+    short = ("--lambdas", "8", "--warmup", "10", "--steps", "10", "--refreshes", "0")
     ran = run_mpc("--dataset", write(tmp_path), "--out", "run", *short, cwd=tmp_path)
     harmless(ran.stdout + ran.stderr)
     assert "x[/red]" in ran.stdout and "seal, to be kept" in ran.stdout

@@ -18,7 +18,7 @@ from protocols.errors import ProtocolError
 from secure_sccvfl.security.finished_run import FinishedRun
 from tests.support.harness import LONG
 
-SHORT = {"refreshes": 1, "warmup": 20, "steps": 30, "lambdas": [8.0]}
+SHORT = {"refreshes": 0, "warmup": 20, "steps": 30, "lambdas": [8.0]}
 LITTLE_NOISE = {"evaluation_epsilon": 8.0}
 """With it 77 test records are eight deviations above too few, which would end a run."""
 

@@ -61,7 +61,7 @@ def looked(tmp_path_factory: pytest.TempPathFactory) -> Looked:
         for k, row in enumerate(heart_rows(), start=1)
     ]
     write_own(folder / "data", found.rows)
-    options = {"dataset": "own.toml", "refreshes": 1, "warmup": 20, "steps": 30}
+    options = {"dataset": "own.toml", "refreshes": 0, "warmup": 20, "steps": 30}
     hosts, notes = Hosts(folder / "hosts", "train", options), folder / "notes"
     threads = []
     try:

@@ -53,7 +53,7 @@ legal_basis = "a test"
 owner = "policy board"
 review_due = "2999-01-31"
 """
-OPTIONS = {"align": "exact", "refreshes": 1, "warmup": 4, "steps": 10, "lambdas": [3.0], "take_lambda": 3.0}
+OPTIONS = {"align": "exact", "refreshes": 0, "warmup": 4, "steps": 10, "lambdas": [3.0], "take_lambda": 3.0}
 People = dict[str, np.ndarray]
 
 

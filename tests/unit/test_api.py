@@ -103,7 +103,7 @@ def test_the_interval_of_a_gap_is_newcombes():
 def test_discovery_is_that_of_the_library():
     data = scc.load("heart")
     found = scc.discover(data, epsilon=4, seed=2, rule="fractions", score="gap")
-    expected = scores_of(data.dataset, GaussianNoise(SpendingPlan(4.0, releases=5), 2), releases=5)
+    expected = scores_of(data.dataset, GaussianNoise(SpendingPlan(4.0, releases=2), 2), releases=2)
     assert dict(found.scores["score"]) == pytest.approx(expected, abs=1e-4)
     assert found.scores["score"].is_monotonic_decreasing and 0 < found.epsilon <= 4
     assert set(found.roles) == {f.name for f in data.dataset.features}

@@ -71,9 +71,13 @@ class _Met(Exception):
 
 
 class _Posing(Trainer):
-    def joint(self, penalty: Any, energy: Blocks, guards: Sequence[Blocks]) -> Descend:
-        self.known = energy, guards
-        return super().joint(penalty, energy, guards)
+    def reach(self, guards: Sequence[Blocks]) -> Blocks:
+        self.directions = guards
+        return super().reach(guards)
+
+    def joint(self, penalty: Any, energy: Blocks, reach: Blocks) -> Descend:
+        self.known = energy, self.directions
+        return super().joint(penalty, energy, reach)
 
     def fit(self, descend: Descend, check: Any) -> None:
         self.held_out = check

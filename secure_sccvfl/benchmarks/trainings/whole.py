@@ -42,7 +42,7 @@ from secure_sccvfl.training.trainer import train
 SIZES = ("german", "synthetic:1000", "synthetic:10000", "synthetic:100000")
 CONSORTIA = (2, 3, 5)
 ROUND_TRIP_MS = 20
-SECURE_PHASES = ("inputs", "discovery and warm-up", "counterfactuals", "training")
+SECURE_PHASES = ("inputs", "discovery and warm-up", "counterfactuals", "late refreshes", "training")
 
 
 BEFORE: dict[str, Any] = {"private_model": False, "consistency_from": "records"}

@@ -38,7 +38,8 @@ class Asked:
     """The new records of a party, as its log knows them. All arrays have one entry for each.
 
     readable: this party reads all its cells, and they are those that it had when the person was decided, if ever.
-    changed: they are others. fresh: the person is not on record.
+    changed: they are others. fresh: the person is not on record, and in no record above: two spellings of an id have
+    one pseudonym.
     """
 
     names: list[str]
@@ -52,7 +53,11 @@ class Asked:
         """kind: of answer, if each kind has an answer of its own."""
         names = log.names(new.ids.tolist(), kind)
         digests = log.digests(names, new.columns)
-        known = [log.decided.get(name) for name in names]
+        known, here = [], dict[str, str]()
+        for name, digest, readable in zip(names, digests, new.readable, strict=True):
+            known.append(log.decided.get(name, here.get(name)))
+            if readable:  # the same person again, in another spelling
+                here.setdefault(name, digest)
         fresh = np.array([digest is None for digest in known], np.bool_)
         same = np.array([one == digest for one, digest in zip(known, digests, strict=True)], np.bool_)
         changed = new.readable & ~fresh & ~same

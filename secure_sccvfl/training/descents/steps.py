@@ -14,7 +14,7 @@ from secure_sccvfl.data.party import Blocks, Part
 from secure_sccvfl.privacy.heads import LARGEST_CURVATURE, HeadCharge
 from secure_sccvfl.privacy.releases import GUARD_LENGTH
 from secure_sccvfl.training.config import TrainConfig
-from secure_sccvfl.training.descents.grid import PRIVATE_SAMPLED, Bounds, Grid, sampled_rows
+from secure_sccvfl.training.descents.grid import PRIVATE_SAMPLED, REACH, Bounds, Grid, sampled_rows
 from secure_sccvfl.training.engine import CURVATURE, PRIVATE_CURVATURE, SIGN_WIDTH, Engine, Step
 from secure_sccvfl.training.leak import adversaries
 from secure_sccvfl.training.state import Hooks, State
@@ -23,16 +23,18 @@ Descend = Callable[[Sequence[float]], tuple[Any, ...]]
 """Training with consistency: from lambdas to their heads."""
 
 
-FINE_STEPS, FEW_ROWS = (3, 5), 1 << 13
-"""Steps at the end of a private descent whose sigmoid is precise: more for few rows, over which the rounding of the
-other sigmoid averages less."""
-PRECISE_STEPS = 2
-"""So many more steps than heads that are not private: where labels are rare, nine would be just enough."""
+FINE_STEPS = 3
+"""Steps at the end of a private descent whose sigmoid is precise."""
 MORE_STEPS, FLAT_RIDGE = 6, 0.005
-"""Still more where the curvature is taken on a part of the rows, or where the head may be far from its optimum when
+"""More steps where the curvature is taken on a part of the rows, or where the head may be far from its optimum when
 it is taken: the ridge is below this share of the number of records, or below the square of the longest row."""
-PRIVATE_TURN = 3
-"""After so many steps of a private descent the curvature is taken at the heads."""
+PRIVATE_TURN, PRIVATE_RATE = 3, 1.65
+"""After so many steps of a private descent the curvature is taken at the heads. Steps before that are so much longer
+than those along the inverse of its bound: curvature is smaller away from zero, and where labels are rare by far."""
+PRIVATE_LEAST = 2.0**-4
+"""Smallest curvature in scaled columns that inverses of private heads invert; less where the ridge is smaller."""
+WARM_STEPS = 2
+"""First-order steps of one head before each late refresh."""
 
 
 def stretches(config: TrainConfig, task: Task, taken: int = 0) -> Iterator[tuple[int, bool]]:
@@ -89,9 +91,8 @@ class Descents:
 
         return steps
 
-    def joint(self, penalty: Any, energy: Blocks, guards: Sequence[Blocks]) -> Descend:
-        """Training with consistency: from lambdas to their heads. First-order steps take one lambda at a time."""
-        config = self.config
+    def reach(self, guards: Sequence[Blocks]) -> Blocks:
+        """Each owner's curvature bound of the guards; opens their length."""
         reach = {k: np.zeros(len(v)) for k, v in self.flat.items()}
         for guard in guards:
             summed = self.engine.total(
@@ -101,14 +102,46 @@ class Descents:
                 raise RuntimeError("every party has a part in the length of a guard")
             (length,) = summed
             reach = {k: v + np.abs(guard[k]) * length for k, v in reach.items()}
-        steep = 1.0 if config.consistency == "squared" else 1.0 / SIGN_WIDTH
+        return reach
 
-        def weight(lam: float) -> float:
-            return config.guard * (lam if config.guard_grows else 1.0)
+    def guard_weight(self, lam: float) -> float:
+        """The weight of the guard at this lambda."""
+        return self.config.guard * (lam if self.config.guard_grows else 1.0)
+
+    def first_order(self, lam: float, flat: Blocks, energy: Blocks, reach: Blocks) -> tuple[Step, Blocks]:
+        """A first-order step at this lambda, and each owner's curvature bound of the whole objective."""
+        config, weight = self.config, self.guard_weight(lam)
+        steep = lam * (1.0 if config.consistency == "squared" else 1.0 / SIGN_WIDTH)
+        bound = {k: flat[k] + steep * energy[k] + weight * reach[k] for k in flat}
+        return Step(config.rate, config.momentum, lam, config.consistency, weight), bound
+
+    def warm_up(self, penalty: Any, energy: Blocks, reach: Blocks) -> None:
+        """A few steps of one head under this penalty, before a late refresh: joint training has begun.
+
+        First-order steps need no inverse: about 17 rounds. In scaled columns the curvature has a trace of at most the
+        number of columns, so at this rate every step goes down, whatever the data are (`grid`, factor a). The head
+        stays secret: no bit about it is opened, not even whether it is in range. It carries no noise and is never
+        released; the heads of the grid start from it and end within the checked tolerance of their minimum wherever
+        they started (`privacy.heads`).
+        """
+        self.hooks.progress("warm-up", 0, 1)
+        lam = self.config.trained[0] if self.config.taken is None else self.config.taken
+        step, bound = self.first_order(lam, self.steepness(), energy, reach)
+        step = replace(step, rate=REACH / self.engine.width(self.state.head), momentum=0.0)
+        descent = self.engine.prepare(self.batch, penalty, step, bound)
+        self.go_on(head=self.engine.steps(self.state.head, descent, WARM_STEPS))
+
+    def started(self, grid: Grid) -> Any:
+        """The heads of a grid where the warm-up ended, which is the same for all; zero where there was none."""
+        return self.engine.copied(self.state.head, len(grid.lambdas) // self.outputs, grid.without is not None)
+
+    def joint(self, penalty: Any, energy: Blocks, reach: Blocks) -> Descend:
+        """Training with consistency: from lambdas to their heads. First-order steps take one lambda at a time."""
+        config = self.config
 
         def together(lambdas: Sequence[float]) -> tuple[Any, ...]:
             each = [lam for lam in lambdas for _ in range(self.outputs)]
-            held = tuple(weight(lam) for lam in each)
+            held = tuple(self.guard_weight(lam) for lam in each)
             sharpens = any(sharp for _, sharp in stretches(config, self.task))
             curvature = (PRIVATE_CURVATURE if config.private else CURVATURE)[self.task]
             grid = Grid(tuple(each), held, curvature, sharpens=sharpens, guesses=config.leak, without=self.left_out)
@@ -125,9 +158,7 @@ class Descents:
 
         def alone(lambdas: Sequence[float]) -> tuple[Any, ...]:
             (lam,) = lambdas
-            bound = {k: self.flat[k] + lam * steep * energy[k] + weight(lam) * reach[k] for k in self.flat}
-            step = Step(config.rate, config.momentum, lam, config.consistency, weight(lam))
-            return (self.descend(penalty, step, bound),)
+            return (self.descend(penalty, *self.first_order(lam, self.flat, energy, reach)),)
 
         return together if config.second_order(self.task) else alone
 
@@ -154,10 +185,10 @@ class Descents:
         return self.state.heads
 
     def descend_together(self, penalty: Any, grid: Grid, bounds: Bounds) -> tuple[Any, ...]:
-        """Second-order steps of all heads from zero; their number depends on the settings only, never on the data."""
+        """Second-order steps of all heads; their number depends on the settings only, never on the data."""
         config, engine = self.config, self.engine
         if not self.state.taken:
-            self.go_on(head=engine.head(self.batch, len(grid), self.task))
+            self.go_on(head=self.started(grid))
         if self.state.taken < config.grid_steps:  # a resumed run may have taken them all
             descent = engine.prepare_grid(self.batch, penalty, grid, bounds)
             if grid.guesses:
@@ -171,7 +202,7 @@ class Descents:
         return engine.apart(self.state.head, self.outputs)
 
     def descend_privately(self, penalty: Any, grid: Grid, energy: Blocks, reach: Blocks) -> tuple[Any, ...]:
-        """Private heads: charged, then trained from zero in one go.
+        """Private heads: charged, then trained in one go.
 
         The last steps have a precise sigmoid. Scales of columns follow from public bounds and released tables, so
         that rounding moves a row by nothing but its own record. A run that was interrupted starts here again: nothing
@@ -181,29 +212,30 @@ class Descents:
         if self.privacy is None:
             raise ValueError("private heads need something that charges them")
         noise = self.privacy.charge_heads(self.train.count)
-        grid = replace(grid, rate=1.0, momentum=0.0, sharpens=True, own=True)
+        share = noise.ridge / self.train.count / grid.curvature
+        least = min(PRIVATE_LEAST, share / 2)
+        grid = replace(grid, rate=PRIVATE_RATE, momentum=0.0, sharpens=True, own=True, least=least)
         flat = {
             rank: grid.curvature * reached**2 + noise.ridge / self.train.count
             for rank, reached in self.public_reach().items()
         }
         for rank, own in flat.items():
-            if own.size and float((own + energy[rank] + reach[rank]).mean()) > LARGEST_CURVATURE:
+            if own.size and float((own + grid.weight * energy[rank] + reach[rank]).mean()) > LARGEST_CURVATURE:
                 raise RangeError("columns are scaled so far that rounding may make rows longer than the public bound")
         descent = engine.prepare_grid(self.batch, penalty, grid, Bounds(flat, energy, reach), noise)
-        head, taken = engine.head(self.batch, len(grid), self.task), 0
+        head, taken = self.started(grid), 0
         sampled = not sampled_rows(self.train.rows, PRIVATE_SAMPLED).all()
-        steps = config.grid_steps + PRECISE_STEPS
+        steps = config.grid_steps
         if sampled or noise.ridge < max(FLAT_RIDGE * self.train.count, noise.radius**2):
             steps += MORE_STEPS
-        fine = FINE_STEPS[self.train.rows <= FEW_ROWS]
-        last = steps - fine
+        last = max(PRIVATE_TURN + 1, steps - FINE_STEPS)
         planned = replace(config, grid_steps=last, keep_every=last, sharpened=PRIVATE_TURN)
         for count, sharp in stretches(planned, "binary"):
             self.hooks.progress("training", taken, steps)
             descent = engine.sharpen(head, descent) if sharp else descent
             head, taken = engine.steps(head, descent, count), taken + count
         self.hooks.progress("training", taken, steps)
-        head = engine.steps(head, descent, fine, fine=True)
+        head = engine.steps(head, descent, FINE_STEPS, fine=True)
         self.go_on(head=engine.finish(head, descent), taken=config.grid_steps)
         return engine.apart(self.state.head, self.outputs)
 

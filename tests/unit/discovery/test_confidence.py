@@ -140,6 +140,16 @@ def test_hysteresis_under_fdr_is_a_margin_and_no_more():
     assert clear.proposed == {"a": "M", "b": "P"} and clear.log == ("a: P -> M", "b: M -> P")
 
 
+@pytest.mark.parametrize(("p", "kept"), [(0.105, True), (0.095, True), (0.12, False), (0.085, False)])
+def test_a_role_by_evidence_is_kept_unless_its_p_value_clears_the_level_by_the_margin(p, kept):
+    """The default rule: near its level a feature stays what it was, found or not; clear of it, it changes."""
+    config = DiscoveryConfig(hysteresis=0.1, fdr=0.1)
+    was = "N" if p < 0.1 else "M"
+    found = decide(Evidence({"a": 0.3}, {"a": p}), config, {"a": was}).proposed["a"]
+    assert (found == was) == kept
+    assert (decide(Evidence({"a": 0.3}, {"a": p}), config).proposed["a"] == "M") == (p < 0.1)
+
+
 def test_sixty_features_take_seconds_and_little_on_the_wire():
     rng = np.random.default_rng(0)
     many = {f"feature_{k:02d}": rng.normal(60, 20, (25, 9)) for k in range(60)}

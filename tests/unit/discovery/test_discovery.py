@@ -67,7 +67,7 @@ def test_the_sketch_equals_a_cross_table_when_there_is_no_noise():
 
 def test_five_refreshes_end_at_the_noise_of_one_release_of_the_whole_budget():
     data, parties = german()
-    noise = GaussianNoise(SpendingPlan(), 1)
+    noise = GaussianNoise(SpendingPlan(releases=5), 1)
     statistics = PlainStatistics(noise)
     merged = release_sketches(statistics, parties, data.protected, "0", FEATURES)
     for i in range(1, 5):
@@ -92,7 +92,7 @@ def test_noisy_scores_keep_the_order_of_the_noise_free_ones():
 
 
 def test_the_budget_is_what_the_accountant_says_and_is_not_exceeded():
-    budget = SpendingPlan()
+    budget = SpendingPlan(releases=5)
     accountant = RdpAccountant()
     accountant.compose(GaussianDpEvent(budget.multiplier), budget.releases)
     assert accountant.get_epsilon(budget.delta) == pytest.approx(8.0, abs=0.01)

@@ -31,6 +31,7 @@ FEATURES = len(DATA.features)
 WITH_MOMENTS = replace(
     TrainConfig(),
     refreshes=1,
+    late_refreshes=0,
     warmup=4,
     steps=10,
     lambdas=(4.0,),

@@ -77,11 +77,29 @@ def test_digests_of_columns_are_under_a_key_of_the_party_alone(tmp_path: Path) -
         assert not set(found[0]) & set(found[1])
         assert one.digests(names, COLUMNS[::-1]) != found[0]
         assert "key" not in repr(one) and one._own.hex() not in repr(one)
+    filled(tmp_path / "party-0")
     path_of(tmp_path / "party-0").with_suffix(".key").unlink()
     with (
         pytest.raises(LocalError, match=r"\.key: missing or not a key; bring it back"),
         open_log(tmp_path / "party-0", "run", KEY),
     ):
+        pass
+
+
+@pytest.mark.parametrize("left", [None, b"", b"half a key"])
+def test_a_crash_before_the_key_was_written_costs_nothing(tmp_path: Path, left: bytes | None) -> None:
+    with open_log(tmp_path, "run", KEY):
+        pass
+    key = path_of(tmp_path).with_suffix(".key")
+    key.unlink() if left is None else key.write_bytes(left)
+    with open_log(tmp_path, "run", KEY) as log:
+        assert log.digests(log.names(["a", "b"]), COLUMNS)
+
+
+def test_a_log_that_is_gone_while_its_key_is_there_is_refused(tmp_path: Path) -> None:
+    filled(tmp_path)
+    path_of(tmp_path).unlink()
+    with pytest.raises(LedgerError, match=r"\.jsonl: missing, and .*\.key is there"), open_log(tmp_path, "run", KEY):
         pass
 
 

@@ -44,7 +44,9 @@ def test_steps_of_different_names_that_are_counted_together_are_one_stage() -> N
 
 def test_stages_are_named_only_where_the_settings_tell_them() -> None:
     assert stages_of("train", {})[-1] == "training" and "dp encoders" in stages_of("train", {"mode": "dp"})
-    assert stages_of("train", {"late_refreshes": 1}) == stages_of("selftest", {}) == ()
+    once = stages_of("train", {"late_refreshes": 0})
+    assert "late refresh" in stages_of("train", {}) and "late refresh" not in once
+    assert stages_of("train", {"mode": "split"}) == stages_of("selftest", {}) == ()
 
 
 def test_a_line_says_steps_rates_bytes_and_time_left() -> None:
