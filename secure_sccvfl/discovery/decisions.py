@@ -182,7 +182,8 @@ def decide(
 ) -> Finding:
     """Turn scores into roles. The card has the last word. `previous`: the roles that were proposed before.
 
-    `owners`: the party of every feature, for roles within parties.
+    `owners`: the party of every feature, for roles within parties, and to know the columns without evidence: none
+    is needed where the card decides.
     """
     scores = evidence.combined()
     proposed = _propose(scores, evidence.p_values, config, owners or {}, previous)
@@ -190,9 +191,10 @@ def decide(
     roles = Roles(proposed)
     by_card = () if card is None else tuple(sorted(card.decisions))
     if card is not None:
-        roles = card.apply(roles)
+        untold = {k: v for k, v in card.roles.of.items() if k in (owners or {}) and k not in proposed}
+        roles = card.apply(Roles({**proposed, **untold}))
         for k in by_card:
-            if roles.of[k] != proposed[k]:
+            if k in proposed and roles.of[k] != proposed[k]:
                 log.append(f"{k}: {proposed[k]} -> {roles.of[k]} by card: {card.decisions[k].reason}")
     return Finding(roles, scores, evidence.p_values, tuple(log), proposed, by_card)
 

@@ -311,7 +311,8 @@ class Dp:
 
     def heads(self, options: RunOptions, schema: Schema) -> HeadPlan | None:
         layouts, units = schema.layouts.values(), dp_config(options).units
-        return head_plan(options.train_config(), layouts, schema.task, schema.outputs, units=units)
+        given = options.train_config(), layouts, schema.task, schema.outputs
+        return head_plan(*given, units=units, tabled=options.tabled(schema))
 
     def train(self, place: Workplace) -> Trained:
         options, schema, config = place.options, place.schema, place.options.train_config()

@@ -82,7 +82,8 @@ class RunOptions:
     `leak`: measure how well s is recovered from encodings of validation records; only with exact evaluation and a
     model that is not private. It reveals s of training records too, which no ledger covers.
     `private_model`: the head is differentially private, under the same `epsilon` as the statistics of s
-    (`privacy.heads`); it gets `head_share` of it. Without it the model is not private, which is for research on
+    (`privacy.heads`); it gets `head_share` of it, by default .75 where a card decides every column and tables are
+    those of its M and P alone (`tabled`), else .6. Without it the model is not private, which is for research on
     public data. `consistency_from`: "tables" builds the consistency penalty from the released tables; "records" edits
     every training record. With a private model the Gram matrix of these edits is a charged release with noise
     (`privacy.gram`; mode `sealed`); without, the model reveals s of them: for public data.
@@ -350,6 +351,12 @@ class RunOptions:
         if card is not None and schema is not None:
             card.check({f.name for own in schema.features for f in own}, schema.name)
         return card
+
+    def tabled(self, schema: Schema) -> tuple[str, ...]:
+        """The columns whose tables of s are released (`TrainConfig.tabled`); empty: all. Mode `aware` needs all."""
+        card = self.policy() if self.mode != "aware" else None
+        features = [f.name for own in schema.features for f in own]
+        return self.train_config().tabled(None if card is None else card.roles, features)
 
     def ledger_folder(self, session: Session, home: Path | None = None) -> Path:
         """Where this party's ledgers lie; `home` is the run's folder if that is not the session's.

@@ -81,6 +81,9 @@ class _Edited:
 class Trainer(Descents):
     """One run on one engine. Its methods are the phases, in order; `state` is its current state."""
 
+    by_card = True
+    """Whether it needs no table but those of `TrainConfig.tabled`."""
+
     def __init__(
         self,
         engine: Engine,
@@ -122,6 +125,8 @@ class Trainer(Descents):
             card,
             self.hooks.audit,
             owners=problem.owners,
+            tabled=problem.tabled,
+            released=problem.released,
         )
         self.dropped: tuple[str, ...] = ()
         self.enter()
@@ -674,10 +679,16 @@ def train(
     parties: tuple[Party, ...] | None = None,
     driver: type[Trainer] = Trainer,
     privacy: HeadCharge | None = None,
+    tabled: Roles | None = None,
 ) -> Model:
-    """The whole method on one split, all parties in this process. `roles` fixes them for a comparison."""
+    """The whole method on one split, all parties in this process. `roles` fixes them for a comparison.
+
+    `tabled`: roles that are taken as those of a card, where tables of s are released for the columns it names alone.
+    """
     whole = make_parties(data) if parties is None else parties
-    parts = [part_of(data, rows, whole) for rows in (split.train, split.validation)]
+    parts = [part_of(data, rows, whole) for rows in (config.training_rows(split), split.validation)]
     layouts = {party.rank: party.layout for party in whole}
-    problem = Problem(data.task, data.outputs, parts[0], parts[1], data.owners, layouts)
+    decided = (None if card is None else card.roles) if tabled is None else tabled
+    names = config.tabled(decided, data.owners) if driver.by_card else ()
+    problem = Problem(data.task, data.outputs, parts[0], parts[1], data.owners, layouts, names)
     return driver(engine, statistics, problem, config, seed, card, privacy=privacy).run(roles)
