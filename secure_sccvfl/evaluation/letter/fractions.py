@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from secure_sccvfl.benchmarks.results import table
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.letter.roles import Masks
@@ -98,17 +97,13 @@ def markdown(found: Mapping[str, Any], made: str) -> str:
     """The page of these figures."""
     seeds, development = found["seeds"], found["development_seeds"]
     agreed = [
-        (row["roles"], row["between"], row["pairs"], f"{row['same']:.3f}", f"{row['chance']:.3f}")
+        f"| {row['roles']} | {row['between']} | {row['pairs']} | {row['same']:.3f} | {row['chance']:.3f} |"
         for row in found["rows"]
     ]
-    best = [
-        (
-            f"{r['rho_m']:g}",
-            f"{r['rho_p']:g}",
-            "nothing to edit" if r["objective"] is None else f"{r['objective']:.4f}",
-        )
-        for r in found["fractions"]
-    ]
+    best = []
+    for row in found["fractions"]:
+        worth = "nothing to edit" if row["objective"] is None else f"{row['objective']:.4f}"
+        best.append(f"| {row['rho_m']:g} | {row['rho_p']:g} | {worth} |")
     lines = [
         f"{made} Plaintext engine, epsilon 8.",
         "",
@@ -118,13 +113,17 @@ def markdown(found: Mapping[str, Any], made: str) -> str:
         f"split of seed {seeds[0]}. `same`: columns with one role in two runs. `chance`: roles drawn with the",
         "fractions of each party. Roles by seed are in the JSON file.",
         "",
-        *table(("roles", "between", "pairs", "same", "chance"), agreed),
+        "| roles | between | pairs | same | chance |",
+        "|---|---|---|---|---|",
+        *agreed,
         "",
         "# Fractions by validation",
         "",
         f"Objective of early stopping on validation, mean of seeds {development[0]} to {development[-1]}, the",
         "lowest first. The paper's choice is .60 and .50.",
         "",
-        *table(("rho_M", "rho_P", "objective"), best),
+        "| rho_M | rho_P | objective |",
+        "|---|---|---|",
+        *best,
     ]
     return "\n".join(lines) + "\n"
