@@ -30,7 +30,7 @@ from secure_sccvfl.training.paper_settings import FLIP_WEIGHT, SCG_WEIGHT, setti
 
 RHO_M = SWEEPS["rho_m"]
 RHO_P = (0.25, 0.50, 0.75)
-DEVELOPMENT = range(730, 735)
+DEVELOPMENT = range(730, 740)
 """Seeds on which fractions are chosen; no table is made of them."""
 DRAWS = 20
 """Noise draws on the split of the first seed."""
