@@ -20,6 +20,7 @@ training step on them has the rounds of any other.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,9 @@ from protocols.dealing.party import Party
 from protocols.net.transport import Array
 from protocols.operations import arithmetic
 from protocols.ring import Words
+
+if TYPE_CHECKING:
+    from protocols.session.runtime import Session
 
 RATIO_BITS = 20
 _ROUND_WORDS = 1 << 20
@@ -66,13 +70,17 @@ class Presence:
         ]
         return np.concatenate(made)
 
-    def veiled(self, party: Party, rows: Words) -> Words:
-        """The same for rows that are opened to one receiver: uniform words where not all parties have a record.
+    def veiled(self, session: Session, rows: Any) -> Any:
+        """The same for a tensor of whole numbers or fractions that is opened to one receiver.
+
+        It has uniform ring elements where not all parties have a record.
 
         A party that deviates can add numbers of its choice to its shares, and so make a 1 of its bit. The veil, which
         the dealer deals (protocols/dealing/matching.py), hides these rows nevertheless.
         """
-        return self.kept(party, rows) + party.tuples.veil(rows.shape[1])
+        bits = session.wrap(self.bits[:, None], 0)
+        veil = session.party.tuples.veil(rows.size(1))
+        return bits * rows + session.wrap(veil, session.fraction(rows))
 
     def ratio(self, party: Party) -> Words:
         """Shares of the number of records over `count`, RATIO_BITS; an array of one."""

@@ -47,7 +47,8 @@ from protocols.errors import (
 )
 from protocols.net.activity import Activity
 from protocols.net.transport import Array, Cost, Spec, Transport
-from protocols.operations import arithmetic, comparison, series
+from protocols.operations import arithmetic, comparison, noise, series
+from protocols.operations.noise import NoiseKind
 from protocols.records.releases import Receipt, Release, ReleaseDesk, ReleasePlan
 from protocols.records.transcript import Transcript
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
@@ -298,6 +299,10 @@ class Session:
         """The hyperbolic tangent; the same choice as for `sigmoid`."""
         return self._bounded("tanh", value, bound, 6.0)
 
+    def log_cosh(self, value: Any, bound: float) -> Any:
+        """log(2 cosh(value / 2)), the even part of the logistic loss, for |value| <= bound; 32 fractional bits."""
+        return self._bounded("log_cosh", value, bound, bound)
+
     def clamp(self, value: Any, bound: float) -> Any:
         """The value, or the nearer end of [-bound, bound]. One comparison and one product."""
         with self._transport.meter.scope("clamp"):
@@ -426,6 +431,20 @@ class Session:
     def wrap(self, words: Words, bits: int) -> Any:
         """Shares as a CrypTen tensor."""
         return MPCTensor.from_shares(torch.from_numpy(np.array(words, copy=None, order="C")), precision=bits)
+
+    @staticmethod
+    def fraction(value: Any) -> int:
+        """The number of fractional bits of a shared tensor."""
+        return bits_of(value)
+
+    def with_fraction(self, value: Any, bits: int) -> Any:
+        """The same ring elements with another number of fractional bits: the value times a power of two, exactly."""
+        return self.wrap(added_words(value), bits)
+
+    def noise(self, kind: NoiseKind, sigma: float, count: int, holders: Collection[int], bits: int) -> Any:
+        """A vector of `count` fresh noise values of deviation sigma, from the dealer and from `holders`; no round."""
+        share = noise.noise_share(self.party, kind, sigma * 2.0**bits, count, [holders])
+        return self.wrap(share[:, 0], bits)
 
     def _bounded(self, name: series.Name, value: Any, bound: float | None, usual: float) -> Any:
         with self._transport.meter.scope(name):

@@ -23,22 +23,23 @@ log2(parties) + 2 rounds, rounded up; about 18 bytes for each record and number 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from protocols.net.transport import Array
-from protocols.operations import arithmetic, comparison
-from protocols.ring import Words
+from protocols.operations import comparison
 from protocols.session.runtime import Session
 
 SHOWN, REFUSED, REPEATED = range(3)
 
 
-def withheld(session: Session, result: Words, readable: Array, fresh: Array) -> tuple[Words, Words]:
-    """Shares of the result (records x numbers), 0 where it is withheld; and of the mark of each record."""
+def withheld(session: Session, result: Any, readable: Array, fresh: Array) -> tuple[Any, Any]:
+    """The result (records x numbers), 0 where it is withheld, and the mark of each record; CrypTen tensors."""
     rows, party = len(readable), session.party
     bits = np.zeros((2 * rows, session.parties), np.uint8)
     bits[:, session.rank] = np.concatenate([readable, readable & fresh])
-    readable_by_all, shown_by_all = np.split(comparison.to_arithmetic(party, comparison.all_ones(party, bits)), 2)
-    shown = arithmetic.bilinear(party, "mul", result, np.repeat(shown_by_all[:, None], result.shape[1], axis=1))
+    by_all = session.wrap(comparison.to_arithmetic(party, comparison.all_ones(party, bits)), 0)
+    readable_by_all, shown_by_all = by_all[:rows], by_all[rows:]
     # 1 - readable, and 2 (readable - shown): 0, 1 and 2 are the three marks
-    return shown, (REFUSED if session.rank == 0 else 0) + readable_by_all - REPEATED * shown_by_all
+    return shown_by_all[:, None] * result, REFUSED + readable_by_all - REPEATED * shown_by_all

@@ -1,15 +1,33 @@
-"""What a model is worth, computed in secret and opened exactly: rates, means and gaps of the held-out part.
+"""Exact figures of the test part, computed under MPC with CrypTen's operators: rates, means and gaps.
 
-Before: shares of the logits of test records and of their edited copies. The label and s are at their holders. Row
-numbers and weights of the copies are public. After: every party knows the numbers in `metric_names`, and no
-decision, logit, label or group of a record. Decisions cost one comparison each, the gaps one division per group, net
-flips one product per record and pair of groups.
+Before: the logits of test records and of their edited copies are CrypTen tensors. The label and s are at their
+holders. Row numbers and weights of the copies are public. After: every party knows the numbers in `metric_names`, and
+no decision, logit, label or group of a record. Means are opened as sums and divided by public numbers.
+
+Steps that need no result of each other share their rounds, whatever the number of judges: `together` evaluates one
+operator on several tensors, `products` multiplies several pairs. With two classes and two groups:
+
+| step | rounds |
+|---|---|
+| variance of the logits: mean and square | 2 |
+| compare: decisions of records and copies, signs of shifts, logits beyond `LOSS_BOUND` | 6 |
+| products: decision and label, decisions before and after, sizes of shifts, clamped logits | 1 |
+| log cosh of the logits, one product with the label | 2 |
+| groups: counts, and which have enough records | 8 |
+| net flips: sums over pairs of groups, their sizes, which pairs have enough records | 9 |
+| is any pair left | 6 |
+| all quotients: division by the number of rows, reciprocal, product | 68 |
+| differences between rates of groups (for more than two groups: and the largest) | 8 |
+| means, open | 4 |
+
+Every value that is opened before the last line is hidden by a uniform mask that is used once, inside CrypTen's
+operators on our kernels.
 
 Exact figures are not private: two of them about sets that differ by one record tell about that record. They are for
 public data, and for consortia that agreed to them beforehand (`evaluation = "exact"`). All others use
 `secure_sccvfl.metrics.noisy`. Floors hold here too: a rate over fewer than `min_group` records of a group takes no
-part in a gap, and a pair of groups that fewer records are moved between takes none in net flips. This is decided in
-secret; only the fact that they are too few is told (of net flips: that no pair is left).
+part in a gap, and a pair of groups that fewer records are moved between takes none in net flips. This is decided
+under MPC; only the fact that they are too few is opened (of net flips: that no pair is left).
 """
 
 from __future__ import annotations
@@ -18,22 +36,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
-from protocols import ring
-from protocols.operations import arithmetic, comparison, series
 from protocols.records.releases import Release
-from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
-from protocols.session.runtime import Session, words_of
+from protocols.session.runtime import Session, crypten
 from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder
+from secure_sccvfl.metrics.batching import Shared, largest, products, squares, together
 from secure_sccvfl.metrics.copies import Copies, figures_of_judge
 from secure_sccvfl.metrics.group_rates import RATES, gaps_of
 from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.releases import EXACT_EVALUATION
-from secure_sccvfl.training.sharing import decisions, share_groups, share_held, share_label
 
 LOSS_BOUND = 50.0
 """Logits beyond this count as this much in the log loss."""
+UNIT = 1 << 16
+"""Public weights are whole multiples of one over this, so that products with them are exact."""
 
 
 def enough(rate: str, of: int | str) -> str:
@@ -83,7 +102,7 @@ def exact_figures(opened: Mapping[str, float], judges: Sequence[str], groups: in
 
 
 class SecureEvaluation:
-    """Evaluates shared logits (records x outputs, FRACTION_BITS) of one test part."""
+    """Evaluates logits (records x outputs, a CrypTen tensor) of one test part."""
 
     def __init__(
         self, session: Session, task: Task, label_holder: int, group_holder: int, min_group: int = 1
@@ -92,161 +111,144 @@ class SecureEvaluation:
         self.label_holder, self.group_holder = label_holder, group_holder
 
     def metrics(
-        self, logits: Words, label: AtHolder, groups: AtHolder, count: int, copies: Mapping[str, tuple[Words, Copies]]
+        self,
+        logits: Shared,
+        label: AtHolder,
+        groups: AtHolder,
+        count: int,
+        copies: Mapping[str, tuple[Shared, Copies]],
     ) -> dict[str, float]:
-        """`copies`: by judge, shares of the logits of edited copies. `count`: number of groups."""
-        party, rows = self.session.party, len(logits)
-        outputs = logits.shape[1]
-        found: dict[str, Words] = {}
-        shown: Words | None = None
+        """`copies`: by judge, the logits of edited copies. `count`: number of groups."""
+        rows = len(logits)
+        edited = crypten.cat([edited for edited, _ in copies.values()])
+        source = np.concatenate([of.source for _, of in copies.values()])
+        shift = edited - logits[source]
+        found = _Figures(rows)
+        found.mean("variance", squares(self.session, logits - logits.mean(0)).sum())
         if self.task == "regression":
-            target = self.target(label, rows)
-            found["mse"] = self._mean(arithmetic.square(party, logits - target))
+            found.mean("mse", squares(self.session, logits - self.target(label, rows)).sum())
+            size = self.size(shift)
         else:
-            shown, truth = self.decisions(logits), self.truth(label, rows, outputs)
-            found["acc"] = self._mean(np.left_shift(self.right(shown, truth), WIDE_BITS), rows)
-            found["logloss"] = self._log_loss(logits, truth)
-        found["variance"] = self._variance(logits)
-        if self.task == "binary" and shown is not None:
-            found["positive_rate"] = self._mean(np.left_shift(shown, WIDE_BITS), rows)
-            found |= self._gaps(shown, truth, groups, count)
-        for judge, (edited, of) in copies.items():
-            told = figures_of_judge(judge, self.task)
-            if "scg" in told:
-                found[f"scg_{judge}"] = self._gap(logits, edited, of)
-            if shown is not None:
-                after = self.decisions(edited)
-                found[f"fr_{judge}"] = self._flips(shown, after, of)
-                if "net" in told:
-                    pairs = self._pairs(groups, of.target, rows, count)
-                    found[f"net_{judge}"], found[enough("net", judge)] = self._net_flips(shown, after, of, pairs)
-        names = metric_names(self.task, list(copies), count)
-        opened = self.session.open(
-            self.session.wrap(np.concatenate([found[name] for name in names]), WIDE_BITS),
-            self.session.declared(EXACT_EVALUATION.name),
-        )
-        if opened is None:
-            raise ValueError("the evaluation must go to every party")
-        return dict(zip(names, opened.tolist(), strict=True))
+            room = crypten.stack([logits + LOSS_BOUND, LOSS_BOUND - logits])
+            (shown, after), negative, outside = self._compared(crypten.cat([logits, edited]), rows, shift, room)
+            truth = self.truth(label, rows, logits.size(1))
+            both, same, part, beyond = products(
+                (shown, truth), (after, shown[source]), (negative, shift), (outside, room)
+            )
+            size = shift - 2 * part
+            found.rate("acc", _agreement(shown, truth, both).sum())
+            self._log_loss(found, logits - beyond[0] + beyond[1], truth)
+            flipped = 1 - _agreement(shown[source], after, same)
+            self._groups(found, shown, truth, both, groups, count, _per_judge(after, copies))
+            for judge, (flips, of) in _per_judge(flipped, copies).items():
+                found.weighted(f"fr_{judge}", flips, of)
+        for judge, (sizes, of) in _per_judge(size, copies).items():
+            if "scg" in figures_of_judge(judge, self.task):
+                found.weighted(f"scg_{judge}", sizes, of)
+        return found.opened(self.session, metric_names(self.task, list(copies), count))
 
-    def target(self, label: AtHolder, rows: int) -> Words:
-        """Shares of a label that is a number, FRACTION_BITS."""
-        return share_label(self.session, label, self.label_holder, (rows, 1), FRACTION_BITS)
+    def _compared(
+        self, every: Shared, rows: int, shift: Shared, room: Shared
+    ) -> tuple[tuple[Shared, Shared], Shared, Shared]:
+        """Decisions of records and of copies, and where shifts and room are negative."""
+        if every.size(1) > 1:
+            shown, (negative, outside) = self.decisions(every), together(_below_zero, shift, room)
+        else:
+            shown, negative, outside = together(_below_zero, -every, shift, room)
+        return (shown[:rows], shown[rows:]), negative, outside
 
-    def truth(self, label: AtHolder, rows: int, outputs: int) -> Words:
-        """Shares of the class: a bit, or a one-hot of several."""
-        return share_label(self.session, label, self.label_holder, (rows, outputs), 0)
+    def target(self, label: AtHolder, rows: int) -> Shared:
+        """A label that is a number."""
+        return self.session.share(_column(label), owner=self.label_holder, shape=(rows, 1))
 
-    def right(self, shown: Words, truth: Words) -> Words:
-        """Shares of 1 for each record whose decision matches its label; several columns add up to it."""
-        both = arithmetic.bilinear(self.session.party, "mul", shown, truth)
-        if shown.shape[1] > 1:
-            return both
-        return 2 * both - shown - truth + (1 if self.session.rank == 0 else 0)
+    def truth(self, label: AtHolder, rows: int, outputs: int) -> Shared:
+        """The class as whole numbers: a bit, or a one-hot of several."""
+        values = _column(label) if label is None or outputs == 1 else one_hot(label, outputs)
+        return self.session.share(values, owner=self.label_holder, shape=(rows, outputs), bits=0)
 
-    def group_counts(self, shown: Words, truth: Words, groups: AtHolder, count: int) -> Words:
-        """Shares of the sums by group: records, positive decisions, positive labels, both (4 x groups)."""
-        return self.counts_of(self.member(groups, len(shown), count), shown, truth)
+    def member(self, groups: AtHolder, rows: int, count: int) -> Shared:
+        """The one-hot of s (rows x groups), whole numbers."""
+        values = None if groups is None else one_hot(groups, count)
+        return self.session.share(values, owner=self.group_holder, shape=(rows, count), bits=0)
 
-    def member(self, groups: AtHolder, rows: int, count: int) -> Words:
-        """Shares of the one-hot of s (rows x groups), whole numbers."""
-        return share_groups(self.session, groups, self.group_holder, (rows, count))
-
-    def counts_of(self, member: Words, shown: Words, truth: Words) -> Words:
-        """The same sums over any shared membership (rows x sets), whole numbers."""
-        party = self.session.party
-        both = arithmetic.bilinear(party, "mul", shown, truth)
-        cells = np.hstack([shown, truth, both])
-        products = arithmetic.bilinear(party, "mul", member[:, :, None], cells[:, None, :]).sum(axis=0)
-        return np.vstack([member.sum(axis=0), products.T])
-
-    def flipped(self, shown: Words, after: Words, source: np.ndarray) -> Words:
-        """Shares of 1 for each edited copy whose decision `after` differs from its record's."""
-        before = shown[source]
-        same = arithmetic.bilinear(self.session.party, "mul", after, before)
-        if shown.shape[1] == 1:
-            return after + before - 2 * same
-        return -same.sum(axis=1, keepdims=True) + (1 if self.session.rank == 0 else 0)
-
-    def size(self, values: Words) -> Words:
-        """Shares of absolute values."""
-        party = self.session.party
-        return values - 2 * arithmetic.bilinear(party, "mul", comparison.negative(party, values), values)
-
-    def decisions(self, logits: Words) -> Words:
+    def decisions(self, logits: Shared) -> Shared:
         """One-hot of the largest logit, or for a single one the bit [logit > 0]; whole numbers."""
-        return decisions(self.session, logits)
+        return logits > 0 if logits.size(1) == 1 else logits.argmax(dim=1, one_hot=True)
 
-    def _log_loss(self, logits: Words, truth: Words) -> Words:
-        """Of several classes each against the rest, summed over classes."""
-        party = self.session.party
-        inside = words_of(self.session.clamp(self.session.wrap(logits, FRACTION_BITS), LOSS_BOUND))
-        even = series.evaluate(party, "log_cosh", inside, LOSS_BOUND)
-        sign = 2 * truth - (1 if self.session.rank == 0 else 0)
-        of_truth = arithmetic.bilinear(party, "mul", sign, inside)
-        return self._mean(even - np.left_shift(of_truth, WIDE_BITS - FRACTION_BITS - 1), len(logits))
+    def agreement(self, one: Shared, other: Shared) -> Shared:
+        """1 for each row of which two decisions, or a decision and the label, are the same (rows)."""
+        return _agreement(one, other, one * other)
 
-    def _variance(self, logits: Words) -> Words:
-        party, rows = self.session.party, len(logits)
-        middle = arithmetic.divide(party, logits.sum(axis=0), rows)
-        return self._mean(arithmetic.square(party, logits - middle), rows)
+    def size(self, values: Shared) -> Shared:
+        """Absolute values; one comparison and one product."""
+        return values - 2 * ((values < 0) * values)
 
-    def _gaps(self, shown: Words, truth: Words, groups: AtHolder, count: int) -> dict[str, Words]:
-        """Widest differences between groups of each rate, over groups with enough records; and which these are."""
-        party = self.session.party
-        size, positive, true, hit = self.group_counts(shown, truth, groups, count)
-        above = np.stack([positive, hit, positive - hit])
-        below = np.stack([size, true, size - true])
-        first = 1 if party.rank == 0 else 0
-        few = comparison.negative(party, below - first * self.min_group)
-        known = first - few
-        rates = self._ratio(above, below, len(shown))
-        found = {
-            f"{name}_gap": self._lift(self._widest(*pair)) for name, *pair in zip(RATES, rates, known, strict=True)
-        }
-        for name, bits in zip(RATES, known, strict=True):
-            found |= {enough(name, g): np.left_shift(bits[g : g + 1], WIDE_BITS) for g in range(count)}
-        return found
+    def counts_of(self, member: Shared, shown: Shared, truth: Shared) -> Shared:
+        """Sums over any membership (rows x sets): records, positive decisions, positive labels, both (4 x sets)."""
+        cells = crypten.cat([shown, truth, shown * truth], dim=1)
+        return crypten.cat([member.sum(0).reshape(1, -1), cells.t() @ member])
 
-    def _ratio(self, above: Words, below: Words, rows: int) -> Words:
-        """Counts divided by counts, FRACTION_BITS; 0 for an empty cell."""
-        party = self.session.party
-        empty = comparison.negative(party, below - (1 if party.rank == 0 else 0))
-        return self._quotient(np.left_shift(above, FRACTION_BITS), np.left_shift(below + empty, FRACTION_BITS), rows)
+    def _log_loss(self, found: _Figures, inside: Shared, truth: Shared) -> None:
+        """Of several classes each against the rest, summed over classes: log(2 cosh(z / 2)) - (2 y - 1) z / 2."""
+        even = self.session.log_cosh(inside, LOSS_BOUND).sum()
+        found.mean("logloss", 2 * even - ((2 * truth - 1) * inside).sum(), 2)
 
-    def _quotient(self, above: Words, below: Words, most: int) -> Words:
-        """Numbers divided by larger ones, which are above 0 and at most `most`; all FRACTION_BITS."""
-        shares = arithmetic.divide(self.session.party, np.stack([above, below]), most)
-        part, whole = (self.session.wrap(words, FRACTION_BITS) for words in shares)
-        return words_of(part * whole.reciprocal())
+    def _groups(
+        self,
+        found: _Figures,
+        shown: Shared,
+        truth: Shared,
+        both: Shared,
+        groups: AtHolder,
+        count: int,
+        after: Mapping[str, tuple[Shared, Copies]],
+    ) -> None:
+        """Widest gaps between groups of each rate, and net flips of each judge, where enough records count."""
+        nets = [judge for judge in after if "net" in figures_of_judge(judge, self.task)]
+        above, below, left = self._net_flips(shown, groups, count, [after[judge] for judge in nets])
+        for number, judge in enumerate(nets):
+            found.keep(enough("net", judge), left[number])
+        known = None
+        if self.task == "binary":
+            found.rate("positive_rate", shown.sum())
+            member = self.member(groups, len(shown), count)
+            positive, true, hit = crypten.cat([shown, truth, both], dim=1).t() @ member
+            size = member.sum(0)
+            numbers = crypten.stack([size, true, size - true])
+            known = 1 - (numbers < max(self.min_group, 1))
+            above = crypten.cat([above, crypten.stack([positive, hit, positive - hit]).reshape(-1)])
+            below = crypten.cat([below, (numbers + 1 - known).reshape(-1)])
+        quotients = self._quotients(above, below, len(shown) * _double(shown))
+        for number, judge in enumerate(nets):
+            found.keep(f"net_{judge}", quotients[number])
+        if known is not None:
+            rates = quotients[len(nets) :].reshape(len(RATES), count)
+            widest = self._widest(rates, known)
+            for number, rate in enumerate(RATES):
+                found.keep(f"{rate}_gap", widest[number])
+                for group in range(count):
+                    found.keep(enough(rate, group), known[number, group])
 
-    def _widest(self, rates: Words, known: Words) -> Words:
-        """Largest pairwise difference between groups that are known; 0 if there is no such pair."""
-        above, below = np.tril_indices(len(rates), -1)
-        party = self.session.party
-        both = arithmetic.bilinear(party, "mul", known[above], known[below])
-        sizes = arithmetic.bilinear(party, "mul", both, self.size(rates[above] - rates[below]))
-        widest = sizes[:1]
-        for k in range(1, len(sizes)):
-            widest = self._widest_of(widest, sizes[k : k + 1])
-        return widest
+    def _net_flips(
+        self, shown: Shared, groups: AtHolder, count: int, judged: Sequence[tuple[Shared, Copies]]
+    ) -> tuple[Shared, Shared, Shared]:
+        """|P(gain) - P(loss)| as numerators and denominators over pairs of groups with enough records, by judge.
 
-    def _widest_of(self, a: Words, b: Words) -> Words:
-        party = self.session.party
-        more = comparison.negative(party, a - b)
-        return a + arithmetic.bilinear(party, "mul", more, b - a)
+        And whether there is such a pair.
+        """
+        rows = len(shown)
+        pairs = crypten.stack([self._pairs(groups, of.target, rows, count) for _, of in judged])
+        change = crypten.stack([_by_record(after - shown[of.source], of, rows) for after, of in judged])
+        weight = np.stack([np.bincount(of.source, of.weight, rows) for _, of in judged])
+        sums = pairs.transpose(1, 2).matmul(change)
+        few, negative = together(_below_zero, pairs.sum(1) - max(self.min_group, 1), sums)
+        part, whole = products((negative, sums), (1 - few, (pairs * weight[:, :, None]).sum(1)))
+        (counted,) = products((1 - few, (sums - 2 * part).sum(2)))
+        none = (1 - few).sum(1) < 1
+        return counted.sum(1), _double(shown) * whole.sum(1) + none, 1 - none
 
-    def _gap(self, logits: Words, edited: Words, of: Copies) -> Words:
-        """Weighted mean gap between logits of copies and records."""
-        return self._mean(_weights(of) * self.size(edited - logits[of.source]), len(of.weight))
-
-    def _flips(self, shown: Words, after: Words, of: Copies) -> Words:
-        """Weighted share of decisions that flip."""
-        flipped = self.flipped(shown, after, of.source)
-        return self._mean(np.left_shift(_weights(of) * flipped, WIDE_BITS - FRACTION_BITS), len(of.weight))
-
-    def _pairs(self, groups: AtHolder, target: AtHolder, rows: int, count: int) -> Words:
-        """Shares of 1 where a record is of one group and moved to another (records x ordered pairs of groups)."""
+    def _pairs(self, groups: AtHolder, target: AtHolder, rows: int, count: int) -> Shared:
+        """1 where a record is of one group and moved to another (records x ordered pairs of groups)."""
         chosen = None
         if self.session.rank == self.group_holder:
             if groups is None or target is None:
@@ -254,36 +256,96 @@ class SecureEvaluation:
             moved = np.flatnonzero((target >= 0) & (target != groups))
             chosen = np.zeros((rows, count * (count - 1)))
             chosen[moved, (groups * (count - 1) + target - (target > groups))[moved]] = 1
-        return share_held(self.session, chosen, self.group_holder, (rows, count * (count - 1)), 0)
-
-    def _net_flips(self, shown: Words, after: Words, of: Copies, pairs: Words) -> tuple[Words, Words]:
-        """|P(gain) - P(loss)|, averaged over pairs of groups with enough records; and whether there is one."""
-        party, (rows, outputs) = self.session.party, shown.shape
-        weight = ring.encode(of.weight, FRACTION_BITS)
-        change, whole = np.zeros_like(shown), np.zeros(rows, np.int64)
-        np.add.at(change, of.source, weight[:, None] * (after - shown[of.source]))
-        np.add.at(whole, of.source, weight)
-        sums = arithmetic.bilinear(party, "matmul", np.ascontiguousarray(pairs.T), change)
-        # A decision that changes leaves one of several classes and enters another: both count there.
-        double = 1 if outputs == 1 else 2
-        parts = np.stack([self.size(sums).sum(axis=1), double * (pairs * whole[:, None]).sum(axis=0)])
-        first = 1 if party.rank == 0 else 0
-        known = first - comparison.negative(party, pairs.sum(axis=0) - first * max(self.min_group, 1))
-        above, below = arithmetic.bilinear(party, "mul", parts, known[None, :]).sum(axis=1, keepdims=True)
-        none = comparison.negative(party, known.sum(keepdims=True) - first)
-        rate = self._quotient(above, below + np.left_shift(none, FRACTION_BITS), double * rows)
-        return self._lift(rate), np.left_shift(first - none, WIDE_BITS)
-
-    def _mean(self, values: Words, rows: int | None = None) -> Words:
-        """Sum over everything, divided by the number of rows."""
-        total: Words = values.reshape(-1).sum(keepdims=True)
-        return arithmetic.divide(self.session.party, total, len(values) if rows is None else rows)
+        return self.session.share(chosen, owner=self.group_holder, shape=(rows, count * (count - 1)), bits=0)
 
     @staticmethod
-    def _lift(words: Words) -> Words:
-        return np.left_shift(words, WIDE_BITS - FRACTION_BITS)
+    def _quotients(above: Shared, below: Shared, most: int) -> Shared:
+        """Numbers divided by larger ones, which are above 0 and at most `most`."""
+        part, whole = crypten.stack([above, below]) / most
+        return part * whole.reciprocal()
+
+    def _widest(self, rates: Shared, known: Shared) -> Shared:
+        """Largest difference between two groups that count, for each rate (rates x groups); 0 if there is no pair."""
+        one, other = np.tril_indices(rates.size(1), -1)
+        both = known[:, one] * known[:, other]
+        return largest(both * self.size(rates[:, one] - rates[:, other]))
 
 
-def _weights(of: Copies) -> Words:
-    """Public weights of copies as a column, 1 on average, FRACTION_BITS."""
-    return ring.encode(of.weight / of.weight.sum() * len(of.weight), FRACTION_BITS)[:, None]
+class _Figures:
+    """Values to open: means over records, weighted means over copies, and values that are opened as they are."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._sums: dict[str, tuple[Shared, float]] = {}
+        self._kept: dict[str, Shared] = {}
+
+    def mean(self, name: str, total: Shared, divisor: float = 1.0) -> None:
+        """A sum over records that is divided by their number and by a public divisor."""
+        self._sums[name] = total, divisor
+
+    def rate(self, name: str, number: Shared) -> None:
+        """A number of records over that of all."""
+        self.mean(name, number * UNIT, UNIT)
+
+    def weighted(self, name: str, values: Shared, of: Copies) -> None:
+        """A mean over copies, with their public weights; the values of a copy are added up."""
+        weights = np.rint(of.weight / of.weight.max() * UNIT).astype(np.int64)
+        self.mean(
+            name,
+            (values.reshape(len(weights), -1).sum(1) * torch.from_numpy(weights)).sum(),
+            float(weights.sum()) / self._rows,
+        )
+
+    def keep(self, name: str, value: Shared) -> None:
+        self._kept[name] = value
+
+    def opened(self, session: Session, names: Sequence[str]) -> dict[str, float]:
+        """Open all of them. Sums with one fraction are divided in one round."""
+        values = dict(self._kept)
+        for bits in sorted({session.fraction(total) for total, _ in self._sums.values()}):
+            alike = [name for name, (total, _) in self._sums.items() if session.fraction(total) == bits]
+            means = crypten.stack([self._sums[name][0] for name in alike]) / self._rows
+            values |= {name: means[number] for number, name in enumerate(alike)}
+        opened = session.open(
+            crypten.stack([values[name] for name in names]), session.declared(EXACT_EVALUATION.name)
+        )
+        if opened is None:
+            raise ValueError("the evaluation must go to every party")
+        divisors = [self._sums[name][1] if name in self._sums else 1.0 for name in names]
+        return dict(zip(names, (opened.numpy() / divisors).tolist(), strict=True))
+
+
+def _below_zero(values: Shared) -> Shared:
+    return values < 0
+
+
+def _agreement(one: Shared, other: Shared, product: Shared) -> Shared:
+    """1 for each row where two bits, or two one-hots, are the same."""
+    if one.size(1) > 1:
+        return product.sum(1)
+    return (1 - one - other + 2 * product)[:, 0]
+
+
+def _double(shown: Shared) -> int:
+    """A decision that changes leaves one of several classes and enters another: both count there."""
+    return 1 if shown.size(1) == 1 else 2
+
+
+def _by_record(values: Shared, of: Copies, rows: int) -> Shared:
+    """Weighted sums over the copies of each record (records x columns)."""
+    weighted = values * of.weight[:, None]
+    nothing = (weighted[:1] * 0).expand(rows, weighted.size(1)).clone()
+    return nothing.index_add(0, torch.from_numpy(of.source), weighted)
+
+
+def _per_judge(values: Shared, copies: Mapping[str, tuple[Shared, Copies]]) -> dict[str, tuple[Shared, Copies]]:
+    """Values of all copies, taken apart by judge."""
+    found, at = {}, 0
+    for judge, (_, of) in copies.items():
+        found[judge] = values[at : at + len(of.source)], of
+        at += len(of.source)
+    return found
+
+
+def _column(values: AtHolder) -> AtHolder:
+    return None if values is None else np.asarray(values).reshape(-1, 1)

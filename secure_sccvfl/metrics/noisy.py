@@ -49,17 +49,18 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+import torch
 
 from accounting.events import Sensitivity
 from protocols.alignment.presence import Presence
 from protocols.alignment.seam import AlignmentError
-from protocols.dealing.party import Party
-from protocols.operations import arithmetic, noise
+from protocols.operations import noise
 from protocols.records.releases import Release
-from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
-from protocols.session.runtime import Session, words_of
+from protocols.ring import WIDE_BITS
+from protocols.session.runtime import Session, crypten
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder
+from secure_sccvfl.metrics.batching import Shared, split, squares
 from secure_sccvfl.metrics.copies import NULL, Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.group_rates import RATES, gaps_of
@@ -166,25 +167,26 @@ class NoisyEvaluation:
     def sums(
         self,
         layout: Sums,
-        logits: Words,
+        logits: Shared,
         label: AtHolder,
         groups: AtHolder,
-        copies: Mapping[str, tuple[Words, Copies]],
-        control: Words | None = None,
+        copies: Mapping[str, tuple[Shared, Copies]],
+        control: Shared | None = None,
         presence: Presence | None = None,
     ) -> dict[str, np.ndarray]:
         """The noisy sums of `layout`, at every party. control: logits of the head without mediators."""
+        held = None if presence is None else self._session.wrap(presence.bits, 0)
         if layout.task == "regression":
-            made = self._regression(layout, logits, label, copies, control, presence)
+            made = self._regression(layout, logits, label, copies, control, held)
         else:
-            made = self._classes(layout, logits, label, groups, copies, control, presence)
-        if presence is not None:
-            made["records"] = _whole(presence.bits.sum(keepdims=True))
-        exact = np.concatenate([made[name] for name in layout.widths])
+            made = self._classes(layout, logits, label, groups, copies, control, held)
+        if held is not None:
+            made["records"] = held.sum()
+        exact = crypten.cat([made[name].reshape(-1) for name in layout.widths])
         paid = self._charger.charge(NAME, layout.sensitivity)
-        unit, kind = 2.0**WIDE_BITS, self._charger.noise
-        share = noise.noise_share(self._session.party, kind, paid.event.sigma * unit, len(exact), [self._holders])
-        noisy = self._session.wrap(exact + share[:, 0], WIDE_BITS)
+        noisy = exact + self._session.noise(
+            self._charger.noise, paid.event.sigma, len(exact), self._holders, WIDE_BITS
+        )
         opened = self._session.open(noisy, self._session.declared(NAME), paid.receipt)
         if opened is None:
             raise ValueError("the evaluation must go to every party")
@@ -193,99 +195,88 @@ class NoisyEvaluation:
     def _classes(
         self,
         layout: Sums,
-        logits: Words,
+        logits: Shared,
         label: AtHolder,
         groups: AtHolder,
-        copies: Mapping[str, tuple[Words, Copies]],
-        control: Words | None,
-        presence: Presence | None,
-    ) -> dict[str, Words]:
+        copies: Mapping[str, tuple[Shared, Copies]],
+        control: Shared | None,
+        held: Shared | None,
+    ) -> dict[str, Shared]:
         secret, rows = self._secret, len(logits)
         every = [logits, *([] if control is None else [control]), *(edited for edited, _ in copies.values())]
-        apart = np.cumsum([len(one) for one in every])[:-1]
-        shown, *others = np.split(secret.decisions(np.concatenate(every)), apart)
-        truth = secret.truth(label, rows, logits.shape[1])
+        decided = secret.decisions(crypten.cat(every))
+        shown, *others = split(decided, [tuple(one.size()) for one in every])
+        truth = secret.truth(label, rows, logits.size(1))
         member = None
         if layout.task == "binary":
-            member = self._kept(presence, secret.member(groups, rows, layout.groups))
-        made = self._of_head("", shown, truth, member, presence)
+            member = _kept(held, secret.member(groups, rows, layout.groups))
+        made = self._of_head("", shown, truth, member, held)
         if "labels" in layout.widths:
-            made["labels"] = _whole(self._kept(presence, truth).sum(axis=0))
+            made["labels"] = _kept(held, truth).sum(0)
         if control is not None:
             dropped, *others = others
-            made |= self._of_head(f" {DROP_M}", dropped, truth, member if layout.full else None, presence)
+            made |= self._of_head(f" {DROP_M}", dropped, truth, member if layout.full else None, held)
         for (judge, (_, of)), after in zip(copies.items(), others, strict=True):
-            flipped = self._kept(presence, secret.flipped(shown, after, of.source), of)
-            made[f"flips {judge}"] = (_weights(of, WIDE_BITS)[:, None] * flipped).sum().reshape(1)
+            flipped = 1 - secret.agreement(shown[of.source], after)
+            counted = _kept(None if held is None else held[of.source], flipped)
+            made[f"flips {judge}"] = self._weighted(counted, of)
         return made
 
     def _of_head(
-        self, which: str, shown: Words, truth: Words, member: Words | None, presence: Presence | None
-    ) -> dict[str, Words]:
-        """How often a head is right and, by shares of the groups of records, its cells; `which` ends their names."""
-        right = self._kept(presence, self._secret.right(shown, truth))
-        made = {f"right{which}": _whole(right.sum(keepdims=True).reshape(1))}
+        self, which: str, shown: Shared, truth: Shared, member: Shared | None, held: Shared | None
+    ) -> dict[str, Shared]:
+        """How often a head is right and, by membership of records in groups, its cells; `which` ends their names."""
+        made = {f"right{which}": _kept(held, self._secret.agreement(shown, truth)).sum()}
         if member is not None:
             size, positive, true, hit = self._secret.counts_of(member, shown, truth)
-            cells = np.stack([size - positive - true + hit, positive - hit, true - hit, hit], axis=1)
-            made[f"cells{which}"] = _whole(cells.reshape(-1))
+            made[f"cells{which}"] = crypten.stack([size - positive - true + hit, positive - hit, true - hit, hit], 1)
         return made
-
-    def _kept(self, presence: Presence | None, rows: Words, of: Copies | None = None) -> Words:
-        """Rows, or those of copies, that are zero where not all parties have the record."""
-        if presence is None:
-            return rows
-        bits = presence if of is None else Presence(presence.bits[of.source], presence.count)
-        return bits.kept(self._session.party, rows)
 
     def _regression(
         self,
         layout: Sums,
-        logits: Words,
+        logits: Shared,
         label: AtHolder,
-        copies: Mapping[str, tuple[Words, Copies]],
-        control: Words | None,
-        presence: Presence | None,
-    ) -> dict[str, Words]:
-        secret, rows, party = self._secret, len(logits), self._session.party
-        wide = WIDE_BITS - FRACTION_BITS
-        target = secret.target(label, rows)
-        heads = np.hstack([logits, *([] if control is None else [control])])
-        off = self._kept(presence, self._clamped(heads - target))
-        error = _squares(party, off).sum(axis=0)
+        copies: Mapping[str, tuple[Shared, Copies]],
+        control: Shared | None,
+        held: Shared | None,
+    ) -> dict[str, Shared]:
+        secret, session = self._secret, self._session
+        target = secret.target(label, len(logits))
+        heads = crypten.cat([logits, *([] if control is None else [control])], dim=1)
+        off = _kept(held, session.clamp(heads - target, 1.0))
+        error = squares(session, off).sum(0)
         made = {"error": error[:1]}
         if control is not None:
             made[f"error {DROP_M}"] = error[1:]
         if "label" in layout.widths:
-            counted = self._kept(presence, target)
-            made["label"] = np.array([np.left_shift(counted.sum(), wide), _squares(party, counted).sum()])
+            counted = _kept(held, target)
+            made["label"] = crypten.stack([counted.sum(), squares(session, counted).sum()])
         for judge, (edited, of) in copies.items():
-            shift = self._kept(presence, secret.size(self._clamped(edited - logits[of.source])), of)
-            made[f"shift {judge}"] = (_weights(of, wide)[:, None] * shift).sum().reshape(1)
+            size = secret.size(session.clamp(edited - logits[of.source], 1.0))
+            made[f"shift {judge}"] = self._weighted(_kept(None if held is None else held[of.source], size), of)
         return made
 
-    def _clamped(self, values: Words) -> Words:
-        return words_of(self._session.clamp(self._session.wrap(values, FRACTION_BITS), 1.0))
+    def _weighted(self, values: Shared, of: Copies) -> Shared:
+        """A sum over copies with public weights, such that those of each record together weigh at most 1.
+
+        Weights are rounded down to 32 fractional bits less those of the values, so the sum has 32 and is exact.
+        """
+        bits = WIDE_BITS - self._session.fraction(values)
+        weights = np.floor(of.weight / _heaviest(of) * 2.0**bits).astype(np.int64)
+        return self._session.with_fraction((values.reshape(-1) * torch.from_numpy(weights)).sum(), WIDE_BITS)
 
 
-def _squares(party: Party, values: Words) -> Words:
-    """Shares of squares of numbers with FRACTION_BITS. They are not truncated, so they have WIDE_BITS already."""
-    return arithmetic.square(party, values)
-
-
-def _whole(counts: Words) -> Words:
-    return np.left_shift(counts, WIDE_BITS)
+def _kept(held: Shared | None, rows: Shared) -> Shared:
+    """Rows that are zero where not all parties have the record; `held`: 1 where they have it."""
+    if held is None:
+        return rows
+    return held.reshape(-1, *[1] * (rows.dim() - 1)) * rows
 
 
 def _heaviest(of: Copies) -> float:
     """The largest total weight of one record's copies."""
     return float(np.bincount(of.source, weights=of.weight).max())
-
-
-def _weights(of: Copies, bits: int) -> Words:
-    """Public weights such that the copies of each record together weigh at most 1."""
-    weights: Words = np.floor(of.weight / _heaviest(of) * 2.0**bits).astype(np.int64)
-    return weights
 
 
 def share_of_copies(of: Copies) -> float:

@@ -19,19 +19,18 @@ from typing import Any
 import numpy as np
 
 from protocols.config import ConfigError
-from protocols.operations import arithmetic, comparison
 from protocols.records.releases import Release
-from protocols.ring import Words
+from protocols.session.runtime import crypten
 from secure_sccvfl.data.features import MISSING, Feature
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Part
 from secure_sccvfl.data.party_data import Schema
+from secure_sccvfl.metrics.batching import Shared
 from secure_sccvfl.metrics.exact import SecureEvaluation
 from secure_sccvfl.metrics.group_rates import RATES
 from secure_sccvfl.metrics.intervals import wilson
 from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.releases import SLICES
-from secure_sccvfl.training.sharing import share_groups, share_held
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def _values(feature: Feature) -> tuple[str, ...]:
 
 def secret_counts(
     secret: SecureEvaluation,
-    logits: Words,
+    logits: Shared,
     label: AtHolder,
     groups: AtHolder,
     count: int,
@@ -99,21 +98,19 @@ def secret_counts(
     by: Crossed,
 ) -> np.ndarray:
     """Run by all parties: denominators and numerators of each rate (rates x 2 x slices), 0 below the floor."""
-    session, rows = secret.session, len(logits)
-    party, width = session.party, len(by.values)
+    session, rows, width = secret.session, len(logits), len(by.values)
     shown, truth = secret.decisions(logits), secret.truth(label, rows, 1)
-    first = share_groups(session, groups, secret.group_holder, (rows, count))
-    second = share_held(session, crossed, by.holder, (rows, width), 0)
-    member = arithmetic.bilinear(party, "mul", first[:, :, None], second[:, None, :]).reshape(rows, count * width)
+    first = secret.member(groups, rows, count)
+    second = session.share(crossed, owner=by.holder, shape=(rows, width), bits=0)
+    member = (first[:, :, None] * second[:, None, :]).reshape(rows, count * width)
     size, positive, true, hit = secret.counts_of(member, shown, truth)
-    counts = np.stack([[size, positive], [true, hit], [size - true, positive - hit]])
-    one = 1 if party.rank == 0 else 0
-    known = one - comparison.negative(party, counts[:, 0] - one * max(secret.min_group, 1))
-    told = arithmetic.bilinear(party, "mul", counts, np.broadcast_to(known[:, None], counts.shape).copy())
-    opened = session.open(session.wrap(told.reshape(-1), 0), session.declared(SLICES.name))
+    below, above = crypten.stack([size, true, size - true]), crypten.stack([positive, hit, positive - hit])
+    known = 1 - (below < max(secret.min_group, 1))
+    counts = crypten.stack([below, above], dim=1) * known[:, None]
+    opened = session.open(counts.reshape(-1), session.declared(SLICES.name))
     if opened is None:
         raise ValueError("counts of slices must go to every party")
-    return np.rint(np.asarray(opened)).astype(int).reshape(counts.shape)
+    return np.rint(np.asarray(opened)).astype(int).reshape(len(RATES), 2, count * width)
 
 
 def plain_counts(

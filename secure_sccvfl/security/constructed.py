@@ -406,9 +406,8 @@ class EvaluationCanary:
         kept = world == WORLDS[0]
         secret = SecureEvaluation(session, self.task, LABEL_HOLDER, GROUP_HOLDER)
 
-        def shared(first: float, second: float) -> Words:
-            words = session.party.zero_share((self.rows, 1))
-            return words + encode(np.array([[first], [second]])) if session.rank == 0 else words
+        def shared(first: float, second: float) -> Any:
+            return session.share(np.array([[first], [second]]), owner=0, shape=(self.rows, 1))
 
         far = 20.0
         if self.task == "regression":

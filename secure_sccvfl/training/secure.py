@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
+from typing import Any
 
 import numpy as np
 
@@ -470,10 +471,8 @@ class SecureEngine:
     def logits(self, trained: SharedHead, encodings: Blocks | SharedRows) -> np.ndarray:
         """Logits at the receivers of predictions; elsewhere an empty array."""
         logits = self.shared_logits(trained, encodings)
-        opened = self.session.open(
-            self.session.wrap(logits, FRACTION_BITS), self.session.declared(releases.PREDICTIONS.name)
-        )
-        return np.zeros((0, logits.shape[1])) if opened is None else np.asarray(opened)
+        opened = self.session.open(logits, self.session.declared(releases.PREDICTIONS.name))
+        return np.zeros((0, logits.size(1))) if opened is None else np.asarray(opened)
 
     def unscaled(self, trained: SharedHead) -> tuple[Words, Words]:
         """Shares of the head for unscaled columns, HEAD_BITS, and of its bias."""
@@ -490,18 +489,18 @@ class SecureEngine:
         scale = np.ones(self.widths[self.session.rank])
         return SharedHead(Weights(weight, bias, still, flat), scale, task, plain_weight=weight)
 
-    def shared_logits(self, trained: SharedHead, encodings: Blocks | SharedRows, *more: SharedHead) -> Words:
-        """Shares of the logits of these records, FRACTION_BITS; of more heads beside them, in no round more."""
+    def shared_logits(self, trained: SharedHead, encodings: Blocks | SharedRows, *more: SharedHead) -> Any:
+        """The logits of these records as a CrypTen tensor; of more heads next to them, in no round more."""
         with self.session.measure("prediction"):
             masked = self._masked(self._own(encodings))
             logits = self._logits_of([trained, *more], masked)
             self._forget(masked)
-        return logits
+        return self.session.wrap(logits, FRACTION_BITS)
 
-    def shared_shift(self, trained: SharedHead, chosen: SharedChoices) -> Words:
-        """Shares of the change of the logits by the displacements of one draw, FRACTION_BITS."""
+    def shared_shift(self, trained: SharedHead, chosen: SharedChoices) -> Any:
+        """The change of the logits by the displacements of one draw, as a CrypTen tensor."""
         (shift,) = self._shifts([trained], chosen)
-        return shift
+        return self.session.wrap(shift, FRACTION_BITS)
 
     def _shifts(self, heads: Sequence[SharedHead], chosen: SharedChoices) -> list[Words]:
         """Of every draw: rows x heads, FRACTION_BITS."""

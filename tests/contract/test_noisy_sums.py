@@ -112,3 +112,11 @@ def test_copies_of_one_record_flip_once_together() -> None:
         found = opened(layout, logits, label, codes, edited, Copies(source, weight))
         assert found["flips own"] == pytest.approx([total], abs=1e-6)
     assert layout.sensitivity.replaced == pytest.approx(2.0), "right 1, two cells, flips 1: nothing more"
+
+
+def test_squared_errors_are_exact_to_the_last_bit() -> None:
+    """Rounded squares of numbers with 16 fractional bits could move a sum by more than the charged sensitivity."""
+    layout = Sums("regression", 2, ("own",))
+    off = np.array([3, 5, -7, 301])[:, None] * 2.0**-16
+    found = opened(layout, off, np.zeros(4), np.zeros(4, int), off, Copies(np.arange(4), np.ones(4)))
+    assert found["error"] == [float((off**2).sum())]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from protocols.records.releases import Release, ReleasePlan
-from protocols.ring import FRACTION_BITS, encode
+from protocols.ring import FRACTION_BITS
 from protocols.session.runtime import Session
 from protocols.steps.refusals import REFUSED, REPEATED, SHOWN, withheld
 from tests.support.harness import run_session
@@ -37,11 +37,10 @@ def opened(marks: np.ndarray, receiver: int, fresh: np.ndarray | None = None, **
     )
 
     def job(session: Session) -> tuple[Any, Any]:
-        zeros = session.party.zero_share((ROWS * NUMBERS,)).reshape(ROWS, NUMBERS)
-        shares = zeros + encode(results()) if session.rank == 1 else zeros
-        shown, refused = withheld(session, shares, marks[session.rank], fresh[session.rank])
-        wanted = [(session.wrap(shown, FRACTION_BITS), session.declared("predictions"))]
-        told, which = session.open_each([*wanted, (session.wrap(refused, 0), session.declared("refused records"))])
+        shared = session.share(results(), owner=1, shape=(ROWS, NUMBERS))
+        shown, refused = withheld(session, shared, marks[session.rank], fresh[session.rank])
+        wanted = [(shown, session.declared("predictions")), (refused, session.declared("refused records"))]
+        told, which = session.open_each(wanted)
         return told, which
 
     return run_session(job, parties, plan, **settings)

@@ -9,7 +9,6 @@ from scipy.stats import chi2
 from accounting.budget import Budget
 from accounting.calibration import noise_multiplier
 from accounting.records import RecordSet
-from protocols import ring
 from protocols.records.releases import ReleasePlan
 from secure_sccvfl.evaluation.judges import EditedRecords
 from secure_sccvfl.evaluation.metrics import group_gaps, net_flips, stability, utility
@@ -25,9 +24,8 @@ LABEL, GROUPS = 0, 1
 
 
 def shares(session, values, owner=0):
-    """Shares of plain logits: the owner's words and zero shares."""
-    words = session.party.zero_share(values.shape)
-    return words + ring.encode(values) if session.rank == owner else words
+    """Plain logits as a CrypTen tensor."""
+    return session.share(values, owner=owner, shape=values.shape)
 
 
 def people(sizes, seed=4):

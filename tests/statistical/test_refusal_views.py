@@ -34,7 +34,7 @@ def refusing(world: int, kind: str) -> Spy:
     def job(session: Session) -> None:
         own, ones = np.full(ROWS, world if session.rank == 2 else 1, bool), np.ones(ROWS, bool)
         marks = {"readable": ones, "fresh": ones, kind: own}
-        withheld(session, session.party.zero_share((ROWS, 1)), **marks)
+        withheld(session, session.share(np.zeros((ROWS, 1)), owner=0, shape=(ROWS, 1)), **marks)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Party, "open_masked", opening)

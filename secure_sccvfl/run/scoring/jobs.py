@@ -31,10 +31,8 @@ from protocols.alignment.seam import AlignmentError
 from protocols.config import ConfigError, SessionConfig
 from protocols.dealing.randomness import fresh_key
 from protocols.errors import ProtocolError
-from protocols.operations import arithmetic
 from protocols.records.releases import ReleasePlan
-from protocols.ring import FRACTION_BITS, Words
-from protocols.session.runtime import Session
+from protocols.session.runtime import Session, crypten
 from protocols.steps.refusals import SHOWN, withheld
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import Layout
@@ -42,6 +40,7 @@ from secure_sccvfl.data.party import AtHolder, Blocks, Party
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.sketches import shuffled
+from secure_sccvfl.metrics.batching import Shared, split
 from secure_sccvfl.metrics.copies import NULL, Copies
 from secure_sccvfl.metrics.exact import SecureEvaluation, exact_figures
 from secure_sccvfl.metrics.noisy import BASELINES, MAJORITY, NoisyEvaluation, Sums, figures_of, share_of_copies
@@ -171,10 +170,9 @@ def shuffled_anew(codes: AtHolder, present: np.ndarray | None = None) -> AtHolde
     return found
 
 
-def cooled(session: Session, logits: Words, temperature: float) -> Words:
-    """Shared logits divided by a public temperature."""
-    factor = round(2**FRACTION_BITS / temperature)
-    return arithmetic.truncate(session.party, logits * factor, FRACTION_BITS)
+def cooled(logits: Shared, temperature: float) -> Shared:
+    """Logits divided by a public temperature."""
+    return logits if temperature == 1.0 else logits / temperature
 
 
 class EvaluateJob(_WithModel):
@@ -329,16 +327,16 @@ class EvaluateJob(_WithModel):
         engine, head = self.engine(session, model, schema)
         beside = [] if model.control is None else [engine.plain_head(*model.control, schema.task)]
 
-        def logits(party: Party, groups: AtHolder) -> Words:
-            shared = engine.shared_logits(head, self.rows(engine, model, party, groups), *beside)
-            return cooled(session, shared, model.temperature)
-
         progress("scoring", 1, 3)
-        plain = logits(self.test.parties[0], self.test.protected[0].codes)
-        control = None
-        if model.control is not None:
-            plain, control = np.split(plain, 2, axis=1)
-        copies = {judge: (logits(edited, groups), of) for judge, (edited, groups, of) in self.judged.items()}
+        party, codes = self._every_record()
+        scored = cooled(
+            engine.shared_logits(head, self.rows(engine, model, party, codes), *beside), model.temperature
+        )
+        rows, outputs = self.test.rows, model.weight.shape[1]
+        control = scored[:rows, outputs:] if beside else None
+        plain, edited = scored[:rows, :outputs], scored[rows:, :outputs]
+        parts = split(edited.reshape(-1), [(len(of.source), outputs) for _, _, of in self.judged.values()])
+        copies = {judge: (part, self.judged[judge][2]) for judge, part in zip(self.judged, parts, strict=True)}
         copies |= self._own_copies(session, engine, head, plain)
         progress("metrics", 2, 3)
         secret = SecureEvaluation(
@@ -376,9 +374,19 @@ class EvaluateJob(_WithModel):
         told["evaluation"] |= {"deviation": deviation, "standard_errors": errors}
         return {**told, **figures}
 
+    def _every_record(self) -> tuple[Party, AtHolder]:
+        """Test records and, below them, the edited copies of all judges, which are scored together."""
+        party, codes = self.test.parties[0], self.test.protected[0].codes
+        if not self.judged:
+            return party, codes
+        edited = [one.inputs for one, _, _ in self.judged.values()]
+        groups = [of for _, of, _ in self.judged.values() if of is not None]
+        known = None if codes is None or not groups else np.concatenate([codes, *groups])
+        return replace(party, inputs=np.concatenate([party.inputs, *edited])), known
+
     def _own_copies(
-        self, session: Session, engine: SecureEngine, head: SharedHead, plain: Words
-    ) -> dict[str, tuple[Words, Copies]]:
+        self, session: Session, engine: SecureEngine, head: SharedHead, plain: Shared
+    ) -> dict[str, tuple[Shared, Copies]]:
         """Test records under the run's own generator, with tables as released and the direction chosen in secret.
 
         The null control is the same with tables of shuffled groups, which each owner draws itself, and groups that
@@ -396,12 +404,13 @@ class EvaluateJob(_WithModel):
         known = [one for one in codes if one is not None]
         every = np.concatenate(known) if known else None
         chosen = engine.selected(below_each_other(made), every, 0, self._moving())
-        shift = cooled(session, engine.shared_shift(head, chosen), model.temperature)
+        shift = cooled(engine.shared_shift(head, chosen), model.temperature)
+        parts = split(shift.reshape(-1), [tuple(plain.size())] * len(names))
         rows = np.arange(len(party.inputs))
         targets = public_targets(len(rows), count, model.drawn_seed, 0)
         return {
             name: (plain + moved, Copies(rows, np.ones(len(rows)), None if of is None else targets[rows, of]))
-            for name, of, moved in zip(names, codes, np.split(shift, len(names)), strict=True)
+            for name, of, moved in zip(names, codes, parts, strict=True)
         }
 
     def _moving(self) -> Mapping[int, np.ndarray] | None:
@@ -517,21 +526,19 @@ class PredictJob(_WithModel):
         engine, head = self.engine(session, self.model, self.schema)
         progress("scoring", 1, 2)
         rows = self.rows(engine, self.model, part.parties[0], part.protected[0].codes)
-        result = cooled(session, engine.shared_logits(head, rows), self.model.temperature)
-        bits = FRACTION_BITS
+        result = cooled(engine.shared_logits(head, rows), self.model.temperature)
         if not options.scores and self.schema.task != "regression":
             judge = SecureEvaluation(session, self.schema.task, self.schema.label_holder, 0)
-            result, bits = judge.decisions(result), 0
+            result = judge.decisions(result)
         readable, fresh = np.ones((2, part.rows), np.bool_)
         readable[table.places], fresh[table.places] = asked.readable[at], asked.fresh[at]
         values, marks = withheld(session, result, readable, fresh)
         if part.presence is not None:
-            marked = np.hstack([values, np.full_like(values[:, :1], int(session.rank == 0) << bits)])
-            kept = part.presence.veiled(session.party, np.hstack([marked, marks[:, None]]))
+            one = values[:, :1] * 0 + 1  # opened as 1 where all parties have the record
+            kept = part.presence.veiled(session, crypten.cat([values, one, marks[:, None]], dim=1))
             values, marks = kept[:, :-1], kept[:, -1]
         log.record(session, asked.people(at[shown[at]]))
-        wanted = [(session.wrap(values, bits), session.declared(PREDICTIONS.name))]
-        wanted += [(session.wrap(marks, 0), session.declared(REFUSED_RECORDS.name))]
+        wanted = [(values, session.declared(PREDICTIONS.name)), (marks, session.declared(REFUSED_RECORDS.name))]
         opened, told = (None if one is None else np.asarray(one) for one in session.open_each(wanted))
         if part.presence is not None and opened is not None and told is not None:
             mark = opened[:, -1]
