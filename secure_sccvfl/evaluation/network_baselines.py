@@ -68,7 +68,7 @@ SWITCHES: Mapping[str, Changes] = {
     "no_context": {"context": 0},
     "proxies_edited": {"proxies": "edit"},
     "score_partition": {"partition": "score"},
-    "validation_fractions": {"rho_p": 0.75},  # the choice on German: results/paper/letter-roles.md
+    "validation_fractions": {"rho_m": 0.25, "rho_p": 0.25},  # the choice on German: results/paper/letter-roles.md
     "no_refresh": {"refreshes": 0},
     "repaired_roles": {"roles": "repaired"},
     "one_hot_columns": {"columns": "one_hot"},
