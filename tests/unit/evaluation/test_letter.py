@@ -273,7 +273,7 @@ def test_discovery_releases_tables_alone_and_refreshes_up_to_the_cap() -> None:
     for _ in range(4):
         names.append([charge.name for charge in masks.noise.charges])
         masks.refresh()
-    assert [len(made) for made in names] == [1, 2, 3, 3], "the cap"
+    assert [len(made) for made in names] == [1, 2, 3, 3] and masks.releases == 3, "no more is asked for"
     assert names[-1] == ["sketch-0", "sketch-1", "sketch-2"]
     assert 0.95 < masks.noise.charges[-1].epsilon_after / READY.budget.epsilon <= 1, "planned for all of them"
     assert letter_roles(replace(READY, seed=1), BASE) != ROLES, "noise has a say"
