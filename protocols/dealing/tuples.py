@@ -247,17 +247,6 @@ def mask(shape: Shape, owner: int | None) -> Recipe:
     return Recipe({"a": Field(shape, owner=owner)}, {}, lambda free, shares, masks: {})
 
 
-def masked_matmul(mask_counter: int, shape_a: Shape, shape_b: Shape, transposed: bool) -> Recipe:
-    """c = A @ b, or A^T @ b, for the kept mask A."""
-    left = shape_a[::-1] if transposed else shape_a
-
-    def compute(free: dict[str, Array], shares: Shares, masks: dict[int, Array]) -> dict[str, Array]:
-        kept = masks[mask_counter]
-        return {"c": ring.matmul(kept.T if transposed else kept, free["b"])}
-
-    return Recipe({"b": Field(shape_b)}, {"c": Field((left[0], *shape_b[1:]))}, compute)
-
-
 def band_matmul(bands: tuple[Band, ...], columns: int, shape_b: Shape, transposed: bool) -> Recipe:
     """Products of a tall matrix in bands of rows. Each band consists of blocks side by side, under kept masks.
 
@@ -487,7 +476,7 @@ _KINDS: dict[str, Callable[..., Recipe]] = {
     make.__name__: make
     for make in (
         *(bilinear, scaled_bilinear, square, binary, bit_and, bit, wraps, truncation),
-        *(comparison, trig, lifting, mask, masked_matmul, band_matmul, band_grams, doubling, stack_matmul),
+        *(comparison, trig, lifting, mask, band_matmul, band_grams, doubling, stack_matmul),
         *(selection, cross, noise, confirmation, weighted_sums, sampled, bundle, split_step),
     )
 }

@@ -5,7 +5,6 @@
 | product, matmul, convolution | shares of x, y | 1 | size of x and y | nothing |
 | square | shares of x | 1 | size of x | nothing |
 | mask (owned block) | x at its owner | 1, once | owner: size of x; others: 0 | nothing |
-| masked matmul | a mask, shares of y | 1 | size of y | nothing |
 | divide by a public integer (or several, by several) | shares of x | 1 | size of x | nothing |
 | the same, from 2^15 values on | shares of x | 2 | an m-th of it, and a bit for each value | nothing |
 
@@ -38,6 +37,9 @@ from protocols.ring import Words, unsigned_quotient
 
 _SLICED = 1 << 15
 
+Finish = Callable[[Sequence[Words]], Words]
+"""What follows an opening: from the opened values to a share of the result."""
+
 
 def bilinear(party: Party, op: str, x: Words, y: Words, **options: Any) -> Words:
     """Shares of op(x, y), not truncated, by Beaver's triple."""
@@ -67,24 +69,51 @@ def _beaver(
     party: Party, op: str, x: Words, y: Words, a: Words, b: Words, c: Words, options: dict[str, Any]
 ) -> Words:
     """Shares of op(x, y) + (c - op(a, b)). This uses up the tuple: its arrays are overwritten."""
-    e, d = party.open_masked(op, [x - a, y - b])
+    return _joined(party, op, party.open_masked(op, [x - a, y - b]), a, b, c, options)
+
+
+def _joined(
+    party: Party, op: str, opened: Sequence[Words], a: Words, b: Words, c: Words, options: dict[str, Any]
+) -> Words:
+    """The result of `_beaver` once x - a and y - b are open."""
+    e, d = opened
     if party.rank == 0:
         b += d  # e*b + e*d in one product
-    reuse = x.shape == y.shape and op == "mul"
+    reuse = e.shape == d.shape and op == "mul"
     c += ring.apply(op, e, b, **options) if not reuse else np.multiply(e, b, out=b)
     c += ring.apply(op, a, d, **options) if not reuse else np.multiply(a, d, out=a)
     return c
 
 
+def multiplication(party: Party, op: str, x: Words, y: Words) -> tuple[list[Words], Finish]:
+    """`bilinear` of arrays of at least one dimension, of which one has two for a matrix product, in two halves.
+
+    For a round that opens other values too: what to open, and the step that follows.
+    """
+    triple = party.take("bilinear", op, x.shape, y.shape, ())
+    a, b, c = triple["a"], triple["b"], triple["c"]
+    return [x - a, y - b], lambda opened: _joined(party, op, opened, a, b, c, {})
+
+
 def square(party: Party, x: Words) -> Words:
     """Shares of x * x, not truncated."""
+    masked, finish = squaring(party, x)
+    return finish(party.open_masked("square", masked))
+
+
+def squaring(party: Party, x: Words) -> tuple[list[Words], Finish]:
+    """`square` in two halves."""
     flat = x.reshape(-1)
     pair = party.take("square", flat.shape)
-    (e,) = party.open_masked("square", [flat - pair["a"]])
-    result: Words = pair["b"] + 2 * e * pair["a"]
-    if party.rank == 0:
-        result += e * e
-    return result.reshape(x.shape)
+
+    def finish(opened: Sequence[Words]) -> Words:
+        (e,) = opened
+        result: Words = pair["b"] + 2 * e * pair["a"]
+        if party.rank == 0:
+            result += e * e
+        return result.reshape(x.shape)
+
+    return [flat - pair["a"]], finish
 
 
 @dataclass(frozen=True)
@@ -102,20 +131,8 @@ class Masked:
     mask: Words | None = field(repr=False)
 
 
-def mask_owned(party: Party, owner: int, x: Words | None, shape: tuple[int, int]) -> Masked:
-    """Put a block that `owner` holds in the clear under a mask that only the owner and the dealer know."""
-    counter, fields = party.tuples.take(Request("mask", (shape, owner)))
-    if party.rank == owner:
-        if x is None or x.shape != shape:
-            raise ProtocolError(f"the owner must give a block of shape {shape}")
-        opened = party.publish("masked block", owner, x - fields["a"], Spec("<i8", shape))
-        return Masked(counter, shape, opened, owner, x, None)
-    opened = party.publish("masked block", owner, None, Spec("<i8", shape))
-    return Masked(counter, shape, opened, owner, None, None)
-
-
 def mask_blocks(party: Party, own: Sequence[Words], widths: Sequence[int]) -> list[tuple[Masked, ...]]:
-    """Every party puts several of its own blocks under masks, as `mask_owned` does one of one party. One round.
+    """Every party puts blocks that it knows under masks that only it and the dealer know. One round.
 
     All parties have as many blocks with the same rows; the party of rank p has widths[p] columns. Returns for each
     the masked blocks of all parties that have columns, side by side.
@@ -149,28 +166,6 @@ def mask_shared(party: Party, x: Words) -> Masked:
     counter, fields = party.tuples.take(Request("mask", (shape, None)))
     (opened,) = party.open_masked("masked matrix", [x - fields["a"]])
     return Masked(counter, shape, opened, None, None, fields["a"])
-
-
-def masked_matmul(party: Party, block: Masked, y: Words, *, transposed: bool = False) -> Words:
-    """Shares of x @ y (or x^T @ y), not truncated; only y - b is opened."""
-    pair = party.take("masked_matmul", block.counter, block.shape, y.shape, transposed)
-    b, c = pair["b"], pair["c"]
-    (d,) = party.open_masked("masked matmul", [y - b])
-
-    def turn(matrix: Words) -> Words:
-        return matrix.T if transposed else matrix
-
-    # x y = (opened + mask)(b + d) = opened b + mask b + x d
-    c += ring.matmul(turn(block.opened), b)
-    if block.owner is None:
-        if block.mask is None:
-            raise ProtocolError("a shared masked matrix has lost its mask")
-        c += ring.matmul(turn(block.mask), d)
-        if party.rank == 0:
-            c += ring.matmul(turn(block.opened), d)
-    elif block.own is not None:
-        c += ring.matmul(turn(block.own), d)
-    return c
 
 
 def divide(party: Party, x: Words, divisor: int) -> Words:

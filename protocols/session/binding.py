@@ -16,7 +16,13 @@ import torch
 
 from protocols.errors import ProtocolError, Unavailable, UndeclaredRelease
 from protocols.net.transport import Array
-from protocols.session import binding_arithmetic, binding_binary, binding_functions, binding_gradients
+from protocols.session import (
+    binding_arithmetic,
+    binding_binary,
+    binding_functions,
+    binding_gradients,
+    binding_tensors,
+)
 
 if TYPE_CHECKING:
     from protocols.session.runtime import Session
@@ -75,6 +81,7 @@ def install(crypten: Any, current: Callable[[], Session]) -> None:
     _close_plain_ways(tensors)
     _replace_set_up(crypten, current)
     _replace_randomness(crypten, current)
+    binding_tensors.install(crypten, current)
     binding_arithmetic.install(crypten, current)
     binding_binary.install(crypten, current)
     binding_functions.install(crypten, current)

@@ -1,9 +1,10 @@
 """Our protocols behind CrypTen's `ArithmeticSharedTensor`.
 
-A tensor has 0, 16 or 32 fractional bits (integers, usual values, series before truncation). Results get the
-fraction they need. A value written in place takes the fraction of its target tensor, as torch keeps a dtype: a
-longer fraction is truncated (one round, one unit), and a fraction written to a tensor of integers raises. So the
-memory of a tensor, its views and its slices always agree on what the words mean.
+A usual tensor has 0, 16 or 32 fractional bits (integers, usual values, series before truncation). Results get the
+fraction they need. A tensor with another fraction is long: its products and public factors keep the whole fraction
+until it is rescaled (protocols/session/tensors.py). A value written in place takes the fraction of its target tensor,
+as torch keeps a dtype: a longer fraction is truncated (one round, one unit), and a fraction written to a tensor of
+integers raises. So the memory of a tensor, its views and its slices always agree on what the words mean.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from protocols import ring
 from protocols.errors import ProtocolError, RangeError
 from protocols.operations import arithmetic
 from protocols.ring import FRACTION_BITS, Words
+from protocols.session import binding_tensors, tensors
+from protocols.session.binding_tensors import is_long
 
 if TYPE_CHECKING:
     from protocols.session.runtime import Session
@@ -43,7 +46,7 @@ def install(crypten: Any, current: Callable[[], Session]) -> None:
         "mul": lambda self, y: multiply(self, y, "mul"),
         "div": divide,
         "square": square,
-        "neg": lambda self: make(-words(self), bits(self)),
+        "neg": negate,
         "scatter": _on_copy(_scatter),
         "scatter_add": _on_copy(_scatter_add),
         "index_add": _on_copy(_index_add),
@@ -76,12 +79,12 @@ def bits(tensor: Any) -> int:
 
 
 def words(tensor: Any) -> Any:
-    return tensor.share.contiguous().numpy()
+    return binding_tensors.words_in(tensor)
 
 
 def make(array: Any, precision: int) -> Any:
     """A tensor of its own from this party's share."""
-    return _Shared.from_shares(torch.from_numpy(np.asarray(array)), precision=precision)
+    return binding_tensors.held(np.asarray(array), precision)
 
 
 def encode(self: Any, x: Any, device: Any = None) -> Any:
@@ -156,15 +159,24 @@ def _function(self: Any, y: Any, op: str, inplace: bool = False, *args: Any, **o
 
 def add(x: Any, y: Any, sign: int) -> Any:
     """x + y or x - y; no communication."""
-    left, right = same_fraction([x, y])
-    total = left.share + right.share if sign > 0 else left.share - right.share
-    return _Shared.from_shares(total, precision=bits(left))
+    y = shared(y, bits(x))
+    found = binding_tensors.added(x, y, sign)
+    if found is not None:
+        return found
+    left, right, longest = words(x), words(y), max(bits(x), bits(y))
+    if bits(x) < longest:
+        left = np.left_shift(left, longest - bits(x))
+    elif bits(y) < longest:
+        right = np.left_shift(right, longest - bits(y))
+    return make(np.add(left, right) if sign > 0 else np.subtract(left, right), longest)
 
 
 def multiply(x: Any, y: Any, op: str, **options: Any) -> Any:
     """A product, matrix product or convolution with a shared or a public operand."""
     party = _current().party
     if isinstance(y, _Shared):
+        if is_long(x) or is_long(y) or (op == "matmul" and binding_tensors.is_pinned(x)):
+            return binding_tensors.multiplied(x, y, op)
         with _current().measure("product" if op == "mul" else op):
             if 0 in (bits(x), bits(y)):
                 return make(arithmetic.bilinear(party, op, words(x), words(y), **options), bits(x) + bits(y))
@@ -173,12 +185,14 @@ def multiply(x: Any, y: Any, op: str, **options: Any) -> Any:
             return make(quotient, FRACTION_BITS)
     if not isinstance(y, _PUBLIC):
         raise ProtocolError(f"arithmetic shares do not mix with {type(y).__name__}")
+    if op == "mul" and is_long(x) and (factors := binding_tensors.coefficients(y)) is not None:
+        return binding_tensors.scaled(x, factors)
     if not is_real(y):
         factor = torch.as_tensor(y, dtype=torch.int64).numpy()
         return make(_scaled(op, words(x), factor, options), bits(x))
     factor = np.asarray(ring.encode(y))
-    if bits(x) == 0:
-        return make(_scaled(op, words(x), factor, options), FRACTION_BITS)
+    if bits(x) == 0 or is_long(x):
+        return make(_scaled(op, words(x), factor, options), bits(x) + FRACTION_BITS)
     return _narrow(_scaled(op, usual_words(x), factor, options))
 
 
@@ -197,8 +211,12 @@ def divide(self: Any, y: Any) -> Any:
     """Divide by a public number: integers exactly, others by their reciprocal, rounded to 2^-16."""
     if not isinstance(y, _PUBLIC):
         raise ProtocolError(f"division of arithmetic shares by {type(y).__name__}: MPCTensor has it")
-    if torch.is_tensor(y) and y.numel() == 1 and self.share.dim() >= y.dim():
+    if torch.is_tensor(y) and y.numel() == 1 and self.dim() >= y.dim():
         y = y.item()
+    if is_long(self) and isinstance(y, (int, float)):
+        if y == 0:
+            raise ProtocolError("division by zero")
+        return binding_tensors.scaled(self, 1 if y > 0 else -1, abs(y))
     if isinstance(y, float) and y.is_integer():
         y = int(y)
     if isinstance(y, int):
@@ -209,7 +227,15 @@ def divide(self: Any, y: Any) -> Any:
     return multiply(self, 1.0 / y if isinstance(y, float) else torch.as_tensor(y).double().reciprocal(), "mul")
 
 
+def negate(self: Any) -> Any:
+    if isinstance(binding_tensors.value_of(self), tensors.Sum):
+        return binding_tensors.scaled(self, -1)
+    return make(np.negative(words(self)), bits(self))
+
+
 def square(self: Any) -> Any:
+    if is_long(self):
+        return binding_tensors.late(tensors.square(binding_tensors.value_of(self)))
     with _current().measure("square"):
         if bits(self) == 0:
             return make(arithmetic.square(_current().party, words(self)), 0)
@@ -230,8 +256,12 @@ def pad(self: Any, pad: Sequence[int], mode: str = "constant", value: Any = 0) -
 
 
 def _join(how: Callable[..., torch.Tensor]) -> Any:
-    def joined(tensors: Sequence[Any], *args: Any, **options: Any) -> Any:
-        parts = same_fraction(tensors)
+    def joined(values: Sequence[Any], *args: Any, **options: Any) -> Any:
+        if how is torch.cat:
+            kept = binding_tensors.joined(values, args[0] if args else options.get("dim", 0))
+            if kept is not None:
+                return kept
+        parts = same_fraction(values)
         return _Shared.from_shares(how([part.share for part in parts], *args, **options), precision=bits(parts[0]))
 
     return staticmethod(joined)
@@ -242,7 +272,7 @@ def _join(how: Callable[..., torch.Tensor]) -> Any:
 
 def write(self: Any, value: Any) -> Any:
     """Copy a value into the memory of a tensor, which its views and slices share."""
-    self.share.copy_(_source(self, value))
+    binding_tensors.settled(self).share.copy_(_source(self, value))
     return self
 
 
@@ -258,16 +288,16 @@ def _in_place(function: Callable[..., Any]) -> Any:
 
 
 def _set_item(self: Any, index: Any, value: Any) -> None:
-    self.share[index] = _source(self, value)
+    binding_tensors.settled(self).share[index] = _source(self, value)
 
 
 def _scatter(self: Any, dim: int, index: Any, src: Any) -> Any:
-    self.share.scatter_(dim, index, _filled(self, src, index))
+    binding_tensors.settled(self).share.scatter_(dim, index, _filled(self, src, index))
     return self
 
 
 def _scatter_add(self: Any, dim: int, index: Any, other: Any) -> Any:
-    self.share.scatter_add_(dim, index, _filled(self, other, index))
+    binding_tensors.settled(self).share.scatter_add_(dim, index, _filled(self, other, index))
     return self
 
 
@@ -278,7 +308,7 @@ def _filled(self: Any, value: Any, index: Any) -> torch.Tensor:
 
 
 def _index_add(self: Any, dim: int, index: Any, tensor: Any) -> Any:
-    self.share.index_add_(dim, index, _source(self, tensor))
+    binding_tensors.settled(self).share.index_add_(dim, index, _source(self, tensor))
     return self
 
 
@@ -302,6 +332,21 @@ def _encode_in_place(self: Any, encoder: Any) -> Any:
     return self
 
 
+class _WithoutFractions:
+    """For CrypTen's functions that treat shares as integers: other encoders in place of changed ones."""
+
+    def __init__(self, given: Sequence[Any]) -> None:
+        self._given = [(tensor, tensor.encoder) for tensor in given]
+
+    def __enter__(self) -> None:
+        for tensor, _ in self._given:
+            tensor.encoder = binding_tensors.encoder_of(0)
+
+    def __exit__(self, *reason: Any) -> None:
+        for tensor, encoder in self._given:
+            tensor.encoder = encoder
+
+
 def _replace_beaver(beaver: Any) -> None:
     """CrypTen's own protocol functions, for direct callers: products without truncation."""
 
@@ -314,6 +359,7 @@ def _replace_beaver(beaver: Any) -> None:
         setattr(beaver, op, raw(op))
     beaver.square = lambda x: make(arithmetic.square(_current().party, words(x)), 0)
     beaver.truncate = _in_place(divide)
+    beaver.IgnoreEncodings = _WithoutFractions
     original_wraps = beaver.wraps
 
     def wraps(x: Any) -> Any:

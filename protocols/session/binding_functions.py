@@ -16,6 +16,7 @@ from protocols.operations import comparison
 from protocols.ring import FRACTION_BITS, INPUT_LIMIT
 from protocols.session import binding_arithmetic, binding_binary
 from protocols.session.binding_arithmetic import bits, words
+from protocols.session.binding_tensors import METHODS
 
 if TYPE_CHECKING:
     from protocols.session.runtime import Session
@@ -46,6 +47,7 @@ NO_GRADIENT = frozenset(
         "unbind",
     }
     | {"unfold"}
+    | METHODS
 )
 """Functions that CrypTen's autograd does not know: their results would silently have no gradient."""
 

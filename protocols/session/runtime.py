@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+import threading
 import types
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -47,12 +48,12 @@ from protocols.errors import (
 )
 from protocols.net.activity import Activity
 from protocols.net.transport import Array, Cost, Spec, Transport
-from protocols.operations import arithmetic, comparison, noise, series
+from protocols.operations import arithmetic, comparison, noise, series, sigmoid
 from protocols.operations.noise import NoiseKind
 from protocols.records.releases import Receipt, Release, ReleaseDesk, ReleasePlan
 from protocols.records.transcript import Transcript
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
-from protocols.session import binding
+from protocols.session import binding, binding_tensors, tensors
 from protocols.session.communicator import Communicator
 
 
@@ -87,6 +88,7 @@ MPCTensor = crypten.mpc.MPCTensor
 _LONGEST_ANNOUNCEMENT = 1 << 20
 _CURRENT: ContextVar[Session | None] = ContextVar("session", default=None)
 _installed = False
+_INSTALLING = threading.Lock()
 
 
 def stock_crypten() -> Any:
@@ -128,15 +130,17 @@ class Session:
         self.rank, self.parties = transport.node, transport.parties
         self.communicator = Communicator(self)
         self.provider = binding.Provider(self)
+        self.openings = tensors.Openings(self)
 
     def __repr__(self) -> str:
         return f"<Session: party {self.rank} of {self.parties}>"
 
     def __enter__(self) -> Session:
         global _installed
-        if not _installed:
-            binding.install(crypten, current)
-            _installed = True
+        with _INSTALLING:
+            if not _installed:
+                binding.install(crypten, current)
+                _installed = True
         try:
             self._compare("release plan", self._plan.digest(), "plans other releases")
             self._party = Party(self._transport, agree_on_keys(self._transport, self._config))
@@ -183,8 +187,7 @@ class Session:
         Values that are not finite or do not fit raise at the owner before anything is shared. `bits=0` keeps
         integers exact (counts).
         """
-        if bits not in (0, FRACTION_BITS):
-            raise ProtocolError(f"values are shared with 0 or {FRACTION_BITS} fractional bits, not {bits}")
+        binding_tensors.encoder_of(bits)  # raises at every party before anything is drawn
         if self.rank == owner:
             if values is None:
                 raise ProtocolError("the owner must give the values to share")
@@ -196,6 +199,33 @@ class Session:
         if shape is None:
             raise ProtocolError("parties other than the owner must give the shape")
         return self.wrap(self.party.zero_share(tuple(shape)), bits)
+
+    def own(self, values: Any = None, *, owner: int, shape: Sequence[int], bits: int = FRACTION_BITS) -> Any:
+        """What `owner` knows, as a tensor; the others give its shape only. Nothing is sent.
+
+        The owner's share is the value, the others' are 0: what is opened of it later is under a mask, or under fresh
+        shares of zero. `crypten.cat` along the last axis keeps the blocks of several owners apart.
+        """
+        binding_tensors.encoder_of(bits)
+        words = None
+        if self.rank == owner:
+            words = ring.encode(values, bits)
+            if tuple(shape) != words.shape:
+                raise ProtocolError(f"values of shape {words.shape} were declared as {tuple(shape)}")
+        return binding_tensors.of(tensors.Owned(tuple(shape[:-1]), [(owner, words, shape[-1])], bits))
+
+    def flush(self) -> None:
+        """Send what waits for a round."""
+        self.openings.flush()
+
+    @contextmanager
+    def round(self) -> Iterator[None]:
+        """Send what is written inside in one round, which this ensures: raises if it took more."""
+        before = self.total_cost.rounds
+        yield
+        self.flush()
+        if self.total_cost.rounds > before + 1:
+            raise ProtocolError(f"{self.total_cost.rounds - before} rounds where one was meant")
 
     def open(
         self, value: Any, release: Release, receipt: Receipt | None = None, *, among: Collection[int] | None = None
@@ -220,14 +250,14 @@ class Session:
 
         `receipt` belongs to the charge that pays for all of them. `among`: as for `open`.
         """
-        tensors = [value._tensor if isinstance(value, MPCTensor) else value for value, _ in pairs]
-        if any(not isinstance(tensor, (_Arithmetic, _Binary)) for tensor in tensors):
+        opened = [value._tensor if isinstance(value, MPCTensor) else value for value, _ in pairs]
+        if any(not isinstance(tensor, (_Arithmetic, _Binary)) for tensor in opened):
             kinds = ", ".join(type(value).__name__ for value, _ in pairs)
             raise ProtocolError(f"only shared tensors can be opened, not {kinds}")
-        if len({type(tensor) for tensor in tensors}) > 1:
+        if len({isinstance(tensor, _Binary) for tensor in opened}) > 1:
             raise ProtocolError("arithmetic and binary shares cannot be opened in the same round")
-        how: How = "add" if isinstance(tensors[0], _Arithmetic) else "xor"
-        words = [words_of(tensor) for tensor in tensors]
+        how: How = "add" if isinstance(opened[0], _Arithmetic) else "xor"
+        words = [words_of(tensor) for tensor in opened]
         admissions = self._desk.admit_all([(r, w.shape) for (_, r), w in zip(pairs, words, strict=True)], receipt)
         fresh = [self.party.zero_share((w.size,), how, among) for w in words]
         with self._transport.meter.scope("open"):
@@ -241,7 +271,7 @@ class Session:
                 self._transcript.release(release.name, total.reshape(w.shape))
         return [
             None if total is None else _plain(total, bits_of(tensor)).reshape(w.shape)
-            for total, w, tensor in zip(totals, words, tensors, strict=True)
+            for total, w, tensor in zip(totals, words, opened, strict=True)
         ]
 
     def announce(self, values: Mapping[str, float], release: Release) -> dict[str, float]:
@@ -290,9 +320,15 @@ class Session:
     def sigmoid(self, value: Any, bound: float | None = None) -> Any:
         """Sigmoid to within 5e-4. One round if |value| <= bound is certain; otherwise values are clamped first.
 
-        The result has 32 fractional bits; products bring it back to 16. It is not part of CrypTen's autograd;
-        `value.sigmoid()` is, and always clamps.
+        A long value with a bound takes two rounds: up to 22 by small words, up to 46 to within 1e-7
+        (protocols/operations/sigmoid.py). The result has 28 fractional bits then, otherwise 32; products of usual
+        values bring it back to 16. It is not part of CrypTen's autograd; `value.sigmoid()` is, and always clamps.
         """
+        if bound is not None and bits_of(value) not in tensors.USUAL:
+            kernel = sigmoid.sigmoid if bound <= sigmoid.BOUND else sigmoid.fine_sigmoid
+            if bound > sigmoid.FINE_BOUND:
+                raise RangeError(f"no sigmoid is precise beyond {sigmoid.FINE_BOUND:g}")
+            return self.wrap(kernel(self.party, added_words(value), bits_of(value)), sigmoid.SIGMOID_BITS)
         return self._bounded("sigmoid", value, bound, 12.0)
 
     def tanh(self, value: Any, bound: float | None = None) -> Any:
@@ -324,28 +360,11 @@ class Session:
         if count is None or int(count) != 0:
             raise RangeError(f"values outside [-{bound:g}, {bound:g}] where the program needs them inside")
 
-    def mask(self, values: Any = None, *, owner: int, shape: tuple[int, int]) -> arithmetic.Masked:
-        """Put a matrix that `owner` holds under the owner's mask; the owner sends it once, for many products."""
-        with self._transport.meter.scope("mask"):
-            words = ring.encode(values) if self.rank == owner else None
-            return arithmetic.mask_owned(self.party, owner, words, shape)
-
-    def mask_shared(self, value: Any) -> arithmetic.Masked:
-        """Put a shared matrix under a mask; it is opened once, for many products."""
-        with self._transport.meter.scope("mask"):
-            words = arithmetic.rescale(self.party, added_words(value), bits_of(value), FRACTION_BITS)
-            return arithmetic.mask_shared(self.party, words)
-
-    def forget(self, block: arithmetic.Masked) -> None:
-        """Let the dealer drop this mask; no product with it may follow."""
-        self.party.tuples.forget(block.counter)
-
-    def masked_matmul(self, block: arithmetic.Masked, value: Any, *, transposed: bool = False) -> Any:
-        """block @ value, or its transpose @ value; two rounds with truncation."""
-        with self._transport.meter.scope("masked matmul"):
-            usual = arithmetic.rescale(self.party, added_words(value), bits_of(value), FRACTION_BITS)
-            words = arithmetic.masked_matmul(self.party, block, usual, transposed=transposed)
-            return self.wrap(arithmetic.truncate(self.party, words, FRACTION_BITS), FRACTION_BITS)
+    def forget(self, tensor: Any) -> None:
+        """Let the dealer drop the masks of a pinned tensor; no product with it may follow."""
+        self.flush()  # products that wait still need them
+        for number in set(tensors.numbers(binding_tensors.value_of(tensor))):
+            self.party.tuples.forget(number)
 
     def tell_all(self, step: str, flag: int) -> list[int]:
         """One public number below 256 from each party to all, by rank: for agreeing on the next step."""
@@ -398,7 +417,9 @@ class Session:
 
         `known`, a list that is empty at first, remembers the requests of a pass until the next such loop.
         """
-        return self.party.tuples.repeat(times, known)
+        for number in self.party.tuples.repeat(times, known):
+            yield number
+            self.flush()  # what a pass has asked for belongs to it
 
     @contextmanager
     def deadline(self, seconds: float) -> Iterator[None]:
@@ -430,7 +451,7 @@ class Session:
 
     def wrap(self, words: Words, bits: int) -> Any:
         """Shares as a CrypTen tensor."""
-        return MPCTensor.from_shares(torch.from_numpy(np.array(words, copy=None, order="C")), precision=bits)
+        return binding_tensors.handle(binding_tensors.held(np.array(words, copy=None, order="C"), bits))
 
     @staticmethod
     def fraction(value: Any) -> int:
@@ -490,8 +511,11 @@ def _plain(total: Words, bits: int) -> torch.Tensor:
 
 def words_of(value: Any) -> Words:
     """The share inside a CrypTen tensor, as an array."""
-    share: torch.Tensor = value.share
-    return share.contiguous().numpy()
+    inner = value._tensor if isinstance(value, MPCTensor) else value
+    if isinstance(inner, _Binary):
+        share: torch.Tensor = inner.share
+        return share.contiguous().numpy()
+    return binding_tensors.array_of(inner)
 
 
 def added_words(value: Any) -> Words:

@@ -80,23 +80,22 @@ from protocols.operations.arithmetic import (
     mask_shared,
     scaled_bilinear,
     square,
-    unmask_quotient,
 )
-from protocols.operations.noise import NoiseKind, noise_share
-from protocols.operations.sigmoid import FINE_BOUND, capped_slope, fine_sigmoid, sigmoid
-from protocols.ring import FRACTION_BITS, Words
-from protocols.steps.head import (
+from protocols.operations.banded import (
     BAND_ROWS,
-    HEAD_BITS,
-    LOGIT_BITS,
-    RESIDUAL_BITS,
     BandedMatrix,
+    doubled,
     gram_sums,
     multiplication,
     product,
     shares_of,
+    stack_product,
     transposed_products,
 )
+from protocols.operations.noise import NoiseKind, noise_share
+from protocols.operations.sigmoid import FINE_BOUND, capped_slope, fine_sigmoid, sigmoid
+from protocols.ring import FRACTION_BITS, Words
+from protocols.steps.head import HEAD_BITS, LOGIT_BITS, RESIDUAL_BITS
 
 VECTOR_BITS = 20
 RIDGE_BITS = 38
@@ -390,49 +389,9 @@ def _inverted(party: Party, error: Words, columns: int, plan: Plan) -> Words:
     start = np.int64(round(plan.factor * 2**plan.inverse_bits)) if party.rank == 0 else np.int64(0)
     made = np.broadcast_to(_identity(columns) * start, error.shape)
     for _ in party.tuples.repeat(plan.doublings):
-        error, more = doubled(party, error, made, columns)
+        error, more = doubled(party, error, made, columns, 1 << _ERROR_BITS)
         made = made + more
     return made
-
-
-def doubled(party: Party, error: Words, made: Words, columns: int) -> tuple[Words, Words]:
-    """Shares of E E (_ERROR_BITS) and of P E (as P) for symmetric matrices that commute, as upper triangles."""
-    divisor = 1 << _ERROR_BITS
-    fields = party.take("doubling", len(error), columns, divisor)
-    opened = party.open_masked("doubling", [error - fields["a"], made - fields["b"]])
-    e, d = (ring.unpacked(words, columns) for words in opened)
-    a, b = (ring.unpacked(fields[name], columns) for name in ("a", "b"))
-    square = ring.matmul(e, a)
-    square += square.transpose(0, 2, 1).copy()
-    if party.rank == 0:
-        square += ring.matmul(e, e)
-        b += d
-    product = ring.matmul(b, e) + ring.matmul(d, a)
-    fields["m"] += ring.packed(np.stack([square, product]))
-    both = unmask_quotient(party, fields["m"], fields["q"], fields["top"], divisor, one_round=True)
-    return both[0], both[1]
-
-
-def stack_product(
-    party: Party, stack: Masked, places: Sequence[int], vectors: Words
-) -> tuple[Words, Callable[[Words], Words]]:
-    """Matrix number places[g] of a masked stack times column g, not truncated: what to open, and what follows."""
-    columns = len(vectors)
-    pair = party.take("stack_matmul", stack.counter, columns, tuple(places))
-    if stack.mask is None:
-        raise ProtocolError("a shared masked matrix has lost its mask")
-    opened, mask = (m.reshape(-1, columns, columns)[list(places)] for m in (stack.opened, stack.mask))
-
-    def finish(d: Words) -> Words:
-        found: Words = pair["c"] + _each(opened, pair["b"]) + _each(mask, d)
-        return found + _each(opened, d) if party.rank == 0 else found
-
-    return vectors - pair["b"], finish
-
-
-def _each(matrices: Words, vectors: Words) -> Words:
-    found: Words = np.einsum("gij,jg->ig", matrices, vectors)
-    return found
 
 
 def look(party: Party, tall: BandedMatrix, stack: Masked, heads: Words, start: int) -> tuple[Words, Words]:

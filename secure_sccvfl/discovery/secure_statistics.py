@@ -29,11 +29,11 @@ from accounting.events import Event, Sensitivity
 from protocols.alignment.presence import Presence
 from protocols.alignment.seam import AlignmentError
 from protocols.errors import RangeError
-from protocols.operations import noise
+from protocols.operations import banded, noise
 from protocols.records.releases import Receipt
 from protocols.ring import Words
 from protocols.session.runtime import Session
-from protocols.steps import head, statistics
+from protocols.steps import statistics
 from protocols.steps.clipping import clip
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import one_hot
@@ -336,8 +336,8 @@ class SecureStatistics:
                 rows = slice(at, min(at + _CHUNK, self._rows))
                 part = [block[rows] for block in own.values()]
                 block = np.hstack(part) if part else np.zeros((rows.stop - at, 0))
-                masked = head.mask_columns(party, block.astype(np.int64), widths)
-                table += head.transposed_products(party, masked, groups[rows]).sum(axis=0)
+                masked = banded.mask_columns(party, block.astype(np.int64), widths)
+                table += banded.transposed_products(party, masked, groups[rows]).sum(axis=0)
                 for number in masked.numbers():
                     party.tuples.forget(number)
         return table

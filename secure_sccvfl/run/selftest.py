@@ -152,9 +152,8 @@ class SelfTest:
 
     def _masked_product(self, session: Session, narrow: Any) -> Any:
         matrix, owner = self.values["matrix"], self.owners["matrix"]
-        block = session.mask(matrix if session.rank == owner else None, owner=owner, shape=matrix.shape)
-        product = session.masked_matmul(block, narrow)
-        return session.masked_matmul(block, product, transposed=True)
+        block = session.own(matrix, owner=owner, shape=matrix.shape).pinned()
+        return block.t() @ (block @ narrow)
 
     def checks(self) -> list[Check]:
         """Tolerances are derived: inputs are rounded to half a unit, truncation adds at most two.

@@ -14,8 +14,9 @@ import numpy as np
 from protocols.alignment.presence import Presence
 from protocols.dealing.tuples import Request
 from protocols.operations.arithmetic import Masked
+from protocols.operations.banded import BandedMatrix
 from protocols.ring import Words
-from protocols.steps.head import BandedMatrix, Weights
+from protocols.steps.head import Weights
 from protocols.steps.second_order import Curved, Plan, Slope
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.privacy.heads import HeadNoise

@@ -22,12 +22,13 @@ import numpy as np
 from protocols import ring
 from protocols.alignment.presence import RATIO_BITS, Presence
 from protocols.errors import ProtocolError
-from protocols.operations import arithmetic, choice, comparison
+from protocols.operations import arithmetic, banded, choice, comparison
+from protocols.operations.banded import BandedMatrix
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session.runtime import Session
 from protocols.steps import head, second_order
 from protocols.steps.aggregation import TooFew, aggregate
-from protocols.steps.head import HEAD_BITS, LOGIT_BITS, LOGIT_BOUND, RESIDUAL_BITS, BandedMatrix, Pace, Weights
+from protocols.steps.head import HEAD_BITS, LOGIT_BITS, LOGIT_BOUND, RESIDUAL_BITS, Pace, Weights
 from protocols.steps.second_order import MATRIX_BITS, room_to_settle
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks
@@ -148,7 +149,7 @@ class SecureEngine:
             found = replace(found, draws=tuple(presence.kept(self.session.party, one) for one in found.draws))
             total = len(found.draws) * presence.count
         with self.session.measure("gram of edits"):
-            raw = head.gram(self.session.party, found.draws)
+            raw = banded.gram(self.session.party, found.draws)
             mean = arithmetic.divide(self.session.party, raw, total << (2 * FRACTION_BITS - MATRIX_BITS))
         return SharedEdits(found, edited.spread_out(mean, found.columns, sum(self.widths)))
 
@@ -206,7 +207,7 @@ class SecureEngine:
             rows = self._masked(batch.own, scale)
         with self.session.measure("mask penalty"):
             pull = self._pull(batch, penalty, step, scale)
-            square = head.mask_square(party, np.pad(pull, (0, rows.columns - len(pull))))
+            square = banded.mask_square(party, np.pad(pull, (0, rows.columns - len(pull))))
         edits = None
         if penalty is not None and step.kind == "l1" and step.lam > 0:
             edits = self._edited_rows(penalty)
@@ -532,20 +533,20 @@ class SecureEngine:
         """
         party, factor = self.session.party, 1.0 if scale is None else scale
         if not isinstance(own, SharedRows):
-            return head.mask_columns(party, ring.encode(own * factor), self.widths)
-        head.check_columns(ring.encode(own.reach * factor))
+            return banded.mask_columns(party, ring.encode(own * factor), self.widths)
+        banded.check_columns(ring.encode(own.reach * factor))
         words = own.words
         if scale is not None:
             words = head.scaled_columns(party, words, self._side_by_side(scale, SCALE_BITS), SCALE_BITS)
-        return head.mask_rows(party, words if own.presence is None else with_bias(own, words, party.rank))
+        return banded.mask_rows(party, words if own.presence is None else with_bias(own, words, party.rank))
 
     def _logits_of(self, heads: Sequence[SharedHead], rows: BandedMatrix) -> Words:
         party = self.session.party
         bias, weights = np.concatenate([one.weights.bias for one in heads]), self._weights(heads)
         if rows.columns > len(weights):  # the last column is that of the bias
-            wide = head.product(party, rows, np.concatenate([weights, bias[None]]))
+            wide = banded.product(party, rows, np.concatenate([weights, bias[None]]))
         else:
-            wide = head.logits_of(head.product(party, rows, weights), bias)
+            wide = head.logits_of(banded.product(party, rows, weights), bias)
         return arithmetic.truncate(party, wide, LOGIT_BITS - FRACTION_BITS)
 
     def _weights(self, heads: Sequence[SharedHead]) -> Words:
@@ -565,7 +566,7 @@ class SecureEngine:
     def _edited_rows(self, penalty: SharedPenalty) -> BandedMatrix:
         """All selected displacements under one mask."""
         if penalty.masked_rows is None:
-            penalty.masked_rows = head.mask_rows(self.session.party, np.concatenate(penalty.chosen.draws))
+            penalty.masked_rows = banded.mask_rows(self.session.party, np.concatenate(penalty.chosen.draws))
         return penalty.masked_rows
 
     def _forget(self, *talls: BandedMatrix) -> None:

@@ -10,17 +10,11 @@ import numpy as np
 from protocols.alignment.presence import RATIO_BITS, Presence
 from protocols.dealing.party import Party
 from protocols.operations import arithmetic, comparison, series
+from protocols.operations.banded import mask_square, product
 from protocols.operations.sigmoid import capped_slope
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session.runtime import Session, words_of
-from protocols.steps.head import (
-    HEAD_BITS,
-    LOGIT_BITS,
-    RESIDUAL_BITS,
-    mask_square,
-    product,
-    residual_of_sigmoid,
-)
+from protocols.steps.head import HEAD_BITS, LOGIT_BITS, RESIDUAL_BITS, residual_of_sigmoid
 from protocols.steps.second_order import MATRIX_BITS, bounded_slope
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder

@@ -65,12 +65,12 @@ def large_truncation(session: Session) -> None:
 
 
 def owned_block(session: Session) -> None:
-    session.mask(np.ones((3, 2)), owner=0, shape=(3, 2))
+    session.own(np.ones((3, 2)), owner=0, shape=(3, 2)).pinned()
     opens(session)
 
 
 def shared_block(session: Session) -> None:
-    session.mask_shared(session.share(np.ones((3, 2)), owner=1, shape=(3, 2)))
+    session.share(np.ones((3, 2)), owner=1, shape=(3, 2)).pinned()
     opens(session)
 
 

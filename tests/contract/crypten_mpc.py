@@ -425,7 +425,60 @@ def in_place_of(name: str, entries: list[Entry]) -> list[Entry]:
     ]
 
 
+def triangle(x: torch.Tensor) -> torch.Tensor:
+    row, column = torch.triu_indices(x.size(-1), x.size(-1))
+    return x[..., row, column]
+
+
+def whole(x: torch.Tensor, columns: int) -> torch.Tensor:
+    row, column = torch.triu_indices(columns, columns)
+    made = torch.zeros(*x.shape[:-1], columns, columns, dtype=x.dtype)
+    made[..., row, column] = made[..., column, row] = x
+    return made
+
+
+def capped(x: torch.Tensor) -> torch.Tensor:
+    """The slope of the capped loss where the label is 1 for positive logits."""
+    sign = 1 - 2 * (x > 0).double()
+    return sign * 0.75 * torch.sigmoid(sign * 1.5 * x + torch.log(torch.tensor(2.0)))
+
+
+SHORT: dict[str, Any] = {"fractions": (0, 16)}
+LATE: dict[str, list[Entry]] = {
+    "rescale": [
+        Case(lambda x: x.rescale(20), lambda x: x, units=1),
+        Case(lambda x: (x.rescale(20) / 3 - x).rescale(24), lambda x: x / 3 - x, units=2),
+    ],
+    "pinned": [
+        Case(lambda x: x.pinned(), lambda x: x),
+        Case(lambda x, y: x.pinned() @ y, lambda x, y: x @ y, ((3, 4), (4, 2)), units=1, **SHORT),
+        Case(lambda x, y: x.pinned().t() @ y, lambda x, y: x.t() @ y, ((3, 4), (3, 2)), units=1, **SHORT),
+    ],
+    "gram": [Case(lambda x: x.pinned().gram(), lambda x: triangle(x.t() @ x), **SHORT)],
+    "each": [
+        Case(
+            lambda x, y: x.pinned().each(y),
+            lambda x, y: torch.einsum("gij,jg->ig", x, y),
+            ((2, 4, 4), (4, 2)),
+            **SHORT,
+        )
+    ],
+    "packed": [Case(lambda x: x.packed(), triangle, ((2, 3, 3),))],
+    "unpacked": [Case(lambda x: x.unpacked(3), lambda x: whole(x, 3), ((2, 6),))],
+    "doubled": [
+        Case(
+            lambda x: crypten.cat(list(x.doubled(x, 3))),
+            lambda x: triangle(whole(x, 3) @ whole(x, 3)).repeat(2, 1),
+            ((2, 6),),
+            units=1,
+            fractions=(16,),
+        )
+    ],
+    "capped_slope": [Case(lambda x: x.capped_slope(x > 0, fine=False), capped, absolute=5e-4, fractions=(32,))],
+}
+
 MPC: dict[str, list[Entry]] = {
+    **LATE,
     **SUMS,
     **PRODUCTS,
     **SHAPES,

@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from protocols import ring
-from protocols.operations import arithmetic
+from protocols.operations import arithmetic, banded
 from protocols.steps import head, second_order
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
@@ -224,7 +224,7 @@ def test_rounds_do_not_depend_on_the_number_of_lambdas():
 
 
 def odd(case):
-    rows = head.BAND_ROWS + 1 if case == "one row in a band" else ROWS
+    rows = banded.BAND_ROWS + 1 if case == "one row in a band" else ROWS
     problem = Problem(WIDTHS, rows=rows)
     if case == "zero columns":
         problem.x = {k: v * (k == 1) for k, v in problem.x.items()}

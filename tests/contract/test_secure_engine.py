@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocols.steps import head
+from protocols.operations import banded
 from secure_sccvfl.training.engine import Step
 from tests.contract.engines import ROWS, TEMPERATURES, Problem, in_plaintext, in_secret
 
@@ -57,7 +57,7 @@ def test_parties_and_weights(widths, lam):
 
 @pytest.mark.parametrize("case", ["zero columns", "one class", "no edits", "one row in a band"])
 def test_odd_data(case):
-    rows = head.BAND_ROWS + 1 if case == "one row in a band" else ROWS
+    rows = banded.BAND_ROWS + 1 if case == "one row in a band" else ROWS
     problem = Problem((3, 2, 4), rows=rows)
     if case == "zero columns":
         problem.x = {k: v * (k == 1) for k, v in problem.x.items()}
@@ -100,7 +100,7 @@ def selected_steps(problem, step, steps=3):
     return in_plaintext(problem, script)[0], in_secret(problem, script)
 
 
-@pytest.mark.parametrize("rows", [ROWS, head.BAND_ROWS + 1])
+@pytest.mark.parametrize("rows", [ROWS, banded.BAND_ROWS + 1])
 def test_a_step_on_rows_that_s_selected_has_five_rounds(rows):
     (expected, _), secret = selected_steps(Problem((3, 2, 4), rows=rows), Step(0.1, 0.5))
     for found, rounds in secret:

@@ -15,6 +15,7 @@ from protocols.dealing import tuples
 from protocols.dealing.dealer import Dealer
 from protocols.dealing.party import Party
 from protocols.dealing.randomness import Stream
+from protocols.session import binding_tensors
 from protocols.session.runtime import Session
 from tests.support.chance import alike, uniform
 from tests.support.harness import results, run_session
@@ -49,11 +50,9 @@ def seen(secret: float, watch: str, monkeypatch: pytest.MonkeyPatch) -> np.ndarr
         elif watch == "series":
             session.sigmoid(shared, bound=12)
         elif watch == "block":
-            block = session.mask(
-                value.reshape(-1, 10) if session.rank == 0 else None, owner=0, shape=(SIZE // 10, 10)
-            )
+            block = session.own(value.reshape(-1, 10), owner=0, shape=(SIZE // 10, 10)).pinned()
             if session.rank == 1:
-                kept.append(block.opened)
+                kept.extend(one.opened for band in binding_tensors.value_of(block).tall.bands for one in band)
 
     with monkeypatch.context() as patch:
         patch.setattr(Party, "open_masked", spying)
@@ -189,7 +188,7 @@ def test_the_dealer_is_told_the_same_whatever_the_secret(monkeypatch: pytest.Mon
             value = session.share(np.full(50, secret), owner=1, shape=(50,))
             for _ in session.repeat(3):
                 _ = value.sigmoid() * value.reciprocal()
-            session.mask(np.full((5, 2), secret), owner=2, shape=(5, 2))
+            session.own(np.full((5, 2), secret), owner=2, shape=(5, 2)).pinned()
 
         heard.clear()
         run_session(job)

@@ -20,11 +20,12 @@ from typing import Any, Literal
 import numpy as np
 
 from protocols.config import ConfigError, SessionConfig
+from protocols.operations.banded import BAND_ROWS
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.ring import encode
 from protocols.session.runtime import Session
 from protocols.steps import split
-from protocols.steps.head import BAND_ROWS, Weights
+from protocols.steps.head import Weights
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.modes.split import probes, residual_of
 from secure_sccvfl.run.jobs import Progress

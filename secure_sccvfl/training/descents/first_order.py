@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from protocols.dealing.party import Party
-from protocols.operations import arithmetic
+from protocols.operations import arithmetic, banded
+from protocols.operations.banded import BandedMatrix
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session.runtime import Session, words_of
 from protocols.steps import head
-from protocols.steps.head import HEAD_BITS, LOGIT_BITS, RESIDUAL_BITS, BandedMatrix, Pace, Weights
+from protocols.steps.head import HEAD_BITS, LOGIT_BITS, RESIDUAL_BITS, Pace, Weights
 from protocols.steps.second_order import MATRIX_BITS
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.training import shared_measures
@@ -30,11 +31,11 @@ def stepped(
     party, batch, columns = session.party, descent.batch, len(weights.weight)
     counts = batch.presence is not None
     whole = np.concatenate([weights.weight, weights.bias[None]]) if counts else weights.weight
-    both = head.product(party, descent.both, whole)
+    both = banded.product(party, descent.both, whole)
     logits = both[: batch.rows] if counts else head.logits_of(both[: batch.rows], weights.bias)
     pull = both[batch.rows : batch.rows + columns]
     residual = shared_measures.residual_of(session, logits, batch.label, task)
-    gradients = head.transposed_products(party, descent.rows, residual)
+    gradients = banded.transposed_products(party, descent.rows, residual)
     slopes, bits = residual.sum(axis=0, keepdims=True), RESIDUAL_BITS
     if counts:
         slopes, bits = gradients[:, columns], RESIDUAL_BITS + FRACTION_BITS
@@ -49,11 +50,11 @@ def _smooth_sign_pull(session: Session, weights: Weights, descent: SharedDescent
     party, batch = session.party, descent.batch
     plain = times(party, weights.weight, descent.scale_shares)
     reached = plain[descent.reached]
-    shift = arithmetic.truncate(party, head.product(party, edits, reached), LOGIT_BITS - FRACTION_BITS)
+    shift = arithmetic.truncate(party, banded.product(party, edits, reached), LOGIT_BITS - FRACTION_BITS)
     steep = session.wrap(shift * round(1 / SIGN_WIDTH), FRACTION_BITS)
     sign = words_of(session.tanh(steep))
     narrow = arithmetic.truncate(party, sign, WIDE_BITS - RESIDUAL_BITS)
-    pulls = head.transposed_products(party, edits, narrow)
+    pulls = banded.transposed_products(party, edits, narrow)
     records = batch.count * (edits.rows // batch.rows)
     unit = round(records * 2 ** (FRACTION_BITS + RESIDUAL_BITS - HEAD_BITS) / descent.step.lam)
     mean = np.zeros_like(weights.weight)

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from protocols.steps.head import BAND_ROWS, even
+from protocols.operations.banded import BAND_ROWS, even
 from secure_sccvfl.data.party import Blocks
 
 LARGEST_WEIGHT = 2.0**10

@@ -16,10 +16,12 @@ from protocols import ring
 from protocols.dealing.party import Party
 from protocols.dealing.tuples import Request
 from protocols.errors import RangeError
+from protocols.operations import banded
+from protocols.operations.banded import BandedMatrix
 from protocols.ring import Words
 from protocols.session.runtime import Session
 from protocols.steps import head, second_order
-from protocols.steps.head import BandedMatrix, Weights
+from protocols.steps.head import Weights
 from protocols.steps.second_order import INVERSE_LIMIT, RIDGE_BITS, VECTOR_BITS, Moving, Plan, Scales, Slope
 from secure_sccvfl.privacy.heads import HeadNoise
 from secure_sccvfl.training.descents.grid import (
@@ -118,12 +120,12 @@ def with_ones(
     """The scaled encodings under masks, and a last column of ones, or of zeros where a row does not count."""
     own, rows = batch.own, batch.rows
     if isinstance(own, SharedRows):
-        head.check_columns(ring.encode(own.reach * scale))
+        banded.check_columns(ring.encode(own.reach * scale))
         words = head.scaled_columns(party, own.words, scale_shares[:-1], VECTOR_BITS)
-        return head.mask_rows(party, with_bias(own, words, party.rank))
+        return banded.mask_rows(party, with_bias(own, words, party.rank))
     last = len(widths) - 1
     block = np.column_stack([own * scale, np.ones(rows)]) if party.rank == last else own * scale
-    return head.mask_columns(party, ring.encode(block), (*widths[:-1], widths[-1] + 1))
+    return banded.mask_columns(party, ring.encode(block), (*widths[:-1], widths[-1] + 1))
 
 
 def prepared(
@@ -201,7 +203,7 @@ def gradient_at(
 ) -> tuple[Words, Words]:
     """The gradient of the mean objective of some heads of a grid, from number `start` on, and their logits."""
     logits, pulls = second_order.look(party, descent.rows, descent.stack, heads, start)
-    gradients = head.transposed_products(party, descent.rows, residual(logits))
+    gradients = banded.transposed_products(party, descent.rows, residual(logits))
     tilt = None
     if descent.private is not None:
         gradients, tilt = second_order.added_bands(gradients), descent.private.tilt

@@ -309,3 +309,12 @@ def test_a_ledger_replayed_by_dp_accounting_alone_costs_the_same(tmp_path):
     assert budget.spent.renyi == pytest.approx(renyi, rel=1e-9)
     assert budget.spent.pld == pytest.approx(pld, rel=1e-3)
     assert epsilon_of(budget.events, DELTA) == budget.spent.renyi <= 8
+
+
+def test_planned_noise_counts_what_was_spent_before():
+    """Earlier and planned releases together just fit the cap."""
+    before = Event("earlier", 1.0, 3.0, "records", count=2)
+    multiplier = noise_multiplier(8, DELTA, 3, spent=(before,))
+    planned = Event("planned", 1.0, multiplier, "records", count=3)
+    assert 7.999 < epsilon_of([before, planned], DELTA) <= 8
+    assert multiplier > 1.01 * noise_multiplier(8, DELTA, 3)

@@ -173,6 +173,24 @@ def test_a_charge_that_a_fault_cut_short_is_counted_by_all_when_they_go_on(tmp_p
     assert len({spent for *_, spent in results}) == 1
 
 
+def test_a_release_that_would_use_the_reserve_is_refused():
+    """Without a reserve the same release is paid for."""
+    cost = epsilon_of([about(RECORDS, 0)], DELTA)
+
+    def job(session, reserve):
+        budget = Budget.in_memory(1.5 * cost, DELTA)
+        charger = Charger(session, budget, 4.0, "run", RECORDS, "dealer", reserve=reserve)
+        try:
+            charger.charge("sketch-0", Sensitivity(1.0, 1.0))
+        except BudgetError as error:
+            return str(error), len(budget.charges)
+        return "", len(budget.charges)
+
+    for told, charges in run_session(lambda session: job(session, 0.5), 2):
+        assert "refused by the ledger of party 0" in told and "less a reserve of" in told and charges == 0
+    assert run_session(lambda session: job(session, 0.0), 2) == [("", 1)] * 2
+
+
 def test_two_runs_at_once_leave_the_reserve(tmp_path):
     """All ledgers have said yes when another run charges them; what is left then is not for this one."""
     cost = epsilon_of([about(RECORDS, 0)], DELTA)

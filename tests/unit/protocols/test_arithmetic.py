@@ -191,7 +191,7 @@ def test_masked_blocks_are_sent_once_by_their_owner(parties: int) -> None:
 
     def job(session: Session) -> None:
         with session.measure("block") as cost:
-            block = session.mask(x if session.rank == 1 else None, owner=1, shape=x.shape)
+            block = session.own(x, owner=1, shape=x.shape).pinned()
         size = x.size * 8
         if session.rank == 1:
             assert size * (parties - 1) < cost.sent < size * (parties - 1) + 500 and cost.received == 0
@@ -199,9 +199,9 @@ def test_masked_blocks_are_sent_once_by_their_owner(parties: int) -> None:
             assert cost.sent == 0 and size < cost.received < size + 200
         weights = secret(session, y)
         for _ in range(3):
-            product = session.masked_matmul(block, weights)
+            product = block @ weights
             assert np.abs(opened(session, product) - x @ y).max() < 40 * 8 * ULP
-            back = session.masked_matmul(block, product, transposed=True)
+            back = block.t() @ product
             assert np.abs(opened(session, back) - x.T @ (x @ y)).max() < 0.1
 
     run_session(job, parties)
@@ -211,15 +211,15 @@ def test_shared_matrices_are_masked_once(parties: int) -> None:
     x, y = RNG.normal(size=(40, 8)), RNG.normal(size=(8, 2))
 
     def job(session: Session) -> None:
-        block = session.mask_shared(secret(session, x, owner=1))
+        block = secret(session, x, owner=1).pinned()
         weights = secret(session, y)
         for _ in session.repeat(3):
             with session.measure("product") as cost:
                 before = cost.sent
-                product = session.masked_matmul(block, weights)
+                product = block @ weights
             # Only the narrow factor and the truncated product travel, not the matrix.
             assert cost.sent - before < (y.size + 80) * 8 * (parties - 1) + 500
-        back = session.masked_matmul(block, product, transposed=True)
+        back = block.t() @ product
         assert np.abs(opened(session, product) - x @ y).max() < 1e-3
         assert np.abs(opened(session, back) - x.T @ (x @ y)).max() < 1e-2
 
@@ -280,10 +280,10 @@ def test_functions_that_join_fractions() -> None:
         run_session(job, parties)
 
 
-@pytest.mark.parametrize("bits", [8, 32, 40, -1])
+@pytest.mark.parametrize("bits", [63, -1])
 def test_other_fractions_are_refused(bits: int) -> None:
     def job(session: Session) -> None:
-        with pytest.raises(ProtocolError, match="0 or 16"):
+        with pytest.raises(ProtocolError, match="0 to 62"):
             session.share(np.ones(2), owner=0, shape=(2,), bits=bits)
 
     run_session(job, 2)

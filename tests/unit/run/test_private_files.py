@@ -10,8 +10,9 @@ import pytest
 
 from protocols.alignment.presence import Presence
 from protocols.operations.arithmetic import Masked
+from protocols.operations.banded import BandedMatrix
 from protocols.records.private import private
-from protocols.steps.head import BandedMatrix, Weights
+from protocols.steps.head import Weights
 from protocols.steps.second_order import Curved, Plan, Slope
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.features import Feature

@@ -347,5 +347,6 @@ def whole(blocks):
 
 
 @pytest.mark.parametrize("data", [GERMAN, synthetic("regression", attributes=2)], ids=["German", "two attributes"])
-def test_bounds_of_the_grid_hold_whatever_s_is(data):
-    fit(data, driver=_Bounded)
+@pytest.mark.parametrize("source", ["tables", "records"])
+def test_bounds_of_the_grid_hold_whatever_s_is(data, source):
+    fit(data, config=TrainConfig(consistency_from=source), driver=_Bounded)

@@ -1,0 +1,352 @@
+"""CrypTen's tensors with any fraction, on arrays, and on the values of `tensors.py` that are not shares yet.
+
+`ArithmeticSharedTensor` keeps its share as an array; torch's view of the same memory is made when CrypTen's own code
+asks for it. A tensor may have a `value` instead (protocols/session/tensors.py), whose words are made at their first
+use. Encoders are shared between tensors, so they cannot be changed. Handles (`MPCTensor`) are made without CrypTen's
+constructor, which draws random words for an empty tensor each time. Operators go straight to the kernels unless an
+operand has a gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import torch
+
+from protocols import ring
+from protocols.errors import ProtocolError
+from protocols.operations import banded
+from protocols.ring import FRACTION_BITS, Words
+from protocols.session import binding_arithmetic, tensors
+from protocols.session.tensors import Held, Owned, Pinned, Stack, Sum, Value
+
+if TYPE_CHECKING:
+    from protocols.session.runtime import Session
+
+_Shared: Any = None
+_Tensor: Any = None
+_arithmetic: Any = None
+_context: Any = None
+_encoders: list[Any] = []
+_get, _new = object.__getattribute__, object.__new__
+
+MOST_BITS = 62
+METHODS = frozenset({"capped_slope", "doubled", "each", "gram", "packed", "pinned", "rescale", "unpacked"})
+"""Functions that tensors have on a session, and CrypTen's own have not. They have no gradients."""
+
+
+def install(crypten: Any, current: Callable[[], Session]) -> None:
+    """Replace, once per process, how tensors keep their shares."""
+    global _Shared, _Tensor, _arithmetic, _context
+    _Shared, _Tensor = crypten.mpc.primitives.ArithmeticSharedTensor, crypten.mpc.MPCTensor
+    _arithmetic, _context = crypten.mpc.arithmetic, crypten.gradients.AutogradContext
+    tensors.install(current)
+    _install_encoders(crypten.encoder.FixedPointEncoder)
+    _Shared._tensor = property(_view, _set_view)
+    _Shared.from_shares = staticmethod(_from_shares)
+    _Shared.shallow_copy = _shallow_copy
+    _Shared.clone = _clone
+    _Shared.size = _size
+    _Shared.dim = lambda self: len(shape_of(self))
+    _Shared.nelement = _Shared.numel = lambda self: int(np.prod(shape_of(self), dtype=np.int64))
+    _Shared.__len__ = lambda self: shape_of(self)[0]
+    _Shared.data = property(lambda self: self._tensor.data, _set_view)
+    _Shared.t, _Shared.transpose = _turned(_Shared.t), _transposed(_Shared.transpose)
+    _Shared.__getitem__ = _item(_Shared.__getitem__)
+    _Tensor.shallow_copy = lambda self: handle(_get(self, "_tensor"), _get(self, "ptype"))
+    _Tensor.clone = lambda self: handle(_get(self, "_tensor").clone(), _get(self, "ptype"))
+    slow = _Tensor.from_shares
+
+    def from_shares(share: Any, precision: int | None = None, ptype: Any = _arithmetic) -> Any:
+        if ptype is not _arithmetic:
+            return slow(share, precision=precision, ptype=ptype)
+        return handle(_from_shares(share, precision))
+
+    _Tensor.from_shares = staticmethod(from_shares)
+    _Tensor.rescale = lambda self, bits, sliced=False: of(tensors.rescale(value_of(self), bits, sliced))
+    _Tensor.pinned = lambda self, bound=None: of(tensors.pinned(value_of(self), bound))
+    _Tensor.gram = lambda self: of(tensors.gram(value_of(self)))
+    _Tensor.each = _each
+    _Tensor.packed = lambda self: of(Held(ring.packed(words_in(self)), bits_in(self)))
+    _Tensor.unpacked = lambda self, columns: of(Held(ring.unpacked(words_in(self), columns), bits_in(self)))
+    _Tensor.doubled = _doubled
+    _Tensor.capped_slope = _capped_slope
+    _Tensor.__add__ = _Tensor.__radd__ = _operator("add", lambda x, y: binding_arithmetic.add(x, y, 1))
+    _Tensor.__sub__ = _operator("sub", lambda x, y: binding_arithmetic.add(x, y, -1))
+    _Tensor.__mul__ = _Tensor.__rmul__ = _operator("mul", lambda x, y: binding_arithmetic.multiply(x, y, "mul"))
+    _Tensor.__matmul__ = _operator("matmul", lambda x, y: binding_arithmetic.multiply(x, y, "matmul"))
+
+
+def _operator(name: str, kernel: Callable[[Any, Any], Any]) -> Any:
+    """An operator that goes to its kernel at once where CrypTen would not record a gradient."""
+
+    def operator(self: Any, other: Any) -> Any:
+        known = _get(self, "__dict__")
+        shared = isinstance(other, _Tensor)
+        graph = known["requires_grad"] or (shared and _get(other, "requires_grad"))
+        if graph or known["ptype"] is not _arithmetic or (shared and _get(other, "ptype") is not _arithmetic):
+            return getattr(self, name)(other)
+        return handle(kernel(known["_tensor"], _get(other, "_tensor") if shared else other))
+
+    return operator
+
+
+def _install_encoders(Encoder: Any) -> None:
+    class Fixed(Encoder):  # type: ignore[misc]
+        """An encoder that many tensors share."""
+
+        def __init__(self, bits: int) -> None:
+            self.__dict__.update(_precision_bits=bits, _scale=1 << bits)
+
+        def __setattr__(self, name: str, value: Any) -> NoReturn:
+            raise ProtocolError("the fraction of a tensor is changed by encode or rescale, not in its encoder")
+
+    _encoders[:] = [Fixed(bits) for bits in range(MOST_BITS + 1)]
+
+
+# shares as arrays
+
+
+def encoder_of(bits: int) -> Any:
+    if not 0 <= bits <= MOST_BITS:
+        raise ProtocolError(f"a tensor has 0 to {MOST_BITS} fractional bits, not {bits}")
+    return _encoders[bits]
+
+
+def held(array: Words, bits: int) -> Any:
+    """A shared tensor of this array."""
+    made = _new(_Shared)
+    made.__dict__.update(_array=array, _torch=None, _value=None, encoder=encoder_of(bits))
+    return made
+
+
+def late(value: Value) -> Any:
+    """A shared tensor of a value that is not a share yet, or is kept otherwise."""
+    if isinstance(value, Held):
+        return held(value.words(), value.bits)
+    made = _new(_Shared)
+    made.__dict__.update(_array=None, _torch=None, _value=value, encoder=encoder_of(value.bits))
+    return made
+
+
+def handle(inner: Any, ptype: Any = None) -> Any:
+    """An `MPCTensor` of a shared tensor."""
+    made = _new(_Tensor)
+    _get(made, "__dict__").update(
+        _tensor=inner,
+        ptype=_arithmetic if ptype is None else ptype,
+        requires_grad=False,
+        grad=None,
+        grad_fn=None,
+        grad_expected=0,
+        grad_received=0,
+        children=[],
+        ctx=_context(),
+    )
+    return made
+
+
+def of(value: Value) -> Any:
+    """An `MPCTensor` of a value."""
+    return handle(late(value))
+
+
+def inner_of(tensor: Any) -> Any:
+    """The shared tensor of a handle."""
+    inner = tensor if isinstance(tensor, _Shared) else _get(tensor, "_tensor")
+    if not isinstance(inner, _Shared):
+        raise ProtocolError("this needs arithmetic shares: convert the binary ones first")
+    return inner
+
+
+def array_of(shared: Any) -> Words:
+    """This party's share, as a contiguous array."""
+    known = shared.__dict__
+    array: Words | None = known.get("_array")
+    if array is None:
+        if known.get("_torch") is not None:
+            view: torch.Tensor = known["_torch"]
+            return view.contiguous().numpy()
+        array = np.ascontiguousarray(known["_value"].words()).reshape(known["_value"].shape)
+        known["_array"] = array
+    elif not array.flags.c_contiguous:
+        known["_array"] = array = np.ascontiguousarray(array)
+    return array
+
+
+def words_in(tensor: Any) -> Words:
+    return array_of(inner_of(tensor))
+
+
+def bits_in(tensor: Any) -> int:
+    return int(inner_of(tensor).encoder._precision_bits)
+
+
+def value_of(tensor: Any) -> Value:
+    """The value of a tensor, which may still wait."""
+    inner = inner_of(tensor)
+    value: Value | None = inner.__dict__.get("_value")
+    if value is not None:
+        return value
+    return Held(array_of(inner), int(inner.encoder._precision_bits))
+
+
+def is_long(shared: Any) -> bool:
+    """Whether products and factors keep the whole fraction."""
+    value: Value | None = shared.__dict__.get("_value")
+    return value.long if value is not None else shared.encoder._precision_bits not in tensors.USUAL
+
+
+def is_pinned(shared: Any) -> bool:
+    return isinstance(shared.__dict__.get("_value"), Pinned)
+
+
+def _view(self: Any) -> Any:
+    known = self.__dict__
+    if known.get("_torch") is None:
+        known.update(_torch=torch.from_numpy(np.asarray(array_of(self))), _array=None)  # torch may move its memory
+    return known["_torch"]
+
+
+def _set_view(self: Any, share: Any) -> None:
+    self.__dict__.update(_array=None, _torch=share, _value=None)
+
+
+def _from_shares(share: Any, precision: int | None = None, device: Any = None) -> Any:
+    made = _new(_Shared)
+    encoder = encoder_of(FRACTION_BITS if precision is None else precision)
+    made.__dict__.update(_array=None, _torch=share, _value=None, encoder=encoder)
+    return made
+
+
+def _shallow_copy(self: Any) -> Any:
+    made = _new(_Shared)
+    made.__dict__.update(self.__dict__)
+    return made
+
+
+def settled(self: Any) -> Any:
+    """The tensor with a share in memory of its own, to be written in place."""
+    if self.__dict__.get("_value") is not None:
+        self.__dict__.update(_array=array_of(self).copy(), _torch=None, _value=None)
+    return self
+
+
+def _clone(self: Any) -> Any:
+    return held(array_of(self).copy(), int(self.encoder._precision_bits))
+
+
+def shape_of(shared: Any) -> tuple[int, ...]:
+    known = shared.__dict__
+    if known.get("_torch") is not None:
+        return tuple(known["_torch"].shape)
+    if known.get("_array") is not None:
+        return tuple(known["_array"].shape)
+    shape: tuple[int, ...] = known["_value"].shape
+    return shape
+
+
+def _size(self: Any, *at: int) -> Any:
+    shape = torch.Size(shape_of(self))
+    return shape[at[0]] if at else shape
+
+
+# functions
+
+
+def _turned(function: Callable[..., Any]) -> Any:
+    def t(self: Any) -> Any:
+        value = self.__dict__.get("_value")
+        return late(value.turn()) if isinstance(value, Pinned) else function(self)
+
+    return t
+
+
+def _transposed(function: Callable[..., Any]) -> Any:
+    def transpose(self: Any, *dims: Any, **options: Any) -> Any:
+        value = self.__dict__.get("_value")
+        return late(value.turn()) if isinstance(value, Pinned) else function(self, *dims, **options)
+
+    return transpose
+
+
+def _item(function: Callable[..., Any]) -> Any:
+    def item(self: Any, index: Any) -> Any:
+        value = self.__dict__.get("_value")
+        if isinstance(value, Stack) and isinstance(index, (slice, list)):
+            return late(value.chosen(index))
+        return function(self, index)
+
+    return item
+
+
+def joined(parts: Sequence[Any], dim: int) -> Any:
+    """Blocks of owners side by side, or pinned rows below each other; None for other tensors."""
+    values = [part.__dict__.get("_value") if isinstance(part, _Shared) else None for part in parts]
+    blocks = [value for value in values if isinstance(value, Owned)]
+    if len(blocks) == len(values) and dim in (-1, len(blocks[0].shape) - 1):
+        return late(blocks[0].beside(blocks[1:]))
+    rows = [value for value in values if isinstance(value, Pinned) and not value.turned]
+    if len(rows) == len(values) and dim == 0:
+        whole = rows[0].tall
+        for value in rows[1:]:
+            whole = whole.stacked(value.tall)
+        return late(Pinned(whole, max(value.bits for value in rows), rows[0].together))
+    return None
+
+
+def _each(self: Any, columns: Any) -> Any:
+    stack = value_of(self)
+    if not isinstance(stack, Stack):
+        raise ProtocolError("each takes square matrices that are pinned together")
+    return of(stack.each(value_of(columns)))
+
+
+def _doubled(self: Any, made: Any, columns: int) -> tuple[Any, Any]:
+    """E E and P E for upper triangles of symmetric matrices E (self) and P that commute; two rounds.
+
+    The products have the fractions of E and of P.
+    """
+    party, bits = tensors.party(), bits_in(self)
+    square, more = banded.doubled(party, words_in(self), words_in(made), columns, 1 << bits)
+    return handle(held(square, bits)), handle(held(more, bits_in(made)))
+
+
+def _capped_slope(self: Any, label: Any, fine: bool) -> Any:
+    """The slope of the loss of a private head at these logits (protocols/operations/sigmoid.py)."""
+    if bits_in(label) != 0:
+        raise ProtocolError("the label of a class is a whole number")
+    return handle(held(*tensors.slope(words_in(self), words_in(label), bits_in(self), fine)))
+
+
+def added(x: Any, y: Any, sign: int) -> Any:
+    """The sum of tensors of which one is a sum with coefficients, or comes in parts; None for others."""
+    left, right = x.__dict__.get("_value"), y.__dict__.get("_value")
+    if any(isinstance(v, Sum) or (v is not None and v.parts > 1) for v in (left, right)):
+        return late(tensors.added(value_of(x), value_of(y), sign))
+    return None
+
+
+def scaled(x: Any, p: Any = 1, q: Any = 1) -> Any:
+    """A tensor times a public p / q, exactly."""
+    return late(tensors.scaled(value_of(x), p, q))
+
+
+def multiplied(x: Any, y: Any, op: str) -> Any:
+    """A product of shared tensors of which one is long, or pinned."""
+    return late(tensors.multiplied(op, value_of(x), value_of(y)))
+
+
+def coefficients(y: Any) -> Any:
+    """A public number, or one for each place of the last axis; None for other operands."""
+    if isinstance(y, (bool, int, float)):
+        return y
+    if isinstance(y, (np.ndarray, np.generic, torch.Tensor, list)):
+        array = np.asarray(y)
+        if array.ndim == 0:
+            return array.item()
+        if array.ndim == 1:
+            return array.astype(np.float64)
+    return None

@@ -1,0 +1,474 @@
+"""What a CrypTen tensor of a session may be besides a share: a value that waits for a round, or is kept otherwise.
+
+| kind | what it is | rounds |
+|---|---|---|
+| `Owned` | blocks side by side, each known to its owner | none: nothing is sent until it is multiplied or pinned |
+| `Pinned` | a tall matrix, or its transpose, under masks that were opened once (operations/banded.py) | none |
+| `Stack` | square matrices of one size under one such mask | none |
+| `Late` | the result of one opening: a product, a square, a truncation | one, with all that waits |
+| `Sum` | terms with exact public coefficients | none until it is rescaled: one |
+
+Rounds. An opening waits until some operation needs its result. Then everything that waits goes in one round, in the
+order in which it was written. Tuples are taken then too, in this order: the order of requests is the contract between
+parties and dealer, so all parties must run the same program, and no party may look at a share that another does not.
+What still waits at the end of a session is never sent.
+
+Fractions. A tensor has any number of fractional bits. A product has those of both factors. A factor or divisor that
+is public costs nothing: it becomes a coefficient of a `Sum`. `rescale(bits)` truncates every term by a divisor of its
+own, all of them in one round, and adds them up: for a term x p / q with b bits that is 2^(b - bits) q / p, rounded,
+or, where that is below 2^14 and p is not 1, x times p at 2^16 over 2^(b - bits + 16) q. A product that is rescaled at
+once is one operation with the truncation inside (`arithmetic.scaled_bilinear`). Products of a transposed tall matrix
+come band by band, and each band is truncated before they are added, so that none leaves the range of a truncation.
+
+Why it is secure: nothing is opened here but by the kernels of protocols/operations, each of which opens a secret
+minus a uniform tuple value that is used once. Opening several of them in one round sends the same values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from protocols import ring
+from protocols.dealing.party import Party
+from protocols.errors import ProtocolError
+from protocols.operations import arithmetic, banded
+from protocols.operations.arithmetic import Finish, Masked
+from protocols.operations.sigmoid import SIGMOID_BITS, capped_slope
+from protocols.ring import FRACTION_BITS, Shape, Words
+
+if TYPE_CHECKING:
+    from protocols.session.runtime import Session
+
+_current: Callable[[], Session]
+
+USUAL = frozenset({0, FRACTION_BITS, 2 * FRACTION_BITS})
+"""Fractions of CrypTen's own functions: a product of two such values is truncated to FRACTION_BITS at once."""
+LONGEST = 61
+"""Most fractional bits of a product."""
+_FACTOR_BITS = 16
+_FINE = 1 << 14
+"""A divisor of at least this size may stand for a factor: rounding it is off by 2^-15."""
+_LARGE = 1 << 8
+"""A divisor of at least this size may be rounded where it is only divided."""
+_SHORT_ROWS = 32.0
+"""Products of 32 / bound bands with entries of at most `bound` add up to less than 2^60."""
+
+Start = Callable[[Party], tuple[list[Words], Finish]]
+"""Takes the tuples of an opening: what to open, and what follows."""
+
+
+def install(current: Callable[[], Session]) -> None:
+    """How to find the session of a context."""
+    global _current
+    _current = current
+
+
+class Value:
+    """A secret value; `words` gives this party's share of it, with `bits` fractional bits."""
+
+    shape: Shape
+    bits: int
+    parts = 1
+    """Into how many parts it is divided that must be truncated before they are added."""
+
+    def words(self) -> Words:
+        raise NotImplementedError
+
+    @property
+    def long(self) -> bool:
+        """Whether products with it, and public factors of it, keep the whole fraction: all but usual ones do."""
+        return self.bits not in USUAL or self.parts > 1
+
+
+class Held(Value):
+    """A share."""
+
+    def __init__(self, words: Words, bits: int) -> None:
+        self._words, self.shape, self.bits = words, words.shape, bits
+
+    def words(self) -> Words:
+        return self._words
+
+
+class Openings:
+    """What waits for a round of a session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._waiting: list[Late] = []
+
+    def add(self, late: Late) -> None:
+        self._waiting.append(late)
+
+    def drop(self, late: Late) -> None:
+        self._waiting.remove(late)
+
+    def flush(self) -> None:
+        """One round for everything that waits."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        party = self._session.party
+        halves = [late.start(party) for late in waiting]
+        opened = iter(party.open_masked(waiting[0].step, [one for masked, _ in halves for one in masked]))
+        for late, (masked, finish) in zip(waiting, halves, strict=True):
+            late.found = finish([next(opened) for _ in masked])
+
+
+class Late(Value):
+    """The result of an opening, once it is made. With several parts it has one more axis, the first."""
+
+    def __init__(self, step: str, shape: Sequence[int], bits: int, start: Start, parts: int = 1) -> None:
+        self._openings, self.step, self.start = _current().openings, step, start
+        self.shape, self.bits, self.parts = tuple(shape), bits, parts
+        self.found: Words | None = None
+        self._openings.add(self)
+
+    def divided(self) -> Words:
+        """The share, with an axis of parts if there are several."""
+        if self.found is None:
+            self._openings.flush()
+        if self.found is None:
+            raise ProtocolError("a tensor of another session, or of a round that failed")
+        return self.found
+
+    def words(self) -> Words:
+        if self.parts > 1:
+            raise ProtocolError("a product of many rows is a sum of bands, which are truncated first: use rescale")
+        return self.divided()
+
+
+class Parts(Value):
+    """A sum whose parts, the first axis, must be truncated before they are added."""
+
+    @property
+    def long(self) -> bool:
+        return True
+
+    def __init__(self, words: Words, bits: int) -> None:
+        self._words, self.shape, self.bits, self.parts = words, words.shape[1:], bits, len(words)
+
+    def divided(self) -> Words:
+        found: Words = self._words if self.parts > 1 else self._words[0]
+        return found
+
+    def words(self) -> Words:
+        if self.parts > 1:
+            raise ProtocolError("a sum over many rows is truncated part by part: use rescale")
+        return self.divided()
+
+
+class Product(Late):
+    """A product of two shared values that may still become one with a truncation (`rescale`)."""
+
+    def __init__(self, op: str, x: Value, y: Value) -> None:
+        bits = x.bits + y.bits
+        if bits > LONGEST:
+            raise ProtocolError(f"a product would have {bits} fractional bits: rescale a factor first")
+        self.op, self.factors = op, (x.words(), y.words())
+        super().__init__(op, ring.shape_of(op, x.shape, y.shape, {}), bits, self._start)
+
+    def _start(self, party: Party) -> tuple[list[Words], Finish]:
+        return arithmetic.multiplication(party, self.op, *self.factors)
+
+    def scaled(self, divisor: int) -> Words:
+        """Shares of the product over a divisor. The product itself no longer waits: it is used up."""
+        self._openings.drop(self)
+        return arithmetic.scaled_bilinear(_current().party, self.op, *self.factors, divisor)
+
+
+class Sum(Value):
+    """Terms x p / q. p: a number, or one for each place of the last axis. Used without `rescale`, it is exact if all
+    coefficients are whole numbers; otherwise it has FRACTION_BITS.
+    """
+
+    def __init__(self, shape: Shape, terms: Sequence[tuple[Value, Any, Any]]) -> None:
+        self.shape, self.terms = shape, tuple(terms)
+        self._exact = all(term.parts == 1 and q == 1 and _whole(p) for term, p, q in self.terms)
+        self.bits = max(term.bits for term, *_ in self.terms) if self._exact else FRACTION_BITS
+        self._made: Words | None = None
+
+    @property
+    def long(self) -> bool:
+        return True
+
+    def words(self) -> Words:
+        if self._made is None:
+            if self._exact:
+                made: Words = np.zeros(self.shape, np.int64)
+                for term, p, _ in self.terms:
+                    made = made + np.left_shift(term.words() * np.asarray(p, np.int64), self.bits - term.bits)
+                self._made = made
+            else:
+                self._made = rescale(self, FRACTION_BITS).words()
+        return self._made
+
+
+def _whole(p: Any) -> bool:
+    return bool(np.all(np.equal(np.mod(p, 1), 0)))
+
+
+def terms_of(value: Value) -> Sequence[tuple[Value, Any, Any]]:
+    return value.terms if isinstance(value, Sum) else [(value, 1, 1)]
+
+
+def scaled(value: Value, p: Any = 1, q: Any = 1) -> Sum:
+    """The value times p / q, exactly."""
+    shape = value.shape if np.ndim(p) == 0 else np.broadcast_shapes(value.shape, np.shape(p))
+    return Sum(shape, [(term, of * p, by * q) for term, of, by in terms_of(value)])
+
+
+def added(x: Value, y: Value, sign: int) -> Sum:
+    """x + y or x - y; nothing is rounded or sent."""
+    others = [(term, sign * p, q) for term, p, q in terms_of(y)]
+    return Sum(np.broadcast_shapes(x.shape, y.shape), [*terms_of(x), *others])
+
+
+def division(have: int, wanted: int, p: float, q: float) -> tuple[int, int]:
+    """The whole factor and the divisor that turn x with `have` fractional bits into |p| / q x with `wanted`."""
+    size, lift, unit = abs(p), 1 << max(0, wanted - have), 1 << max(0, have - wanted)
+    if size == 1 or (size > 0 and unit * q / size >= _FINE):
+        divisor: float = unit * q if size == 1 else unit * q / size
+        if divisor >= _LARGE or float(divisor).is_integer():
+            return lift, round(divisor)
+    if float(size).is_integer() and float(q).is_integer() and size != 0:
+        return lift * int(size), unit * int(q)
+    return lift * round(size / q * (1 << _FACTOR_BITS)), unit << _FACTOR_BITS
+
+
+def _pieces(value: Value, p: Any) -> Iterator[tuple[Words, float, Any]]:
+    """The words of a term with one factor each, and the places of the last axis that they belong to (None: all)."""
+    words = value.divided() if isinstance(value, (Late, Parts)) else value.words()
+    if np.ndim(p) == 0:
+        yield words, p, None
+        return
+    each = np.broadcast_to(p, value.shape[-1:])
+    for factor in sorted(set(each.tolist()), key=abs):
+        at = np.flatnonzero(each == factor)
+        yield words[..., at], factor, at
+
+
+def rescale(value: Value, bits: int, sliced: bool = False) -> Value:
+    """The value with this fraction: all terms are truncated in one round, together with whatever else waits.
+
+    sliced: a single term of 2^15 values or more is opened in slices instead, at once, in two rounds with fewer bytes.
+    """
+    terms = terms_of(value)
+    term, p, q = terms[0]
+    if len(terms) == 1 and isinstance(term, Product) and term.found is None and np.ndim(p) == 0:
+        factor, divisor = division(term.bits, bits, p, q)
+        if factor == 1 and divisor > 1:
+            made = term.scaled(divisor)
+            return Held(made if p > 0 else -made, bits)
+    work: list[tuple[Words, int]] = []
+    places: list[tuple[int, bool, Any]] = []
+    exact: list[tuple[Words, Any]] = []
+    for term, p, q in terms:
+        for words, each, at in _pieces(term, p):
+            by, divisor = division(term.bits, bits, each, q)
+            sign = -1 if each < 0 else 1
+            if divisor == 1:
+                exact.append((words * np.int64(sign * by), at))
+                if term.parts > 1:
+                    raise ProtocolError("parts of a sum have no bits to truncate")
+                continue
+            work.append((words * np.int64(by) if by != 1 else words, divisor))
+            places.append((sign, term.parts > 1, at))
+
+    def assembled(quotients: Sequence[Words]) -> Words:
+        if len(quotients) == 1 and not exact and places[0][2] is None:
+            sign, several, _ = places[0]
+            found = quotients[0].sum(axis=0) if several else quotients[0]
+            return found if sign > 0 else -found
+        total = np.zeros(value.shape, np.int64)
+        for (sign, several, at), quotient in zip(places, quotients, strict=True):
+            part = quotient.sum(axis=0) if several else quotient
+            here = (Ellipsis,) if at is None else (Ellipsis, at)
+            total[here] += part if sign > 0 else -part
+        for part, at in exact:
+            total[(Ellipsis,) if at is None else (Ellipsis, at)] += part
+        return total
+
+    if not work:
+        return Held(assembled([]), bits)
+    if sliced and len(work) == 1:
+        return Held(assembled([arithmetic.divide(_current().party, *work[0])]), bits)
+
+    def start(party: Party) -> tuple[list[Words], Finish]:
+        masked, finish = arithmetic.divisions(party, work)
+        return masked, lambda opened: assembled(finish(opened))
+
+    return Late("truncate", value.shape, bits, start)
+
+
+# what is known to owners, or under a mask
+
+
+class Owned(Value):
+    """Blocks side by side (last axis), each known to its owner: `blocks` are owner, its words there, and width."""
+
+    def __init__(self, lead: Shape, blocks: Sequence[tuple[int, Words | None, int]], bits: int) -> None:
+        self.lead, self.blocks, self.bits = lead, tuple(blocks), bits
+        self.shape = (*lead, sum(width for *_, width in blocks))
+
+    def words(self) -> Words:
+        parts = [np.zeros((*self.lead, width), np.int64) if own is None else own for _, own, width in self.blocks]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+
+    def beside(self, others: Sequence[Owned]) -> Owned:
+        if any(other.lead != self.lead or other.bits != self.bits for other in others):
+            raise ProtocolError("blocks of several owners must have as many rows, and the same fraction")
+        return Owned(self.lead, [block for part in (self, *others) for block in part.blocks], self.bits)
+
+    def pinned(self, together: int) -> Pinned:
+        """Every owner masks its columns and sends them once."""
+        party = _current().party
+        owners = [owner for owner, *_ in self.blocks]
+        if owners != sorted(owners) or self.bits != FRACTION_BITS:
+            raise ProtocolError("only columns in the order of their owners, with the usual fraction, can be pinned")
+        widths = [sum(width for owner, _, width in self.blocks if owner == rank) for rank in range(party.parties)]
+        own = [words for owner, words, _ in self.blocks if owner == party.rank and words is not None]
+        block = np.concatenate(own, axis=1) if own else np.zeros((self.lead[0], 0), np.int64)
+        return Pinned(banded.mask_columns(party, block, widths), self.bits, together)
+
+
+class Pinned(Value):
+    """A tall matrix under masks, or its transpose. together: so many bands are added before they are truncated."""
+
+    def __init__(self, tall: banded.BandedMatrix, bits: int, together: int = 1, turned: bool = False) -> None:
+        self.tall, self.bits, self.together, self.turned = tall, bits, together, turned
+        self.shape = (tall.columns, tall.rows) if turned else (tall.rows, tall.columns)
+
+    def turn(self) -> Pinned:
+        return Pinned(self.tall, self.bits, self.together, not self.turned)
+
+    def words(self) -> Words:
+        shares = banded.shares_of(_current().party, self.tall)
+        return np.ascontiguousarray(shares.T) if self.turned else shares
+
+    def times(self, y: Value) -> Late:
+        """This matrix times y, with the whole fraction."""
+        words, bits, tall = y.words(), self.bits + y.bits, self.tall
+        if words.ndim != 2 or bits > LONGEST:
+            raise ProtocolError(f"a pinned matrix takes columns, with at most {LONGEST - self.bits} fractional bits")
+        if not self.turned:
+
+            def start(party: Party) -> tuple[list[Words], Finish]:
+                masked, finish = banded.multiplication(party, tall, words)
+                return [masked], lambda opened: finish(*opened)
+
+            return Late("head product", (tall.rows, words.shape[1]), bits, start)
+        starts = range(0, len(tall.bands), self.together)
+
+        def start_turned(party: Party) -> tuple[list[Words], Finish]:
+            masked, finish = banded.transposed_multiplication(party, tall, words)
+
+            def found(opened: Sequence[Words]) -> Words:
+                bands = finish(*opened)
+                if len(starts) < len(bands):
+                    bands = np.add.reduceat(bands, list(starts), axis=0)
+                return bands if len(bands) > 1 else bands[0]
+
+            return [masked], found
+
+        return Late("head gradient", (tall.columns, words.shape[1]), bits, start_turned, len(starts))
+
+
+class Stack(Value):
+    """Square matrices below each other under one mask; `places`: which of them, in this order."""
+
+    def __init__(self, masked: Masked, columns: int, places: Sequence[int], bits: int) -> None:
+        self.masked, self.columns, self.places, self.bits = masked, columns, tuple(places), bits
+        self.shape = (len(self.places), columns, columns)
+
+    def chosen(self, index: Any) -> Stack:
+        places = self.places[index] if isinstance(index, slice) else [self.places[at] for at in index]
+        return Stack(self.masked, self.columns, places, self.bits)
+
+    def words(self) -> Words:
+        shares = banded.shares_of(_current().party, banded.BandedMatrix(((self.masked,),), self.columns))
+        return shares.reshape(-1, self.columns, self.columns)[list(self.places)]
+
+    def each(self, y: Value) -> Late:
+        """Matrix number g times column g, with the whole fraction."""
+        words, bits = y.words(), self.bits + y.bits
+        if words.shape != (self.columns, len(self.places)) or bits > LONGEST:
+            raise ProtocolError(f"{len(self.places)} matrices of {self.columns} columns take as many such columns")
+
+        def start(party: Party) -> tuple[list[Words], Finish]:
+            masked, finish = banded.stack_product(party, self.masked, self.places, words)
+            return [masked], lambda opened: finish(*opened)
+
+        return Late("grid gradient", words.shape, bits, start)
+
+
+def together(bound: float | None) -> int:
+    """How many bands of rows whose entries are at most `bound` may be added before they are truncated."""
+    return 1 if bound is None else max(1, math.floor(_SHORT_ROWS / bound))
+
+
+def pinned(value: Value, bound: float | None = None) -> Value:
+    """The value under masks that are opened once: columns of owners, a shared tall matrix, or square matrices."""
+    if isinstance(value, Owned) and len(value.shape) == 2:
+        return value.pinned(together(bound))
+    party, words = _current().party, value.words()
+    if words.ndim == 2:
+        return Pinned(banded.mask_rows(party, words), value.bits, together(bound))
+    if words.ndim != 3 or words.shape[1] != words.shape[2]:
+        raise ProtocolError(f"a tensor of shape {words.shape} cannot be pinned")
+    masked = arithmetic.mask_shared(party, words.reshape(-1, words.shape[2]))
+    return Stack(masked, words.shape[2], range(len(words)), value.bits)
+
+
+def gram(value: Value) -> Parts:
+    """The upper triangle of X^T X of a pinned matrix; no round."""
+    if not isinstance(value, Pinned) or value.turned:
+        raise ProtocolError("the Gram matrix of a matrix that is not pinned")
+    return Parts(banded.gram_sums(_current().party, value.tall), 2 * value.bits)
+
+
+def numbers(value: Value) -> Iterator[int]:
+    """The counters of the masks that the dealer keeps for a pinned value."""
+    if isinstance(value, Pinned):
+        yield from value.tall.numbers()
+    elif isinstance(value, Stack):
+        yield value.masked.counter
+    else:
+        raise ProtocolError("only a pinned tensor has masks to forget")
+
+
+def square(value: Value) -> Late:
+    """The square, with the whole fraction."""
+    words, bits = value.words(), 2 * value.bits
+    if bits > LONGEST:
+        raise ProtocolError(f"a square would have {bits} fractional bits: rescale the value first")
+    return Late("square", words.shape, bits, lambda party: arithmetic.squaring(party, words))
+
+
+def multiplied(op: str, x: Value, y: Value) -> Value:
+    """A product of two shared values of which one is long, with the whole fraction; or with a pinned matrix.
+
+    A pinned matrix times a usual value has the usual fraction.
+    """
+    if op == "matmul" and isinstance(x, Pinned):
+        found = x.times(y)
+        return found if x.long or y.long else rescale(found, FRACTION_BITS)
+    if op not in ("mul", "matmul"):
+        raise ProtocolError(f"{op} takes tensors with a usual fraction: rescale them first")
+    if not x.shape or not y.shape or (op == "matmul" and len(x.shape) == len(y.shape) == 1):
+        raise ProtocolError("a product of long fractions needs at least one dimension, a matrix product two")
+    return Product(op, x, y)
+
+
+def party() -> Party:
+    """The party of this context's session."""
+    return _current().party
+
+
+def slope(logits: Words, label: Words, bits: int, fine: bool) -> tuple[Words, int]:
+    """`sigmoid.capped_slope`, and its fraction."""
+    return capped_slope(_current().party, logits, label, bits, fine=fine), SIGMOID_BITS
