@@ -21,8 +21,8 @@ SEEDS = range(10)
 class Asked:
     """Least gain on dropping the mediators, most flips under each judge, least share by which they are below ERM's.
 
-    positive: whether the gain's interval must lie above 0. Ten seeds tell the gain on German to about .007 either way,
-    and on these ten it is nil: there the interval must not lie below 0, and no more is claimed of them;
+    positive: whether the gain's interval must lie above 0. Ten seeds tell the gain on German to about .007 either
+    way, and on these ten it is nil: there the interval must not lie below 0, and no more is claimed of them;
     results/main-german has twenty others. judges: those that pass every gate on these data.
     """
 
