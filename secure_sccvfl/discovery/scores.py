@@ -32,8 +32,9 @@ def total_variation(tables: np.ndarray) -> np.ndarray:
 def probability_gap(tables: np.ndarray) -> np.ndarray:
     """The paper's |Delta P_j|: the largest difference between two groups' probabilities of one bin, 0..1.
 
-    The paper has a "signed probability gap" and no formula for more than two bins. This one comes closest to its
-    figure of scores: .245 for credit_history, where the figure has .246.
+    The paper has a "signed probability gap" and no formula for more than two bins. Of two readings this one is nearer
+    to its figure of scores than total variation, over all 19 columns of German without noise: correlation .56 and
+    mean distance .057, against .48 and .062. Neither reproduces it: housing has .33 here and .15 there.
     """
     p = probabilities(tables)
     gap: np.ndarray = (p.max(axis=-1) - p.min(axis=-1)).max(axis=-1)
