@@ -100,7 +100,7 @@ class Account:
         return epsilons(self.dearest(records), self.terms.delta)
 
 
-TABLES, HEAD, GRADIENTS, EVALUATION = "tables", "head", "gradients", "evaluation"
+TABLES, GRAM, HEAD, GRADIENTS, EVALUATION = "tables", "gram", "head", "gradients", "evaluation"
 """The parts of what a record pays for. The last one is paid by held-out records, from a ledger of their own."""
 
 
@@ -108,6 +108,8 @@ def part_of(name: str) -> str:
     """The part of a training ledger that a charge of this name belongs to."""
     if name.startswith("head"):
         return HEAD
+    if name.startswith("gram"):
+        return GRAM
     return GRADIENTS if name.startswith("dp gradient") else TABLES
 
 

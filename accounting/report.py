@@ -18,7 +18,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from accounting.account import HEAD, Account, Charge, Terms, part_of, parts
+from accounting.account import GRAM, HEAD, Account, Charge, Terms, part_of, parts
 from accounting.accountant import (
     epsilon_added,
     epsilon_against_dealer,
@@ -173,7 +173,7 @@ def _what_if(account: Account) -> dict[str, Any] | None:
     terms = account.terms
     if not account.events:
         return None
-    like = next((e for e in reversed(account.events) if part_of(e.name) != HEAD), account.events[-1])
+    like = next((e for e in reversed(account.events) if part_of(e.name) not in (GRAM, HEAD)), account.events[-1])
     paid = account.dearest(account.sets[like.records])
     made = sum(event.count for event in paid)
     caps = []
@@ -225,7 +225,7 @@ def _paper(terms: Terms, events: Sequence[Event]) -> dict[str, Any] | None:
     An added record moves the counts of d tables by sqrt(d), which gives the number of tables. Other releases have
     none.
     """
-    events = [event for event in events if part_of(event.name) != HEAD]
+    events = [event for event in events if part_of(event.name) not in (GRAM, HEAD)]
     squares = [event.added**2 for event in events]
     tables = max((round(square) for square in squares if abs(square - round(square)) < 1e-9), default=0)
     if tables < 1:

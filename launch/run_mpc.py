@@ -226,7 +226,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         "--consistency-from",
         choices=("tables", "records"),
         help="build the consistency penalty from the released tables (default), or from edits of every training "
-        "record, which reveals s of them (--no-private-model)",
+        "record: with noise that is charged, or with --no-private-model exactly, which reveals s of them",
     )
     method.add_argument(
         "--lambdas",

@@ -157,13 +157,11 @@ def multiplication(party: Party, tall: BandedMatrix, vector: Words) -> tuple[Wor
 
 def transposed_products(party: Party, tall: BandedMatrix, rows: Words) -> Words:
     """Shares of X_i^T @ rows_i for every band i (bands x columns x outputs), not truncated; one round."""
-    masked, finish = transposed_multiplication(party, tall, rows)
+    masked, finish = transposition(party, tall, rows)
     return finish(*party.open_masked("head gradient", [masked]))
 
 
-def transposed_multiplication(
-    party: Party, tall: BandedMatrix, rows: Words
-) -> tuple[Words, Callable[[Words], Words]]:
+def transposition(party: Party, tall: BandedMatrix, rows: Words) -> tuple[Words, Callable[[Words], Words]]:
     """`transposed_products` in two halves."""
     pair = party.take("band_matmul", tall.layout(), tall.columns, rows.shape, True)
     b, c = pair["b"], pair["c"]
@@ -284,8 +282,10 @@ def _each(matrices: Words, vectors: Words) -> Words:
     return found
 
 
-def doubled(party: Party, error: Words, made: Words, columns: int, divisor: int) -> tuple[Words, Words]:
-    """Shares of E E / divisor and of P E / divisor for symmetric matrices that commute, as upper triangles."""
+def doubled(
+    party: Party, error: Words, made: Words, columns: int, divisor: int, more: float = 0.0
+) -> tuple[Words, Words]:
+    """Shares of F F / divisor and Q F / divisor + more Q, for symmetric matrices that commute, as upper triangles."""
     fields = party.take("doubling", len(error), columns, divisor)
     opened = party.open_masked("doubling", [error - fields["a"], made - fields["b"]])
     e, d = (ring.unpacked(words, columns) for words in opened)
@@ -297,5 +297,6 @@ def doubled(party: Party, error: Words, made: Words, columns: int, divisor: int)
         b += d
     product = ring.matmul(b, e) + ring.matmul(d, a)
     fields["m"] += ring.packed(np.stack([square, product]))
+    fields["m"][1] += made * np.int64(round(more * divisor))
     both = unmask_quotient(party, fields["m"], fields["q"], fields["top"], divisor, one_round=True)
     return both[0], both[1]

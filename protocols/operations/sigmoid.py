@@ -19,10 +19,12 @@ leaves out adds up to less than 2.2e-4: b_k falls by exp(-.617) from one odd k t
 Why it is secure: t and b are uniform over what they mask, and are used once.
 
 `fine_sigmoid` is precise to 1e-7 for |x| <= 46, in two rounds for each 2^17 values. The angle is opened whole, sines
-and cosines have 30 fractional bits, the period is 128, and there are 52 of them. It takes 8 bytes for the angle and 8
-to truncate to each peer, and 52 x 16 bytes from the dealer. `capped_slope` is the slope of the loss of a private
-head, by either of the two (protocols/steps/second_order.py). Public coefficients must be equal at all parties: those
-of a private head come from floating point, rounded to 28 or 32 bits, which every IEEE machine rounds alike.
+and cosines have 30 fractional bits, the period is 128, and there are 52 of them. It takes 8 bytes for the angle and
+8 to truncate to each peer, and 52 x 16 bytes from the dealer. `capped_slope` is the slope of the loss of a private
+head, by either of the two (protocols/steps/second_order.py). It opens two angles for each value, so the first lines
+count twice, and the lift once. The derivative of a coarse one is another sum of the same waves; what the series
+leaves out of it adds up to less than 7e-4. Public coefficients must be equal at all parties: those of a private head
+come from floating point, rounded to 28 or 32 bits, which every IEEE machine rounds alike.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ import numpy as np
 from protocols.dealing.party import Party
 from protocols.errors import RangeError
 from protocols.net.transport import Array
-from protocols.operations.arithmetic import bilinear, truncate
+from protocols.operations.arithmetic import truncate
 from protocols.operations.series import COEFFICIENT_BITS, fine_waves, series, sigmoid_waves, turn, waves_of
 from protocols.ring import Words
 
@@ -70,54 +72,89 @@ _FINE_AT_ONCE = 1 << 17
 
 def sigmoid(party: Party, x: Words, bits: int) -> Words:
     """Shares of the sigmoid with SIGMOID_BITS; x has `bits`. Two rounds."""
+    return sigmoid_and_slope(party, x, bits, sloped=False)[0]
+
+
+def sigmoid_and_slope(party: Party, x: Words, bits: int, *, sloped: bool = True) -> list[Words]:
+    """The sigmoid and, if it is wanted, its derivative, from the same opened angle. Two rounds."""
     chosen = series("sigmoid", BOUND)
-    y = _coarse(party, x, bits, [(chosen.coefficients[:_TERMS], False)], chosen.period_log2)[0]
+    waves = chosen.coefficients[:_TERMS]
+    sums = [[(waves, False)], [(_steeper(waves, 1.0), True)]]
+    found = _coarse(party, [x], bits, sums if sloped else sums[:1])
     if party.rank == 0:
-        y += np.uint32(1 << SIGMOID_BITS)  # 1/2 of the series, and 1/2 to stay above 0
-    lifted = _lifted(party, y)
-    if party.rank == 0:
-        lifted -= 1 << (SIGMOID_BITS - 1)
-    return lifted.reshape(x.shape)
+        found[0] += 1 << (SIGMOID_BITS - 1)
+    return found
 
 
 def capped_slope(party: Party, logits: Words, label: Words, bits: int, *, fine: bool) -> Words:
     """Shares of the slope of the capped logistic loss in a logit z, SIGMOID_BITS; z has `bits`, the label is 0 or 1.
 
     With u = CAP_STEEPNESS z, the slope is CAP sigmoid(u + log 2) for the label 0, and -CAP sigmoid(log 2 - u) for
-    the label 1. Both sigmoids follow from one opened angle: their mean is even in u, half their difference is odd,
-    and each is a sum of the same waves with other coefficients. With CAP times these, less CAP/2, as `even` and
-    `odd`, the slope is CAP/2 + even + odd - y (CAP + 2 even): one product with the label. Three rounds. fine: as
-    `fine_sigmoid`.
+    the label 1. The mean of these two sigmoids is even in u, half their difference is odd. With CAP times these, less
+    CAP/2, as `even` and `odd`, the slope is odd(u) + (1 - 2 y) (CAP/2 + even(u)). Half a period turns the sign of all
+    waves, which have odd orders: so (1 - 2 y) even(u) is even(u + y P/2), and no product with the label is needed.
+    Both angles are opened. Two rounds. fine: as `fine_sigmoid`.
     """
-    steep, more = logits * np.int64(3), bits + 1  # 3/2 of the logits
-    waves = _capped_coefficients(fine)
-    if fine:
-        even, odd = _precise(party, steep, more, waves)
-    else:
-        sums = np.stack(_coarse(party, steep, more, [(waves[0], True), (waves[1], False)], _PERIOD_LOG2))
-        if party.rank == 0:
-            sums += np.uint32(1 << SIGMOID_BITS)
-        even, odd = _lifted(party, sums.reshape(-1)).reshape(2, *logits.shape)
-        if party.rank == 0:
-            even, odd = even - (1 << SIGMOID_BITS), odd - (1 << SIGMOID_BITS)
+    if not fine:
+        return capped_slope_and_bend(party, logits, label, bits, bent=False)[0]
+    xs, more = _capped_angles(logits, label, bits, _FINE_PERIOD_LOG2)
+    even, odd = _capped_coefficients(fine)
+    return _with_cap(party, _precise(party, xs, more, [(odd, False), (even, True)]), label)
+
+
+def capped_slope_and_bend(party: Party, logits: Words, label: Words, bits: int, *, bent: bool = True) -> list[Words]:
+    """The slope of the capped loss and, if it is wanted, its derivative, from the same opened angles. Two rounds."""
+    xs, more = _capped_angles(logits, label, bits, _PERIOD_LOG2)
+    even, odd = _capped_coefficients(False)
+    sums = [[(odd, False), (even, True)]]
+    if bent:
+        sums += [[(_steeper(odd, CAP_STEEPNESS), True), (_steeper(even, -CAP_STEEPNESS), False)]]
+    slope, *bend = _coarse(party, xs, more, sums)
+    return [_with_cap(party, slope, label), *bend]
+
+
+def _capped_angles(logits: Words, label: Words, bits: int, period_log2: int) -> tuple[list[Words], int]:
+    """CAP_STEEPNESS z, and the same with half a period added where the label is 1; and their fraction."""
+    steep = logits * np.int64(3)
+    return [steep, steep + (label << (bits + period_log2))], bits + 1
+
+
+def _with_cap(party: Party, found: Words, label: Words) -> Words:
+    """CAP/2 added where the label is 0, and subtracted where it is 1."""
     cap = np.int64(round(CAP * 2**SIGMOID_BITS))
-    crossed = bilinear(party, "mul", label, even)
-    slope: Words = even + odd - 2 * crossed - cap * label
-    return slope + (cap >> 1) if party.rank == 0 else slope
+    return found - cap * label + ((cap >> 1) if party.rank == 0 else np.int64(0))
 
 
-def _coarse(
-    party: Party, x: Words, bits: int, sums: Sequence[tuple[tuple[int, ...], bool]], period_log2: int
-) -> list[Array]:
-    """Shares modulo 2^32 of sums of waves of x, SIGMOID_BITS: of cosines if even, else of sines. One round."""
-    flat, cut = x.reshape(-1), bits + period_log2 - _ANGLE_BITS
+Waves = tuple[tuple[int, ...], bool]
+"""Coefficients of odd orders, and whether they are of cosines."""
+
+
+def _steeper(coefficients: Sequence[int], steepness: float) -> tuple[int, ...]:
+    """Coefficients of the derivative of a sum of waves of `steepness` times a value, in that value."""
+    turn_of_one = 2 * pi * steepness / (1 << _PERIOD_LOG2)
+    return tuple(round(wave * turn_of_one * (2 * at + 1)) for at, wave in enumerate(coefficients))
+
+
+def _coarse(party: Party, xs: Sequence[Words], bits: int, sums: Sequence[Sequence[Waves]]) -> list[Words]:
+    """Shares of several sums of waves, SIGMOID_BITS, each between -1 and 7: for each of xs one kind. Two rounds."""
+    flat, cut = np.concatenate([x.reshape(-1) for x in xs]), bits + _PERIOD_LOG2 - _ANGLE_BITS
     if not 0 <= cut <= 62 - _ANGLE_BITS:
         raise RangeError(f"a sigmoid cannot take {bits} fractional bits")
     fields = party.take("trig", flat.size, _ANGLE_BITS, _TERMS, _WAVE_BITS, "<u4")
     modulus = np.uint32((1 << _ANGLE_BITS) - 1)
-    masked = ((flat >> cut).astype(np.uint32) + fields["t"]) & modulus
-    (angle,) = party.open_masked("sigmoid", [masked])
-    return [_summed(angle & modulus, fields["cos"], fields["sin"], *one) for one in sums]
+    (angle,) = party.open_masked("sigmoid", [((flat >> cut).astype(np.uint32) + fields["t"]) & modulus])
+    angles = np.split(angle & modulus, len(xs))
+    cosines, sines = (np.split(fields[name], len(xs), axis=1) for name in ("cos", "sin"))
+    found = np.zeros((len(sums), xs[0].size), np.uint32)
+    for one, waves in zip(found, sums, strict=True):
+        for at, (coefficients, even) in enumerate(waves):
+            one += _summed(angles[at], cosines[at], sines[at], coefficients, even)
+    if party.rank == 0:
+        found += np.uint32(1 << SIGMOID_BITS)
+    lifted = _lifted(party, found.reshape(-1)).reshape(len(sums), *xs[0].shape)
+    if party.rank == 0:
+        lifted -= 1 << SIGMOID_BITS
+    return list(lifted)
 
 
 def _summed(angle: Array, cosines: Array, sines: Array, coefficients: tuple[int, ...], even: bool) -> Array:
@@ -167,48 +204,39 @@ def _capped_coefficients(fine: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 def fine_sigmoid(party: Party, x: Words, bits: int) -> Words:
     """Shares of the sigmoid with SIGMOID_BITS, precise for |x| <= FINE_BOUND; x has `bits`. Two rounds."""
-    none = (0,) * _FINE_TERMS
-    odd = _precise(party, x, bits, (none, _fine_coefficients()))[1]
+    odd = _precise(party, [x], bits, [(_fine_coefficients(), False)])
     return odd + (1 << (SIGMOID_BITS - 1)) if party.rank == 0 else odd
 
 
-def _precise(
-    party: Party, x: Words, bits: int, coefficients: tuple[tuple[int, ...], tuple[int, ...]]
-) -> tuple[Words, Words]:
-    """Shares of a sum of cosines of x and of one of sines, SIGMOID_BITS, from the same opened angle.
-
-    Two rounds for each _FINE_AT_ONCE values.
-    """
-    flat = x.reshape(-1)
-    starts = range(0, max(1, flat.size), _FINE_AT_ONCE)
-    parts = [_precise_part(party, flat[at : at + _FINE_AT_ONCE], bits, coefficients) for at in starts]
-    even, odd = (np.concatenate([part[kind] for part in parts]).reshape(x.shape) for kind in (0, 1))
-    return even, odd
+def _precise(party: Party, xs: Sequence[Words], bits: int, waves: Sequence[Waves]) -> Words:
+    """Shares of a sum of waves, SIGMOID_BITS, for each of xs one kind. Two rounds for each _FINE_AT_ONCE values."""
+    flat = np.stack([x.reshape(-1) for x in xs])
+    each = _FINE_AT_ONCE // len(xs)
+    starts = range(0, max(1, flat.shape[1]), each)
+    parts = [_precise_part(party, flat[:, at : at + each], bits, waves) for at in starts]
+    return np.concatenate(parts).reshape(xs[0].shape)
 
 
-def _precise_part(
-    party: Party, flat: Words, bits: int, coefficients: tuple[tuple[int, ...], tuple[int, ...]]
-) -> tuple[Words, Words]:
+def _precise_part(party: Party, xs: Words, bits: int, waves: Sequence[Waves]) -> Words:
     period_bits = _FINE_PERIOD_LOG2 + bits
     if not 24 <= period_bits <= 54:
         raise RangeError(f"a precise sigmoid cannot take {bits} fractional bits")
-    fields = party.take("trig", flat.size, period_bits, _FINE_TERMS, _FINE_BITS)
+    fields = party.take("trig", xs.size, period_bits, _FINE_TERMS, _FINE_BITS)
     modulus = (1 << period_bits) - 1
-    (opened,) = party.open_masked("sigmoid", [(flat + fields["t"]) & modulus])
-    angle = opened & modulus
-    sums: Words = np.zeros((2, flat.size), np.int64)
-    even, odd = (np.array(of, np.int64)[:, None] for of in coefficients)
+    (opened,) = party.open_masked("sigmoid", [(xs.reshape(-1) + fields["t"]) & modulus])
+    angles = (opened & modulus).reshape(xs.shape)
+    cosines, sines = (np.split(fields[name], len(xs), axis=1) for name in ("cos", "sin"))
+    sums: Words = np.zeros(xs.shape[1], np.int64)
     orders = np.arange(1, 2 * _FINE_TERMS, 2)[:, None]
-    for start in range(0, flat.size, _AT_ONCE // 4):
-        here = slice(start, start + _AT_ONCE // 4)
-        cosine, sine = fine_waves(orders * angle[here] & modulus, period_bits)
-        cosines, sines = fields["cos"][:, here], fields["sin"][:, here]
-        if even.any():
-            sums[0, here] = (_fine(even * cosine) * cosines + _fine(even * sine) * sines).sum(axis=0)
-        sums[1, here] = (_fine(odd * sine) * cosines - _fine(odd * cosine) * sines).sum(axis=0)
-    wanted = sums if even.any() else sums[1:]
-    found = truncate(party, wanted, 2 * _FINE_BITS - SIGMOID_BITS).reshape(-1, flat.size)
-    return found[0], found[-1]
+    for at, (coefficients, even) in enumerate(waves):
+        factor = np.array(coefficients, np.int64)[:, None]
+        for start in range(0, len(sums), _AT_ONCE // 4):
+            here = slice(start, start + _AT_ONCE // 4)
+            cosine, sine = fine_waves(orders * angles[at, here] & modulus, period_bits)
+            first, second = (cosine, -sine) if even else (sine, cosine)
+            sums[here] += (_fine(factor * first) * cosines[at][:, here]).sum(axis=0)
+            sums[here] -= (_fine(factor * second) * sines[at][:, here]).sum(axis=0)
+    return truncate(party, sums, 2 * _FINE_BITS - SIGMOID_BITS)
 
 
 def _fine(words: Words) -> Words:

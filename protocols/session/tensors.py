@@ -365,7 +365,7 @@ class Pinned(Value):
         starts = range(0, len(tall.bands), self.together)
 
         def start_turned(party: Party) -> tuple[list[Words], Finish]:
-            masked, finish = banded.transposed_multiplication(party, tall, words)
+            masked, finish = banded.transposition(party, tall, words)
 
             def found(opened: Sequence[Words]) -> Words:
                 bands = finish(*opened)

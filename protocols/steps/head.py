@@ -81,6 +81,11 @@ class Weights:
     velocity: Words
     bias_velocity: Words
 
+    @property
+    def zero(self) -> bool:
+        """Whether these are public zeros, which no share of a trained head is."""
+        return not (self.weight.any() or self.bias.any() or self.velocity.any() or self.bias_velocity.any())
+
 
 def residual_of_sigmoid(party: Party, logits: Words, label: Words) -> Words:
     """sigmoid(logits) - label with RESIDUAL_BITS; logits have LOGIT_BITS, the label RESIDUAL_BITS. Two rounds."""

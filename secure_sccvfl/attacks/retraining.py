@@ -26,6 +26,7 @@ from scipy.special import expit
 from secure_sccvfl.attacks.heads import fit_head, head_noise, with_bias
 from secure_sccvfl.attacks.view import Rate
 from secure_sccvfl.data.randomness import stream
+from secure_sccvfl.privacy.gram import released_root
 
 TRAININGS = 48
 MOST_RECORDS = 177
@@ -39,7 +40,8 @@ class Retraining:
 
     guard: the part of the penalty that does not depend on s per record (weights included). ridge: of each column.
     known: guesses of s that need no head, from x and the released tables: what the heads are compared with.
-    heads: weights and bias of real trainings by seed, instead of the optimum of this objective.
+    heads: weights and bias of real trainings by seed, instead of the optimum of this objective. gram_noise: deviation
+    of the noise on an entry of the mean Gram matrix of records, where that is a charged release.
     """
 
     holder: str
@@ -55,10 +57,15 @@ class Retraining:
     sigma: float = 0.0
     trainings: int = TRAININGS
     heads: Callable[[int], np.ndarray] | None = None
+    gram_noise: float = 0.0
 
     def head(self, edits: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """What one training releases."""
         gram = record_gram(edits, self.groups) if self.tables is None else self.tables
+        if self.gram_noise > 0:
+            moving = np.diag(gram) > 0
+            root = released_root(gram + np.outer(moving, moving) * rng.normal(0, self.gram_noise, gram.shape))
+            gram = root.T @ root
         noise = head_noise(self.rows.shape[1], self.sigma, rng)
         return fit_head(self.rows, self.label, self.fixed + self.lam * gram, noise, self.bias_ridge)
 
@@ -159,4 +166,6 @@ def retraining_attack(view: Retraining, seed: int) -> list[Rate]:
 
 def undefended(view: Retraining, seed: int) -> list[Rate]:
     """Positive control: the penalty is built from the records, and the head has no noise."""
-    return retraining_attack(replace(view, tables=None, sigma=0.0, heads=None), seed)
+    count = TRAININGS if view.gram_noise else view.trainings
+    clear = replace(view, tables=None, sigma=0.0, heads=None, gram_noise=0.0, trainings=count)
+    return retraining_attack(clear, seed)

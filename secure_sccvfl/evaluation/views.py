@@ -16,7 +16,7 @@ from secure_sccvfl.attacks.completion import Completion
 from secure_sccvfl.attacks.inversion import Answers
 from secure_sccvfl.attacks.membership import Membership
 from secure_sccvfl.attacks.properties import Tables
-from secure_sccvfl.attacks.retraining import MOST_RECORDS, Edits, Retraining
+from secure_sccvfl.attacks.retraining import MOST_RECORDS, TRAININGS, Edits, Retraining
 from secure_sccvfl.attacks.view import RADII, Columns, TorchLogits, View, WhiteBox
 from secure_sccvfl.data.layout import Block, unit_cuts
 from secure_sccvfl.data.party import Party
@@ -26,9 +26,11 @@ from secure_sccvfl.evaluation.metrics import Predictor, logits_of
 from secure_sccvfl.evaluation.networks import TrainedNetwork, returned_gradients
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared
 from secure_sccvfl.model.edits import EncodedEdits
-from secure_sccvfl.model.encoders import Encoder, PlainEncoder, plain_encoding
+from secure_sccvfl.model.encoders import Encoder, PlainEncoder, edit_radius, plain_encoding
 from secure_sccvfl.model.generators import Generator, make_generator
 from secure_sccvfl.model.table_generator import shift_direction
+from secure_sccvfl.privacy.gram import SHORTENED, gram_sensitivity
+from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.trainer import Model
 
 LABEL_ROWS = 256
@@ -42,7 +44,7 @@ class LinearModel:
 
     ready: data, split, roles and released tables that it was made from. mu: accounted for all tables together, of one
     record. consistency: whether its penalty is built from "records" or from released "tables". sigma: deviation of
-    the head's noise.
+    the head's noise. gram_noise: of the noise on the sum over records of the squares of edits, if it is released.
     """
 
     ready: Prepared
@@ -52,6 +54,7 @@ class LinearModel:
     lam: float | None = None
     consistency: str = "records"
     sigma: float = 0.0
+    gram_noise: float = 0.0
     tables: Mapping[str, np.ndarray] | None = None
     mu: float | None = None
 
@@ -83,9 +86,16 @@ def fitted_linear(ready: Prepared, model: Model) -> LinearModel:
         values[0],
         model.lam,
         consistency,
+        gram_noise=gram_noise(ready, ready.config, ready.budget.multiplier),
         tables=sketch.tables,
         mu=mu,
     )
+
+
+def gram_noise(ready: Prepared, config: TrainConfig, multiplier: float) -> float:
+    """Of one edit for each record; 0 if no Gram matrix of records' edits is released."""
+    radii = [SHORTENED * edit_radius(p.layout, ready.roles.edited) for p in ready.parties]
+    return multiplier * gram_sensitivity(radii, 0, 1, 1).replaced if config.releases_gram else 0.0
 
 
 def model_views(model: LinearModel) -> dict[str, dict[str, Any]]:
@@ -234,6 +244,8 @@ def retraining_view(model: LinearModel, records: int = MOST_RECORDS) -> Retraini
         ready.config.guard * np.outer(direction, direction),
         tables,
         model.sigma,
+        trainings=1 if model.gram_noise else TRAININGS,  # each of them is charged, and a budget is for one
+        gram_noise=model.gram_noise / len(rows),
     )
 
 

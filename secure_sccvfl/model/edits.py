@@ -9,7 +9,7 @@ import numpy as np
 
 from secure_sccvfl.data.party import Blocks, Party
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.model.encoders import Encoder
+from secure_sccvfl.model.encoders import Encoder, shortened
 from secure_sccvfl.model.generators import Generator
 from secure_sccvfl.policy.roles import Roles
 
@@ -36,8 +36,10 @@ class EncodedEdits:
         encodings: Blocks,
         draws: int,
         seed: int,
+        radii: Mapping[int, float] | None = None,
     ) -> None:
-        """`encodings`: the parties' unedited records, by the same encoders."""
+        """`encodings`: the parties' unedited records, by the same encoders. `radii`: what edits are shortened to."""
+        self.radii = radii
         self.parties, self.groups, self.draws, self.seed = parties, groups, draws, seed
         self.generators, self.encoders, self.encodings = generators, encoders, encodings
         self.energy = {rank: np.zeros(block.shape[1]) for rank, block in encodings.items()}
@@ -53,6 +55,8 @@ class EncodedEdits:
             for party in self.parties:
                 edited = self.generators[party.rank](party.inputs, source, targets[:, source], draw)
                 delta = party.cleared(self.displacement(party, edited, source, targets[:, source]))
+                if self.radii is not None:
+                    delta = shortened(delta, self.radii[party.rank])
                 self.energy[party.rank] = np.maximum(self.energy[party.rank], (delta**2).mean(axis=0))
                 blocks[party.rank] = delta
             yield blocks

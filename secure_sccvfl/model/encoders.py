@@ -11,7 +11,7 @@ length of a row is at most `public_radius`, which follows from the public dictio
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
@@ -82,6 +82,12 @@ def public_square(block: Block) -> float:
 def public_radius(layout: Layout) -> float:
     """The largest length of the plain encoding of a record of one party around its public centre."""
     return float(np.sqrt(sum(public_square(block) for block in layout.blocks)))
+
+
+def edit_radius(layout: Layout, edited: Collection[str]) -> float:
+    """The largest change of a party's plain encoding by an edit of these features (`privacy.gram`)."""
+    blocks = [block for block in layout.blocks if block.feature.name in edited]
+    return float(np.sqrt(sum(2 if block.one_hot else _steps(block) for block in blocks)))
 
 
 def shortened(rows: np.ndarray, radius: float) -> np.ndarray:

@@ -84,7 +84,8 @@ class RunOptions:
     `private_model`: the head is differentially private, under the same `epsilon` as the statistics of s
     (`privacy.heads`); it gets `head_share` of it. Without it the model is not private, which is for research on
     public data. `consistency_from`: "tables" builds the consistency penalty from the released tables; "records" edits
-    every training record, so that the model reveals s of them: for public data and a model that is not private.
+    every training record. With a private model the Gram matrix of these edits is a charged release with noise
+    (`privacy.gram`; mode `sealed`); without, the model reveals s of them: for public data.
     `method`: a recipe of `training.recipes`; options that are not given follow from it. `take_lambda`: the
     lambda of the model. A `gap_target` or `flip_target` above 0 lets validation records decide instead. `rule` to
     `decay` are settings of `DiscoveryConfig`.
@@ -224,6 +225,10 @@ class RunOptions:
         except (ValueError, TypeError) as error:
             hint = "; private_model = false trains without (public data only)" if made.private_model else ""
             raise ConfigError(f"{error}{hint if 'private head' in str(error) else ''}") from None
+        if made.private_model and made.consistency_from == "records" and made.mode != "sealed":
+            raise ConfigError(
+                f"consistency_from = records with a private model is for mode sealed, not {made.mode}: use tables"
+            )
         if made.method == "paper" and made.mode != "split":
             raise ConfigError(f"method paper trains by split learning: it needs mode split, not {made.mode}")
         if any(not 0 <= getattr(made, name) < float("inf") for name in WEIGHTS):

@@ -24,14 +24,17 @@ from protocols.errors import LocalError, ProtocolError
 from protocols.operations.noise import NoiseKind, deviation
 from protocols.records.releases import Receipt
 from protocols.session.runtime import Session
-from secure_sccvfl.privacy.heads import HeadNoise, HeadPlan, price_head
-from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
-from secure_sccvfl.privacy.releases import HEAD, HEAD_OUTPUT
+from secure_sccvfl.privacy.gram import GramNoise
+from secure_sccvfl.privacy.heads import HeadNoise, HeadPlan, noise_of_model, price_head
+from secure_sccvfl.privacy.noise import NoiseLevel, gram_event, noised_event
+from secure_sccvfl.privacy.releases import GRAM, HEAD, HEAD_OUTPUT
 
 _AGAIN = 2
 """A party's answer before a release, besides yes (1) and no (0): its ledger already has a charge of this key."""
 _OTHERWISE = 2
 """A party's answer about the head of a run that resumes: its ledger has the charge, for other noise."""
+ANY_RECORD = Sensitivity.of_counts(1.0)
+"""The price of a planned release depends on its noise over what a record moves, and not on the latter."""
 _LINE = 2048
 """Bytes of a ledger's line in the comparison between parties."""
 
@@ -176,6 +179,19 @@ class Charger:
         """
         return self._charge(self.event(name, sensitivity, sampling, mechanism), self._key(name), pays)
 
+    def charge_gram(self, moved: Sensitivity) -> GramNoise:
+        """Run by all parties together, before it is opened: charge the noisy Gram matrix of records' edits.
+
+        Its noise is planned with that of the heads: with tables of an earlier run, theirs says nothing about it.
+        """
+        event = self._gram(moved)
+        paid = self._charge(event, self._key(event.name))
+        return GramNoise(event.sigma, noise_of_model(self.noise), paid.receipt)
+
+    def _gram(self, moved: Sensitivity) -> Event:
+        planned = self.multiplier if self.heads is None else self.heads[1].table_multiplier
+        return gram_event(moved, NoiseLevel(planned, self.noise, self._session.parties), self.records.digest)
+
     def charge_heads(self, count: int) -> HeadNoise:
         """Run by all parties together, before training: charge the private heads of the run, and tell their noise.
 
@@ -194,7 +210,7 @@ class Charger:
         return priced.noise
 
     def _leaves_room(self, event: Event) -> bool:
-        """Whether the run's private heads still fit after this release.
+        """Whether the run's private heads, and the Gram matrix that they need, still fit after this release.
 
         A release that is charged again, after a fault came between its charge and its checkpoint, must not use the
         share of the heads: without them the run could not be finished.
@@ -205,6 +221,8 @@ class Charger:
         known = self.budget.account
         paid = [charge.key for charge in known.charges]
         left = [head for head in heads if f"{self.begun} {head.name}" not in paid]
+        if self.heads[0].gram and event.name != GRAM.charged_as():
+            left.append(self._gram(ANY_RECORD))
         after = max(epsilon_of([*spent, event, *left], known.terms.delta) for spent in known.histories(self.records))
         return after <= self.limit
 

@@ -6,13 +6,13 @@ records. The head minimises
 
     sum of losses + n/2 w^T P w + ridge/2 |w|^2 + b^T w,        b ~ N(0, sigma^2 I),
 
-where P follows from released tables, every row is at most `radius` long, and a slope of the loss is at most `slope`.
+where P follows from released values, every row is at most `radius` long, and a slope of the loss is at most `slope`.
 docs/privacy-accounting.md has the proof and its conditions. What the code must keep:
 
 | condition | where |
 |---|---|
 | rows depend on their own record and on released tables; public centres, radius | `model.encoders.public_encoder` |
-| P is positive semidefinite and follows from released tables | `model.table_gram` |
+| P is positive semidefinite and follows from released values | `model.table_gram`, or `privacy.gram` |
 | n, ridge and lambda are public; nothing is chosen on records | `TrainConfig`, `HeadPlan` |
 | fresh noise for every head, never shared | `protocols.steps.second_order.noise_of_heads` |
 | the head is within tolerance / ridge of the exact minimum; noise on the result covers that | `HeadNoise.output` |
@@ -29,13 +29,14 @@ from math import sqrt
 from typing import Protocol
 
 from accounting.calibration import Coarse, Sampled
-from accounting.events import Event, Mechanism
+from accounting.events import Event, Mechanism, Sensitivity
 from accounting.objective import HeadBudget, Shape, split_budget
 from protocols.operations import noise
 from protocols.operations.noise import NoiseKind
 from protocols.operations.sigmoid import CAP, CAP_STEEPNESS
 from protocols.steps.second_order import TOLERANCE, tolerance_of
 from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.privacy.gram import GramNoise
 from secure_sccvfl.privacy.releases import HEAD, HEAD_OUTPUT
 
 ROUNDING = 2.0**-14
@@ -63,7 +64,8 @@ class HeadPlan:
     """The public facts that the price of a run's heads follows from.
 
     radius: longest row, with the bias. columns: with the bias. heads: how many logits are trained, each with its own
-    noise. share: of the budget. tolerance: on the length of the mean gradient at a finished head.
+    noise. share: of the budget. tolerance: on the length of the mean gradient at a finished head. gram: the Gram
+    matrix of records' edits is released too, with the noise of a table over what a record moves (`privacy.gram`).
     """
 
     radius: float
@@ -74,6 +76,7 @@ class HeadPlan:
     bend: float
     share: float = SHARE
     tolerance: float = TOLERANCE
+    gram: bool = False
 
     @classmethod
     def of(
@@ -84,11 +87,12 @@ class HeadPlan:
         task: Task,
         share: float = SHARE,
         lambdas: Iterable[float] = (0.0,),
+        gram: bool = False,
     ) -> HeadPlan:
         """radii: of the parties' rows. columns: of all parties, without the bias. lambdas: of the heads."""
         mechanism, slope, bend = SLOPES[task]
         longest = sqrt(1.0 + sum(radius**2 for radius in radii)) + ROUNDING * sqrt(columns + 1)
-        return cls(longest, columns + 1, heads, mechanism, slope, bend, share, tolerance_of(lambdas))
+        return cls(longest, columns + 1, heads, mechanism, slope, bend, share, tolerance_of(lambdas), gram)
 
     def budget(
         self,
@@ -99,11 +103,11 @@ class HeadPlan:
         spent: tuple[Event, ...] = (),
         coarse: Coarse = (),
     ) -> HeadBudget:
-        """How tables and heads share what is left of a cap."""
+        """How tables, the Gram matrix if it is released, and heads share what is left of a cap."""
         return split_budget(
             epsilon,
             delta,
-            releases=releases,
+            releases=releases + self.gram,
             coarse=coarse,
             sampled=sampled,
             heads=self.heads,
@@ -142,7 +146,11 @@ class HeadNoise:
 
 
 class HeadCharge(Protocol):
-    """Charges the heads of a run and tells the noise that they carry. Every process calls it before training."""
+    """Charges the heads of a run and what they need. Every process calls it before training."""
+
+    def charge_gram(self, moved: Sensitivity) -> GramNoise:
+        """Charge the Gram matrix of records' edits, just before it is opened; returns the noise to draw."""
+        ...
 
     def charge_heads(self, count: int) -> HeadNoise:
         """count: the public number of records."""
@@ -162,6 +170,11 @@ class PricedHead:
         return self.objective, self.output
 
 
+def noise_of_model(kind: NoiseKind) -> NoiseKind:
+    """Who makes the noise of heads and of what all parties see: no party may know all of it."""
+    return "all-parties" if kind == "all-parties" else "dealer"
+
+
 def price_head(
     plan: HeadPlan, budget: HeadBudget, count: int, kind: NoiseKind, parties: int, records: str, name: str = ""
 ) -> PricedHead:
@@ -169,7 +182,7 @@ def price_head(
     ridge = max(budget.ridge, MEAN_RIDGE * count)
     moved = 2 * plan.slope * plan.radius
     error = 2 * plan.tolerance * count / ridge
-    made: NoiseKind = "all-parties" if kind == "all-parties" else "dealer"
+    made = noise_of_model(kind)
     hidden, left = noise.hidden_copies(made, parties), noise.copies_against_dealer(made, parties)
 
     def event(name: str, moved: float, multiplier: float, mechanism: Mechanism, curvature: float) -> Event:

@@ -56,6 +56,7 @@ class Facts:
     """Not empty where statistics of s are those of an earlier run."""
     align: str = "exact"
     private_model: bool = False
+    consistency_from: str = ""
 
     def with_settings(self, *settings: object) -> Facts:
         """The same with what a plan follows from in these settings, by the names of their fields."""

@@ -24,8 +24,9 @@ from protocols.operations import noise
 from protocols.operations.noise import NoiseKind
 from protocols.steps.clipping import scaled
 from secure_sccvfl.data.randomness import stream
-from secure_sccvfl.privacy.heads import HeadNoise, HeadPlan, price_head, simulated
-from secure_sccvfl.privacy.releases import FIRST_COUNT
+from secure_sccvfl.privacy.gram import GramNoise
+from secure_sccvfl.privacy.heads import HeadNoise, HeadPlan, noise_of_model, price_head, simulated
+from secure_sccvfl.privacy.releases import FIRST_COUNT, GRAM
 
 SIMULATION = RecordSet(np.zeros(1, np.uint64))
 """The benchmark records of a plaintext run: all of its releases are about the same records, so one stands for them.
@@ -76,6 +77,11 @@ def noised_event(
         copies=hidden,
         dealer_copies=left,
     )
+
+
+def gram_event(sensitivity: Sensitivity, level: NoiseLevel, records: str) -> Event:
+    """The noisy Gram matrix of records' edits. All parties see it, so none of them may know its noise."""
+    return noised_event(GRAM.charged_as(), sensitivity, replace(level, kind=noise_of_model(level.kind)), records)
 
 
 @dataclass(frozen=True)
@@ -183,6 +189,16 @@ class GaussianNoise:
         self.charges.append(SimulatedCharge(name, event.sensitivity, event.multiplier, quote.after))
         deviation = noise.deviation(self.plan.noise, event.sigma, self.plan.parties)
         return {k: v + stream(self.seed, "noise", name, k).normal(0, deviation, v.shape) for k, v in exact.items()}
+
+    def charge_gram(self, moved: Sensitivity) -> GramNoise:
+        """Charge the Gram matrix of records' edits; the plaintext engine draws its noise from the seed."""
+        event, plan = gram_event(moved, self.plan.level, SIMULATION.digest), self.plan
+        if plan.head is None or not plan.head.gram:
+            raise ValueError("the budget has no share for the Gram matrix of records' edits")
+        quote = self.account.charge(event, f"{len(self.charges)} {event.name}", SIMULATION)
+        self.charges.append(SimulatedCharge(event.name, event.sensitivity, event.multiplier, quote.after))
+        kind = noise_of_model(plan.noise)
+        return GramNoise(noise.deviation(kind, event.sigma, plan.parties), kind, seed=self.seed)
 
     def charge_heads(self, count: int) -> HeadNoise:
         """Charge the planned heads; the plaintext engine draws their noise from the seed."""

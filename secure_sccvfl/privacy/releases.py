@@ -265,7 +265,7 @@ MOVED_EDITED = Kind(
     "check: did an edit touch each mediator?",
     "announced: 1 if an edit moves a mediator; follows from noisy tables that were charged",
     "1 if edits by the noisy tables move a mediator; 0 turns it into N; again after each late refresh. With "
-    "`consistency_from = records`: in some training record; not charged",
+    "`consistency_from = records` and no private model: in some training record; not charged",
     follows=("sketch",),
     times=_rounds,
 )
@@ -280,7 +280,8 @@ VALIDITY = Kind(
     "how many parties these are",
     "three sums over the parties that edit, and how many these are: how far edits move fixed features (0), leave the "
     "public range, and move mediators, on average under the noisy tables; with two of them each can subtract its own "
-    "part; with one nothing is opened. With `consistency_from = records`: over the training records; not charged",
+    "part; with one nothing is opened. With `consistency_from = records` and no private model: over the training "
+    "records; not charged",
     follows=("sketch",),
     times=lambda facts: len(facts.groups),
 )
@@ -296,6 +297,19 @@ GUARD_LENGTH = Kind(
     "noisy counts",
     follows=("sketch",),
     times=lambda facts: len(facts.groups) * _rounds(facts),
+)
+GRAM = Kind(
+    "gram",
+    "all",
+    "head",
+    ("*", "*"),
+    "charged",
+    "how edits move columns together, summed over training records, with noise",
+    "noisy Gram matrix of the training records' edits, from which the consistency penalty follows",
+    "with `consistency_from = records` and `private_model`: the sum over training records of the products of their "
+    "edits, in the columns of mediators, with discrete Gaussian noise; charged",
+    charge="gram",
+    times=lambda facts: int(facts.private_model and facts.consistency_from == "records"),
 )
 HEAD = Kind(
     "head",

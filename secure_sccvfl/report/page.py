@@ -19,7 +19,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from accounting.account import HEAD, part_of
+from accounting.account import GRAM, HEAD, part_of
 from accounting.plots import cost_plot, running_plot
 from protocols.config import ConfigError, SessionConfig
 from secure_sccvfl.evaluation.judges import FIRST, JUDGES
@@ -83,7 +83,7 @@ def render(
     return environment.get_template("report.html").render(
         r=report,
         b=budget,
-        tables=[release for release in budget["releases"] if part_of(release["name"]) != HEAD],
+        tables=[release for release in budget["releases"] if part_of(release["name"]) not in (GRAM, HEAD)],
         card=policy,
         css=Markup(_template("report.css")),
         script=Markup(_template("report.js")),

@@ -13,6 +13,7 @@ noise), and as a whole, where the difference is the noise that was drawn.
 | `residuals` | the group of a record whose kernel feature opposes its group | .6, the bound in `hsic.py` is loose |
 | `first count` | one party has the record or lacks it | all of it |
 | `noisy gradient` | score and label: a residual of -1 or 1 on a gradient of the clipped length | all but 1e-3 |
+| `gram` | the group of a record whose two edits have the full length at a right angle | all of it |
 | `head output` | the error of the finished weights, which finite precision bounds | all of it |
 | `evaluation` | group, label and logits: right and flipped, or neither | all of it |
 """
@@ -51,9 +52,18 @@ from secure_sccvfl.metrics.noisy import MAJORITY, NoisyEvaluation, Sums
 from secure_sccvfl.modes.dp import DpConfig, noisy_sum, step_sensitivity
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger
+from secure_sccvfl.privacy.gram import gram_sensitivity
 from secure_sccvfl.privacy.kinds import Facts, Kind
-from secure_sccvfl.privacy.releases import EVALUATION, FIRST_COUNT, HEAD_OUTPUT, NOISY_GRADIENT, RESIDUALS
+from secure_sccvfl.privacy.releases import (
+    EVALUATION,
+    FIRST_COUNT,
+    GRAM,
+    HEAD_OUTPUT,
+    NOISY_GRADIENT,
+    RESIDUALS,
+)
 from secure_sccvfl.privacy.releases import MOMENTS as MOMENTS_KIND
+from secure_sccvfl.training.secure import SecureEngine
 
 WORLDS = ("kept", "changed")
 """The two data sets: with the record as it is, and with another in its place."""
@@ -340,6 +350,50 @@ class GradientCanary:
         residual = 1 / (1 + math.exp(LOGIT_BOUND))
         residual = 1 - residual if world == WORLDS[1] else residual - 1
         made: np.ndarray = residual * self._gradients()[0] / 2.0**FRACTION_BITS
+        return made
+
+
+@dataclass(frozen=True)
+class GramCanary(_OfGroups):
+    """The sum of squares of edits: the record's edit has the full length, along one column or along another.
+
+    No party knows its noise, whatever the kind.
+    """
+
+    name: str = "gram"
+    kind: Kind = GRAM
+    holders: int = 0
+    each: int = 3
+    draws: int = 2
+    radius: float = 2.0
+
+    def plan(self, parties: int, times: int) -> list[Release]:
+        return self.kind.releases(_facts(parties, self.each, 1), times=times)
+
+    def _edits(self, parties: int, group: int) -> np.ndarray:
+        """Of every record if it was in this group (records x columns of all parties)."""
+        made = np.zeros((self.rows, parties * self.each))
+        made[:, group] = self.radius
+        made[1:, group] /= 4
+        return made
+
+    def release(self, session: Session, charger: Charger, world: str) -> np.ndarray:
+        own = slice(session.rank * self.each, (session.rank + 1) * self.each)
+        by_group = [{session.rank: self._edits(session.parties, group)[:, own]} for group in range(2)]
+        moving = {rank: np.ones(self.each, bool) for rank in range(session.parties)}
+        engine = SecureEngine(session, LABEL_HOLDER, (GROUP_HOLDER,))
+        engine.widths = (self.each,) * session.parties
+        moved = gram_sensitivity([self.radius], session.parties * self.each, self.draws, self.rows)
+        codes = [self._attribute(session, world).codes]
+        found = engine.noisy_gram([[by_group] * self.draws], codes, moving, None, lambda: charger.charge_gram(moved))
+        return found.reshape(-1) if session.rank == 0 else np.zeros(0)
+
+    def exact(self, parties: int, rank: int, world: str) -> np.ndarray:
+        if rank:
+            return np.zeros(0)
+        choices = np.stack([self._edits(parties, group) for group in range(2)])
+        chosen = choices[self.codes(world), np.arange(self.rows)]
+        made: np.ndarray = self.draws * (chosen.T @ chosen).reshape(-1)
         return made
 
 

@@ -18,7 +18,7 @@ from secure_sccvfl.attacks.properties import MOVED, allowed
 from secure_sccvfl.attacks.retraining import recovered
 from secure_sccvfl.attacks.view import Rate, Shown
 from secure_sccvfl.evaluation.prepared import Prepared
-from secure_sccvfl.evaluation.views import LinearModel, codes_of, model_views, white_box_view
+from secure_sccvfl.evaluation.views import LinearModel, codes_of, gram_noise, model_views, white_box_view
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.modes.base import noise_multiplier_of
 from secure_sccvfl.security.evaluation import (
@@ -55,6 +55,7 @@ def linear_model(run: FinishedRun, ready: Prepared) -> LinearModel:
         bias,
         lam if sealed else None,
         getattr(config, "consistency_from", "records"),
+        gram_noise=gram_noise(ready, config, noise_multiplier_of(run.options, schema)),
         tables=tables if counted else None,
         mu=float(np.sqrt(parts[0].sketches[0].releases) / noise_multiplier_of(run.options, schema))
         if counted

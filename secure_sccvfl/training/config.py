@@ -45,10 +45,11 @@ class TrainConfig:
     `refreshes`: further releases of the sketch during warm-up. `late_refreshes`: the same during joint training;
     before each of them a head takes the steps of the first lambda. Mode `split` spreads them over its `steps`.
     `consistency_from`: the penalty on shifts under edits follows from the released tables (`model.table_gram`), or is
-    taken over the training records, edited one by one ("records"): then the head tells s of each of them. `private`:
-    the head is differentially private (`privacy.heads`), which needs consistency from tables. Its lambdas are those
-    of `lambdas`; each is a head that is charged. `alternatives`: on public data only, each lambda has the noise of a
-    run that trains it alone. `head_share`: of the budget, for the head.
+    taken over the training records, edited one by one ("records"): then the head tells s of each of them, unless it
+    is private. `private`: the head is differentially private (`privacy.heads`); a penalty over records is then a
+    charged release with noise (`privacy.gram`). Its lambdas are those of `lambdas`; each is a head that is charged.
+    `alternatives`: on public data only, each lambda has the noise of a run that trains it alone. `head_share`: of the
+    budget, for the head.
 
     `guard` is the weight of the guard on proxies. With `guard_grows` it is a share of lambda instead. `leak`: measure
     how well s is recovered from encodings of validation records (`training.leak`; needs exact evaluation), over
@@ -116,8 +117,8 @@ class TrainConfig:
             self._check_private()
 
     def _check_private(self) -> None:
-        if self.consistency_from != "tables":
-            raise ValueError("a private head needs consistency_from = tables: edits of records would reveal their s")
+        if self.consistency != "squared":
+            raise ValueError("a private head needs squared consistency: l1 is over records, and has no noise")
         if self.take_lambda is None:
             raise ValueError("a private head has a fixed lambda: gap_target and flip_target would choose on records")
         if self.encoder != "plain":
@@ -152,6 +153,16 @@ class TrainConfig:
         if self.evaluation == "exact" or self.taken is None or self.private:
             return self.lambdas
         return self.lambdas[: self.lambdas.index(self.taken) + 1]
+
+    @property
+    def exact_records(self) -> bool:
+        """Whether edits of training records enter the head without noise."""
+        return self.consistency_from == "records" and not self.private
+
+    @property
+    def releases_gram(self) -> bool:
+        """Whether the Gram matrix of records' edits is released with noise."""
+        return self.consistency_from == "records" and self.private
 
     def only(self, lam: float) -> TrainConfig:
         """The same with a grid of this one lambda."""

@@ -10,7 +10,7 @@ their own seam (`secure_sccvfl.discovery.statistics`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -22,6 +22,7 @@ from protocols.steps.second_order import BOUNDED_SLOPE_BOUND
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.model.table_gram import TableGram
+from secure_sccvfl.privacy.gram import GramNoise
 from secure_sccvfl.privacy.heads import SLOPES, HeadNoise
 from secure_sccvfl.training.descents.grid import Bounds, Grid
 
@@ -170,6 +171,20 @@ class Engine(Protocol):
         """A penalty that follows from released tables: the mean of expected Gram matrices of edits, and guards.
 
         `grams`: for each protected attribute, the parts of this process's parties. No record enters.
+        """
+        ...
+
+    def noisy_gram(
+        self,
+        deltas: Sequence[Iterable[Iterable[Blocks]]],
+        groups: Sequence[AtHolder],
+        moving: Mapping[int, np.ndarray],
+        presence: Presence | None,
+        charge: Callable[[], GramNoise],
+    ) -> np.ndarray:
+        """The sum of the Gram matrices of all selected edits over all columns, with noise, opened to all parties.
+
+        `deltas`, `groups`: as of `edits`, one for each protected attribute. `charge` is called before noise is drawn.
         """
         ...
 

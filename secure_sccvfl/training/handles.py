@@ -133,22 +133,24 @@ class SharedDescent:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SharedNoise:
-    """Of private heads: public numbers of their noise; shares of it in the gradient, and of 1 / s of every column."""
+    """Of private heads: public numbers of their noise; shares of it in the gradient, and of 1 / s and s (rows)."""
 
     noise: HeadNoise
     tilt: Words
-    unscale: Words
+    scales: Words
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SharedGrid:
     """What all second-order steps of a grid use: encodings with the bias under masks, penalties and inverses too.
 
-    number: as of `SharedDescent`. parts: ranges of heads that step together, each with the requests of one step.
-    curved: what inverses are made of. private: the noise of private heads.
+    number: as of `SharedDescent`. columns: number of the descent that has scaled them first. parts: ranges of heads
+    that step together, each with the requests of one step. curved: what inverses are made of. private: the noise of
+    private heads. begun: weights (None for heads of zero), and gradient and logits there, for the first step.
     """
 
     number: int
+    columns: int
     batch: SharedBatch
     plan: Plan
     scale: np.ndarray
@@ -157,6 +159,7 @@ class SharedGrid:
     parts: tuple[tuple[range, list[Request]], ...]
     curved: Curved
     private: SharedNoise | None = None
+    begun: tuple[Weights | None, Words, Words] | None = None
 
     @property
     def masks(self) -> BandedMatrix:

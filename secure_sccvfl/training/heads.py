@@ -43,4 +43,4 @@ def head_plan(
     lambdas = config.trained
     if config.alternatives and config.taken is not None:
         lambdas = (config.taken,)
-    return HeadPlan.of(radii, columns, outputs * len(lambdas), task, config.head_share, lambdas)
+    return HeadPlan.of(radii, columns, outputs * len(lambdas), task, config.head_share, lambdas, config.releases_gram)

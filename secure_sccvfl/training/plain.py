@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -18,6 +18,7 @@ from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.model.table_gram import TableGram
+from secure_sccvfl.privacy.gram import GramNoise
 from secure_sccvfl.privacy.heads import HeadNoise
 from secure_sccvfl.training.descents.grid import (
     PRIVATE_SAMPLED,
@@ -27,7 +28,6 @@ from secure_sccvfl.training.descents.grid import (
     Bounds,
     Grid,
     inverses,
-    relative_scales,
     sampled_rows,
     scales,
 )
@@ -176,7 +176,7 @@ def _residual(logits: np.ndarray, batch: Batch, task: Task, bounded: bool = Fals
 
 def _inverse(grid: Grid, factor: np.ndarray, curved: np.ndarray) -> np.ndarray:
     """The inverse of each matrix of curvatures."""
-    both, used = factor[:, :, None] * factor[:, None, :], np.ones(curved.shape)
+    both, used = np.outer(factor, factor), np.ones(curved.shape)
     used[-1] = grid.used(curved.shape[1])
     found: np.ndarray = used * both * inverses(grid, both * curved * used)
     return found
@@ -242,6 +242,21 @@ class PlainEngine:
         gram = np.mean(parts, axis=0)
         return Penalty((), gram, _guard_of(guards, gram))
 
+    def noisy_gram(
+        self,
+        deltas: Sequence[Iterable[Iterable[Blocks]]],
+        groups: Sequence[AtHolder],
+        moving: Mapping[int, np.ndarray],
+        presence: Presence | None,
+        charge: Callable[[], GramNoise],
+    ) -> np.ndarray:
+        selected = [self.edits(*pair, presence=presence) for pair in zip(deltas, groups, strict=True)]
+        total = np.sum([draw.T @ draw for one in selected for draw in one.draws], axis=0)
+        reached, noise = np.flatnonzero(_side_by_side(moving)), charge()
+        drawn = stream(noise.seed, "noise of the Gram matrix").normal(0, noise.sigma, (len(reached),) * 2)
+        total[np.ix_(reached, reached)] += drawn
+        return np.asarray(total)
+
     def head(self, batch: Batch, outputs: int, task: Task) -> Head:
         zero, bias = np.zeros((batch.rows.shape[1], outputs)), np.zeros(outputs)
         return Head(zero, bias, zero, bias, task)
@@ -270,7 +285,8 @@ class PlainEngine:
             np.append(energy, 0.0),
             np.append(reach, 0.0),
         )
-        factor = scales(flat, energy, reach) * relative_scales(grid, flat, energy, reach)
+        factor = scales(grid, flat, energy, reach)
+        factor[-1] = 1.0
         held, pull = (np.array([penalties(*pair) for pair in pairs]) for pairs in (grid.inverted, grid.heads))
         inverse, tilt = _inverse(grid, factor, held + fitted), np.zeros((d + 1, len(grid)))
         if noise is not None:

@@ -24,6 +24,8 @@ from protocols.alignment.presence import RATIO_BITS, Presence
 from protocols.errors import ProtocolError
 from protocols.operations import arithmetic, banded, choice, comparison
 from protocols.operations.banded import BandedMatrix
+from protocols.operations.noise import noise_share
+from protocols.records.releases import Receipt
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
 from protocols.session.runtime import Session
 from protocols.steps import head, second_order
@@ -34,6 +36,7 @@ from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.model.table_gram import TableGram
 from secure_sccvfl.privacy import releases
+from secure_sccvfl.privacy.gram import GramNoise
 from secure_sccvfl.privacy.heads import HeadNoise
 from secure_sccvfl.privacy.kinds import Kind
 from secure_sccvfl.training import shared_measures
@@ -188,6 +191,33 @@ class SecureEngine:
         nothing = SharedChoices((), np.zeros(0, int))
         return SharedPenalty(nothing, gram.reshape(width, width), tuple(guard[rank] for guard in guards))
 
+    def noisy_gram(
+        self,
+        deltas: Sequence[Iterable[Iterable[Blocks]]],
+        groups: Sequence[AtHolder],
+        moving: Mapping[int, np.ndarray],
+        presence: Presence | None,
+        charge: Callable[[], GramNoise],
+    ) -> np.ndarray:
+        """The rounds of `edits` without a division, and two to open m x m words for the m columns that edits reach.
+
+        Before: an owner has the edits of its records for every group, the holder has s. After: all have the sum with
+        the noise of the event that was charged, and nothing else. S is exact in the unit of a product, so the noise
+        is discrete in that unit.
+        """
+        party, chosen = self.session.party, []
+        for attribute, (made, codes) in enumerate(zip(deltas, groups, strict=True)):
+            found = self.selected(made, codes, attribute, moving)
+            chosen += [draw if presence is None else presence.kept(party, draw) for draw in found.draws]
+        with self.session.measure("gram of edits"):
+            summed = banded.gram(party, chosen)
+            paid, count = charge(), len(summed)
+            summed = summed + noise_share(party, paid.kind, paid.sigma * 2.0**WIDE_BITS, count, [()] * count)
+            opened = self._told(summed, WIDE_BITS, releases.GRAM, paid.receipt)
+        whole = np.zeros((sum(self.widths),) * 2)
+        whole[np.ix_(found.columns, found.columns)] = opened
+        return whole
+
     def head(self, batch: SharedBatch, outputs: int, task: Task) -> SharedHead:
         columns = sum(self.widths)
         zero, bias = np.zeros((columns, outputs), np.int64), np.zeros(outputs, np.int64)
@@ -250,12 +280,17 @@ class SecureEngine:
 
     def _scaled(self, start: SharedHead, descent: SharedDescent | SharedGrid) -> Weights:
         """The head in the columns of this descent."""
-        if start.descent == descent.number:
+        if start.weights.zero or start.descent == self._columns_of(descent):
             return start.weights
         ratio = self._side_by_side(start.scale / descent.scale, SCALE_BITS)
         both = np.concatenate([start.weights.weight, start.weights.velocity], axis=1)
         weight, velocity = np.split(times(self.session.party, both, ratio), 2, axis=1)
         return Weights(weight, start.weights.bias, velocity, start.weights.bias_velocity)
+
+    @staticmethod
+    def _columns_of(descent: SharedDescent | SharedGrid) -> int:
+        """Number of the descent that has scaled the columns."""
+        return descent.columns if isinstance(descent, SharedGrid) else descent.number
 
     def prepare_grid(
         self,
@@ -265,7 +300,7 @@ class SecureEngine:
         bounds: Bounds,
         noise: HeadNoise | None = None,
     ) -> SharedGrid:
-        """About 11 rounds and two for each doubling (protocols/steps/second_order.py)."""
+        """About 7 rounds and two for each doubling (protocols/steps/second_order.py)."""
         self._forget(*self._kept_masks)
         self._kept_masks = ()
         self._prepared += 1
@@ -274,7 +309,7 @@ class SecureEngine:
         return made
 
     def sharpen(self, start: SharedHead, descent: SharedGrid) -> SharedGrid:
-        """About 15 rounds and two for each doubling (protocols/steps/second_order.py)."""
+        """About 8 rounds and two for each doubling (protocols/steps/second_order.py)."""
         self._check_last(descent)
         self._prepared += 1
         made = sharpened(self.session, descent, self._scaled(start, descent), self._prepared)
@@ -289,7 +324,7 @@ class SecureEngine:
 
     def _residuals(self, descent: SharedGrid, heads: int, task: Task, fine: bool) -> Callable[[Words, slice], Words]:
         """From the logits of some heads of a grid, and which these are, to the slope of their loss."""
-        every = every_label(descent.batch, heads) if descent.private is not None else None
+        every = every_label(descent.batch, heads, True) if descent.private is not None else None
         plain = np.tile(descent.batch.label, heads // descent.batch.label.shape[1])
 
         def residual(logits: Words, here: slice) -> Words:
@@ -300,7 +335,7 @@ class SecureEngine:
         return residual
 
     def _grid_steps(self, start: SharedHead, descent: SharedGrid, count: int, fine: bool) -> SharedHead:
-        """Seven rounds for a step of every part of the grid."""
+        """Seven rounds for a step of every part of the grid, two where its gradient is known."""
         before = self._scaled(start, descent)
         residual = self._residuals(descent, len(start.weights.bias), start.task, fine)
         if fine:  # these steps ask the dealer for other tuples
@@ -309,10 +344,10 @@ class SecureEngine:
             weights, logits, slope = advanced(self.session, before, descent, count, residual)
         if logits is None:
             logits, slope = start.last_logits, start.slope
-        return SharedHead(weights, descent.scale, start.task, descent.number, logits, slope=slope)
+        return SharedHead(weights, descent.scale, start.task, descent.columns, logits, slope=slope)
 
     def finish(self, trained: SharedHead, descent: SharedGrid) -> SharedHead:
-        """One more gradient (five rounds), a check of ten, and noise without a round."""
+        """One more gradient (five rounds), a check of eleven, and noise without a round."""
         self._check_last(descent)
         if descent.private is None:
             raise ValueError("this descent is not of private heads")
@@ -331,10 +366,9 @@ class SecureEngine:
                 )[0]
                 for part, _ in descent.parts
             ]
-            plain = np.concatenate([self._plain_weight(trained), before.bias[None]])
             longest = LARGEST_LOGIT[task] / noise.radius
-            room = second_order.room_of_private(
-                party, np.concatenate(parts, axis=1), private.unscale, plain, longest, noise.tolerance
+            room, plain = second_order.room_of_private(
+                party, np.concatenate(parts, axis=1), heads, private.scales, longest, noise.tolerance
             )
         self._stop_unfinished(room)
         plain = plain + second_order.noise_of_heads(party, noise.kind, noise.output, plain.shape, HEAD_BITS)
@@ -511,9 +545,9 @@ class SecureEngine:
 
     # parts
 
-    def _told(self, words: Words, bits: int, kind: Kind) -> np.ndarray:
+    def _told(self, words: Words, bits: int, kind: Kind, receipt: Receipt | None = None) -> np.ndarray:
         """Open what every party gets."""
-        opened = self.session.open(self.session.wrap(words, bits), self.session.declared(kind.name))
+        opened = self.session.open(self.session.wrap(words, bits), self.session.declared(kind.name), receipt)
         if opened is None:
             raise ProtocolError(f"release {kind.name!r} must go to every party")
         return np.asarray(opened)

@@ -24,7 +24,7 @@ class State:
     Without a head, its training has not begun. head: in second-order training those of all lambdas. heads: those
     trained so far; in the end those of the trials, if one of them is chosen by what was opened. choice: the head
     chosen in secret. control: a head without mediators and proxies, for comparison. own: what a gradient mode keeps
-    besides, at this party.
+    besides, at this party; the noisy Gram matrix of records' edits.
     refreshes: how many releases of the sketch are behind it, late ones included. records: a noisy number of training
     records, where the exact one is secret.
     """

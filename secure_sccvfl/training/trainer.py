@@ -32,6 +32,7 @@ from secure_sccvfl.model.encoders import (
     Encoder,
     FeatureEncoder,
     PlainEncoder,
+    edit_radius,
     fit_encoder,
     public_encoder,
     public_reach,
@@ -43,9 +44,11 @@ from secure_sccvfl.model.table_generator import shift_direction
 from secure_sccvfl.model.table_gram import TableGram, sampled_gram, table_gram, table_movement
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.privacy.gram import SHORTENED, gram_sensitivity, released_root
 from secure_sccvfl.privacy.heads import HeadCharge
 from secure_sccvfl.privacy.releases import (
     FEATURES,
+    GRAM,
     LEFT_OUT,
     MOVED_EDITED,
     MOVED_FIXED,
@@ -282,7 +285,7 @@ class Trainer(Descents):
 
         Edits that follow from tables touch no other feature, so fixed ones do not move.
         """
-        if self.config.consistency_from == "records":
+        if self.config.exact_records:
             return movement(self.own_records, generators, roles, groups)
         fixed: dict[str, float] = {}
         edited: dict[str, float] = {}
@@ -293,7 +296,7 @@ class Trainer(Descents):
 
     def _validity(self, generators: Mapping[int, Generator], roles: Roles, groups: int) -> Validity:
         """Validity terms of this process's parties; table generators stay in the public range."""
-        if self.config.consistency_from == "records":
+        if self.config.exact_records:
             return validity(self.own_records, generators, roles, groups)
         moved = self._movement(generators, roles, groups)[1]
         return Validity(size=sum(moved.values()))
@@ -339,7 +342,67 @@ class Trainer(Descents):
             expected, energy = self._expected(finding, generators)
             check = expected if self.config.flip_target is None else self._edits_of_validation(finding, generators)
             return expected, check, energy
+        if self.config.private:
+            penalty, energy = self._released(finding, generators)
+            return penalty, penalty, energy
         return self._penalties_of_records(finding, generators)
+
+    def _released(
+        self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]
+    ) -> tuple[Any, dict[int, np.ndarray]]:
+        """The penalty under the noisy Gram matrix of records' edits, and the diagonal of each owner's part.
+
+        The matrix is released once; a resumed run reads it from its checkpoint.
+        """
+        moving = self.moving(finding.roles)
+        if moving is None:
+            raise ValueError("a noisy Gram matrix of edits is for mode sealed and public layouts of all parties")
+        if GRAM.name not in self.state.own:
+            self.go_on(own={**self.state.own, GRAM.name: self._noisy_gram(finding.roles, generators, moving)})
+            self.hooks.keep(self.state)
+        root = released_root(self.state.own[GRAM.name])
+        ends = np.cumsum([0, *(len(moving[rank]) for rank in sorted(moving))])
+        parts = {
+            p.rank: TableGram(root[:, ends[p.rank] : ends[p.rank + 1]], np.zeros((self.columns(p.rank),) * 2))
+            for p in self.train.parties
+        }
+        guards = self.guards(finding.roles)
+        return self.engine.expected([parts], guards), {rank: part.energy for rank, part in parts.items()}
+
+    def _noisy_gram(
+        self, roles: Roles, generators: Mapping[str, Mapping[int, Generator]], moving: Mapping[int, np.ndarray]
+    ) -> np.ndarray:
+        """Release the mean Gram matrix of the training records' edits, over all columns; 0 if nothing is edited."""
+        self.hooks.progress("counterfactuals", 0, 1)
+        train, privacy, names = self.train, self.privacy, set(roles.edited) - set(roles.dropped)
+        if privacy is None:
+            raise ValueError("a noisy Gram matrix of edits needs something that charges it")
+        radii = {rank: SHORTENED * edit_radius(layout, names) for rank, layout in self.layouts.items()}
+        columns = sum(int(reach.sum()) for reach in moving.values())
+        if not columns:
+            return np.zeros((sum(map(len, moving.values())),) * 2)
+        made = [
+            EncodedEdits(
+                train.parties,
+                len(attribute.groups),
+                generators[attribute.name],
+                self.encoders,
+                self.encodings,
+                self._draws(train),
+                self.seed,
+                radii,
+            )
+            for attribute in train.protected
+        ]
+        edits = len(made) * self._draws(train)
+        moved = gram_sensitivity(radii.values(), columns, edits, train.rows)
+        codes = [attribute.codes for attribute in train.protected]
+        summed = self.engine.noisy_gram(made, codes, moving, train.presence, lambda: privacy.charge_gram(moved))
+        return summed / (edits * train.count)
+
+    def _draws(self, part: Part) -> int:
+        """Edits of each record and attribute."""
+        return int(np.clip(EDITED_ROWS // part.rows, 2, self.config.generator.draws))
 
     def _expected(
         self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]
@@ -400,8 +463,8 @@ class Trainer(Descents):
             self.hooks.progress("counterfactuals", number, len(parts))
             edits = []
             for place, attribute in enumerate(part.protected):
-                draws = int(np.clip(EDITED_ROWS // part.rows, 2, self.config.generator.draws))
-                made = self.edits_of(part, encodings, len(attribute.groups), generators[attribute.name], draws)
+                draws, given = self._draws(part), generators[attribute.name]
+                made = self.edits_of(part, encodings, len(attribute.groups), given, draws)
                 moving = self.moving(finding.roles)
                 edits.append(self.engine.edits(made, attribute.codes, place, moving, part.presence))
                 if part is self.train:

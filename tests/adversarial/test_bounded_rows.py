@@ -196,7 +196,7 @@ def test_beyond_it_the_series_bends_back(task: str, bound: float) -> None:
 
 def test_a_label_that_is_none_makes_the_slope_unbounded() -> None:
     """Not protected, and SECURITY.md says so: a holder of the label that deviates weighs a record as it likes."""
-    assert abs(slopes("binary", np.zeros((1, 1)), 1000.0)[0, 0]) > 900
+    assert abs(slopes("binary", np.zeros((1, 1)), 1000.0)[0, 0]) > 700
     assert np.abs(slopes("regression", np.zeros((1, 1)), 1000.0)).max() < 0.5 + TOLERANCE, (
         "a number has no such effect"
     )

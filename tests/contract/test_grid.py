@@ -15,7 +15,7 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
-from secure_sccvfl.training.descents.grid import Bounds, Grid, inverses
+from secure_sccvfl.training.descents.grid import LEFT, Bounds, Grid, inverses
 from secure_sccvfl.training.descents.steps import stretches
 from secure_sccvfl.training.engine import CURVATURE, Target
 from secure_sccvfl.training.handles import SharedPenalty
@@ -76,7 +76,13 @@ def descended(engine, batch, descent, grid, task, config=CONFIG):
 def inversion_rounds(grid, sharp):
     """Of the first inverse, and of the one at the heads."""
     columns = sum(WIDTHS) + 1
-    return 10 + 2 * grid.doublings(columns) + (15 + 2 * grid.sharp_doublings(columns) if sharp else 0)
+    first, second = len(grid.doublings(columns)), len(grid.sharp_doublings(columns))
+    return 6 + 2 * first + (8 + 2 * second if sharp else 0)
+
+
+def step_rounds(steps, task):
+    """The gradient of the first step along the second inverse comes with that inverse."""
+    return steps * (STEP_ROUNDS - 1) if task == "regression" else steps * STEP_ROUNDS - 5
 
 
 def training(grid, length, steps=CONFIG.grid_steps, sharpened=CONFIG.sharpened):
@@ -209,18 +215,18 @@ def test_a_head_without_columns_is_that_of_the_other_columns_alone(side, task):
     for found, rounds in SIDES[side].run(problem, training(grid, guard_length(problem))):
         assert np.abs(found - expected).max() < CLOSE
         if rounds:
-            assert rounds["training step"] == CONFIG.grid_steps * (STEP_ROUNDS - (task == "regression"))
+            assert rounds["training step"] == step_rounds(CONFIG.grid_steps, task)
             assert rounds["inverse curvature"] == inversion_rounds(grid, task != "regression")
 
 
 def test_rounds_do_not_depend_on_the_number_of_lambdas():
     problem = Problem(WIDTHS)
     made = [
-        in_secret(problem, training(grid_of(problem, lambdas), 1.0, 3, 2))[0][1] for lambdas in ((1.0,), LAMBDAS[:4])
+        in_secret(problem, training(grid_of(problem, lambdas), 1.0, 3, 2))[0][1] for lambdas in ((16.0,), LAMBDAS[:4])
     ]
     for rounds in made:
-        assert rounds["mask encodings"] == 1 and rounds["training step"] == 3 * STEP_ROUNDS
-        assert rounds["inverse curvature"] == inversion_rounds(grid_of(problem, (1.0,)), sharp=True)
+        assert rounds["mask encodings"] == 1 and rounds["training step"] == step_rounds(3, "binary")
+        assert rounds["inverse curvature"] == inversion_rounds(grid_of(problem, (16.0,)), sharp=True)
 
 
 def odd(case):
@@ -395,10 +401,9 @@ def test_the_number_of_doublings_keeps_values_in_range(columns):
         grid = Grid((largest,), (0.0,), 0.25)
         weights = ((largest, 0.0),)
         doublings = grid.doublings(columns), grid.sharp_doublings(columns)
-        factor = grid.factor(columns)
-        plan = second_order.Plan(weights, weights, (0,), 0.25, factor, doublings[0], 1.0, 0.2, doublings[1])
-        if columns > 1:  # the factor of a single column is at its limit
-            plan.check(columns)
+        span = grid.span(columns)
+        plan = second_order.Plan(weights, weights, (0,), 0.25, span, doublings[0], 1.0, 0.2, doublings[1])
+        plan.check(columns)
         assert plan.inverse_bits >= 17
 
 
@@ -410,8 +415,13 @@ def test_doubling_inverts_what_has_a_diagonal_of_one():
     scale = 1 / np.sqrt(np.diag(gram))
     curved = gram * np.outer(scale, scale)
     assert np.linalg.cond(curved) > 100
-    found = inverses(Grid((1.0,), (0.0,), 0.25), [curved])[0]
-    assert np.abs(found @ curved - np.eye(20)).max() < 1e-9
+    grid = Grid((1.0,), (0.0,), 0.25)
+    found = inverses(grid, [curved])[0]
+    assert np.linalg.norm(found @ curved - np.eye(20), 2) < LEFT
+    # One doubling less would leave more, and without relaxation even as many leave much more.
+    least = grid.least / grid.span(20)
+    assert len(second_order.relaxations(least, LEFT)) == len(grid.doublings(20)) < 10
+    assert (1 - second_order.FIRST * least) ** (2 ** len(grid.doublings(20))) > 0.5
 
 
 # real data: the very problem of a run, trained in secret from its encodings and its Gram matrix

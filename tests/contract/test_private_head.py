@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from protocols import ring
 from protocols.errors import ProtocolError
 from protocols.records.releases import ReleasePlan
 from protocols.steps import second_order
@@ -101,7 +102,7 @@ def test_both_engines_reach_the_minimum_of_the_noisy_objective(task, outputs, mo
     def known(party, kind, sigma, shape, bits):
         share = party.zero_share(shape)
         if party.rank == 0 and bits == second_order.NOISE_BITS:
-            share += np.rint(drawn * 2**bits).astype(np.int64)
+            share += np.rint(drawn / ROWS * 2**bits).astype(np.int64)
         return share
 
     monkeypatch.setattr(second_order, "noise_of_heads", known)
@@ -204,17 +205,21 @@ class AtParty:
 class Charged:
     """Stands for the ledger."""
 
+    def __init__(self, ridge=30.0, radius=5.0):
+        self.noise = HeadNoise(5.0, ridge, 1e-4, radius, seed=7)
+
     def charge_heads(self, count):
-        return HeadNoise(5.0, 30.0, 1e-4, 5.0, seed=7)
+        return self.noise
 
 
 OPTIONS = {"dataset": "heart", "refreshes": 0, "rule": "fractions", "score": "gap"}
 NOT_PRIVATE = {**OPTIONS, "private_model": False, "consistency_from": "records", "lambdas": [3.0], "leak": False}
 
 
-def plain_head(order, options):
+def plain_head(order, options, label=None, charged=None):
     data = pooled("heart", 3)
     split = make_split(data, "iid", 0)
+    data = data if label is None else replace(data, label=replace(data.label, values=label(data)))
     made = RunOptions.of(options)
     tables = Tables(data, split)
     from secure_sccvfl.data.party import make_parties, part_of
@@ -222,7 +227,7 @@ def plain_head(order, options):
     parts = [part_of(data, rows, make_parties(data)) for rows in (split.train, split.validation)]
     shuffled = [replace(part, protected=(_shuffled(part.protected[0], order),)) for part in parts]
     records = Records(data.task, data.outputs, *shuffled, data.owners, {p.rank: p.layout for p in parts[0].parties})
-    trainer = Trainer(PlainEngine(), tables, records, made.train_config(), 0, privacy=Charged())
+    trainer = Trainer(PlainEngine(), tables, records, made.train_config(), 0, privacy=charged or Charged())
     head = trainer.run().head
     assert isinstance(head, Head)
     return np.vstack([head.weight, head.bias])
@@ -234,9 +239,10 @@ def _shuffled(attribute, order):
     return replace(attribute, codes=np.random.default_rng(order).permutation(attribute.codes))
 
 
-def shared_heads(order, options):
+def shared_heads(order, options, label=None, charged=None):
     data = pooled("heart", 3)
     split = make_split(data, "iid", 0)
+    data = data if label is None else replace(data, label=replace(data.label, values=label(data)))
     made, tables = RunOptions.of(options), Tables(data, split)
 
     def job(session):
@@ -247,7 +253,7 @@ def shared_heads(order, options):
         engine = SecureEngine(session, schema.label_holder, schema.group_holders)
         records = Records(schema.task, schema.outputs, *parts, schema.owners, schema.layouts)
         config = made.train_config()
-        trainer = Trainer(engine, AtParty(tables, session), records, config, 0, privacy=Charged())
+        trainer = Trainer(engine, AtParty(tables, session), records, config, 0, privacy=charged or Charged())
         return engine.unscaled(trainer.run().head)
 
     with drawn_from("the same masks and noise"):
@@ -270,3 +276,22 @@ def test_in_secret_the_head_depends_on_s_through_tables_only():
 
     assert np.array_equal(words(None, OPTIONS), words(1, OPTIONS))
     assert not np.array_equal(words(None, NOT_PRIVATE), words(1, NOT_PRIVATE))
+
+
+LABELS = {
+    "rare": lambda data: np.random.default_rng(0).binomial(1, 0.02, len(data.label.values)),
+    "told by s": lambda data: (data.protected[0].codes == 0).astype(int),
+}
+
+
+@pytest.mark.parametrize("case", sorted(LABELS))
+def test_the_steps_of_a_run_settle_whatever_the_labels_are(case, monkeypatch):
+    """A run takes a public number of steps; it stops if a gradient is longer than its tolerance."""
+    given = (None, OPTIONS, LABELS[case], Charged(ridge=10.0, radius=3.0))
+    found = shared_heads(*given)
+    weights = [ring.decode(sum(part[at] for part in found), 24) for at in (0, 1)]
+    assert np.abs(np.vstack(weights)).max() > 0.1 and np.isfinite(plain_head(*given)).all()
+    # Broken on purpose: after short first steps the curvature is not near that at the optimum.
+    monkeypatch.setattr("secure_sccvfl.training.descents.steps.PRIVATE_RATE", 0.1)
+    with pytest.raises(FloatingPointError):
+        plain_head(*given)

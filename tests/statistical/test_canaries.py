@@ -41,6 +41,8 @@ def test_every_charged_kind_has_a_canary() -> None:
     [
         ({}, ["sketch", "head", "head output"]),
         ({"private_model": False}, ["sketch"]),
+        ({"consistency_from": "records"}, ["sketch", "gram", "head", "head output"]),
+        ({"private_model": False, "consistency_from": "records"}, ["sketch"]),
         ({"gain": True, "conditional": True}, ["sketch", "residuals", "risk gains", "head", "head output"]),
         ({"generator": "moments", "source": "moments"}, ["sketch", "moments", "head", "head output"]),
         ({"mode": "dp", "evaluation": "noisy"}, ["sketch", "head", "head output", "noisy gradient", "evaluation"]),
@@ -52,7 +54,7 @@ def test_what_a_run_is_charged_for_is_what_is_audited(settings: dict[str, Any], 
     assert [kind.name for kind in charged_kinds(options, options.schema(PARTIES))] == names
 
 
-@pytest.mark.chance(1e-9)  # seven kinds: lower bounds at 1e-10 each, noise tests at 1e-12 each
+@pytest.mark.chance(1e-9)  # ten kinds: lower bounds at 1e-10 each, noise tests at 1e-12 each
 def test_all_charged_kinds_stay_below_the_accountant() -> None:
     results = session_of(EVERYTHING, 20)
     found = judged(results, EVERYTHING, 1 - 1e-10)
@@ -76,7 +78,7 @@ def test_half_the_noise_is_caught_by_twenty_releases(monkeypatch: pytest.MonkeyP
     """Lower bounds of so few releases would not show it: recomputed noise does."""
     monkeypatch.setattr(tuples, "discrete_gaussian", scaled(0.5))
     found = judged(session_of(EVERYTHING, 20), EVERYTHING)
-    for name in ("moments", "residuals", "noisy gradient", "evaluation"):
+    for name in ("moments", "residuals", "gram", "noisy gradient", "evaluation"):
         assert not found[name].ok and found[name].noise_ratio == pytest.approx(0.5, abs=0.15), name
 
 

@@ -22,6 +22,7 @@ from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
 from protocols.steps import weighted_sums
 from protocols.steps.second_order import room_to_settle
+from secure_sccvfl.privacy.heads import HeadNoise
 from secure_sccvfl.training.descents.grid import Bounds, Grid
 from secure_sccvfl.training.engine import Step, Target
 from secure_sccvfl.training.secure import SecureEngine
@@ -30,7 +31,7 @@ from tests.contract import test_split as split
 from tests.support.chance import alike, uniform
 from tests.support.harness import run_session
 
-ANGLE_BITS = 48
+ANGLE_BITS = 50
 """At most, of a sum of three logits modulo a period: what a series opens is uniform two bits below that."""
 WATCHED = (1, 2)
 Views = dict[tuple[int, str], list[np.ndarray]]
@@ -126,6 +127,30 @@ def second_order(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
     return job, ReleasePlan(sealed.releases(3).values())
 
 
+def private_head(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
+    """Sealed and private: the label is in an opened angle, and the gradient of heads of zero is linear in it."""
+    problem = sealed.Problem((3, 2, 4), rows=300)
+    for block in problem.x.values():
+        block[:] = (0.0, 0.5)[world]
+    problem.y[:] = world
+    grid = Grid((0.5, 4.0), (0.3, 0.3), 0.28125, 1.0, 0.0, sharpens=True, own=True)
+    noise = HeadNoise(3.0, 30.0, 1e-4, 2.0, tolerance=4.0)
+
+    def job(session: Session) -> None:
+        engine = SecureEngine(session, 0, [2])
+        own = problem.of(session.rank, 3)
+        batch = engine.bind(own.x, own.y, own.ridge, classes=True)
+        some = {rank: np.full(len(ridge), 0.2) for rank, ridge in own.ridge.items()}
+        for _ in range(10):
+            descent = engine.prepare_grid(batch, None, grid, Bounds(some, some, some), noise)
+            made = engine.steps(engine.head(batch, 2, "binary"), descent, 3)
+            descent = engine.sharpen(made, descent)
+            made = engine.steps(engine.steps(made, descent, 2), descent, 1, fine=True)
+            engine.finish(made, descent)
+
+    return job, ReleasePlan(sealed.releases(3).values())
+
+
 def split_steps(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
     """Split: rounds 1 to 4 of its steps."""
     problem = split.Problem((6, 5, 7), (0, 1), ((1, 2),))
@@ -153,7 +178,9 @@ ROUNDS = {
     training: ("masked block", "selection", "masked matrix", "head product", "sigmoid", "lift", "head gradient",
                "truncate", "log_cosh", "mul", "square", "compare"),
     second_order: ("masked block", "mul", "masked matrix", "doubling", "grid product", "grid gradient", "sigmoid",
-                   "lift", "square", "head gradient", "truncate"),
+                   "lift", "curvature", "head gradient", "truncate"),
+    private_head: ("masked block", "mul", "masked matrix", "doubling", "grid product", "grid gradient", "sigmoid",
+                   "lift", "curvature", "head gradient", "truncate", "square"),
     split_steps: ("split activations", "split logits", "split residual", "split update"),
     sums: ("weighted sums",),
 }  # fmt: skip

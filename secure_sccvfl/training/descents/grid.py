@@ -8,49 +8,46 @@ of one matrix. Those whose lambdas are within a factor of NEAR share one P: that
 curvature of the others too. The bias is the weight of a column of ones.
 
 Scale. The owner of a column j knows its ridge and mean square, and bounds on what the edits and guards add:
-    s_j = (flat + energy + reach)^-1/2,    d_j(lambda) = (flat + lambda energy + guard reach)^-1/2 / s_j
-where flat = C mean square + ridge. In columns scaled by s all parts of A have a diagonal of at most 1; scaled by
-d too, A itself has. So its trace, and its largest eigenvalue, are at most the number of columns m.
+    s_j = (flat + weight energy + reach)^-1/2,    weight = the largest lambda, between 1 and SCALED_LAMBDA
+where flat = C mean square + ridge. In columns scaled by s the diagonal of A is at most max(1, lambda / weight,
+guard). So its trace, and its largest eigenvalue, are at most m times that for m columns: the span.
 
-Inverse. With E = I - a A and a = 1.5 / m, all eigenvalues of E are in (-1, 1], and
-    P = a (I + E) (I + E^2) (I + E^4) ...    (`doublings` factors)
-is (I - E^(2^doublings)) A^-1. Both P and the next power of E take one product each, and the two side by side. A
-direction whose curvature is below m / (1.5 * 2^doublings) of the scaled diagonal is not inverted but stretched by
-2^doublings a: it would move a logit by little, and gets there in more steps. The number of doublings follows from m
-and the largest lambda: nothing is opened to end early. protocols/steps/second_order.py does the same in secret.
+Inverse. With E = I - a A and a = FIRST / span, all eigenvalues of E are in (-1, 1], and
+    P = a c (I + E) c' (I + E') ...    with E' = (1 - c) I + c E^2 and so on
+is the inverse of A but for what is left of E (protocols/steps/second_order.py). Both P and the next E take one
+product each, and the two side by side. Curvature below LEAST of the scaled diagonal is not inverted: it would move a
+logit by little, and gets there in more steps. The number of doublings follows from m and the largest lambda: nothing
+is opened to end early.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, floor, log2
 from typing import NamedTuple
 
 import numpy as np
 
 from protocols.operations.banded import BAND_ROWS, even
+from protocols.steps.second_order import FIRST, relaxations
 from secure_sccvfl.data.party import Blocks
 
 LARGEST_WEIGHT = 2.0**10
 """Of consistency and of a guard."""
-REACH = 1.5
-"""The factor a of E = I - a A, times the number of columns; below 2."""
-STRETCH_BITS = 9
-"""Doublings beyond those that make up for the number of columns."""
-ROUGH_BITS = 5
-"""Fewer of them for an inverse of a few steps."""
-LARGE_LAMBDA = 32.0
-"""From here on the penalty spreads the curvature over more orders, and more doublings are needed."""
-ROUNDED_BITS = 29
+ROUNDED_BITS = 25
+"""Bits of E that are right, about."""
+LEAST, ROUGHER = 2.0**-9, 2.0**3
+"""Smallest curvature in scaled columns that is inverted, and how much larger it is for an inverse of a few steps."""
+LEFT, ROUGHLY_LEFT = 0.06, 0.05
+"""What is left of E after the last doubling, where the curvature is not smaller."""
+SCALED_LAMBDA = 4.0
+"""Columns are scaled for the largest lambda, up to this one."""
 NEAR = 4.0
 """Within this factor a larger lambda serves: on four data sets it took no more steps than one P for each lambda."""
 SHARP_RATE, SHARP_MOMENTUM = 1.0, 0.1
 """Of steps along the inverse of the curvature itself."""
 SAMPLED, PRIVATE_SAMPLED = 4, 16
 """How many bands of rows that curvature is estimated on at most; private heads must be closer to their optimum."""
-RELATIVE_LIMIT = 2.0**6
-"""Largest d_j: a smaller one than the rule gives is right too, and only slower."""
 
 
 def sampled_rows(count: int, most: int = SAMPLED) -> np.ndarray:
@@ -77,6 +74,7 @@ class Grid:
     without: columns, over all parties, that one more head does not use. It is the last one, has neither consistency
     nor guard, and its own matrix: curvature and inverse are 0 in these columns, so its weights there stay 0.
     own: every head has its own matrix, as private heads do: they must be precise. Otherwise near lambdas share one.
+    least: smallest curvature in scaled columns that is inverted.
     """
 
     lambdas: tuple[float, ...]
@@ -88,6 +86,7 @@ class Grid:
     guesses: bool = False
     without: tuple[int, ...] | None = None
     own: bool = False
+    least: float = LEAST
 
     def __post_init__(self) -> None:
         if not self.lambdas or len(self.guards) != len(self.lambdas):
@@ -149,38 +148,40 @@ class Grid:
         kept[list(self.without or ())] = 0
         return np.outer(kept, kept)
 
-    def doublings(self, columns: int) -> int:
-        """How many factors make up the first inverse; `columns` includes the bias."""
-        return max(1, self.sharp_doublings(columns) - (ROUGH_BITS if self.sharpens else 0))
+    @property
+    def weight(self) -> float:
+        """Of the edits in the scales of the columns."""
+        return min(max(1.0, *self.lambdas), SCALED_LAMBDA)
 
-    def sharp_doublings(self, columns: int) -> int:
-        """How many make up the one at the heads."""
-        steep = max(1.0, max(self.lambdas) / LARGE_LAMBDA)
-        most = floor(ROUNDED_BITS - log2(columns))  # beyond it rounding in secret would count
-        return min(STRETCH_BITS + ceil(log2(columns)) + ceil(log2(steep) / 2), most)
+    def span(self, columns: int) -> float:
+        """Bound on the eigenvalues of all matrices that are inverted, in scaled columns: that on their trace."""
+        return columns * max(1.0, *(max(lam / self.weight, guard) for lam, guard in self.inverted))
 
-    def factor(self, columns: int) -> float:
-        """a of E = I - a A."""
-        return REACH / columns
+    def doublings(self, columns: int) -> tuple[float, ...]:
+        """c of each doubling of the first inverses; `columns` includes the bias."""
+        if not self.sharpens:
+            return self.sharp_doublings(columns)
+        return relaxations(self._least(columns, min(1.0, ROUGHER * self.least)), ROUGHLY_LEFT)
+
+    def sharp_doublings(self, columns: int) -> tuple[float, ...]:
+        """The same of those at the heads."""
+        return relaxations(self._least(columns, self.least), LEFT)
+
+    def _least(self, columns: int, least: float) -> float:
+        """Share of the bound on the eigenvalues; below the last one rounding in secret would count."""
+        return max(least / self.span(columns), columns * 2.0**-ROUNDED_BITS)
 
 
-def scales(flat: np.ndarray, energy: np.ndarray, reach: np.ndarray) -> np.ndarray:
-    """s: the factor of each column. Of the bias it is 1, and d the root of 1 / C."""
-    return np.asarray(1.0 / np.sqrt(flat + energy + reach))
-
-
-def relative_scales(grid: Grid, flat: np.ndarray, energy: np.ndarray, reach: np.ndarray) -> np.ndarray:
-    """d: for each matrix that is inverted (rows) the further factor of each column."""
-    rows = [flat + lam * energy + guard * reach for lam, guard in grid.inverted]
-    return np.minimum(np.sqrt((flat + energy + reach) / np.array(rows)), RELATIVE_LIMIT)
+def scales(grid: Grid, flat: np.ndarray, energy: np.ndarray, reach: np.ndarray) -> np.ndarray:
+    """s: the factor of each column. Of the bias it is 1."""
+    return np.asarray(1.0 / np.sqrt(flat + grid.weight * energy + reach))
 
 
 def inverses(grid: Grid, curvatures: Sequence[np.ndarray]) -> np.ndarray:
-    """The inverse by doubling of matrices whose diagonal is at most 1, in plaintext."""
+    """The inverse by doubling of matrices whose eigenvalues are bounded, in plaintext."""
     columns = len(curvatures[0])
-    step = grid.factor(columns)
-    error = np.eye(columns) - step * np.asarray(curvatures)
-    made = np.broadcast_to(step * np.eye(columns), error.shape)
-    for _ in range(grid.doublings(columns)):
-        made, error = made + made @ error, error @ error
+    first, one = FIRST / grid.span(columns), np.eye(columns)
+    error, made = one - first * np.asarray(curvatures), first * one
+    for c in grid.doublings(columns):
+        made, error = c * (made + made @ error), (1 - c) * one + c * (error @ error)
     return made

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from functools import partial
 
 import numpy as np
 
@@ -21,8 +20,17 @@ from protocols.operations.banded import BandedMatrix
 from protocols.ring import Words
 from protocols.session.runtime import Session
 from protocols.steps import head, second_order
-from protocols.steps.head import Weights
-from protocols.steps.second_order import INVERSE_LIMIT, RIDGE_BITS, VECTOR_BITS, Moving, Plan, Scales, Slope
+from protocols.steps.head import RESIDUAL_BITS, Weights
+from protocols.steps.second_order import (
+    INVERSE_LIMIT,
+    RIDGE_BITS,
+    VECTOR_BITS,
+    Gradients,
+    Moving,
+    Plan,
+    Scales,
+    Slope,
+)
 from secure_sccvfl.privacy.heads import HeadNoise
 from secure_sccvfl.training.descents.grid import (
     PRIVATE_SAMPLED,
@@ -31,7 +39,6 @@ from secure_sccvfl.training.descents.grid import (
     SHARP_RATE,
     Bounds,
     Grid,
-    relative_scales,
     sampled_rows,
     scales,
 )
@@ -55,7 +62,7 @@ def plan_of(grid: Grid, columns: int) -> Plan:
         grid.heads,
         grid.inverted,
         grid.places,
-        *(grid.curvature, grid.factor(columns), grid.doublings(columns), grid.rate, grid.momentum),
+        *(grid.curvature, grid.span(columns), grid.doublings(columns), grid.rate, grid.momentum),
         *(grid.sharp_doublings(columns), grid.guessing if grid.guesses else None),
         None if grid.without is None else ring.packed(grid.used(columns)),
     )
@@ -67,9 +74,9 @@ def parts_of(rows: int, heads: int) -> list[range]:
     return [range(start, min(start + each, heads)) for start in range(0, heads, each)]
 
 
-def own_scales(bounds: Bounds, rank: int, ridge: np.ndarray) -> np.ndarray:
+def own_scales(grid: Grid, bounds: Bounds, rank: int, ridge: np.ndarray) -> np.ndarray:
     """The factor of each own column; raises where the inverse might leave its range."""
-    own = scales(*(blocks[rank] for blocks in bounds))
+    own = scales(grid, *(blocks[rank] for blocks in bounds))
     if own.size and float((1.0 / (ridge * own**2)).max()) > INVERSE_LIMIT:
         raise RangeError(
             f"the curvature of a column is more than {INVERSE_LIMIT:g} times its ridge: scale the columns, or raise "
@@ -88,9 +95,7 @@ def shared_scales(
     bias_ridge: float = 0.0,
 ) -> Scales:
     """Shares of all vectors that second-order steps need. No communication."""
-    own = own_scales(bounds, party.rank, ridge)
-    relative = relative_scales(grid, *(blocks[party.rank] for blocks in bounds))
-    of_bias = np.full(len(relative), (grid.curvature + bias_ridge) ** -0.5)
+    own = own_scales(grid, bounds, party.rank, ridge)
 
     def spread(rows: np.ndarray, bias: np.ndarray, bits: int) -> Words:
         return _over_all(party, widths, rows.reshape(len(bias), len(own)), bias, bits)
@@ -98,7 +103,6 @@ def shared_scales(
     directions = np.array([guard * own for guard in guards])
     return Scales(
         spread(own, np.ones(1), VECTOR_BITS)[0],
-        spread(relative, of_bias, VECTOR_BITS),
         spread(directions, np.zeros(len(guards)), VECTOR_BITS),
         spread(ridge * own**2, np.full(1, bias_ridge), RIDGE_BITS)[0],
     )
@@ -151,50 +155,68 @@ def prepared(
     # too, except those of a private head, whose objective is a sum with a public number of records.
     if batch.presence is not None and noise is None:
         shares = replace(shares, weight=batch.presence.ratio(party))
-    scale = scales(*(blocks[party.rank] for blocks in bounds))
+    scale = scales(grid, *(blocks[party.rank] for blocks in bounds))
     with session.measure("mask encodings"):
         rows = with_ones(party, batch, scale, shares.scale, widths)
+    drawn = slope = None
+    if noise is not None:
+        drawn = second_order.noise_of_heads(
+            party, noise.kind, noise.sigma / batch.count, (columns + 1, len(grid)), second_order.NOISE_BITS
+        )
+        slope = first_slope(party, batch, len(grid))
     with session.measure("inverse curvature"):
         gram = np.zeros((columns, columns), np.int64) if penalty is None else penalty.gram
-        stack, curved = second_order.inverse_curvatures(party, rows, gram, shares, plan, batch.count)
+        made = second_order.inverse_curvatures(party, rows, gram, shares, plan, batch.count, drawn, slope)
     parts = tuple((part, list[Request]()) for part in parts_of(batch.rows, len(grid)))
-    private = None
-    if noise is not None:
-        with session.measure("noise of the head"):
-            drawn = second_order.noise_of_heads(
-                party, noise.kind, noise.sigma, (columns + 1, len(grid)), second_order.NOISE_BITS
-            )
-            tilt = second_order.tilt_of(party, drawn, shares.scale, batch.count)
+    private = begun = None
+    if noise is not None and made.tilt is not None:
         unscale = _over_all(party, widths, 1.0 / scale[None], np.ones(1), VECTOR_BITS)[0]
-        private = SharedNoise(noise, tilt, unscale)
-    return SharedGrid(number, batch, plan, scale, rows, stack, parts, curved, private)
+        private = SharedNoise(noise, made.tilt, np.stack([unscale, shares.scale]))
+    if made.gradient is not None:
+        begun = (None, made.gradient, np.zeros((batch.rows, len(grid)), np.int64))
+    return SharedGrid(number, number, batch, plan, scale, rows, made.stack, parts, made.curved, private, begun)
+
+
+def first_slope(party: Party, batch: SharedBatch, heads: int) -> Words | None:
+    """Shares of the slope of the capped loss at logits of 0, RESIDUAL_BITS: 1/2 or -1/2. None for a regression."""
+    if batch.codes is None:
+        return None
+    half = np.int64(1 << (RESIDUAL_BITS - 1)) if party.rank == 0 else np.int64(0)
+    return half - np.tile(batch.label, heads // batch.label.shape[1])
 
 
 def sharpened(session: Session, descent: SharedGrid, before: Weights, number: int) -> SharedGrid:
     """The descent with inverses of the curvature at these heads, estimated on SAMPLED bands of rows."""
-    party, batch = session.party, descent.batch
+    party, batch, private = session.party, descent.batch, descent.private
     heads = np.concatenate([before.weight, before.bias[None]])
-    most = SAMPLED if descent.private is None else PRIVATE_SAMPLED
-    sample = descent.rows.sampled(most)
-    plan = descent.plan.sharpened(SHARP_RATE, SHARP_MOMENTUM if descent.private is None else 0.0)
+    most = SAMPLED if private is None else PRIVATE_SAMPLED
+    sample, chosen = descent.rows.sampled(most), sampled_rows(batch.rows, most)
+    plan = descent.plan.sharpened(SHARP_RATE, SHARP_MOMENTUM if private is None else 0.0)
+    slopes: second_order.Slopes = second_order.slopes_of
+    if private is not None:
+        slopes = second_order.slopes_of_bounded if batch.codes is None else second_order.slopes_of_capped
+    together = len(descent.parts) == 1  # then the gradient of the next step comes with it
+    label = every_label(batch, heads.shape[1], private is not None)
     with session.measure("inverse curvature"):
-        steepness = second_order.steepness_of
-        if descent.private is not None:
-            label = every_label(batch, heads.shape[1])[sampled_rows(batch.rows, most)]
-            of_loss = second_order.steepness_of_bounded if batch.codes is None else second_order.steepness_of_capped
-            steepness = partial(of_loss, label=label)
-        fitted = second_order.curvature_at(
-            party, sample, heads, batch.count * sample.rows / batch.rows, plan, steepness
-        )
+        seen = descent.rows if together else sample
+        logits, pulls = second_order.look(party, seen, descent.stack, heads, 0)
+        slope, steep = slopes(party, logits, label if together else label[chosen])
+        steep = steep[chosen] if together else steep
+        fitted, sums = second_order.curvature_at(party, sample, steep, plan, seen, slope if together else None)
+        gradients = None
+        if sums is not None:
+            gradients = gradients_of(descent, sums, pulls, 0)
         curved = descent.curved.of_heads(descent.plan)
-        stack = second_order.sharpened(party, curved, fitted, plan)
+        share = batch.count * sample.rows / batch.rows
+        made = second_order.sharpened(party, curved, fitted, share, plan, gradients)
     parts = tuple((part, list[Request]()) for part, _ in descent.parts)
-    return replace(descent, number=number, plan=plan, stack=stack, parts=parts, curved=curved)
+    begun = None if made.gradient is None else (before, made.gradient, logits)
+    return replace(descent, number=number, plan=plan, stack=made.stack, parts=parts, curved=curved, begun=begun)
 
 
-def every_label(batch: SharedBatch, heads: int) -> Words:
-    """Shares of the label for each head: whole numbers of a class, else RESIDUAL_BITS."""
-    label = batch.label if batch.codes is None else batch.codes
+def every_label(batch: SharedBatch, heads: int, private: bool) -> Words:
+    """Shares of the label for each head: whole numbers of a class if they are private, else RESIDUAL_BITS."""
+    label = batch.label if batch.codes is None or not private else batch.codes
     return np.tile(label, heads // label.shape[1])
 
 
@@ -203,12 +225,23 @@ def gradient_at(
 ) -> tuple[Words, Words]:
     """The gradient of the mean objective of some heads of a grid, from number `start` on, and their logits."""
     logits, pulls = second_order.look(party, descent.rows, descent.stack, heads, start)
-    gradients = banded.transposed_products(party, descent.rows, residual(logits))
-    tilt = None
-    if descent.private is not None:
-        gradients, tilt = second_order.added_bands(gradients), descent.private.tilt
-    count = descent.batch.count
-    return second_order.gradient_of(party, gradients, pulls, start, count, descent.plan, tilt), logits
+    sums = banded.transposed_products(party, descent.rows, residual(logits))
+    return gradients_of(descent, sums, pulls, start).found(party, descent.plan), logits
+
+
+def gradients_of(descent: SharedGrid, sums: Words, pulls: Words, start: int) -> Gradients:
+    """From X_i^T r of every band, and from what `look` gives."""
+    if descent.private is None:
+        return Gradients(sums, pulls, start, descent.batch.count, None)
+    return Gradients(second_order.added_bands(sums), pulls, start, descent.batch.count, descent.private.tilt)
+
+
+def begun(descent: SharedGrid, before: Weights) -> tuple[Words, Words] | None:
+    """Gradient and logits of these heads, if they are known."""
+    if descent.begun is None:
+        return None
+    there, gradient, logits = descent.begun
+    return (gradient, logits) if before is there or (there is None and before.zero) else None
 
 
 def advanced(
@@ -221,13 +254,19 @@ def advanced(
     party, made, seen = session.party, [], []
     heads = np.concatenate([before.weight, before.bias[None]])
     velocity = np.concatenate([before.velocity, before.bias_velocity[None]])
+    first = begun(descent, before) if count else None
+    left = count if first is None else count - 1
     for part, pattern in descent.parts:
         here = slice(part.start, part.stop)
         at = Moving(heads[:, here], velocity[:, here], part.start)
-        for step in session.repeat(count, pattern):
+        if first is not None:
+            at = second_order.move(party, at, first[0][:, here], descent.stack, descent.plan)
+            if not left:
+                seen.append(first[1][:, here])
+        for step in session.repeat(left, pattern):
             gradient, logits = gradient_at(party, descent, at.heads, at.start, lambda z: residual(z, here))  # noqa: B023
             at = second_order.move(party, at, gradient, descent.stack, descent.plan)
-            if step == count - 1:
+            if step == left - 1:
                 seen.append(logits)
         made.append(at)
     after = np.concatenate([at.heads for at in made], axis=1)
@@ -247,7 +286,7 @@ def guessed(party: Party, descent: SharedGrid, targets: Words) -> SharedHead:
     found = second_order.solved(party, descent.rows, descent.stack, targets, batch.count, plan)
     still = np.zeros_like(found)
     weights = Weights(found[:-1], found[-1], still[:-1], still[-1])
-    return SharedHead(weights, descent.scale, "regression", descent.number)
+    return SharedHead(weights, descent.scale, "regression", descent.columns)
 
 
 def columns_of(trained: SharedHead, plain: Words, outputs: int) -> tuple[SharedHead, ...]:

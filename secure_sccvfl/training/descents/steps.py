@@ -23,16 +23,16 @@ Descend = Callable[[Sequence[float]], tuple[Any, ...]]
 """Training with consistency: from lambdas to their heads."""
 
 
-FINE_STEPS, FEW_ROWS = (3, 5), 1 << 13
-"""Steps at the end of a private descent whose sigmoid is precise: more for few rows, over which the rounding of the
-other sigmoid averages less."""
-PRECISE_STEPS = 2
-"""So many more steps than heads that are not private: where labels are rare, nine would be just enough."""
+FINE_STEPS = 3
+"""Steps at the end of a private descent whose sigmoid is precise."""
 MORE_STEPS, FLAT_RIDGE = 6, 0.005
-"""Still more where the curvature is taken on a part of the rows, or where the head may be far from its optimum when
+"""More steps where the curvature is taken on a part of the rows, or where the head may be far from its optimum when
 it is taken: the ridge is below this share of the number of records, or below the square of the longest row."""
-PRIVATE_TURN = 3
-"""After so many steps of a private descent the curvature is taken at the heads."""
+PRIVATE_TURN, PRIVATE_RATE = 3, 1.65
+"""After so many steps of a private descent the curvature is taken at the heads. Steps before that are so much longer
+than those along the inverse of its bound: curvature is smaller away from zero, and where labels are rare by far."""
+PRIVATE_LEAST = 2.0**-4
+"""Smallest curvature in scaled columns that inverses of private heads invert; less where the ridge is smaller."""
 
 
 def stretches(config: TrainConfig, task: Task, taken: int = 0) -> Iterator[tuple[int, bool]]:
@@ -181,29 +181,30 @@ class Descents:
         if self.privacy is None:
             raise ValueError("private heads need something that charges them")
         noise = self.privacy.charge_heads(self.train.count)
-        grid = replace(grid, rate=1.0, momentum=0.0, sharpens=True, own=True)
+        share = noise.ridge / self.train.count / grid.curvature
+        least = min(PRIVATE_LEAST, share / 2)
+        grid = replace(grid, rate=PRIVATE_RATE, momentum=0.0, sharpens=True, own=True, least=least)
         flat = {
             rank: grid.curvature * reached**2 + noise.ridge / self.train.count
             for rank, reached in self.public_reach().items()
         }
         for rank, own in flat.items():
-            if own.size and float((own + energy[rank] + reach[rank]).mean()) > LARGEST_CURVATURE:
+            if own.size and float((own + grid.weight * energy[rank] + reach[rank]).mean()) > LARGEST_CURVATURE:
                 raise RangeError("columns are scaled so far that rounding may make rows longer than the public bound")
         descent = engine.prepare_grid(self.batch, penalty, grid, Bounds(flat, energy, reach), noise)
         head, taken = engine.head(self.batch, len(grid), self.task), 0
         sampled = not sampled_rows(self.train.rows, PRIVATE_SAMPLED).all()
-        steps = config.grid_steps + PRECISE_STEPS
+        steps = config.grid_steps
         if sampled or noise.ridge < max(FLAT_RIDGE * self.train.count, noise.radius**2):
             steps += MORE_STEPS
-        fine = FINE_STEPS[self.train.rows <= FEW_ROWS]
-        last = steps - fine
+        last = max(PRIVATE_TURN + 1, steps - FINE_STEPS)
         planned = replace(config, grid_steps=last, keep_every=last, sharpened=PRIVATE_TURN)
         for count, sharp in stretches(planned, "binary"):
             self.hooks.progress("training", taken, steps)
             descent = engine.sharpen(head, descent) if sharp else descent
             head, taken = engine.steps(head, descent, count), taken + count
         self.hooks.progress("training", taken, steps)
-        head = engine.steps(head, descent, fine, fine=True)
+        head = engine.steps(head, descent, FINE_STEPS, fine=True)
         self.go_on(head=engine.finish(head, descent), taken=config.grid_steps)
         return engine.apart(self.state.head, self.outputs)
 

@@ -33,8 +33,10 @@ def test_a_model_that_is_not_private_is_for_public_data():
         with pytest.raises(ConfigError, match="are for public data"):
             RunOptions.of({**given, "pooled": False})
     assert RunOptions.of({"pooled": False}).private_model
-    with pytest.raises(ConfigError, match="a private head needs consistency_from = tables"):
-        RunOptions.of({"pooled": False, "consistency_from": "records"})
+    for given in ({"private_model": False}, {"mode": "split"}):
+        with pytest.raises(ConfigError, match="are for public data"):
+            RunOptions.of({**given, "pooled": False, "consistency_from": "records"})
+    assert RunOptions.of({"pooled": False, "consistency_from": "records"}).train_config().releases_gram
 
 
 @pytest.mark.parametrize("method", RECIPES.names)
@@ -108,7 +110,10 @@ def test_a_named_lambda_is_added_to_the_grid():
         ({"gap_target": 0.05}, "a private head has a fixed lambda.*private_model = false"),
         ({"encoder": "random"}, "a private head needs encoder plain"),
         ({"generator": "cvae"}, "fitted to records"),
-        ({"consistency_from": "records"}, "a private head needs consistency_from = tables"),
+        ({"consistency_from": "records", "mode": "dp"}, "with a private model is for mode sealed, not dp"),
+        ({"consistency_from": "records", "mode": "aware"}, "with a private model is for mode sealed, not aware"),
+        ({"consistency_from": "records", "generator": "cvae"}, "fitted to records"),
+        ({"consistency_from": "records", "consistency": "l1"}, "a private head needs squared consistency"),
         ({"late_refreshes": 1}, "a private head is trained once"),
         ({"head_share": 1.0}, "head_share must lie between 0 and 1"),
         ({"private_model": False, "consistency": "l1"}, "needs consistency_from = records"),
