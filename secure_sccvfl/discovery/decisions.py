@@ -34,12 +34,12 @@ class DiscoveryConfig:
     keeps its role unless the evidence is clear by `hysteresis`: scores and p-values of those that had been found are
     that much stronger, of the others weaker, so the false-discovery rate is at most 1 + `hysteresis` times `fdr`.
     `score`: "stable" weighs groups by their size and allows for noise, "gap" is the largest difference between two
-    groups. `conditional` and `gain` add what a feature shows beyond its owner's other columns: residual HSIC
-    (`hsic.py`) and risk gain (`gains.py`), a charged release each. With score "conditional" they alone decide, as in
-    the paper. `sketch` "clipped": tables are scaled to length `clip` before noise is added, as in the paper; the
-    noise hides the same share of a record, and the table is smaller. `decay` is the weight that older tables keep
-    when the records have changed since. `denoise` removes known noise from tables before they are scored; the stable
-    score does that itself.
+    groups, "paper" is the paper's S_j (`scores.paper_scores`). `conditional` and `gain` add what a feature shows
+    beyond its owner's other columns: residual HSIC (`hsic.py`) and risk gain (`gains.py`), a charged release each.
+    With score "conditional" they alone decide. `sketch` "clipped": tables are scaled to length `clip` before noise is
+    added, as in the paper; the noise hides the same share of a record, and the table is smaller. `decay` is the
+    weight that older tables keep when the records have changed since. `denoise` removes known noise from tables
+    before they are scored; the stable score does that itself.
     """
 
     rule: Rule = "fdr"

@@ -447,6 +447,7 @@ def recipe_options(method: str, dataset: str, evaluation: EvaluationKind) -> dic
         "consistency_from": recipe.consistency_from,
         "lambdas": recipe.lambdas,
         "gap_target": recipe.gap_target if recipe.take_lambda is None else 0.0,
+        "refreshes": recipe.refreshes,
         "late_refreshes": recipe.late_refreshes,
         "guard": recipe.guard,
         "guard_grows": recipe.guard_grows,
