@@ -4,6 +4,7 @@
     python launch/reproduce.py main --dataset acs12-gender --card shipped --first-seed 600 --out results/fresh
     python launch/reproduce.py main --dataset my-data.toml --out results/mine
     python launch/reproduce.py discovery --out results
+    python launch/reproduce.py letter-roles --dataset german --first-seed 950 --seeds 5 --out results/paper
     python launch/reproduce.py qualitative --dataset german --out out/qualitative
     python launch/reproduce.py secure --dataset german --first-seed 200 --seeds 10 --out results/secure-german
     python launch/reproduce.py runtime-secret --seeds 2 --out results/runtime-secret
@@ -17,6 +18,7 @@ table of the paper, a folder for each; it needs the file of ACS Income for the t
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import sys
@@ -31,11 +33,11 @@ from launch.arguments import Parser
 from protocols.config import ConfigError
 from secure_sccvfl.data.catalogue import dataset_help, load
 from secure_sccvfl.evaluation.experiments import EXPERIMENTS
-from secure_sccvfl.local.reproduced.seeds import ENGINES, command_line, reproduce
+from secure_sccvfl.local.reproduced.seeds import ENGINES, command_line, reproduce, versions
 from secure_sccvfl.policy.card import named_card
 from secure_sccvfl.run.console import OK, guarded, say
 
-OTHERS = ("paper", "discovery", "roles", "secure", "runtime-secret", "qualitative")
+OTHERS = ("paper", "discovery", "roles", "letter-roles", "secure", "runtime-secret", "qualitative")
 """Tables that are not about methods, and `paper`: all those of the paper."""
 SEEDS = 10
 
@@ -75,6 +77,8 @@ def run(options: argparse.Namespace) -> int:
         return run_secret_runtime(options)
     if options.experiment == "roles":
         return run_roles(options)
+    if options.experiment == "letter-roles":
+        return run_letter_roles(options)
     if options.experiment == "qualitative":
         return run_qualitative(options)
     datasets = options.dataset or (["mobility"] if options.experiment == "folktables" else ["german"])
@@ -169,6 +173,21 @@ def run_roles(options: argparse.Namespace) -> int:
     rows, command = [stability(name, seeds) for name in datasets], command_of(options, datasets)
     text = stability_markdown(rows, command)
     write_results(options.out / "role-stability.json", {"command": command, "rows": rows}, text)
+    print(text)
+    return OK
+
+
+def run_letter_roles(options: argparse.Namespace) -> int:
+    """How often roles of the paper's own discovery come again, and fractions by validation: OUT/letter-roles.*"""
+    from secure_sccvfl.benchmarks.results import write_results
+    from secure_sccvfl.evaluation.letter.fractions import markdown, measure
+
+    dataset = (options.dataset or ["german"])[0]
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    found, command = measure(dataset, seeds), command_of(options, [dataset])
+    date = datetime.date.today().isoformat()
+    text = markdown(found, f"Made by `{command}` on {date}.")
+    write_results(options.out / "letter-roles.json", {"command": command, "date": date, **versions(), **found}, text)
     print(text)
     return OK
 

@@ -30,6 +30,7 @@ from secure_sccvfl.local.screens import Progress, show_concerns, show_report, sh
 from secure_sccvfl.model.generators import GENERATORS
 from secure_sccvfl.modes import MODES
 from secure_sccvfl.policy.aware_entry import LEGAL_NOTE
+from secure_sccvfl.privacy.heads import EPSILON_RULE
 from secure_sccvfl.run.console import OK, guarded, say
 from secure_sccvfl.run.process import check_transcript
 from secure_sccvfl.training import RECIPES
@@ -88,7 +89,7 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
         help="align hidden: the most records of each party",
     )
     data.add_argument("--seed", type=int, help="of split, generators and encoders (default 0)")
-    data.add_argument("--epsilon", type=float, help="cap of the privacy budget (default 8)")
+    data.add_argument("--epsilon", type=float, help=f"cap of the privacy budget (default {EPSILON_RULE})")
     data.add_argument("--delta", type=float, help="default 1e-5; must be below 1 / records")
     data.add_argument(
         "--refreshes", type=int, help="further releases of the sketch before joint training (default 0)"
@@ -114,7 +115,9 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
         "training records: for research on public data, and needed for --gap-target, --flip-target, other encoders "
         "and generators that are fitted to records",
     )
-    data.add_argument("--head-share", type=float, help="the head's share of the budget (default 0.6)")
+    data.add_argument(
+        "--head-share", type=float, help="the head's share of the budget (default .6; .75 with a whole card)"
+    )
     data.add_argument("--reserve", type=float, help="share of the cap that is left for later runs (default 0)")
     data.add_argument("--cap", metavar="FILE", help="decision of all parties to raise the cap (sccvfl raise-cap)")
     data.add_argument("--generator-seed", type=int, help="of generators and encoders alone (default: the seed)")
@@ -168,9 +171,10 @@ def _add_roles(parser: argparse.ArgumentParser) -> None:
     )
     roles.add_argument(
         "--score",
-        choices=("stable", "gap", "conditional"),
+        choices=("stable", "gap", "paper", "conditional"),
         help="stable: distance of groups, less what noise explains; gap: the largest difference between two groups; "
-        "conditional: --gain and --conditional alone (default stable; v1 gap; paper conditional)",
+        "paper: its probability gap plus HSIC; conditional: --gain and --conditional alone (default stable; v1 gap; "
+        "paper paper)",
     )
     roles.add_argument("--rho-m", type=float, help="rule fractions: share of columns that follow s (default 0.6)")
     roles.add_argument(
@@ -362,7 +366,7 @@ def run(options: argparse.Namespace) -> int:
 def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
     """The job, the number of parties, and the content of the session file."""
     from protocols.config import ConfigError
-    from secure_sccvfl.local.whole_run import natural_parties
+    from secure_sccvfl.local.whole_run import natural_parties, with_usual_epsilon
     from secure_sccvfl.modes.options import prediction_options
     from secure_sccvfl.report.finished.folders import RunFolder
 
@@ -396,7 +400,8 @@ def _job(options: argparse.Namespace) -> tuple[str, int, dict[str, Any]]:
             settings[name] = str(Path(settings[name]).resolve())
     if options.pooled and options.job == "train":
         settings["pooled"] = True
-    return options.job, options.parties or natural_parties(settings["dataset"]), settings
+    parties = options.parties or natural_parties(settings["dataset"])
+    return options.job, parties, with_usual_epsilon(settings) if options.job == "train" else settings
 
 
 def _pinned(config: SessionConfig, certs: Path | None) -> SessionConfig:

@@ -19,7 +19,7 @@ from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.files import id_rule, read_description
 from secure_sccvfl.data.party import part_of
 from secure_sccvfl.data.party_data import benchmark_schema
-from secure_sccvfl.data.splits import SplitKind, make_split
+from secure_sccvfl.data.splits import SplitKind, joined_rows, make_split
 from secure_sccvfl.discovery.decisions import Finding
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
@@ -29,6 +29,7 @@ from secure_sccvfl.frames import Entry, Holder, read_frames, to_frames, write_fi
 from secure_sccvfl.modes import gradient_mode
 from secure_sccvfl.modes.options import DISCOVERY_OPTIONS, RunOptions
 from secure_sccvfl.policy.card import PolicyCard
+from secure_sccvfl.privacy.heads import default_epsilon
 from secure_sccvfl.privacy.noise import GaussianNoise
 from secure_sccvfl.trained import Discovered, TrainedModel, one_thread
 from secure_sccvfl.training.aware import AwareTrainer
@@ -160,7 +161,7 @@ def as_data(data: Data | Dataset | str | Path) -> Data:
 
 def train(
     data: Data | Dataset | str | Path,
-    epsilon: float = 8.0,
+    epsilon: float | None = None,
     seed: int = 0,
     *,
     delta: float = 1e-5,
@@ -171,13 +172,15 @@ def train(
 ) -> TrainedModel:
     """Train on the plaintext engine: the method of a run in secret, with all columns in this process.
 
-    The records are split by `seed` into training, validation and test part. Statistics of s and the head get noise
-    for `epsilon` from a seeded generator, so a result can be made again; it shows what noise costs, and protects
-    nothing. `private_model=False` trains a head without noise, and then all of `lambdas`. `card`: a
-    policy card that fixes roles, or "shipped". `aware`: the model uses s for every decision, as in mode `aware` of a
-    run; the card must declare that, and `predict` then needs the column of s. Further settings, as for `run_local`:
-    refreshes, late_refreshes, noise, private_model, head_share, rule, score, conditional, method, encoder, generator,
-    source, consistency, consistency_from, lambdas, gap_target, flip_target, take_lambda, guard, warmup, steps.
+    The records are split by `seed` into training, validation and test part; a private model is trained with the first
+    two. Statistics of s and the head get noise for `epsilon` from a seeded generator, so a result can be made again;
+    it shows what noise costs, and protects nothing. Without `epsilon` the number of training records decides
+    (`privacy.heads.default_epsilon`). `private_model=False` trains a head without noise, and then all of `lambdas`.
+    `card`: a policy card that fixes roles, or "shipped". `aware`: the model uses s for every decision, as in mode
+    `aware` of a run; the card must declare that, and `predict` then needs the column of s. Further settings, as for
+    `run_local`: refreshes, late_refreshes, noise, private_model, head_share, rule, score, conditional, method,
+    encoder, generator, source, consistency, consistency_from, lambdas, gap_target, flip_target, take_lambda, guard,
+    warmup, steps.
 
     >>> model = train("heart", lambdas=(8.0,))
     >>> model.roles["thal"]
@@ -187,6 +190,9 @@ def train(
     """
     data = as_data(data)
     mode = {"mode": "aware"} if aware else {}
+    if epsilon is None:
+        private = settings.get("private_model", settings.get("method", "scc") == "scc")
+        epsilon = default_epsilon(joined_rows(len(data)) if private else None)
     options = _options(data, _METHOD, settings, epsilon=epsilon, delta=delta, seed=seed, card=str(card), **mode)
     if aware:
         gradient_mode("aware").check(options, benchmark_schema(data.dataset))

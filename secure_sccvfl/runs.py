@@ -26,7 +26,7 @@ from secure_sccvfl.data.dataset import Dataset, DataWarning
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.local.processes import new_folder, run_job, session_config
-from secure_sccvfl.local.whole_run import WholeRun
+from secure_sccvfl.local.whole_run import WholeRun, with_usual_epsilon
 from secure_sccvfl.modes.options import RunOptions, prediction_options
 from secure_sccvfl.report.compared.figures import interval
 from secure_sccvfl.report.finished.folders import RunFolder
@@ -214,7 +214,7 @@ def run_local(
     options["dataset"], natural = _dataset(data, place, options)
     if transcript and not RunOptions.of(options).pooled:
         raise ConfigError("a transcript writes shares to disk: for benchmark data, or with pooled=True")
-    config = session_config(place, "train", parties or natural, options)
+    config = session_config(place, "train", parties or natural, with_usual_epsilon(options))
     whole = WholeRun(place, config, None, _events(progress), False, transcript)
     _check_ending(whole.train(), place)
     whole.finish(harness=harness)

@@ -76,7 +76,7 @@ class TrainedModel:
     id: str = "id"
 
     def __repr__(self) -> str:
-        rows = len(self.ready.split.train)
+        rows = len(self.ready.config.training_rows(self.ready.split))
         return f"<TrainedModel of {self.ready.data.name}: {rows} training records, lambda {self.ready.model.lam:g}>"
 
     @property
@@ -196,10 +196,12 @@ class TrainedModel:
         """Data, roles, privacy and figures of the model, as Markdown."""
         ready, figures = self.ready, self.evaluate()
         split, budget = ready.split, ready.budget
+        apart = 0 if ready.config.joins else len(split.validation)
         lines = [
             f"# {ready.data.name}, plaintext engine, seed {ready.seed}",
             "",
-            f"{len(split.train)} training, {len(split.validation)} validation and {len(split.test)} test records of "
+            f"{len(ready.config.training_rows(split))} training, {apart} validation and {len(split.test)} test "
+            "records of "
             f"{len(ready.data.parties)} parties ({', '.join(p.name for p in ready.data.parties)}).",
             "",
         ]

@@ -204,6 +204,7 @@ def _data(options: RunOptions | None, schema: Schema | None) -> dict[str, Any] |
         "columns": {party: [f.name for f in own] for party, own in zip(schema.parties, schema.features, strict=True)},
         "pooled": options.pooled,
         "align": options.align,
+        "tables": list(options.tabled(schema)) or "all columns",
         "schema": schema.digest(),
     }
     if not options.pooled:

@@ -11,6 +11,7 @@ from protocols.config import CONNECT_BY_HAND, SessionConfig
 from protocols.net.enrolment import SHOWN
 from secure_sccvfl.consortium.plan import Plan
 from secure_sccvfl.modes.options import RunOptions
+from secure_sccvfl.privacy.heads import EPSILON_RULE
 
 SETTINGS = ("transport", "connect", "deadline", "idle", "frame_limit", "approval")
 """Settings of a session file besides those that the plan shows in lines of their own."""
@@ -39,6 +40,8 @@ def plan_lines(plan: Plan, here: Mapping[str, Any]) -> Iterator[str]:
         yield f"ids: made of {data['id']}"
         rows = "not counted here" if here["rows"] is None else f"{here['rows']}"
         yield f"records: {rows}"
+        if data["tables"] != "all columns" and "train" in session["jobs"]:
+            yield f"tables of s: of {', '.join(data['tables'])} alone, since the card decides every column"
     if card is None:
         yield "policy card: none, discovery proposes all roles"
     else:
@@ -109,6 +112,8 @@ def _charged(plan: Plan, here: Mapping[str, Any]) -> Iterator[str]:
             f"{job} charges {count} releases: epsilon {budget['epsilon']:.2f} of {budget['cap']:g} at delta "
             f"{budget['delta']:g} ({budget['ledger']})"
         )
+        if job == "train" and plan.options is not None and plan.options.private_model:
+            yield f"  epsilon where none is named: {EPSILON_RULE}"
         yield "  alone: " + ", ".join(f"{p['part']} {p['alone']:.2f} ({p['times']})" for p in budget["parts"])
         own = here["ledgers"].get(job)
         if own is None:

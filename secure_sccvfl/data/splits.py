@@ -35,15 +35,27 @@ class Split:
         if parts[0] & parts[1] or parts[0] & parts[2] or parts[1] & parts[2]:
             raise DataError("the parts of a split overlap")
 
+    @property
+    def joined(self) -> np.ndarray:
+        """The rows of train and validation, in their order."""
+        return np.sort(np.concatenate([self.train, self.validation]))
+
 
 PARTS = ("train", "validation", "test")
 SHARES = ((1 - TEST_SHARE) * (1 - VALIDATION_SHARE), (1 - TEST_SHARE) * VALIDATION_SHARE, TEST_SHARE)
 """What each part has of all records, on average."""
 
 
-def expected_rows(train: int) -> tuple[int, int, int]:
-    """How many records the parts have on average, if so many are in the training part."""
+def expected_rows(train: int, joined: bool = False) -> tuple[int, int, int]:
+    """How many records the parts have on average, if so many are in the training part, or in it and validation."""
+    if joined:
+        return train, 0, round(train * SHARES[2] / (SHARES[0] + SHARES[1]))
     return train, round(train * SHARES[1] / SHARES[0]), round(train * SHARES[2] / SHARES[0])
+
+
+def joined_rows(records: int) -> int:
+    """How many of so many records a private model is trained with, on average."""
+    return round(records * (SHARES[0] + SHARES[1]))
 
 
 UNSPLIT = Split(*(np.zeros(0, np.int64) for _ in range(3)))

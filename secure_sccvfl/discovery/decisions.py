@@ -34,12 +34,12 @@ class DiscoveryConfig:
     keeps its role unless the evidence is clear by `hysteresis`: scores and p-values of those that had been found are
     that much stronger, of the others weaker, so the false-discovery rate is at most 1 + `hysteresis` times `fdr`.
     `score`: "stable" weighs groups by their size and allows for noise, "gap" is the largest difference between two
-    groups. `conditional` and `gain` add what a feature shows beyond its owner's other columns: residual HSIC
-    (`hsic.py`) and risk gain (`gains.py`), a charged release each. With score "conditional" they alone decide, as in
-    the paper. `sketch` "clipped": tables are scaled to length `clip` before noise is added, as in the paper; the
-    noise hides the same share of a record, and the table is smaller. `decay` is the weight that older tables keep
-    when the records have changed since. `denoise` removes known noise from tables before they are scored; the stable
-    score does that itself.
+    groups, "paper" is the paper's S_j (`scores.paper_scores`). `conditional` and `gain` add what a feature shows
+    beyond its owner's other columns: residual HSIC (`hsic.py`) and risk gain (`gains.py`), a charged release each.
+    With score "conditional" they alone decide. `sketch` "clipped": tables are scaled to length `clip` before noise is
+    added, as in the paper; the noise hides the same share of a record, and the table is smaller. `decay` is the
+    weight that older tables keep when the records have changed since. `denoise` removes known noise from tables
+    before they are scored; the stable score does that itself.
     """
 
     rule: Rule = "fdr"
@@ -182,7 +182,8 @@ def decide(
 ) -> Finding:
     """Turn scores into roles. The card has the last word. `previous`: the roles that were proposed before.
 
-    `owners`: the party of every feature, for roles within parties.
+    `owners`: the party of every feature, for roles within parties, and to know the columns without evidence: none
+    is needed where the card decides.
     """
     scores = evidence.combined()
     proposed = _propose(scores, evidence.p_values, config, owners or {}, previous)
@@ -190,9 +191,10 @@ def decide(
     roles = Roles(proposed)
     by_card = () if card is None else tuple(sorted(card.decisions))
     if card is not None:
-        roles = card.apply(roles)
+        untold = {k: v for k, v in card.roles.of.items() if k in (owners or {}) and k not in proposed}
+        roles = card.apply(Roles({**proposed, **untold}))
         for k in by_card:
-            if roles.of[k] != proposed[k]:
+            if k in proposed and roles.of[k] != proposed[k]:
                 log.append(f"{k}: {proposed[k]} -> {roles.of[k]} by card: {card.decisions[k].reason}")
     return Finding(roles, scores, evidence.p_values, tuple(log), proposed, by_card)
 

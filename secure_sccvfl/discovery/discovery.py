@@ -114,6 +114,10 @@ class Discovery:
     records: str = ""
     owners: Mapping[str, str] = field(default_factory=dict)
     """The party of every feature; public."""
+    tabled: tuple[str, ...] = ()
+    """The columns that have a table; empty: all. Others have no score and no proposed role."""
+    released: tuple[str, ...] | None = None
+    """The columns that a release is about, where kept tables are of more than these; empty: all."""
 
     def __post_init__(self) -> None:
         if self.card is not None:
@@ -195,13 +199,22 @@ class Discovery:
     def _sketches(self, name: str) -> tuple[Sketch, ...]:
         clip = self.config.clip if self.config.sketch == "clipped" else None
         given = self.statistics, self.parties, self.protected
-        return release_sketches(*given, name, self.features, self.records, clip)
+        about = self.tabled if self.released is None else self.released
+        made = release_sketches(*given, name, self.features, self.records, clip, about)
+        if not self.tabled:
+            return made
+        return tuple(replace(s, tables={k: v for k, v in s.tables.items() if k in self.tabled}) for s in made)
+
+    @property
+    def _own(self) -> list[list[str]]:
+        """The columns of each party of this process that have a table."""
+        return [[k for k in p.layout.names if not self.tabled or k in self.tabled] for p in self.parties]
 
     def judged(
         self, sketches: Sequence[Sketch], finding: Finding, conditional: Sequence[Conditional] = ()
     ) -> Finding:
         """The finding with the confidence of each proposed role, after the last release. Every process calls this."""
-        own = redraw(sketches, self.config, self.seed, [p.layout.names for p in self.parties])
+        own = redraw(sketches, self.config, self.seed, self._own)
         publish = self.statistics.publish
         told = Redrawn(
             unpacked(publish(REDRAWN_SCORES.name, packed(own.scores))) if self._scored else {},
@@ -231,7 +244,7 @@ class Discovery:
 
     def _evidence(self, sketches: Sequence[Sketch], conditional: Sequence[Conditional]) -> Evidence:
         """Scores of the own tables, then those of all parties."""
-        own = weigh(sketches, self.config, self.seed, [p.layout.names for p in self.parties])
+        own = weigh(sketches, self.config, self.seed, self._own)
         publish = self.statistics.publish
         return Evidence(
             publish(SCORES.name, own.scores) if self._scored else {},

@@ -41,6 +41,7 @@ from protocols.operations.noise import NoiseKind
 from protocols.records.private import private
 from secure_sccvfl.discovery.statistics import Arrays, Clipped, Counts, Groups, Statistics, Tables, Widths
 from secure_sccvfl.privacy.charging import Charger
+from secure_sccvfl.privacy.releases import SKETCH
 
 FOLDER, COMMON = "tables", "common records"
 Parts = tuple[Mapping[str, np.ndarray], ...]
@@ -82,6 +83,11 @@ class KeptTables:
     noise: NoiseKind
     releases: Mapping[str, KeptRelease] = field(default_factory=dict)
     align: str = "exact"
+
+    @property
+    def tabled(self) -> tuple[str, ...]:
+        """The columns that have a table of counts; empty: all."""
+        return self.releases[SKETCH.charged_as(0)].features
 
     @property
     def common(self) -> int:
@@ -223,7 +229,7 @@ class Recorded(_Around):
         self, columns: Arrays, groups: Groups, counts: Counts, name: str, sensitivity: float, widths: Widths = None
     ) -> Tables:
         found = self.inner.group_sums(columns, groups, counts, name, sensitivity, widths)
-        self._keep(name, found, tuple(widths) if isinstance(widths, Mapping) else ())
+        self._keep(name, found, tuple(widths) if isinstance(widths, Mapping | tuple) else ())
         return found
 
     def clipped_sums(self, columns: Arrays, groups: Groups, counts: Counts, name: str, length: float) -> Clipped:
@@ -265,7 +271,8 @@ class Replayed(_Around):
         self, columns: Arrays, groups: Groups, counts: Counts, name: str, sensitivity: float, widths: Widths = None
     ) -> Tables:
         kept = self._kept(name)
-        if isinstance(widths, Mapping) and set(widths) != set(kept.features):  # their noise follows from how many
+        named = set(widths) if isinstance(widths, Mapping | tuple) else set()
+        if named != set(kept.features):  # their noise follows from how many
             raise BudgetError(f"{name}: those that were kept are of {', '.join(kept.features)}; nothing is charged")
         return tuple({k: values.astype(float) for k, values in part.items()} for part in kept.parts)
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from secure_sccvfl.discovery.shrinkage import group_sizes, shrink
 
-TableScore = Literal["stable", "gap"]
-ScoreKind = Literal["stable", "gap", "conditional"]
+TableScore = Literal["stable", "gap", "paper"]
+ScoreKind = Literal["stable", "gap", "paper", "conditional"]
 """How tables are scored, or "conditional": tables are not scored, and conditional evidence alone decides."""
 
 
@@ -29,13 +29,42 @@ def total_variation(tables: np.ndarray) -> np.ndarray:
     return gaps.max(axis=-1)
 
 
-def normalised_hsic(tables: np.ndarray) -> np.ndarray:
-    """HSIC with delta kernels, divided by the roots of the two self-HSICs (like a correlation), 0..1."""
+def probability_gap(tables: np.ndarray) -> np.ndarray:
+    """The paper's |Delta P_j|: the largest difference between two groups' probabilities of one bin, 0..1.
+
+    The paper has a "signed probability gap" and no formula for more than two bins. Of two readings this one is nearer
+    to its figure of scores than total variation, over all 19 columns of German without noise: correlation .56 and
+    mean distance .057, against .48 and .062. Neither reproduces it: housing has .33 here and .15 there.
+    """
+    p = probabilities(tables)
+    gap: np.ndarray = (p.max(axis=-1) - p.min(axis=-1)).max(axis=-1)
+    return gap
+
+
+def _joint(tables: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Probabilities of bin and group together, of bins, and of groups; negative counts are cut."""
     joint = np.clip(tables, 0, None)
     total = joint.sum(axis=(-2, -1), keepdims=True)
     joint = joint / np.where(total > 0, total, 1.0)
-    p, q = joint.sum(axis=-1), joint.sum(axis=-2)
-    cross = ((joint - p[..., :, None] * q[..., None, :]) ** 2).sum(axis=(-2, -1))
+    return joint, joint.sum(axis=-1), joint.sum(axis=-2)
+
+
+def table_hsic(tables: np.ndarray) -> np.ndarray:
+    """HSIC of bin and group with delta kernels, as its definition has it, without a scale: at most 1/4."""
+    joint, p, q = _joint(tables)
+    cross: np.ndarray = ((joint - p[..., :, None] * q[..., None, :]) ** 2).sum(axis=(-2, -1))
+    return cross
+
+
+def paper_scores(tables: np.ndarray) -> np.ndarray:
+    """The score `paper`: S_j = |Delta P_j| + HSIC_j of the noisy table, as the paper's figure of scores has it."""
+    return probability_gap(tables) + table_hsic(tables)
+
+
+def normalised_hsic(tables: np.ndarray) -> np.ndarray:
+    """HSIC with delta kernels, divided by the roots of the two self-HSICs (like a correlation), 0..1."""
+    _, p, q = _joint(tables)
+    cross = table_hsic(tables)
     scale = np.sqrt(_self_hsic(p) * _self_hsic(q))
     return np.where(scale > 1e-12, cross / np.where(scale > 1e-12, scale, 1.0), 0.0)
 
@@ -65,7 +94,9 @@ def stable_scores(tables: np.ndarray, sizes: np.ndarray, deviation: float) -> np
 
 def score_tables(kind: TableScore, tables: np.ndarray, sizes: np.ndarray, deviation: float) -> np.ndarray:
     """Scores of one kind. `sizes`: records of each group. `deviation`: of the noise in a cell."""
-    return table_scores(tables) if kind == "gap" else stable_scores(tables, sizes, deviation)
+    if kind == "stable":
+        return stable_scores(tables, sizes, deviation)
+    return paper_scores(tables) if kind == "paper" else table_scores(tables)
 
 
 def denoised(tables: Mapping[str, np.ndarray], deviation: float) -> dict[str, np.ndarray]:

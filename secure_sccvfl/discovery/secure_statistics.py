@@ -106,7 +106,7 @@ class SecureStatistics:
             self.first_count(self._presence)
         paid = self._charger.charge(name, moved)
         noisy = table + np.left_shift(self._noise_share(paid.event, 1.0, len(table), self._spread(counts)), shift)
-        if self._presence is not None and widths is None:
+        if self._presence is not None and (widths is None or isinstance(widths, tuple)):
             self._count(self._presence, noisy, layout, counts, self.deviation(sensitivity))
         opened = self._open(paid.receipt, layout, noisy)
         return self._apart(None if opened is None else np.right_shift(opened, shift).astype(float), own, counts)
@@ -224,6 +224,8 @@ class SecureStatistics:
     def _layout(self, widths: Widths) -> dict[int, dict[str, int]]:
         if widths is None:
             return {rank: dict(own) for rank, own in self._columns.items()}
+        if isinstance(widths, tuple):
+            return {rank: {k: v for k, v in own.items() if k in widths} for rank, own in self._columns.items()}
         if isinstance(widths, int):
             return {rank: dict.fromkeys(own, widths) for rank, own in self._columns.items()}
         return {rank: {k: widths[k] for k in own if k in widths} for rank, own in self._columns.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -79,22 +79,24 @@ def release_sketches(
     features: int,
     records: str = "",
     clip: float | None = None,
+    tabled: Collection[str] = (),
 ) -> tuple[Sketch, ...]:
-    """One release of the tables of all features with all protected attributes; each goes to its owner.
+    """One release of the tables of features with all protected attributes; each goes to its owner.
 
     A record touches one cell of each table, so the joint l2 sensitivity is sqrt(features x attributes).
     `features` counts those of all parties; `parties` are the ones of this process. `clip`: the length to which
     tables are scaled before noise is added, if they are; the sketch has them scaled back by a public number.
+    `tabled`: the features of all parties that the release is about, if it is not about all; then these count.
     """
-    bins = {key: block for party in parties for key, block in party.bins().items()}
-    sensitivity = joint_norm(1.0, features, len(protected))
+    bins = {k: block for party in parties for k, block in party.bins().items() if not tabled or k in tabled}
+    sensitivity = joint_norm(1.0, len(tabled) or features, len(protected))
     counts, codes = [len(a.groups) for a in protected], [a.codes for a in protected]
     if clip is not None:
         found = statistics.clipped_sums(bins, codes, counts, name, clip)
         scale = found.deviation * found.counts
         back = [{k: v * found.counts for k, v in part.items()} for part in found.tables]
         return tuple(Sketch(a.name, part, scale, records=records) for a, part in zip(protected, back, strict=True))
-    sums = statistics.group_sums(bins, codes, counts, name, sensitivity)
+    sums = statistics.group_sums(bins, codes, counts, name, sensitivity, tuple(tabled) or None)
     scale = statistics.deviation(sensitivity)
     return tuple(Sketch(a.name, part, scale, records=records) for a, part in zip(protected, sums, strict=True))
 

@@ -19,7 +19,8 @@ Counts = Sequence[int]
 """For each protected attribute: how many groups there are."""
 Tables = tuple[dict[str, np.ndarray], ...]
 """For each protected attribute: a table of columns by groups for each feature."""
-Widths = Mapping[str, int] | int | None
+Widths = Mapping[str, int] | int | tuple[str, ...] | None
+"""What a release is about: columns of features by name, a number for each of all, bins of these, or bins of all."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Statistics(Protocol):
         owner of that feature alone. All of it is one release. `sensitivity` bounds the l2 norm of what one record
         adds to all sums, an equal part of its square for each feature and attribute. A replaced record moves the
         sums by sqrt(2) times that. `widths`: public columns of all parties' features in this release, if they are
-        not the bins of all features. A number is that many for each of them.
+        not the bins of all features. A number is that many for each of them; names are features with their bins.
         """
         ...
 

@@ -208,7 +208,9 @@ def with_roles(config: TrainConfig, budget: SpendingPlan | None = None) -> Calla
     """The sealed method with other settings and the roles of the default run, as if a card had decided them."""
 
     def fit(ready: Prepared) -> Fitted:
-        return fitted_model(_train(ready, config, ready.budget if budget is None else budget, ready.roles), ready)
+        given = (ready.data, ready.split, ready.parties, config, ready.budget if budget is None else budget)
+        made, _ = train_plainly(*given, ready.seed, roles=ready.roles, tabled=ready.roles)
+        return fitted_model(made, ready)
 
     return fit
 

@@ -28,13 +28,13 @@ from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.data.splits import SplitKind, make_split
 from secure_sccvfl.evaluation import network_baselines
-from secure_sccvfl.evaluation.baselines import erm, with_config, with_roles
+from secure_sccvfl.evaluation.baselines import erm, scc, with_config, with_roles
 from secure_sccvfl.evaluation.fitted_judges import FittedJudges, fit_judges
 from secure_sccvfl.evaluation.frontier import along, pgd_scores
 from secure_sccvfl.evaluation.judges import HANDED_OUT, JUDGES, OWN, EditedRecords
 from secure_sccvfl.evaluation.methods import ABLATIONS, METHODS, Method
 from secure_sccvfl.evaluation.metrics import Scored, edit_quality, group_table, logits_of
-from secure_sccvfl.evaluation.network_baselines import SWEEPS, SWITCHES, letter_with
+from secure_sccvfl.evaluation.network_baselines import SWEEPS, SWITCHES, baseline, letter_with
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, cycle_error, own_rows, prepare
 from secure_sccvfl.evaluation.summary import short_name
 from secure_sccvfl.evaluation.views import views_of
@@ -51,6 +51,7 @@ Experiment = Literal[
     "sensitivity-paper",
     "sensitivity",
     "switches",
+    "letter",
     "runtime",
     "private",
 ]
@@ -75,10 +76,14 @@ LETTER = (
     *(f"secure_sccvfl.model.{name}" for name in ("masked_cvae", "adversary", "cvae", "mlp")),
 )
 """The modules that the letter is made of."""
+ROLE_SWITCHES = ("score_partition", "validation_fractions", "no_refresh", "repaired_roles")
+"""The switches that change where roles of the letter come from."""
 SYMBOLS = {"rho_m": "tau_m", "edit_scale": "gamma_cf"}
 """What the paper's sweeps call a setting of the letter, where the names differ."""
-SWEPT_FROM = {"rho_m": 0.33}
-"""Where the sweeps start: the row that all five of the paper's tables share is not at the .60 of its text."""
+SWEPT_FROM: Mapping[str, Any] = {"rho_m": 0.33, "partition": "score"}
+"""Where the sweeps start: the row that all five of the paper's tables share is not at the .60 of its text. Its
+appendix takes M by S_j.
+"""
 
 
 @dataclass(frozen=True)
@@ -179,6 +184,13 @@ def _switched() -> dict[str, Method]:
     return {"paper": METHODS.get("paper"), **switched}
 
 
+def _letter() -> dict[str, Method]:
+    """The letter beside the same with other roles, both readings of Server-Consistency, and the default."""
+    beside = {name: baseline(name) for name in ("erm_network", "server_consistency", "server_consistency_flipped")}
+    switched = {f"paper, {name}": letter_with(**SWITCHES[name]) for name in ROLE_SWITCHES}
+    return {**beside, "paper": letter_with(), **switched, "scc": scc}
+
+
 def methods_of(experiment: Experiment) -> Mapping[str, Method]:
     """Which methods an experiment runs."""
     named = {"tabular": TABULAR, "attacks": ATTACKED, "folktables": LARGE, "runtime": TIMED}
@@ -192,6 +204,8 @@ def methods_of(experiment: Experiment) -> Mapping[str, Method]:
         return _paper_sweep()
     if experiment == "switches":
         return _switched()
+    if experiment == "letter":
+        return _letter()
     if experiment == "private":
         return _private()
     return dict(METHODS.items())

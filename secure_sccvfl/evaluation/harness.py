@@ -28,6 +28,7 @@ from secure_sccvfl.evaluation.qualitative.views import of_run
 from secure_sccvfl.metrics.copies import NULL
 from secure_sccvfl.metrics.group_rates import MIN_GROUP
 from secure_sccvfl.metrics.slices import Crossed, plain_counts, slice_table
+from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
@@ -78,11 +79,18 @@ def hand_out(data: Dataset, judges: FittedJudges, folder: Path) -> None:
 
 
 def ready_with(
-    data: Dataset, split: Split, roles: Roles, config: TrainConfig, budget: SpendingPlan, seed: int
+    data: Dataset,
+    split: Split,
+    roles: Roles,
+    config: TrainConfig,
+    budget: SpendingPlan,
+    seed: int,
+    card: PolicyCard | None = None,
 ) -> Prepared:
-    """The plaintext twin of a run: the same records, roles, settings and budget, and other noise."""
+    """The plaintext twin of a run: the same records, roles, card, settings and budget, and other noise."""
     parties = make_parties(data)
-    model, noise = train_plainly(data, split, parties, config, budget, seed, roles=roles)
+    given = (data, split, parties, config, budget, seed)
+    model, noise = train_plainly(*given, roles=roles, tabled=None if card is None else card.roles)
     return Prepared(data, split, parties, seed, noise.plan, config, model, ())
 
 
@@ -98,12 +106,14 @@ def compare(
     *,
     slices: str = "",
     min_group: int = MIN_GROUP,
+    card: PolicyCard | None = None,
 ) -> Comparison:
     """Each baseline on the same test part, judges and roles; and whether plain training passes the null control.
 
-    `mode`: of the run that they stand beside. `slices`: the column that groups are crossed with, if any.
+    `mode`: of the run that they stand beside. `slices`: the column that groups are crossed with, if any. `card`: of
+    the run.
     """
-    ready = ready_with(data, split, roles, config, budget, seed)
+    ready = ready_with(data, split, roles, config, budget, seed, card if mode != "aware" else None)
     fitted: dict[str, Fitted] = {}
     found: dict[str, dict[str, float]] = {}
     gates: dict[str, dict[str, Any]] = {}

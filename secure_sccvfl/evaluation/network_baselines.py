@@ -16,12 +16,13 @@ import numpy as np
 import torch
 
 from secure_sccvfl.data.randomness import stream, torch_seed
-from secure_sccvfl.evaluation.letter.generators import Generators, read_columns, records_of
-from secure_sccvfl.evaluation.letter.roles import edited_names, roles_of
-from secure_sccvfl.evaluation.letter.trainer import EditRows, JointTraining
+from secure_sccvfl.evaluation.letter.generators import TARGET_DRAWS, Generators, read_columns, records_of
+from secure_sccvfl.evaluation.letter.roles import Masks, edited_names
+from secure_sccvfl.evaluation.letter.trainer import Editors, EditRows, JointTraining
 from secure_sccvfl.evaluation.networks import SplitNetwork, TrainedNetwork, units_of
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, edited_rows
 from secure_sccvfl.model.adversary import Adversary
+from secure_sccvfl.model.edits import public_targets
 from secure_sccvfl.model.generators import GeneratorConfig
 from secure_sccvfl.model.masked_cvae import GeneratorTerms
 from secure_sccvfl.policy.roles import Roles
@@ -37,8 +38,13 @@ COMPONENTS: Mapping[str, Changes] = {
     "uniform_cf": {"mask": "all", "lambda_adv": 0.0, "terms": NO_LEAK},
     "policy_blind": {"proxies": "edit", "lambda_adv": 0.0, "terms": NO_LEAK},
     "server_consistency": {"edits": "shuffle", "proxies": "edit", "lambda_gen": 0.0, "lambda_adv": 0.0},
+    "server_consistency_flipped": {"edits": "flip", "proxies": "edit", "lambda_gen": 0.0, "lambda_adv": 0.0},
 }
-"""Table hparams-method: what each baseline changes in the paper's settings."""
+"""Table hparams-method: what each baseline changes in the paper's settings.
+
+Server-Consistency is described twice: it shuffles mediators (the table, appendix C.5), or it compares predictions for
+the original and for "flipped-s" DP-sketch embeddings (section 4.3). Both are here.
+"""
 LETTER_ABLATIONS: Mapping[str, Changes] = {
     "paper_no_masks": {"mask": "all"},
     "paper_no_generator": {"edits": "shuffle", "lambda_gen": 0.0},
@@ -61,6 +67,9 @@ SWITCHES: Mapping[str, Changes] = {
     "posterior_groups": {"embedding": "posterior"},
     "no_context": {"context": 0},
     "proxies_edited": {"proxies": "edit"},
+    "score_partition": {"partition": "score"},
+    "validation_fractions": {"rho_m": 0.25, "rho_p": 0.25},  # the choice on German: results/paper/letter-roles.md
+    "no_refresh": {"refreshes": 0},
     "repaired_roles": {"roles": "repaired"},
     "one_hot_columns": {"columns": "one_hot"},
     "best_epoch": {"kept": "best"},
@@ -80,8 +89,8 @@ SWEEPS: Mapping[str, tuple[float, ...]] = {
 """The grids of the sensitivity appendix; rho_m is its tau_M, edit_scale its gamma_cf."""
 
 
-def _network(ready: Prepared, settings: PaperSettings, made: EditRows | None, roles: Roles | None) -> Fitted:
-    """Train with these settings. made: edits that no generator makes. roles: None if nothing is edited."""
+def _network(ready: Prepared, settings: PaperSettings, made: EditRows | None, masks: Masks | None = None) -> Fitted:
+    """Train with these settings. made: edits that follow no masks. masks: None where nothing follows them."""
     data, split = ready.data, ready.split
     train, check = (records_of(ready, rows, settings) for rows in (split.train, split.validation))
     seed = torch_seed(ready.seed, "network")
@@ -89,9 +98,10 @@ def _network(ready: Prepared, settings: PaperSettings, made: EditRows | None, ro
         torch.manual_seed(seed)  # for the first weights
         widths, read = read_columns(ready, settings)
         net = SplitNetwork(widths, units_of(data.task, data.outputs), settings.hidden, settings.dropout)
-        generators = Generators(ready, roles, settings) if settings.edits == "generator" and roles else None
         adversaries = _adversaries(ready, settings)
-        training = JointTraining(net, data.task, settings, generators, adversaries, made, read, seed)
+        editors = (None, made) if masks is None else _editors(masks)
+        refresh = (lambda: None) if masks is None else (lambda: _editors(masks) if masks.refresh() else None)
+        training = JointTraining(net, data.task, settings, editors, adversaries, read, seed, refresh)
         torch.manual_seed(seed)  # for dropout, whichever parts there are
         fitted = training.fit(train, check)
     notes = {
@@ -100,13 +110,16 @@ def _network(ready: Prepared, settings: PaperSettings, made: EditRows | None, ro
         "warmup": settings.warmup,
         "optimisation_steps": fitted.epochs_run,
         "temperature": fitted.temperature,
+        "masks_refreshed": training.refreshed,
         **training.traffic.notes(),
     }
     own: Callable[[np.ndarray], np.ndarray] | None = None
-    if training.generators is not None and roles is not None:
-        own = _own_edits(ready, settings, fitted, training.generators, ready.columns(edited_names(roles, settings)))
-    elif made is not None:
-        own = lambda picked: made(picked, 0)  # noqa: E731
+    if training.generators is not None:
+        names = edited_names(training.generators.roles, settings)
+        own = _own_edits(ready, settings, fitted, training.generators, ready.columns(names))
+    elif training.made is not None:
+        last = training.made
+        own = lambda picked: last(picked, 0)  # noqa: E731
     return Fitted(fitted, fitted.logits, fitted.fused, notes, own)
 
 
@@ -136,10 +149,18 @@ def _own_edits(
 
 def _run(ready: Prepared, settings: PaperSettings) -> Fitted:
     if settings.edits == "none":
-        return _network(ready, settings, None, None)
-    roles = roles_of(ready, settings)
-    made = shuffle_edits(ready, edited_names(roles, settings)) if settings.edits == "shuffle" else None
-    return _network(ready, settings, made, roles)
+        return _network(ready, settings, None)
+    return _network(ready, settings, None, Masks(ready, settings))
+
+
+def _editors(masks: Masks) -> Editors:
+    """Who makes edits under the masks of the moment."""
+    ready, settings = masks.ready, masks.settings
+    if settings.edits == "generator":
+        return Generators(ready, masks.roles, settings), None
+    if settings.edits == "flip":
+        return None, flip_edits(masks)
+    return None, shuffle_edits(ready, edited_names(masks.roles, settings))
 
 
 def letter_with(**changes: Any) -> Callable[[Prepared], Fitted]:
@@ -216,22 +237,42 @@ def shuffle_edits(ready: Prepared, names: tuple[str, ...]) -> EditRows:
     return edits
 
 
+def flip_edits(masks: Masks) -> EditRows:
+    """Server-Consistency: mediators moved from where the noisy sketch puts the record's group to the other group.
+
+    The direction is that of the true s, as for the letter's generators. No generator; the same in every epoch but for
+    targets, which are drawn where there are more than two groups.
+    """
+    ready, embeddings = masks.ready, masks.embeddings()
+    attribute = ready.data.protected[0]
+
+    def edits(rows: np.ndarray, draw: int) -> np.ndarray:
+        codes = attribute.codes[rows]
+        targets = public_targets(len(rows), len(attribute.groups), ready.seed, draw)[np.arange(len(rows)), codes]
+        out = ready.inputs[rows]
+        for columns, group in embeddings:
+            out[:, columns] = np.clip(out[:, columns] + group[targets] - group[codes], 0.0, 1.0)
+        return out
+
+    return _cached(edits, TARGET_DRAWS if len(attribute.groups) > 2 else 1)
+
+
 def uniform_cf_repaired(ready: Prepared) -> Fitted:
     roles = Roles(dict.fromkeys(ready.roles.of, "M"))
     edits = table_edits(ready, roles, GeneratorConfig(kind="moments", thinning=0))
-    return _network(ready, _repaired(ready), edits, None)
+    return _network(ready, _repaired(ready), edits)
 
 
 def policy_blind_repaired(ready: Prepared) -> Fitted:
     roles = ready.roles.with_role("M", ready.roles.named("P"))
     edits = table_edits(ready, roles, GeneratorConfig(kind="moments", thinning=0))
-    return _network(ready, _repaired(ready), edits, None)
+    return _network(ready, _repaired(ready), edits)
 
 
 def server_consistency_repaired(ready: Prepared) -> Fitted:
-    return _network(ready, _repaired(ready, "shuffle"), shuffle_edits(ready, ready.roles.named("M")), None)
+    return _network(ready, _repaired(ready, "shuffle"), shuffle_edits(ready, ready.roles.named("M")))
 
 
 def scc_split(ready: Prepared) -> Fitted:
     """The default's edits and loss on the paper's network: what gradients to the parties would gain."""
-    return _network(ready, _repaired(ready), table_edits(ready, ready.roles, ready.config.generator), None)
+    return _network(ready, _repaired(ready), table_edits(ready, ready.roles, ready.config.generator))

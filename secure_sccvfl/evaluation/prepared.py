@@ -100,15 +100,22 @@ def train_plainly(
     card: PolicyCard | None = None,
     roles: Roles | None = None,
     driver: type[Trainer] = Trainer,
+    tabled: Roles | None = None,
 ) -> tuple[Model, GaussianNoise]:
-    """The method on the plaintext engine, with the noise that a secure run of this budget would carry."""
+    """The method on the plaintext engine, with the noise that a secure run of this budget would carry.
+
+    `tabled`: roles of which tables are released as for those of a card, where `roles` stand for one.
+    """
     known = card.roles if roles is None and card is not None else roles
     aware = (known, len(data.protected[0].groups)) if driver is AwareTrainer and known is not None else None
     layouts = [party.layout for party in parties]
-    budget = replace(budget, head=head_plan(config, layouts, data.task, data.outputs, aware=aware))
+    by_card = card.roles if tabled is None and card is not None else tabled
+    names = config.tabled(by_card, data.owners) if driver.by_card else ()
+    head = head_plan(config, layouts, data.task, data.outputs, aware=aware, tabled=names)
+    budget = replace(budget, head=head)
     noise = GaussianNoise(budget, seed)
     given = (PlainEngine(), PlainStatistics(noise), data, split, config, seed)
-    model = train(*given, card=card, roles=roles, parties=parties, driver=driver, privacy=noise)
+    model = train(*given, card=card, roles=roles, parties=parties, driver=driver, privacy=noise, tabled=tabled)
     return model, noise
 
 

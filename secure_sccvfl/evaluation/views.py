@@ -154,7 +154,7 @@ def codes_of(block: Block, inputs: np.ndarray) -> np.ndarray:
 def tables_view(model: LinearModel) -> Tables:
     """The released tables beside the exact ones of the training records."""
     ready, attribute = model.ready, model.ready.data.protected[0]
-    rows = ready.split.train
+    rows = ready.config.training_rows(ready.split)
     groups = np.eye(len(attribute.groups))[attribute.codes[rows]]
     released = model.tables or {}
     exact: dict[str, np.ndarray] = {}
@@ -254,6 +254,8 @@ def evidence(model: LinearModel, rows: np.ndarray) -> np.ndarray:
     tables, found = model.tables or model.ready.model.sketches[0].tables, []
     for party in model.ready.parties:
         for name, bins in party.take(rows).bins().items():
+            if name not in tables:
+                continue
             counts = np.maximum(tables[name], 0.5)
             found.append(bins @ np.log(counts / counts.sum(axis=0)))
     return np.asarray(np.sum(found, axis=0))
@@ -272,13 +274,16 @@ def drawn_gram(model: LinearModel, count: int = DRAWN) -> np.ndarray:
     """
     ready, rng = model.ready, stream(model.ready.seed, "drawn gram")
     tables = model.tables or ready.model.sketches[0].tables
-    sizes = np.mean([group_sizes([tables[n] for n in p.layout.names]) for p in ready.parties], axis=0)
+    told = [[tables[n] for n in p.layout.names if n in tables] for p in ready.parties]
+    sizes = np.mean([group_sizes(found) for found in told if found], axis=0)
     shares = np.clip(sizes, 1.0, None) / np.clip(sizes, 1.0, None).sum()
     groups = rng.choice(len(shares), size=count, p=shares)
     parties = []
     for party in ready.parties:
         inputs = np.zeros((count, party.layout.width))
         for block in party.layout.blocks:
+            if block.feature.name not in tables:  # held fixed, so no edit reads it
+                continue
             table = np.clip(tables[block.feature.name], 0.5, None)
             for g in range(len(shares)):
                 here = np.flatnonzero(groups == g)

@@ -9,6 +9,7 @@ run's log with the digests of all of them.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -143,7 +144,7 @@ class WholeRun:
         budget = options.simulated_budget(self.parties)
         config, seed = replace(options.train_config(), evaluation="exact"), options.seed
         given = (data, split, roles, judges, config, budget, seed, options.mode)
-        found = harness.compare(*given, slices=options.slices, min_group=options.min_group)
+        found = harness.compare(*given, slices=options.slices, min_group=options.min_group, card=options.policy())
         return {key: figures for key, figures in asdict(found).items() if figures or key != "slice_baselines"}, drawn
 
     def _label_inference(self) -> list[dict[str, Any]]:
@@ -166,3 +167,19 @@ def natural_parties(dataset: str) -> int:
     from secure_sccvfl.data.party_data import own_schema
 
     return len(load(dataset).parties if is_benchmark(dataset) else own_schema(Path(dataset)).parties)
+
+
+def with_usual_epsilon(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a training; on public data with the epsilon of `default_epsilon`, if they name none.
+
+    The number of training records is public there. For other data the default of `RunOptions` stays: it is that of
+    a number which is not public.
+    """
+    from secure_sccvfl.data.catalogue import is_benchmark, load
+    from secure_sccvfl.data.splits import joined_rows
+    from secure_sccvfl.privacy.heads import default_epsilon
+
+    dataset = options["dataset"]
+    if "epsilon" in options or not is_benchmark(dataset) or not RunOptions.of(options).private_model:
+        return dict(options)
+    return {**options, "epsilon": default_epsilon(joined_rows(load(dataset).n))}

@@ -72,6 +72,11 @@ class Material:
     moments: Moments | None = None
     guarded: frozenset[str] = frozenset()
 
+    @property
+    def own_tables(self) -> list[np.ndarray]:
+        """Of this party's features, as far as they have one (`TrainConfig.tabled`)."""
+        return [self.tables[name] for name in self.layout.names if name in self.tables]
+
 
 def tables_only(config: GeneratorConfig) -> None:
     """The check of a kind that reads nothing but the tables."""

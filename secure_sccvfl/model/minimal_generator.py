@@ -30,8 +30,7 @@ class MinimalGenerator(TableGenerator):
         return 1
 
     def shares(self, block: Block, draw: int) -> np.ndarray:
-        tables = [self.material.tables[name] for name in self.material.layout.names]
-        sizes = group_sizes(tables)
+        sizes = group_sizes(self.material.own_tables)
         return shrunken(self.material.tables[block.feature.name], sizes, self.material.deviation)
 
     def edit(

@@ -11,6 +11,7 @@ import numpy as np
 from secure_sccvfl.data.layout import Block, Layout, unit_cuts
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.discovery.scores import probabilities
+from secure_sccvfl.model.encoders import plain_columns
 from secure_sccvfl.model.generators import GeneratorConfig, Material
 
 FLOOR = 0.5
@@ -81,12 +82,14 @@ def shift_direction(layout: Layout, tables: Mapping[str, np.ndarray], names: Seq
     """
     parts = []
     for block in layout.blocks:
+        if block.feature.name not in names:
+            parts.append(np.zeros(plain_columns(block)))
+            continue
         table = probabilities(tables[block.feature.name], FLOOR)
         far = np.unravel_index(
             np.abs(table[:, :, None] - table[:, None, :]).sum(axis=0).argmax(), (table.shape[1],) * 2
         )
-        change = mean_encoding(block, table[:, far[1]] - table[:, far[0]])
-        parts.append(change if block.feature.name in names else np.zeros(len(change)))
+        parts.append(mean_encoding(block, table[:, far[1]] - table[:, far[0]]))
     return np.concatenate(parts)
 
 

@@ -80,7 +80,9 @@ def table_gram(
     """Party step, local: this party's part of the expected Gram matrix of edits of these features."""
     made = table_generator(generator)
     pairs = [(g, h) for g in range(groups) for h in range(groups) if g != h]
-    sizes = np.maximum(group_sizes([made.material.tables[name] for name in layout.names]), 1.0)
+    if not set(layout.names) & set(edited):
+        return TableGram(np.zeros((len(pairs) * made.redraws, encoder.columns)), np.zeros((encoder.columns,) * 2))
+    sizes = np.maximum(group_sizes(made.material.own_tables), 1.0)
     weights = {pair: sizes[pair[0]] / sizes.sum() / (groups - 1) / made.redraws for pair in pairs}
     vectors = np.zeros((len(pairs) * made.redraws, encoder.columns))
     within = np.zeros((encoder.columns, encoder.columns))
@@ -113,7 +115,7 @@ def sampled_gram(
     Given the group, features are independent and each follows its table, so no training record enters.
     """
     made = table_generator(generator)
-    sizes = np.maximum(group_sizes([made.material.tables[name] for name in layout.names]), 1.0)
+    sizes = np.maximum(group_sizes(made.material.own_tables), 1.0)
     pairs = [(g, h) for g in range(groups) for h in range(groups) if g != h]
     vectors, within = np.zeros((len(pairs), encoder.columns)), np.zeros((encoder.columns, encoder.columns))
     for number, (source, target) in enumerate(pairs):

@@ -112,12 +112,14 @@ class GradientMode(Protocol):
 def facts_of(schema: Schema, options: RunOptions, sizes: Mapping[str, int] | None = None) -> Facts:
     """What the plan of a run follows from."""
     known = {"temperatures": len(TEMPERATURES) - 1, **(sizes or {})}
-    return Facts(schema.bins, schema.group_counts, known).with_settings(options)
+    names = options.tabled(schema)
+    bins = {rank: {k: v for k, v in own.items() if not names or k in names} for rank, own in schema.bins.items()}
+    return Facts(bins, schema.group_counts, known).with_settings(options)
 
 
 def discovery_releases(schema: Schema, options: RunOptions) -> list[Release]:
-    """The first releases of every run: alignment, statistics of s to their owners, scores to all."""
-    return plan_of(facts_of(schema, options), "alignment", "discovery")
+    """The releases of discovery alone: alignment, statistics of s to their owners, scores to all."""
+    return plan_of(replace(facts_of(schema, options), bins=schema.bins), "alignment", "discovery")
 
 
 def common_releases(schema: Schema, options: RunOptions) -> list[Release]:

@@ -1,11 +1,14 @@
 """`dp` mode: local encoders that learn from noisy batch gradients, then a sealed head on top of them.
 
 Each party trains a small score network s_p(x; theta_p) on its own columns. The logit of a record is the sum of the
-scores. A step has these parts. Residuals sigma(sum of s_p) - y are computed in secret. Every party's clipped
-per-record gradients of its own score (torch.func) are weighted by the secret residuals and summed in secret.
-Discrete Gaussian noise is added to the sum in secret. The noisy sum is opened to its owner alone (four rounds,
-protocols/steps/weighted_sums.py). With `sampling` below 1 each record takes part with that chance, in secret (one
-more round, protocols/steps/sampling.py).
+scores. A step has these parts. Residuals sigma(sum of s_p) - y are computed under MPC. Every party takes per-record
+gradients of its own score from Opacus (`GradSampleModule`) and clips them locally. They are weighted by the secret
+residuals and summed under MPC. Discrete Gaussian noise is added to the sum under MPC. The noisy sum is opened to its
+owner alone (four rounds, protocols/steps/weighted_sums.py). With `sampling` below 1 each record takes part with that
+chance, which no party sees (one more round, protocols/steps/sampling.py).
+
+Opacus' clipping and noise are not used: they would need the residuals in the clear. Its accountant is the second one
+of every charge (accounting/accountant.py).
 
 The guarantee. A residual and a gradient depend on their own record and on parameters that were released with noise,
 on nothing else. So columns are not centred on means of records, and no secret head takes part. A head trained
@@ -35,6 +38,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
+from torch import nn
+from torch.nn.utils import parameters_to_vector, skip_init, vector_to_parameters
 
 from accounting.budget import BudgetError
 from accounting.events import Event, Sensitivity
@@ -129,63 +134,85 @@ def dp_releases(columns: Sequence[int], config: DpConfig) -> list[Release]:
     return NOISY_GRADIENT.releases(facts, times=config.steps)
 
 
+class _Network(nn.Module):
+    """The score of rows of plain columns: (out^T relu(W x + b)) / units."""
+
+    def __init__(self, columns: int, units: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.hidden = skip_init(nn.Linear, columns, units, dtype=torch.float64)
+        self.out = skip_init(nn.Linear, units, 1, bias=False, dtype=torch.float64)
+        with torch.no_grad():
+            self.hidden.weight.copy_(torch.randn(columns, units, generator=generator, dtype=torch.float64).T / 2)
+            self.hidden.bias.zero_()
+            # Output weights have both signs and size 1: with a small start no unit would move.
+            self.out.weight.fill_(1.0)
+            self.out.weight[:, units // 2 :] = -1
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.out(torch.relu(self.hidden(rows)))[:, 0] / self.out.in_features
+        return scores
+
+
 class Score:
     """One party's score network and its per-record gradients. Party-local."""
 
     def __init__(self, party: Party, units: int, seed: int) -> None:
+        from opacus.grad_sample import GradSampleModule  # takes a second to import
+
         self.layout = party.layout
         # The columns are not centred: a mean over records would carry each of them into every other one's gradient.
         self.rows = torch.tensor(plain_encoding(party.layout, party.inputs))
         self.columns = self.rows.shape[1]
         generator = torch.Generator().manual_seed(torch_seed(seed, "dp", *party.layout.names))
-        wide = torch.randn(self.columns, units, generator=generator, dtype=torch.float64) / 2
-        # Output weights have both signs and size 1: with a small start no unit would move.
-        out = torch.ones(units, dtype=torch.float64)
-        out[units // 2 :] = -1
-        self.shapes = (wide.shape, (units,), (units,))
-        self.theta = torch.cat([wide.reshape(-1), torch.zeros(units, dtype=torch.float64), out])
-        self.velocity = torch.zeros_like(self.theta)
+        self.network = _Network(self.columns, units, generator)
+        self._sampled = GradSampleModule(self.network, loss_reduction="sum")
+        self.velocity = torch.zeros_like(parameters_to_vector(self.network.parameters()))
 
-    def _unpack(self, theta: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        wide, bias, out = theta.split([int(np.prod(shape)) for shape in self.shapes])
-        return wide.reshape(self.shapes[0]), bias, out
-
-    def _score(self, theta: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
-        wide, bias, out = self._unpack(theta)
-        return torch.relu(row @ wide + bias) @ out / out.numel()
-
+    @torch.no_grad()
     def scores(self, bound: float) -> np.ndarray:
         """The score of every record, clamped so that the sum over all parties stays in the range of the sigmoid."""
-        return self._score(self.theta, self.rows).clamp(-bound, bound).numpy()
+        found: np.ndarray = self.network(self.rows).clamp(-bound, bound).numpy()
+        return found
 
     def gradients(self) -> np.ndarray:
         """Gradients of every record's score in the parameters (rows x parameters), for a unit upstream signal."""
-        each = torch.func.vmap(torch.func.grad(self._score), in_dims=(None, 0))(self.theta, self.rows)
-        return each.numpy()
+        self._sampled.zero_grad()
+        # Rows with a gradient of their own, since hooks of a first layer warn without.
+        self._sampled(self.rows.clone().requires_grad_()).sum().backward()
+        each: list[torch.Tensor] = [p.grad_sample.flatten(1) for p in self.network.parameters()]  # type: ignore[attr-defined]
+        return torch.cat(each, dim=1).numpy()
 
+    @torch.no_grad()
     def learn(self, mean: np.ndarray, rate: float, momentum: float) -> None:
         self.velocity = momentum * self.velocity - rate * torch.tensor(mean)
-        self.theta = self.theta + self.velocity
+        moved = parameters_to_vector(self.network.parameters()) + self.velocity
+        vector_to_parameters(moved, self.network.parameters())
+
+    def _hidden(self) -> tuple[np.ndarray, np.ndarray]:
+        """Weights (columns x units) and biases of the units."""
+        layer = self.network.hidden
+        return layer.weight.detach().numpy().T.copy(), layer.bias.detach().numpy().copy()
 
     def public_encoder(self) -> FeatureEncoder:
         """For a private head: plain columns around public centres, and the units, in rows of a public length.
 
         The units follow from noisy sums that were released, so a row depends on its own record and on these alone.
         """
-        wide, bias, _ = self._unpack(self.theta)
+        wide, bias = self._hidden()
         plain = public_encoder(self.layout)
-        shifted = bias.numpy() + plain.mean @ wide.numpy()
+        shifted = bias + plain.mean @ wide
         radius = float(np.hypot(public_radius(self.layout), 1.0))
-        return FeatureEncoder(plain, wide.numpy(), shifted, np.zeros(len(shifted)), radius)
+        return FeatureEncoder(plain, wide, shifted, np.zeros(len(shifted)), radius)
 
+    @torch.no_grad()  # a pass with gradients would count as one of `gradients`
     def encoder(self) -> FeatureEncoder:
         """Plain columns, and the units scaled to deviation 1 on the own training rows."""
-        wide, bias, _ = self._unpack(self.theta)
-        made = torch.relu(self.rows @ wide + bias).numpy()
+        wide, bias = self._hidden()
+        made = torch.relu(self.network.hidden(self.rows)).numpy()
         scale, mean = np.maximum(made.std(axis=0), 1e-3), self.rows.numpy().mean(axis=0)
-        shifted = bias.numpy() + mean @ wide.numpy()  # the encoder centres its columns; the units were not
+        shifted = bias + mean @ wide  # the encoder centres its columns; the units were not
         return FeatureEncoder(
-            PlainEncoder(self.layout, mean), wide.numpy() / scale, shifted / scale, made.mean(axis=0) / scale
+            PlainEncoder(self.layout, mean), wide / scale, shifted / scale, made.mean(axis=0) / scale
         )
 
 
@@ -311,7 +338,8 @@ class Dp:
 
     def heads(self, options: RunOptions, schema: Schema) -> HeadPlan | None:
         layouts, units = schema.layouts.values(), dp_config(options).units
-        return head_plan(options.train_config(), layouts, schema.task, schema.outputs, units=units)
+        given = options.train_config(), layouts, schema.task, schema.outputs
+        return head_plan(*given, units=units, tabled=options.tabled(schema))
 
     def train(self, place: Workplace) -> Trained:
         options, schema, config = place.options, place.schema, place.options.train_config()

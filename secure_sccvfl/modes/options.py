@@ -82,7 +82,8 @@ class RunOptions:
     `leak`: measure how well s is recovered from encodings of validation records; only with exact evaluation and a
     model that is not private. It reveals s of training records too, which no ledger covers.
     `private_model`: the head is differentially private, under the same `epsilon` as the statistics of s
-    (`privacy.heads`); it gets `head_share` of it. Without it the model is not private, which is for research on
+    (`privacy.heads`); it gets `head_share` of it, by default .75 where a card decides every column and tables are
+    those of its M and P alone (`tabled`), else .6. Without it the model is not private, which is for research on
     public data. `consistency_from`: "tables" builds the consistency penalty from the released tables; "records" edits
     every training record. With a private model the Gram matrix of these edits is a charged release with noise
     (`privacy.gram`; mode `sealed`); without, the model reveals s of them: for public data.
@@ -351,6 +352,12 @@ class RunOptions:
             card.check({f.name for own in schema.features for f in own}, schema.name)
         return card
 
+    def tabled(self, schema: Schema) -> tuple[str, ...]:
+        """The columns whose tables of s are released (`TrainConfig.tabled`); empty: all. Mode `aware` needs all."""
+        card = self.policy() if self.mode != "aware" else None
+        features = [f.name for own in schema.features for f in own]
+        return self.train_config().tabled(None if card is None else card.roles, features)
+
     def ledger_folder(self, session: Session, home: Path | None = None) -> Path:
         """Where this party's ledgers lie; `home` is the run's folder if that is not the session's.
 
@@ -440,6 +447,7 @@ def recipe_options(method: str, dataset: str, evaluation: EvaluationKind) -> dic
         "consistency_from": recipe.consistency_from,
         "lambdas": recipe.lambdas,
         "gap_target": recipe.gap_target if recipe.take_lambda is None else 0.0,
+        "refreshes": recipe.refreshes,
         "late_refreshes": recipe.late_refreshes,
         "guard": recipe.guard,
         "guard_grows": recipe.guard_grows,

@@ -33,7 +33,8 @@ class Sealed:
         return ()
 
     def heads(self, options: RunOptions, schema: Schema) -> HeadPlan | None:
-        return head_plan(options.train_config(), schema.layouts.values(), schema.task, schema.outputs)
+        given = options.train_config(), schema.layouts.values(), schema.task, schema.outputs
+        return head_plan(*given, tabled=options.tabled(schema))
 
     def train(self, place: Workplace) -> Trained:
         config = place.options.train_config()

@@ -47,6 +47,9 @@ def card_of_run(report: Mapping[str, Any], given: PolicyCard | None, today: date
     noisy = f"{made} noisy releases{whose}, epsilon {privacy['epsilon_rdp']:.2f} at {privacy['delta']:g}"
     decisions = {}
     for name, role in roles.items():
+        if given is not None and name not in proposed:  # no table was released: the card decides every column
+            decisions[name] = given.decisions[name]
+            continue
         text = f"score {scores[name]:.3f}, place {place[name]} of {len(scores)}; {noisy}"
         text = f"discovery proposes {proposed[name]} with confidence {percent(sure[name])}; {text}"
         evidence = [Evidence(text, DISCOVERY)]

@@ -54,9 +54,11 @@ def headline(report: Report) -> dict[str, Any]:
         f"on {near}{rows['train']} records, {secrecy}. {data.get('about', '')}".strip(),
         f"The aim: a decision should not change because somebody belongs to {other_group(report)} ({groups}), nor "
         "through columns that follow from it, the mediators. "
-        f"{near.capitalize()}{rows['validation']} more records served to choose settings; the results below are for "
-        f"{near}{rows['test']} test "
-        "records that were used for nothing else.",
+        + (
+            f"{near.capitalize()}{rows['validation']} more records served to choose settings. "
+            * bool(rows["validation"])
+        )
+        + f"The results below are for {near}{rows['test']} test records that were used for nothing else.",
     ]
     figures = []
     if "acc" in metrics:
@@ -147,7 +149,10 @@ def role_words(proxies: str) -> dict[str, tuple[str, str]]:
 def role_chart(
     report: Report, audit: Sequence[Mapping[str, Any]], card: Mapping[str, Any] | None
 ) -> list[dict[str, Any]]:
-    """Features by party: score, role, who decided it, how sure discovery is, how the score moved, and the reason."""
+    """Features by party: score, role, who decided it, how sure discovery is, how the score moved, and the reason.
+
+    A column without a table (`TrainConfig.tabled`) has no score and no proposal.
+    """
     scores, words = report["scores"], report["data"]["features"]
     history = [entry["scores"] for entry in audit if entry["event"] == "roles"]
     top = max([*scores.values(), 1e-9])
@@ -155,7 +160,9 @@ def role_chart(
     decisions = card["decisions"] if card is not None else {}
     parties = []
     for party in report["party_names"]:
-        own = sorted((n for n, owner in report["owners"].items() if owner == party), key=lambda n: -scores[n])
+        own = sorted(
+            (n for n, owner in report["owners"].items() if owner == party), key=lambda n: -scores.get(n, 0.0)
+        )
         parties.append(
             {
                 "name": party,
@@ -170,10 +177,10 @@ def role_chart(
                         "role": report["roles"][name],
                         "word": ROLES[report["roles"][name]][0],
                         "by_card": name in report["by_card"],
-                        "proposed": report["proposed"][name],
-                        "confidence": percent(report["confidence"][name]),
-                        "score": scores[name],
-                        "width": 100 * max(scores[name], 0.0) / top,
+                        "proposed": report["proposed"].get(name, ""),
+                        "confidence": percent(report["confidence"].get(name, 0.0)),
+                        "score": scores.get(name),
+                        "width": 100 * max(scores.get(name, 0.0), 0.0) / top,
                         "spark": sparkline([old[name] for old in history if name in old], highest),
                         "reason": decisions.get(name, {}).get("reason", ""),
                         "evidence": "; ".join(

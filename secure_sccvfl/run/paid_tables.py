@@ -8,7 +8,7 @@ refused here, before it starts; nothing is ever charged on the side.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ WHY = {
     NONE: "has no kept tables of that run beside its ledger",
     DAMAGED: "has kept tables that were changed or cannot be read",
     DESCRIPTION: "has tables of another description: other columns, bins or public ranges",
-    SPLIT: "has tables of the same records, split otherwise: use the seed and split of that run",
+    SPLIT: "has tables of the same records, split otherwise: use that run's seed, split, private_model, gain",
     RECORDS: "has tables of other records than those to train on now",
     UNPAID: "has tables that no charge in its ledger paid for",
     OTHERWISE: "has tables of records that were brought together otherwise: use the align of that run",
@@ -141,6 +141,16 @@ def _check_covered(found: KeptTables, options: RunOptions) -> None:
     if length != asked:
         kind = "counts" if length is None else f"clipped to {length:g}"
         raise ConfigError(f"the kept tables are {kind}: choose sketch and clip as they are, or pay anew")
+
+
+def check_tabled(found: KeptTables, wanted: Collection[str]) -> None:
+    """Refuse a run that needs the table of a column which has none. wanted: `RunOptions.tabled`, empty for all."""
+    lacking = sorted(set(wanted) - set(found.tabled)) if wanted else ["all columns"]
+    if found.tabled and lacking:
+        raise ConfigError(
+            f"the kept tables are of {', '.join(found.tabled)} alone, as the card of that run decided every column; "
+            f"this run needs {', '.join(lacking)}: keep to that card, or pay anew; nothing was opened or charged"
+        )
 
 
 def tables_record(found: KeptTables) -> dict[str, Any]:

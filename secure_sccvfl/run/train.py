@@ -10,7 +10,7 @@ import json
 import logging
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from protocols.session.runtime import Session, words_of
 from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.party_data import Schema
-from secure_sccvfl.data.splits import PARTS, expected_rows
+from secure_sccvfl.data.splits import PARTS, SHARES, expected_rows
 from secure_sccvfl.discovery.inputs import check_support
 from secure_sccvfl.discovery.kept_tables import KeptTables, Recorded, Replayed
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
@@ -48,14 +48,22 @@ from secure_sccvfl.privacy.ledgers import (
 )
 from secure_sccvfl.privacy.record_tags import record_key
 from secure_sccvfl.privacy.releases import HEAD, RANGE_CHECK
-from secure_sccvfl.run.alignment import aligned_part, split_records
+from secure_sccvfl.run.alignment import aligned_part, placed, split_records
 from secure_sccvfl.run.audit_log import OWN_RECORDS, RUN, TABLES, AuditLog, sessions_of
 from secure_sccvfl.run.checkpoints import Checkpoints
 from secure_sccvfl.run.costs import PhaseMeter
 from secure_sccvfl.run.description import describe
 from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.run.model_files import HeldOut, PartyModel, save_model, trained_networks
-from secure_sccvfl.run.paid_tables import WHOLE, About, TableFile, agreed_tables, tables_in_words, tables_record
+from secure_sccvfl.run.paid_tables import (
+    WHOLE,
+    About,
+    TableFile,
+    agreed_tables,
+    check_tabled,
+    tables_in_words,
+    tables_record,
+)
 from secure_sccvfl.training.handles import SharedHead
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Hooks, Model, Problem, State
@@ -90,7 +98,8 @@ class TrainJob:
         self.card, self.own = self.options.policy(self.data.schema), ""
         self.aware = declared(self.card) if self.options.mode == "aware" else None
         if self.card is not None:
-            check_support(self.card, self.data.part(self.data.split.train).parties)
+            rows = self.options.train_config().training_rows(self.data.split)
+            check_support(self.card, self.data.part(rows).parties)
 
     @staticmethod
     def public_plan(config: SessionConfig) -> ReleasePlan:
@@ -111,13 +120,17 @@ class TrainJob:
         with meter.phase("alignment"):
             progress("alignment", 0, 1)
             name, place, parts, kept = self._begin(session, progress)
+            trained_with = RecordSet.union([parts["train"], parts["validation"]]) if self.joins else parts["train"]
             problem = self._problem(session)
             raise_cap(session, place / LEDGER, options.cap, self.certificates)
             budget, ledger = open_budget(place, options.epsilon, options.delta, problem.train.rows)
-            about = About(self.data.schema.digest(), self._digests(parts), options.align)
+            about = About(self.data.schema.digest(), self._digests(parts, trained_with), options.align)
             tables = agreed_tables(session, place, options, budget, about) if options.tables else None
+            if tables is not None:
+                check_tabled(tables, problem.tabled)
+                problem = replace(problem, released=tables.tabled)
             before = sessions_of(folder) if folder is not None and options.resume else ()
-            spread = planned_spread(session, options, self.data.schema, budget, parts["train"], before, tables)
+            spread = planned_spread(session, options, self.data.schema, budget, trained_with, before, tables)
             noise: tuple[float, NoiseKind] = (spread.multiplier, options.noise if tables is None else tables.noise)
         if folder is not None:
             self._keep_public(folder)
@@ -127,14 +140,14 @@ class TrainJob:
             budget,
             noise[0],
             name,
-            parts["train"],
+            trained_with,
             noise[1],
             reserve=options.reserve,
             alike=alike,
             heads=spread.heads,
         )
         audit = AuditLog(unused_name(folder / "audit.jsonl") if folder is not None else None)
-        records = parts["train"].digest if alike else OWN_RECORDS
+        records = trained_with.digest if alike else OWN_RECORDS
         audit(RUN, {"run": name, "records": records, "options": asdict(options)})
         if tables is not None:
             logging.getLogger("party").info("%s", tables_in_words(tables, options.private_model))
@@ -202,9 +215,11 @@ class TrainJob:
     def _problem(self, session: Session) -> Problem:
         """Run by all parties together: the records to train and to validate with, as this party may know them."""
         data, schema = self.data, self.data.schema
-        train = aligned_part(session, self.options, data, "train")
+        share = SHARES[0] + SHARES[1] if self.joins else SHARES[0]
+        train, _ = placed(session, self.options, data, self.options.train_config().training_rows(data.split), share)
         validation = aligned_part(session, self.options, data, "validation")
-        return Problem(schema.task, schema.outputs, train, validation, schema.owners, schema.layouts)
+        given = schema.task, schema.outputs, train, validation, schema.owners, schema.layouts
+        return Problem(*given, self.options.tabled(schema))
 
     def _keep_public(self, folder: Path) -> None:
         """Copy the description and the card, which all have: a report can be made anew without the originals."""
@@ -251,10 +266,16 @@ class TrainJob:
         logs = folder.glob("releases*.jsonl")
         return any(entry.get("release") == RANGE_CHECK.name for log in logs for entry in read_chain(log))
 
-    def _digests(self, parts: Mapping[str, RecordSet]) -> dict[str, str]:
-        """Of the records of each part, and of all together."""
+    @property
+    def joins(self) -> bool:
+        """Whether validation records are trained with."""
+        return self.options.train_config().joins
+
+    def _digests(self, parts: Mapping[str, RecordSet], trained_with: RecordSet) -> dict[str, str]:
+        """Of the records that tables are about, of the other parts, and of all together."""
         whole = RecordSet.union(list(parts.values()))
-        return {**{part: known.digest for part, known in parts.items()}, WHOLE: whole.digest}
+        told = {part: known.digest for part, known in parts.items()}
+        return {**told, "train": trained_with.digest, WHOLE: whole.digest}
 
     def _statistics(
         self, session: Session, train: Part, charger: Charger, tables: KeptTables | None, file: TableFile
@@ -297,8 +318,10 @@ class TrainJob:
         """What the result says about data and settings."""
         options, data, schema = self.options, self.data, self.data.schema
         rows = {name: len(getattr(data.split, name)) for name in PARTS}
+        if self.joins:
+            rows |= {"train": len(data.split.joined), "validation": 0}
         if problem.train.presence is not None:  # a noisy number is known, and what the split leaves of all records
-            rows = dict(zip(PARTS, expected_rows(problem.train.count), strict=True))
+            rows = dict(zip(PARTS, expected_rows(problem.train.count, self.joins), strict=True))
         return {
             "engine": "crypten",
             "mode": options.mode,

@@ -269,7 +269,7 @@ def prepared(run: FinishedRun) -> Prepared:
 def contrasts(attacks: ViewAttacks, ready: Prepared, progress: Callable[[str], None] = lambda view: None) -> None:
     """What the paper's plaintext server holds of the training records, and the logits of the baselines."""
     run = attacks.run
-    train_rows, test = run.split.train[run.rows], run.split.test
+    train_rows, test = run.trained[run.rows], run.split.test
     codes = run.data.protected[0].codes
     z = run.encodings(train_rows)
     attacks.add("aia", PLAIN_SERVER, run.truth("s"), None, z, promise=CONTROL, limit=PLAIN_Z)

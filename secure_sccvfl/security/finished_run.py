@@ -70,8 +70,13 @@ class FinishedRun:
         return cls(folder, options, data, make_split(data, options.split, options.seed), make_parties(data))
 
     @property
+    def trained(self) -> np.ndarray:
+        """The rows of the records that the model was trained with."""
+        return self.options.train_config().training_rows(self.split)
+
+    @property
     def records(self) -> int:
-        return len(self.split.train)
+        return len(self.trained)
 
     @property
     def rows(self) -> np.ndarray:
@@ -85,7 +90,7 @@ class FinishedRun:
 
     def truth(self, target: Target) -> np.ndarray:
         values = self.data.label.values if target == "y" else self.data.protected[0].codes
-        return values[self.split.train[self.rows]]
+        return values[self.trained[self.rows]]
 
     def coalitions(self, target: Target) -> list[tuple[int, ...]]:
         """All sets of parties without the holder of the attacked secret."""
@@ -100,7 +105,7 @@ class FinishedRun:
 
     def own(self, members: Sequence[int]) -> np.ndarray:
         """What these parties held of each record before the run."""
-        rows = self.split.train[self.rows]
+        rows = self.trained[self.rows]
         blocks = [self.parties[rank].inputs[rows] for rank in members]
         targets: tuple[Target, ...] = ("y", "s")
         for target in targets:
@@ -183,12 +188,13 @@ class FinishedRun:
 
     def _evidence(self, rank: int) -> np.ndarray:
         party = self.parties[rank]
-        bins = party.take(self.split.train[self.rows]).bins()
+        bins = party.take(self.trained[self.rows]).bins()
         model = load_model(self.folder / f"party-{rank}" / "model", party.layout)
         found = []
         for sketch in model.sketches:
             logs = {k: np.log(np.maximum(t, 0.5) / np.maximum(t, 0.5).sum(axis=0)) for k, t in sketch.tables.items()}
-            found.append(np.sum([bins[name] @ logs[name] for name in bins], axis=0))
+            if logs:
+                found.append(np.sum([bins[name] @ logs[name] for name in logs], axis=0))
         return np.hstack([np.zeros((len(self.rows), 0)), *found])
 
 

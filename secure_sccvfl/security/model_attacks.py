@@ -118,7 +118,7 @@ def opened_gradients(run: FinishedRun) -> dict[str, Shown]:
     """What each party of a `split` run was shown, before the columns of the others; none in other modes."""
     if MODES.get(run.options.mode).groups != "shown":
         return {}
-    rows, made = run.split.train[run.rows], {}
+    rows, made = run.trained[run.rows], {}
     for party in run.parties:
         targets = {}
         for other in run.parties:

@@ -33,6 +33,9 @@ from secure_sccvfl.training.trainer import Model, State, Trainer
 class AwareTrainer(Trainer):
     """The same phases; records enter after discovery, in encodings that use s. One protected attribute."""
 
+    by_card = False
+    """Every party weighs its encodings by the sizes of groups, which a table tells it."""
+
     def enter(self) -> None:
         if len(self.train.protected) != 1:
             raise ValueError(f"mode aware takes one protected attribute, not {len(self.train.protected)}")

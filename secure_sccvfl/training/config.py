@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 import numpy as np
 
 from secure_sccvfl.data.dataset import Task
+from secure_sccvfl.data.splits import Split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.model.encoders import EncoderKind
 from secure_sccvfl.model.generators import FITTED, GeneratorConfig
-from secure_sccvfl.privacy.heads import SHARE
+from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.privacy.heads import CARD_SHARE, SHARE
 from secure_sccvfl.privacy.releases import charged_statistics
 from secure_sccvfl.training.descents.grid import LARGEST_WEIGHT
 from secure_sccvfl.training.engine import ConsistencyKind, Target
@@ -50,7 +53,7 @@ class TrainConfig:
     is private. `private`: the head is differentially private (`privacy.heads`); a penalty over records is then a
     charged release with noise (`privacy.gram`). Its lambdas are those of `lambdas`; each is a head that is charged.
     `alternatives`: on public data only, each lambda has the noise of a run that trains it alone. `head_share`: of the
-    budget, for the head.
+    budget, for the head; 0 for the share of `share`.
 
     `guard` is the weight of the guard on proxies. With `guard_grows` it is a share of lambda instead. `leak`: measure
     how well s is recovered from encodings of validation records (`training.leak`; needs exact evaluation), over
@@ -83,7 +86,7 @@ class TrainConfig:
     consistency_from: ConsistencySource = "tables"
     private: bool = False
     alternatives: bool = False
-    head_share: float = SHARE
+    head_share: float = 0.0
     discovery: DiscoveryConfig = field(default_factory=DiscoveryConfig)
     generator: GeneratorConfig = field(default_factory=GeneratorConfig)
 
@@ -132,7 +135,7 @@ class TrainConfig:
             raise ValueError("leak is measured by an adversary fitted to s of training records: leave it out")
         if self.control:
             raise ValueError("a control head would be a second model of the same records: leave it out")
-        if not 0 < self.head_share < 1:
+        if not 0 <= self.head_share < 1:
             raise ValueError(f"head_share must lie between 0 and 1, got {self.head_share}")
 
     @property
@@ -191,6 +194,37 @@ class TrainConfig:
     def steps_along_grid(self, task: Task) -> int:
         """Steps of the whole grid, one after another."""
         return self.grid_steps if self.second_order(task) else self.steps * len(self.trained)
+
+    @property
+    def joins(self) -> bool:
+        """Whether the model is trained with the validation records too.
+
+        A private head decides nothing on them: its lambda is fixed, and it has no temperature. They are charged like
+        all others. They stay apart where residuals are fitted on them, and where means of several lambdas over them
+        are opened exactly: no figure about a training record may be opened that epsilon does not cover.
+        """
+        opened = self.evaluation == "exact" and len(self.lambdas) > 1 and not self.alternatives
+        return self.private and not self.discovery.holds_out and not opened
+
+    def training_rows(self, split: Split) -> np.ndarray:
+        """The records that the model is trained with."""
+        return split.joined if self.joins else split.train
+
+    def tabled(self, decided: Roles | None, features: Collection[str]) -> tuple[str, ...]:
+        """The columns whose tables of s are released, from public things; empty stands for all columns.
+
+        Only edits and guards read a table once a card has decided every column (`decided`). So a private model gets
+        tables of these columns alone: a record moves fewer tables, and more of the budget is left for the head.
+        Discovery needs the tables of all, and so do its other statistics.
+        """
+        own = self.discovery
+        if decided is None or not self.private or own.holds_out or own.sketch != "counts":
+            return ()
+        return tuple(sorted({*decided.edited, *decided.guarded})) if set(features) <= set(decided.of) else ()
+
+    def share(self, tabled: Collection[str]) -> float:
+        """The head's share of the budget, where these columns have tables."""
+        return self.head_share or (CARD_SHARE if tabled else SHARE)
 
     @property
     def charged(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -23,11 +23,13 @@ def head_plan(
     *,
     aware: tuple[Roles, int] | None = None,
     units: int = 0,
+    tabled: Collection[str] = (),
 ) -> HeadPlan | None:
     """What the price of a run's heads follows from; None for a model that is not private.
 
     layouts: of all parties. aware: the roles and the number of groups, of a model that uses s. units: columns that
-    each party adds to its plain ones (mode `dp`), of a joint length of at most 1.
+    each party adds to its plain ones (mode `dp`), of a joint length of at most 1. tabled: the columns whose tables of
+    s are released, if not all.
     """
     if not config.private:
         return None
@@ -43,4 +45,5 @@ def head_plan(
     lambdas = config.trained
     if config.alternatives and config.taken is not None:
         lambdas = (config.taken,)
-    return HeadPlan.of(radii, columns, outputs * len(lambdas), task, config.head_share, lambdas, config.releases_gram)
+    share = config.share(tabled)
+    return HeadPlan.of(radii, columns, outputs * len(lambdas), task, share, lambdas, config.releases_gram)

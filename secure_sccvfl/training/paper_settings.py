@@ -10,7 +10,9 @@ Not in the paper, and chosen here:
 - weights of SCG and flip rate in early stopping (`SCG_WEIGHT`, `FLIP_WEIGHT`);
 - Adam for generators and adversaries (the table names the optimiser of the backbone alone);
 - weight decay 5e-4 goes with AdamW ("optional" in the text); Adam has none;
-- lambda_cons has its whole weight from the end of the warm-up on ("scheduled" in the appendix, without a schedule).
+- lambda_cons has its whole weight from the end of the warm-up on ("scheduled" in the appendix, without a schedule);
+- the cap on refreshes (1), and that they are spread over the patience after the warm-up, as in mode `split`;
+- Delta P_j of more than two bins and the embedding of the flipped sketch (`discovery.scores`, `letter.roles`).
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ CONTEXT = 4
 DECAY = 5e-4
 
 Optimiser = Literal["adamw", "adam"]
-Edits = Literal["generator", "shuffle", "tables", "none"]
+Edits = Literal["generator", "shuffle", "flip", "tables", "none"]
 Mask = Literal["M", "all"]
 Proxies = Literal["pass", "edit"]
 Patience = Literal["start", "warmup"]
@@ -39,6 +41,7 @@ Training = Literal["joint", "frozen"]
 Seat = Literal["parties", "fused"]
 Norm = Literal["paper", "l1", "squared"]
 RolesFrom = Literal["letter", "repaired"]
+Partition = Literal["section", "score"]
 Columns = Literal["codes", "one_hot"]
 Kept = Literal["best", "last"]
 _CHOICES: Mapping[str, Any] = {
@@ -52,6 +55,7 @@ _CHOICES: Mapping[str, Any] = {
     "adversary": Seat,
     "norm": Norm,
     "roles": RolesFrom,
+    "partition": Partition,
     "columns": Columns,
     "kept": Kept,
     "reading": Reading,
@@ -69,17 +73,21 @@ class PaperSettings:
     - eta' = lambda_adv for recovery from activations, and lambda_gen eta for recovery from (x_P, x_N): V_leak. The
       gradient reversal has its minus sign.
 
-    edits: who makes edited copies; "shuffle" takes mediators of other records, "tables" edits by the run's noisy
-    tables (repaired rows alone). mask: what may change. proxies: "pass" is the text of subsec:gen, "edit" treats them
-    as the mediators that they are a subset of. patience_from: early stopping counts from the first epoch, or after
-    the warm-up. embedding: z_s is the true s, or a group that each party draws from the posterior of its noisy
-    tables. generators: trained jointly, or beforehand and frozen. adversary: one on each party's activations, or one
-    on the fused ones. columns: what encoders read of a feature, one number (a category by its code), as the paper's
-    Table data-summary counts them ("numerical features after preprocessing"), or the one-hot columns of all other
-    methods here. kept: the model of the last epoch, or of the best one. The paper stops early and does not say that
-    an earlier epoch is restored; only the last one has log losses like the paper's (.57, and .61 to .71 for its
-    baselines), so that is our reading. norm: "paper" is l1 for classes and squared for numbers. draw_code: generators
-    draw their latent code in training; without it they are deterministic.
+    partition: "section" is the tri-partition of section 3.2: in each party the top rho_m by HSIC_j are M, and of
+    these the top rho_p by |Delta P_j| are P. "score" is Eq. proxy_set: both by S_j. refreshes: the most that a run
+    makes, each charged.
+    edits: who makes edited copies; "shuffle" takes mediators of other records, "flip" moves mediators by what the
+    noisy sketch says of the other group, "tables" edits by the run's noisy tables (repaired rows alone). mask: what
+    may change. proxies: "pass" is the text of subsec:gen, "edit" treats them as the mediators that they are a subset
+    of. patience_from: early stopping counts from the first epoch, or after the warm-up. embedding: z_s is the true s,
+    or a group that each party draws from the posterior of its noisy tables. generators: trained jointly, or
+    beforehand and frozen. adversary: one on each party's activations, or one on the fused ones. columns: what
+    encoders read of a feature, one number (a category by its code), as the paper's Table data-summary counts them
+    ("numerical features after preprocessing"), or the one-hot columns of all other methods here. kept: the model of
+    the last epoch, or of the best one. The paper stops early and does not say that an earlier epoch is restored; only
+    the last one has log losses like the paper's (.57, and .61 to .71 for its baselines), so that is our reading.
+    norm: "paper" is l1 for classes and squared for numbers. draw_code: generators draw their latent code in training;
+    without it they are deterministic.
     """
 
     hidden: int = 64
@@ -101,6 +109,7 @@ class PaperSettings:
     terms: GeneratorTerms = field(default_factory=GeneratorTerms)
     rho_m: float = 0.60
     rho_p: float = 0.50
+    refreshes: int = 1
 
     edits: Edits = "generator"
     mask: Mask = "M"
@@ -111,6 +120,7 @@ class PaperSettings:
     adversary: Seat = "parties"
     norm: Norm = "paper"
     roles: RolesFrom = "letter"
+    partition: Partition = "section"
     columns: Columns = "codes"
     kept: Kept = "last"
     reading: Reading = "decoded"
@@ -123,7 +133,7 @@ class PaperSettings:
             if getattr(self, name) not in get_args(kind):
                 raise ValueError(f"unknown {name} {getattr(self, name)!r}; use one of {get_args(kind)}")
         whole = ("hidden", "latent", "epochs", "baseline_epochs", "patience")
-        if min(getattr(self, name) for name in whole) < 1 or min(self.warmup, self.context) < 0:
+        if min(getattr(self, name) for name in whole) < 1 or min(self.warmup, self.context, self.refreshes) < 0:
             raise ValueError(f"sizes and epochs must be positive, got {self}")
         if min(self.rate, self.generator_rate, self.adversary_rate) <= 0 or not 0 <= self.dropout < 1:
             raise ValueError(f"rates must be positive and dropout below 1, got {self}")
@@ -131,6 +141,12 @@ class PaperSettings:
             raise ValueError(f"weights must not be negative and the edit scale above 0 and at most 1, got {self}")
         if not (0 <= self.rho_m <= 1 and 0 <= self.rho_p <= 1):
             raise ValueError(f"rho_m and rho_p are fractions, got {self.rho_m} and {self.rho_p}")
+
+    @property
+    def refreshed_at(self) -> tuple[int, ...]:
+        """The epochs before which masks are refreshed, if training has not stopped by then."""
+        stretches = self.refreshes + 1
+        return tuple(self.warmup + number * self.patience // stretches for number in range(1, stretches))
 
     @property
     def generating(self) -> bool:

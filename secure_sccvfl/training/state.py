@@ -65,3 +65,7 @@ class Problem:
     """The party of every feature, for roles within parties; public."""
     layouts: Mapping[int, Layout] = field(default_factory=dict)
     """Of every party, from the public dictionary. Without them any column may be edited."""
+    tabled: tuple[str, ...] = ()
+    """The columns whose tables of s are used (`TrainConfig.tabled`); empty: all."""
+    released: tuple[str, ...] | None = None
+    """The columns that kept tables are about (empty: all), if they are of more than these; public."""

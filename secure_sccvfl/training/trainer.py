@@ -81,6 +81,9 @@ class _Edited:
 class Trainer(Descents):
     """One run on one engine. Its methods are the phases, in order; `state` is its current state."""
 
+    by_card = True
+    """Whether it needs no table but those of `TrainConfig.tabled`."""
+
     def __init__(
         self,
         engine: Engine,
@@ -122,6 +125,8 @@ class Trainer(Descents):
             card,
             self.hooks.audit,
             owners=problem.owners,
+            tabled=problem.tabled,
+            released=problem.released,
         )
         self.dropped: tuple[str, ...] = ()
         self.enter()
@@ -336,17 +341,19 @@ class Trainer(Descents):
         """Called once roles and tables are final, before edits are encoded. Encodings without s need neither."""
 
     def penalties(
-        self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]]
+        self, finding: Finding, generators: Mapping[str, Mapping[int, Generator]], last: bool = True
     ) -> tuple[Any, Any, Blocks]:
         """Consistency of train and validation, and each owner's curvature bound of it.
 
         From tables no record enters, and both are the same, unless a rule asks for flips of validation records.
+        `last`: no refresh follows. A noisy Gram matrix of records' edits is released for the last tables alone; the
+        steps before a refresh take the penalty from tables.
         """
-        if self.config.consistency_from == "tables":
+        if self.config.consistency_from == "tables" or (self.config.releases_gram and not last):
             expected, energy = self._expected(finding, generators)
             check = expected if self.config.flip_target is None else self._edits_of_validation(finding, generators)
             return expected, check, energy
-        if self.config.private:
+        if self.config.releases_gram:
             penalty, energy = self._released(finding, generators)
             return penalty, penalty, energy
         return self._penalties_of_records(finding, generators)
@@ -594,15 +601,18 @@ class Trainer(Descents):
         found = self.state.finding
         if found is None:
             raise RuntimeError("no sketch was released")
-        made = self._edited(found, roles, phase)
-        for number in range(self.state.refreshes - self.config.refreshes - 1, self.config.late_refreshes):
+        left = range(self.state.refreshes - self.config.refreshes - 1, self.config.late_refreshes)
+        made = self._edited(found, roles, phase, not left)
+        for number in left:
             with phase("discovery and warm-up"):
                 self.warm_up(made.penalty, made.energy, made.reach)
             with phase("late refreshes"):
                 later = self.refresh_late(number)
                 self.hooks.keep(self.state)
-            if later is not None:
-                made = self._edited(later, roles, phase)
+            last = number == left[-1]
+            if later is not None or (last and self.config.releases_gram):
+                found = found if later is None else later
+                made = self._edited(found, roles, phase, last)
         with phase("late refreshes" if self.config.late_refreshes else "discovery and warm-up"):
             finding, generators = self.judge(made.finding), made.generators
         with phase("counterfactuals"):
@@ -632,15 +642,15 @@ class Trainer(Descents):
             validity=with_leaks(self.validity, leak),
         )
 
-    def _edited(self, found: Finding, roles: Roles | None, phase: Phase) -> _Edited:
-        """Generators, edits and the steps with them, for these roles and the tables of the state."""
+    def _edited(self, found: Finding, roles: Roles | None, phase: Phase, last: bool) -> _Edited:
+        """Generators and penalty for these roles and the tables of the state. `last`: no refresh follows."""
         found = found if roles is None else replace(found, roles=roles)
         with phase("counterfactuals"):
             if found.roles.dropped != self.dropped:
                 self.leave_out(found.roles.dropped)
             finding, generators = self.generate(found, None if roles is None else roles.of)
             self.learned(finding)
-            penalty, check, energy = self.penalties(finding, generators)
+            penalty, check, energy = self.penalties(finding, generators, last)
             return _Edited(finding, generators, penalty, energy, self.reach(self.guards(finding.roles)), check)
 
 
@@ -669,10 +679,16 @@ def train(
     parties: tuple[Party, ...] | None = None,
     driver: type[Trainer] = Trainer,
     privacy: HeadCharge | None = None,
+    tabled: Roles | None = None,
 ) -> Model:
-    """The whole method on one split, all parties in this process. `roles` fixes them for a comparison."""
+    """The whole method on one split, all parties in this process. `roles` fixes them for a comparison.
+
+    `tabled`: roles that are taken as those of a card, where tables of s are released for the columns it names alone.
+    """
     whole = make_parties(data) if parties is None else parties
-    parts = [part_of(data, rows, whole) for rows in (split.train, split.validation)]
+    parts = [part_of(data, rows, whole) for rows in (config.training_rows(split), split.validation)]
     layouts = {party.rank: party.layout for party in whole}
-    problem = Problem(data.task, data.outputs, parts[0], parts[1], data.owners, layouts)
+    decided = (None if card is None else card.roles) if tabled is None else tabled
+    names = config.tabled(decided, data.owners) if driver.by_card else ()
+    problem = Problem(data.task, data.outputs, parts[0], parts[1], data.owners, layouts, names)
     return driver(engine, statistics, problem, config, seed, card, privacy=privacy).run(roles)

@@ -97,6 +97,8 @@ class Consortium:
         patch.setattr(charging.Charger, "charge_heads", charge_heads)
         if self.undefended:
             patch.setattr(TrainConfig, "_check_private", lambda config: None)
+            patch.setattr(TrainConfig, "exact_records", True)  # the Gram matrix of edits without noise
+            patch.setattr(TrainConfig, "releases_gram", False)
 
     @property
     def options(self) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from opacus.grad_sample import GradSampleModule
 
 from accounting.accountant import epsilons
 from accounting.budget import Budget
@@ -20,10 +22,10 @@ from protocols.operations.series import evaluate
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.steps import weighted_sums
 from secure_sccvfl.attacks.gradients import labels_from_dp
-from secure_sccvfl.data.party import Part, Party
+from secure_sccvfl.data.party import Part
 from secure_sccvfl.modes import gradient_mode
 from secure_sccvfl.modes.base import noise_multiplier_of
-from secure_sccvfl.modes.dp import DpConfig, Score, dp_config, dp_releases, train_dp
+from secure_sccvfl.modes.dp import DpConfig, Score, dp_config, dp_releases, parameters_of, train_dp
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
@@ -108,8 +110,8 @@ def test_no_record_moves_the_score_or_gradient_of_another():
 def test_the_encoder_gives_the_units_that_were_trained():
     (party,) = german_part(0).parties
     score = Score(party, 4, 0)
-    wide, bias, _ = score._unpack(score.theta)
-    units = np.maximum(score.rows.numpy() @ wide.numpy() + bias.numpy(), 0.0)
+    with torch.no_grad():
+        units = torch.relu(score.network.hidden(score.rows)).numpy()
     made = score.encoder()(party.inputs)[:, -4:]
     scale = np.maximum(units.std(axis=0), 1e-3)
     assert np.allclose(made, (units - units.mean(axis=0)) / scale)
@@ -324,16 +326,26 @@ def test_noise_takes_the_labels_away(tmp_path):
     assert not confirmed(lambda: any(r.low > r.chance for r in labels_read(next(folders), 3.0, 8.0)), 4)
 
 
-def test_per_record_gradients_are_those_of_the_score():
-    party = german_part(0).parties[0]
-    score = Score(Party(party.rank, party.name, party.layout, party.inputs[:5]), 3, 0)
-    each, step = score.gradients(), 1e-6
-    for column in range(0, each.shape[1], 7):
-        start = score.theta.clone()
-        score.theta = start.clone()
-        score.theta[column] += step
-        up = score.scores(1e9)
-        score.theta[column] -= 2 * step
-        down = score.scores(1e9)
-        score.theta = start
-        assert np.allclose((up - down) / (2 * step), each[:, column], atol=1e-5)
+def test_per_record_gradients_are_those_of_single_records():
+    """Opacus' against a loop of autograd over one record each, at the start and after a step."""
+    (party,) = german_part(0, 40).parties
+    score = Score(party, 3, 0)
+    for _ in range(2):
+        each, (wide, bias, out) = score.gradients(), score.network.parameters()
+        scores = (torch.relu(wide @ row + bias) @ out[0] / 3 for row in score.rows)
+        alone = [torch.autograd.grad(one, (wide, bias, out)) for one in scores]
+        expected = np.array([torch.cat([g.flatten() for g in one]).numpy() for one in alone])
+        assert each.shape == (40, parameters_of(score.columns, DpConfig(units=3)))
+        assert np.abs(each - expected).max() < 1e-12 < 1e-3 < np.abs(expected).max()
+        score = Score(party, 3, 0)
+        score.learn(expected.mean(axis=0), 1.0, 0.5)
+
+
+def test_gradients_come_from_opacus(monkeypatch):
+    """Opacus' rule for linear layers is what makes them: half of it is half of them."""
+    (party,) = german_part(0, 40).parties
+    honest = Score(party, 3, 0).gradients()
+    rules = GradSampleModule.GRAD_SAMPLERS
+    rule = rules[torch.nn.Linear]
+    monkeypatch.setitem(rules, torch.nn.Linear, lambda *a: {k: v / 2 for k, v in rule(*a).items()})
+    assert np.array_equal(Score(party, 3, 0).gradients(), honest / 2)

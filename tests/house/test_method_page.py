@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections import Counter
@@ -108,6 +109,69 @@ def test_the_page_counts_as_the_list_does() -> None:
     told = re.sub(r"\s+", " ", TEXT)
     assert f"Of {len(LISTED['elements'])} elements {counts['same']} are **same**" in told
     assert f"{counts['different']} **different**. {counts['beside']} are **beside**" in told
+
+
+VERDICTS = ("holds", "in part", "does not hold")
+_FIGURE = re.compile(r"(?<![\w.])(\d*\.\d+)")
+
+
+def claims_of(page: str) -> list[list[str]]:
+    """The cells of every line of the table of claims."""
+    table = page.split("## The paper's claims", 1)[1].split("\n## ", 1)[0]
+    lines = [line for line in table.splitlines() if line.startswith("| ") and not line.startswith("| claim ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def value_of(file: str, where: str) -> float:
+    """A figure of a file of results: by split, method, metric and judge, or by its path in the file."""
+    found: Any = json.loads((ROOT / file).read_text(encoding="utf-8"))
+    words = where.split()
+    if len(words) == 1:
+        for key in where.split("/"):
+            found = found[int(key) if key.isdigit() else key]
+        return float(found)
+    split, method, metric, judge = (*words, None)[:4]
+    asked = {"split": split, "method": method, "metric": metric, "judge": judge}
+    (row,) = [row for row in found["rows"] if all(row[k] == v for k, v in asked.items())]
+    return float(row["mean"])
+
+
+def wrong_claim(cells: list[str], claims: list[Element]) -> list[str]:
+    """What is wrong with a line: its verdict, its files, or a figure of ours."""
+    claim, _, letter, default, verdict, files = cells
+    wrong = [] if re.match(rf"\*\*({'|'.join(VERDICTS)})\*\*", verdict) else ["no verdict"]
+    named = re.findall(r"`([\w./-]+)`", files)
+    if not named or not all((ROOT / name).is_file() for name in named):
+        wrong.append("no file")
+    known = set()
+    for listed in (each for each in claims if each["claim"] == claim):
+        for told, _, where in (figure.partition(" ") for figure in listed["figures"]):
+            value, digits = value_of(listed["file"], where), len(told.partition(".")[2])
+            percent = not told.startswith(".")
+            if f"{100 * value if percent else value:.{digits}f}" != told.rjust(digits + 2, "0"):
+                wrong.append(f"{told} is {value}")
+            if listed["file"].replace(".json", ".md") not in named:
+                wrong.append(f"{listed['file']} is not named")
+            known.add(told)
+    return wrong + [v for v in _FIGURE.findall(f"{letter} {default}") if v not in known]
+
+
+@pytest.mark.parametrize("cells", claims_of(TEXT), ids=lambda cells: str(cells[0])[:40])
+def test_every_claim_has_a_verdict_and_figures_of_its_files(cells: list[str]) -> None:
+    assert wrong_claim(cells, LISTED["claims"]) == []
+
+
+def test_figures_are_of_claims_that_the_page_has() -> None:
+    assert {each["claim"] for each in LISTED["claims"]} < {cells[0] for cells in claims_of(TEXT)}
+
+
+def test_a_wrong_claim_is_noticed() -> None:
+    good = next(cells for cells in claims_of(TEXT) if cells[0].startswith("flips fall"))
+    for at, old, new in ((2, "2.19 %", "2.18 %"), (4, "**in part**", "**mostly**"), (5, "main-german", "gone")):
+        bad = [cell.replace(old, new) if k == at else cell for k, cell in enumerate(good)]
+        assert bad != good and wrong_claim(bad, LISTED["claims"])
+    moved = {"claim": good[0], "file": "results/paper/main-german/results.json", "figures": ["2.19 iid scc fr own"]}
+    assert wrong_claim(good, [*LISTED["claims"], moved]) and not wrong_claim(good, LISTED["claims"])
 
 
 def test_no_figure_is_open() -> None:

@@ -96,7 +96,7 @@ class Generators(nn.Module):
 
     def __init__(self, ready: Prepared, roles: Roles, settings: PaperSettings) -> None:
         super().__init__()
-        self.widths, self.settings = list(ready.widths), settings
+        self.widths, self.settings, self.roles = list(ready.widths), settings, roles
         groups, parties = len(ready.data.protected[0].groups), len(ready.parties)
         names, everything = edited_names(roles, settings), settings.mask == "all"
         proxies = () if everything else roles.named("P")

@@ -3,7 +3,8 @@
 Every epoch is one step of all parts, each with its own learning rate. Consistency is off in the warm-up. Its
 gradient goes to the generators as well: Eq. server_obj is minimised over their parameters too. Early stopping looks
 at log loss, SCG and flips of the validation part under the generators of that epoch. The parts of the last epoch are
-kept, or with `kept = "best"` those of the best one.
+kept, or with `kept = "best"` those of the best one. Masks may be refreshed between epochs: generators of changed
+masks are made anew, and everything else goes on.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from secure_sccvfl.training.paper_settings import DECAY, FLIP_WEIGHT, SCG_WEIGHT
 
 EditRows = Callable[[np.ndarray, int], np.ndarray]
 """Edited copies of these rows of the data set, for one epoch."""
+Editors = tuple[Generators | None, EditRows | None]
+"""Who makes edits: generators that train, or a rule."""
 PRETRAINING = 100
 """Epochs of generators that are trained beforehand and frozen."""
 FLOAT_BYTES = 4
@@ -52,6 +55,7 @@ class _Best:
     objective: float = float("inf")
     epoch: int = 0
     waited: int = 0
+    generators: Generators | None = None
     parts: list[dict[str, torch.Tensor]] = field(default_factory=list)
 
 
@@ -63,19 +67,24 @@ class JointTraining:
         net: SplitNetwork,
         task: Task,
         settings: PaperSettings,
-        generators: Generators | None,
+        editors: Editors,
         adversaries: Sequence[Adversary],
-        made: EditRows | None,
         read: torch.Tensor,
         seed: int,
+        refresh: Callable[[], Editors | None] = lambda: None,
     ) -> None:
-        """read: from input space to the columns that encoders see."""
-        self.net, self.task, self.settings, self.made, self.read = net, task, settings, made, read
-        self.generators = generators if generators is not None and len(generators.models) else None
+        """read: from input space to the columns that encoders see. refresh: new masks, or None if they stay."""
+        self.net, self.task, self.settings, self.read, self.refresh = net, task, settings, read, refresh
+        self._take_up(editors)
         self.adversaries = nn.ModuleList(adversaries)
         # Apart, so that the adversaries of Eq. lgen change nothing else by being there.
         self.draws, self.guard_draws = (torch.Generator().manual_seed(seed + k) for k in range(2))
         self.traffic = Traffic()
+        self.refreshed = 0
+
+    def _take_up(self, editors: Editors) -> None:
+        generators, self.made = editors
+        self.generators = generators if generators is not None and len(generators.models) else None
         self._kept: dict[tuple[int, int], torch.Tensor] = {}
 
     def fit(self, train: Records, check: Records) -> TrainedNetwork:
@@ -87,6 +96,8 @@ class JointTraining:
             self._pretrain(result, train)
         optimiser, best, history = self._optimiser(), _Best(), []
         for epoch in range(self.settings.epochs):
+            if epoch in self.settings.refreshed_at:
+                optimiser = self._refreshed(result, train, optimiser)
             loss = self._step(result, train, optimiser, epoch)
             seen, objective = self._look(result, check, epoch, loss)
             history.append(seen)
@@ -94,7 +105,7 @@ class JointTraining:
                 break
         result.kept_epoch, result.history = len(history) - 1, tuple(history)
         if self.settings.kept == "best":
-            result.kept_epoch = best.epoch
+            result.kept_epoch, self.generators = best.epoch, best.generators
             for part, kept in zip(self._parts(), best.parts, strict=True):
                 part.load_state_dict(kept)
         self.net.eval()
@@ -105,6 +116,22 @@ class JointTraining:
             2 * FLOAT_BYTES * sum(v.numel() for part in self._at_parties() for v in part.parameters())
         )
         return result
+
+    def _refreshed(
+        self, result: TrainedNetwork, train: Records, optimiser: torch.optim.Optimizer
+    ) -> torch.optim.Optimizer:
+        """Take up new masks, if they changed. Parts that stay keep the state of their optimiser."""
+        editors = self.refresh()
+        if editors is None:
+            return optimiser
+        self.refreshed += 1
+        self._take_up(editors)
+        if self.settings.generators == "frozen":
+            self._pretrain(result, train)
+        renewed = self._optimiser()
+        stay = {p for group in renewed.param_groups for p in group["params"]}
+        renewed.state.update({p: state for p, state in optimiser.state.items() if p in stay})
+        return renewed
 
     def _parts(self) -> list[nn.Module]:
         return [self.net, self.adversaries, *([] if self.generators is None else [self.generators])]
@@ -234,7 +261,7 @@ class JointTraining:
         if after and epoch == settings.warmup:
             best.objective = float("inf")
         if objective < best.objective:
-            best.objective, best.epoch, best.waited = objective, epoch, 0
+            best.objective, best.epoch, best.waited, best.generators = objective, epoch, 0, self.generators
             best.parts = [{k: v.clone() for k, v in part.state_dict().items()} for part in self._parts()]
         elif not after or epoch >= settings.warmup:
             best.waited += 1

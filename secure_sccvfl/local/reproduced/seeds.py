@@ -111,7 +111,7 @@ def reproduce(
     titles = {short_name(name): title_of(name) for name in datasets}
     date = datetime.date.today().isoformat()
     made = {"command": command, "date": date, **versions(), "seeds": list(seeds), "note": note, "titles": titles}
-    told_seeds = per_seed(finished) if experiment == "private" else {}
+    told_seeds = per_seed(finished) if experiment in ("private", "letter") else {}
     text = json.dumps({"experiment": experiment, **made, "rows": rows, "per_seed": told_seeds}, indent=1)
     (out / "results.json").write_text(text + "\n", encoding="utf-8")
     told = f"Made by `{command}` on {date}.\n\n" if command else ""
@@ -121,7 +121,7 @@ def reproduce(
     return rows
 
 
-PER_SEED = ("acc", "auc", "logloss", "fr_all", "fr_kr_all", "fr_null_all", "fr_null_kr_all", "dp_gap")
+PER_SEED = ("acc", "auc", "logloss", "fr_all", "fr_kr_all", "fr_null_all", "fr_null_kr_all", "fr_own", "dp_gap")
 """Figures that are kept for each seed."""
 
 

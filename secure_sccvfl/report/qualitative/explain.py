@@ -53,7 +53,8 @@ def explain(run: Path, record: str) -> dict[str, Any]:
     split = make_split(data, options.split, options.seed)
     roles = Roles(report["roles"], report["proxies"])
     config = replace(options.train_config(), evaluation="exact")
-    ready = ready_with(data, split, roles, config, options.simulated_budget(len(session.parties)), options.seed)
+    budget = options.simulated_budget(len(session.parties))
+    ready = ready_with(data, split, roles, config, budget, options.seed, _card(run))
     in_secret = {e["id"]: e for e in (report.get("examples") or {}).get("people", ())}
     return {
         "record": record,
@@ -175,9 +176,9 @@ def _columns(report: Mapping[str, Any], card: PolicyCard | None) -> list[dict[st
             "holder": report["owners"][name],
             "role": role,
             "by_card": name in report["by_card"],
-            "proposed": report["proposed"][name],
-            "confidence": report["confidence"][name],
-            "score": report["scores"][name],
+            "proposed": report["proposed"].get(name),
+            "confidence": report["confidence"].get(name),
+            "score": report["scores"].get(name),
             "reason": decided[name].reason if name in decided else "",
         }
         for name, role in sorted(report["roles"].items(), key=lambda item: ("MPN".index(item[1]), item[0]))

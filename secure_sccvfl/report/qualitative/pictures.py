@@ -11,11 +11,11 @@ from secure_sccvfl.report.charts import SERIES, WIDTH, drawing, round_up, tidy
 
 @dataclass(frozen=True)
 class Ranked:
-    """A column with its role, noisy score, mutual information, and what chance gives of the latter (95 %)."""
+    """A column with its role, noisy score if it has a table, mutual information, and what chance gives (95 %)."""
 
     name: str
     role: str
-    score: float
+    score: float | None
     information: float
     chance: float
 
@@ -26,7 +26,7 @@ def ranked_chart(title: str, rows: Sequence[Ranked]) -> str:
     Each has its own scale, since the two have different units.
     """
     left, right, row = 6, 8, 34
-    top_score = round_up(max([1e-9, *(r.score for r in rows)]))
+    top_score = round_up(max([1e-9, *(r.score or 0.0 for r in rows)]))
     top_information = round_up(max([1e-9, *(max(r.information, r.chance) for r in rows)]))
     wide = WIDTH - left - right
 
@@ -35,14 +35,14 @@ def ranked_chart(title: str, rows: Sequence[Ranked]) -> str:
 
     parts = []
     for k, r in enumerate(rows):
-        y = 4 + k * row
-        told = f"score {tidy(r.score, 2)}, MI {tidy(r.information, 3)}"
+        y, score = 4 + k * row, r.score or 0.0
+        told = f"{'no table' if r.score is None else f'score {tidy(r.score, 2)}'}, MI {tidy(r.information, 3)}"
         tip = escape(f"{r.name}: {told} nats; by chance up to {tidy(r.chance, 3)}")
         at = left + bar(r.chance, top_information)
         parts.append(
             f'<text x="{left}" y="{y + 12}">{escape(r.name)} <tspan class="soft">({r.role})</tspan></text>'
             f'<text x="{WIDTH - right}" y="{y + 12}" text-anchor="end" class="soft">{told}</text>'
-            f'<rect x="{left}" y="{y + 16}" width="{bar(r.score, top_score):.1f}" height="6" class="role {r.role}">'
+            f'<rect x="{left}" y="{y + 16}" width="{bar(score, top_score):.1f}" height="6" class="role {r.role}">'
             f"<title>{tip}</title></rect>"
             f'<rect x="{left}" y="{y + 23}" width="{bar(r.information, top_information):.1f}" height="4" '
             f'class="information"><title>{tip}</title></rect>'

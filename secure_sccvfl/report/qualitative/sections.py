@@ -28,7 +28,7 @@ def ranked(report: Report) -> dict[str, Any] | None:
         Ranked(
             name.replace("_", " "),
             report["roles"][name],
-            report["scores"][name],
+            report["scores"].get(name),
             information[name]["mi"],
             information[name]["null_high"],
         )
@@ -41,7 +41,7 @@ def ranked(report: Report) -> dict[str, Any] | None:
                 "name": r.name,
                 "role": r.role,
                 "cells": [
-                    ("score", tidy(r.score, 3)),
+                    ("score", "no table" if r.score is None else tidy(r.score, 3)),
                     ("mutual information", tidy(r.information, 4)),
                     ("by chance, up to", tidy(r.chance, 4)),
                     ("above chance", "yes" if r.information > r.chance else "no"),

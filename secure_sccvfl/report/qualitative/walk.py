@@ -78,7 +78,9 @@ def _roles(told: Mapping[str, Any], words: Dictionary) -> tuple[str, list[str]]:
             more = f": {PROXIES[told['proxies']]}" if role == "P" else ""
             lines.append(f"{role}, {meaning}{more}")
         for c in own:
-            sure = f"discovery proposes {c['proposed']}, confidence {percent(c['confidence'])}"
+            sure = "no table was released"
+            if c["proposed"]:
+                sure = f"discovery proposes {c['proposed']}, confidence {percent(c['confidence'])}"
             who = f"by card; {sure}" if c["by_card"] else sure
             reason = f": {c['reason']}" if c["reason"] and c["by_card"] else ""
             lines.append(f"- {words.name(c['name'])} ({who}){reason}")

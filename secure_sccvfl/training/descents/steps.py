@@ -35,8 +35,8 @@ PRIVATE_TURN, PRIVATE_RATE = 3, 1.65
 than those along the inverse of its bound: curvature is smaller away from zero, and where labels are rare by far."""
 PRIVATE_LEAST = 2.0**-4
 """Smallest curvature in scaled columns that inverses of private heads invert; less where the ridge is smaller."""
-WARM_STEPS = 2
-"""First-order steps of one head before each late refresh."""
+WARM_STEPS, WARM_RATE = 2, 1.5
+"""First-order steps of one head before each late refresh, and their rate times the number of columns; below 2."""
 
 
 def stretches(config: TrainConfig, task: Task, taken: int = 0) -> Iterator[tuple[int, bool]]:
@@ -121,7 +121,7 @@ class Descents:
         """A few steps of one head under this penalty, before a late refresh: joint training has begun.
 
         First-order steps need no inverse: about 17 rounds. In scaled columns the curvature has a trace of at most the
-        number of columns, so at this rate every step goes down, whatever the data are (`grid`, factor a). The head
+        number of columns, so at this rate every step goes down, whatever the data are (`grid`, Scale). The head
         stays secret: no bit about it is opened, not even whether it is in range. It carries no noise and is never
         released; the heads of the grid start from it and end within the checked tolerance of their minimum wherever
         they started (`privacy.heads`).
@@ -129,7 +129,7 @@ class Descents:
         self.hooks.progress("warm-up", 0, 1)
         lam = self.config.trained[0] if self.config.taken is None else self.config.taken
         step, bound = self.first_order(lam, self.steepness(), energy, reach)
-        step = replace(step, rate=REACH / self.engine.width(self.state.head), momentum=0.0)
+        step = replace(step, rate=WARM_RATE / self.engine.width(self.state.head), momentum=0.0)
         descent = self.engine.prepare(self.batch, penalty, step, bound)
         self.go_on(head=self.engine.steps(self.state.head, descent, WARM_STEPS))
 

@@ -31,6 +31,7 @@ ACTIVE = {
     "uniform_cf": ("all", True, True, False),
     "policy_blind": ("M", True, True, False),
     "server_consistency": ("M shuffled", True, False, False),
+    "server_consistency_flipped": ("M flipped", True, False, False),
     "erm_network": ("none", False, False, False),
 }
 """Table hparams-method: mask, L_cons, L_gen, L_adv; and the baseline without any of them."""
@@ -43,6 +44,7 @@ def test_hyperparameters_are_those_of_the_table(name: str) -> None:
     weights = (found.lambda_cons, found.lambda_adv, found.lambda_gen, found.edit_scale, found.rho_m, found.rho_p)
     assert weights == (1.2, 0.03, 0.01, 0.20, 0.60, 0.50)
     assert found.patience_from == "start" and found.proxies == "pass" and found.roles == "letter"
+    assert found.partition == "section" and found.refreshes == 1
     assert found.embedding == "true" and found.generators == "joint" and found.adversary == "parties"
 
 
@@ -55,7 +57,7 @@ def test_other_data_sets_have_the_column_of_compas_and_weights_of_early_stopping
 def test_baselines_have_the_components_of_the_table_and_share_the_rest(name: str) -> None:
     assert set(COMPONENTS) == set(ACTIVE)
     found = baseline_settings("compas", name)
-    mask = {"none": "none", "shuffle": "M shuffled", "generator": found.mask}[found.edits]
+    mask = {"none": "none", "shuffle": "M shuffled", "flip": "M flipped", "generator": found.mask}[found.edits]
     assert (mask, found.lambda_cons > 0, found.generating, found.lambda_adv > 0) == ACTIVE[name]
     assert found.epochs == 80 and not found.temperature
     assert not (found.leak_adversary and found.lambda_adv == 0), "no adversary at all where the table has none"
@@ -94,6 +96,8 @@ def test_every_switch_and_grid_names_settings_that_exist() -> None:
         {"edit_scale": 0.0},
         {"lambda_gen": -1.0},
         {"rho_m": 1.5},
+        {"refreshes": -1},
+        {"partition": "x"},
         {"edits": "x"},
         {"optimiser": "sgd"},
         {"dropout": 1.0},
