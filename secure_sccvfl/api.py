@@ -186,7 +186,7 @@ def train(
     >>> model.roles["thal"]
     'M'
     >>> model.predict(load("heart").frame).tolist()[:4]
-    ['0', '1', '1', '0']
+    ['1', '1', '1', '0']
     """
     data = as_data(data)
     mode = {"mode": "aware"} if aware else {}

@@ -27,7 +27,7 @@ Descend = Callable[[Sequence[float]], tuple[Any, ...]]
 
 FINE_STEPS = 3
 """Steps at the end of a private descent whose sigmoid is precise."""
-MORE_STEPS, FLAT_RIDGE = 6, 0.005
+MORE_STEPS, FLAT_RIDGE = 6, 0.06
 """More steps where the curvature is taken on a part of the rows, or where the head may be far from its optimum when
 it is taken: the ridge is below this share of the number of records, or below the square of the longest row."""
 PRIVATE_TURN, PRIVATE_RATE = 3, 1.65
