@@ -14,7 +14,7 @@ import torch
 from protocols.errors import ProtocolError, Unavailable
 from protocols.operations import comparison
 from protocols.ring import FRACTION_BITS, INPUT_LIMIT
-from protocols.session import binding_arithmetic, binding_binary
+from protocols.session import binding_arithmetic, binding_binary, binding_tensors
 from protocols.session.binding_arithmetic import bits, words
 from protocols.session.binding_tensors import METHODS
 
@@ -50,6 +50,12 @@ NO_GRADIENT = frozenset(
     | METHODS
 )
 """Functions that CrypTen's autograd does not know: their results would silently have no gradient."""
+
+
+PLAIN = frozenset({"_tensor", "dim", "encoder", "nelement", "ptype", "requires_grad", "share", "size"})
+"""Attributes that no gradient is about."""
+DIRECT = METHODS | {"reshape", "sigmoid", "sum", "t", "unsqueeze"}
+"""Functions of one tensor, which need not go by CrypTen's autograd where it has no gradient."""
 
 
 def install(crypten: Any, current: Callable[[], Session]) -> None:
@@ -101,9 +107,11 @@ def install(crypten: Any, current: Callable[[], Session]) -> None:
 
 def _replace_attributes(Base: Any) -> None:
     # CrypTen's validation mode opens every value, so it cannot work here; asking for it at every access is slow.
-    original = Base.__getattribute__.__wrapped__
+    original, get = Base.__getattribute__.__wrapped__, object.__getattribute__
 
     def attribute(self: Any, name: str) -> Any:
+        if name in PLAIN or (name in DIRECT and not get(self, "requires_grad")):
+            return get(self, name)
         if name[-1:] == "_" and name[-2:] != "__" and name[:-1] not in IN_PLACE:
             raise Unavailable(name)
         if name in NO_GRADIENT and self.requires_grad and Base.AUTOGRAD_ENABLED:
@@ -189,7 +197,10 @@ def _get_item(function: Callable[..., Any]) -> Any:
     """x[index] as part of the graph: Python would bypass the attribute that records it."""
 
     def item(self: Any, index: Any) -> Any:
-        if self.requires_grad and _crypten.CrypTensor.AUTOGRAD_ENABLED:
+        known = object.__getattribute__(self, "__dict__")
+        if not known["requires_grad"] and known["ptype"] is _crypten.mpc.arithmetic:
+            return binding_tensors.handle(known["_tensor"][index])
+        if known["requires_grad"] and _crypten.CrypTensor.AUTOGRAD_ENABLED:
             return self.__getattribute__("__getitem__")(index)
         return function(self, index)
 

@@ -89,19 +89,24 @@ def install(crypten: Any, current: Callable[[], Session]) -> None:
     _Tensor.__add__ = _Tensor.__radd__ = _operator("add", lambda x, y: binding_arithmetic.add(x, y, 1))
     _Tensor.__sub__ = _operator("sub", lambda x, y: binding_arithmetic.add(x, y, -1))
     _Tensor.__mul__ = _Tensor.__rmul__ = _operator("mul", lambda x, y: binding_arithmetic.multiply(x, y, "mul"))
+    _Tensor.__truediv__ = _operator("div", lambda x, y: x.div(y), shared=False)
     _Tensor.__matmul__ = _operator("matmul", lambda x, y: binding_arithmetic.multiply(x, y, "matmul"))
 
 
-def _operator(name: str, kernel: Callable[[Any, Any], Any]) -> Any:
-    """An operator that goes to its kernel at once where CrypTen would not record a gradient."""
+def _operator(name: str, kernel: Callable[[Any, Any], Any], shared: bool = True) -> Any:
+    """An operator that goes to its kernel at once where CrypTen would not record a gradient.
+
+    shared: whether the kernel takes another shared tensor too.
+    """
+
+    def direct(tensor: Any) -> bool:
+        return not _get(tensor, "requires_grad") and _get(tensor, "ptype") is _arithmetic
 
     def operator(self: Any, other: Any) -> Any:
-        known = _get(self, "__dict__")
-        shared = isinstance(other, _Tensor)
-        graph = known["requires_grad"] or (shared and _get(other, "requires_grad"))
-        if graph or known["ptype"] is not _arithmetic or (shared and _get(other, "ptype") is not _arithmetic):
+        both = isinstance(other, _Tensor)
+        if not direct(self) or (both and not (shared and direct(other))):
             return getattr(self, name)(other)
-        return handle(kernel(known["_tensor"], _get(other, "_tensor") if shared else other))
+        return handle(kernel(_get(self, "_tensor"), _get(other, "_tensor") if both else other))
 
     return operator
 

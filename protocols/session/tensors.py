@@ -216,7 +216,9 @@ class Sum(Value):
 
 
 def _whole(p: Any) -> bool:
-    return bool(np.all(np.equal(np.mod(p, 1), 0)))
+    if isinstance(p, (int, float)):
+        return float(p).is_integer()
+    return bool((np.rint(p) == p).all())
 
 
 def terms_of(value: Value) -> Sequence[tuple[Value, Any, Any]]:

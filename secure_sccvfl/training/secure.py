@@ -41,6 +41,7 @@ from secure_sccvfl.training.descents import edited
 from secure_sccvfl.training.descents.first_order import ROOT_BITS, SCALE_BITS, consistency, stepped, times
 from secure_sccvfl.training.descents.grid import Bounds, Grid
 from secure_sccvfl.training.descents.shared import (
+    Residuals,
     advanced,
     columns_of,
     every_label,
@@ -48,7 +49,6 @@ from secure_sccvfl.training.descents.shared import (
     guessed,
     prepared,
     sharpened,
-    tiled,
 )
 from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, UNSETTLED, Measures, Step, Target
 from secure_sccvfl.training.handles import (
@@ -331,19 +331,16 @@ class SecureEngine:
         if descent.number != self._prepared:
             raise ValueError("this descent has ended: another one was prepared, and the masks of this one are gone")
 
-    def _residuals(
-        self, descent: SharedGrid, heads: int, task: Task, fine: bool
-    ) -> Callable[[Shared, slice], Shared]:
-        """From the logits of some heads of a grid, and which these are, to the slope of their loss."""
-        every = every_label(descent.batch, heads, True) if descent.private is not None else None
-        plain = tiled(descent.batch.label, heads)
+    def _residuals(self, descent: SharedGrid, heads: int, task: Task, fine: bool) -> Residuals:
+        every = every_label(descent.batch, heads, descent.private is not None)
 
-        def residual(logits: Shared, here: slice) -> Shared:
-            if every is not None:
-                return shared_measures.residual_of_private(logits, every[:, here], task, fine)
-            return shared_measures.residual_of(logits, plain[:, here], task)
+        def of_heads(here: slice) -> Callable[[Shared], Shared]:
+            label = every[:, here]
+            if descent.private is not None:
+                return lambda logits: shared_measures.residual_of_private(logits, label, task, fine)
+            return lambda logits: shared_measures.residual_of(logits, label, task)
 
-        return residual
+        return of_heads
 
     def _grid_steps(self, start: SharedHead, descent: SharedGrid, count: int, fine: bool) -> SharedHead:
         """Seven rounds for a step of every part of the grid, two where its gradient is known."""
@@ -372,7 +369,7 @@ class SecureEngine:
                     descent,
                     heads[:, part.start : part.stop],
                     part.start,
-                    lambda logits, here=slice(part.start, part.stop): residual(logits, here),  # type: ignore[misc]
+                    residual(slice(part.start, part.stop)),
                 )[0]
                 for part, _ in descent.parts
             ]

@@ -52,6 +52,8 @@ from secure_sccvfl.training.handles import (
 )
 from secure_sccvfl.training.sharing import side_by_side, with_bias
 
+Residuals = Callable[[slice], Callable[[Shared], Shared]]
+"""For some heads of a grid: from their logits to the slope of their loss."""
 _TOGETHER = 3 << 18
 """How many logits go through the sigmoid at once: the dealer makes 26 words of 4 bytes for each."""
 
@@ -244,25 +246,23 @@ def begun(descent: SharedGrid, before: Weights) -> tuple[Shared, Shared] | None:
 
 
 def advanced(
-    session: Session, before: Weights, descent: SharedGrid, count: int, residual: Callable[[Shared, slice], Shared]
+    session: Session, before: Weights, descent: SharedGrid, count: int, residuals: Residuals
 ) -> tuple[Weights, Shared | None, Slope | None]:
-    """Weights after these steps, and logits and slope of the last one.
-
-    `residual`: from the logits of some heads, and which these are, to the slope of the loss.
-    """
+    """Weights after these steps, and logits and slope of the last one."""
     made, seen = list[Moving](), []
     heads, velocity = before.whole, crypten.cat([before.velocity, before.bias_velocity[None]])
     first = begun(descent, before) if count else None
     left = count if first is None else count - 1
     for part, pattern in descent.parts:
         here = slice(part.start, part.stop)
+        residual = residuals(here)
         at = Moving(heads[:, here], velocity[:, here], part.start)
         if first is not None:
             at = second_order.move(at, first[0][:, here], descent.stack, descent.plan)
             if not left:
                 seen.append(first[1][:, here])
         for step in session.repeat(left, pattern):
-            gradient, logits = gradient_at(descent, at.heads, at.start, lambda z: residual(z, here))  # noqa: B023
+            gradient, logits = gradient_at(descent, at.heads, at.start, residual)
             at = second_order.move(at, gradient, descent.stack, descent.plan)
             if step == left - 1:
                 seen.append(logits)
