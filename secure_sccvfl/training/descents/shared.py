@@ -12,7 +12,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from protocols import ring
 from protocols.dealing.tuples import Request
 from protocols.errors import RangeError
 from protocols.session.runtime import Session, crypten
@@ -66,7 +65,7 @@ def plan_of(grid: Grid, columns: int) -> Plan:
         grid.places,
         *(grid.curvature, grid.span(columns), grid.doublings(columns), grid.rate, grid.momentum),
         *(grid.sharp_doublings(columns), grid.guessing if grid.guesses else None),
-        None if grid.without is None else ring.packed(grid.used(columns)),
+        None if grid.without is None else grid.used(columns)[np.triu_indices(columns)],
     )
 
 
