@@ -9,6 +9,7 @@ protocols/operations/arithmetic.py).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -112,10 +113,15 @@ def cross(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return product
 
 
-def packed(matrices: Words) -> Words:
+def packed(matrices: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The upper triangles of square matrices, row by row."""
     row, column = np.triu_indices(matrices.shape[-1])
     return matrices[..., row, column]
+
+
+def columns_of(size: int) -> int:
+    """The number of columns of a symmetric matrix, from the size of its upper triangle."""
+    return (isqrt(8 * size + 1) - 1) // 2
 
 
 def unpacked(triangles: Words, columns: int) -> Words:

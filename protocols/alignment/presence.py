@@ -20,18 +20,14 @@ training step on them has the rounds of any other.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from protocols.dealing.party import Party
 from protocols.net.transport import Array
-from protocols.operations import arithmetic
 from protocols.ring import Words
-
-if TYPE_CHECKING:
-    from protocols.session.runtime import Session
+from protocols.session.runtime import Session, crypten
 
 RATIO_BITS = 20
 _ROUND_WORDS = 1 << 20
@@ -59,16 +55,17 @@ class Presence:
         """A noisy number of records is known now."""
         self.count, self.known = count, True
 
-    def kept(self, party: Party, rows: Words) -> Words:
-        """Shares of these rows (places x columns), zero where not all parties have a record."""
-        if not rows.size:
+    def marks(self, session: Session) -> Any:
+        """The bits as a tensor of whole numbers."""
+        return session.wrap(self.bits, 0)
+
+    def kept(self, session: Session, rows: Any) -> Any:
+        """These rows (places x columns), zero where not all parties have a record; CrypTen tensors."""
+        if not rows.nelement():
             return rows
-        each = max(1, _ROUND_WORDS // rows.shape[1])
-        made = [
-            arithmetic.bilinear(party, "mul", rows[at : at + each], self.bits[at : at + each, None])
-            for at in range(0, len(rows), each)
-        ]
-        return np.concatenate(made)
+        each, marks = max(1, _ROUND_WORDS // rows.size(1)), self.marks(session)[:, None]
+        made = [rows[at : at + each] * marks[at : at + each] for at in range(0, rows.size(0), each)]
+        return crypten.cat(made)
 
     def veiled(self, session: Session, rows: Any) -> Any:
         """The same for a tensor of whole numbers or fractions that is opened to one receiver.
@@ -82,10 +79,10 @@ class Presence:
         veil = session.party.tuples.veil(rows.size(1))
         return bits * rows + session.wrap(veil, session.fraction(rows))
 
-    def ratio(self, party: Party) -> Words:
-        """Shares of the number of records over `count`, RATIO_BITS; an array of one."""
-        total: Words = self.bits.sum(keepdims=True)
-        return arithmetic.divide(party, np.left_shift(total, RATIO_BITS), self.count)
+    def ratio(self, session: Session) -> Any:
+        """The number of records over `count`, RATIO_BITS; a tensor of one."""
+        total = self.marks(session).sum(0, keepdim=True)
+        return (total.exact() / self.count).rescale(RATIO_BITS, sliced=True)
 
 
 def unveiled(opened: Array, mark: Array) -> tuple[Array, npt.NDArray[np.bool_]]:

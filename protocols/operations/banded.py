@@ -12,6 +12,7 @@ block and no other secret. Nobody learns anything.
 | `product`: X w | 1 | size of w |
 | `transposed_products`: X_i^T r_i for every band i | 1 | size of r |
 | `gram_sums`: X^T X | 0 | 0 |
+| `weighted_grams`: X^T D X of k diagonals | 2 for each 2^21 ring elements | (1 + k) x size of X |
 | `stack_product`: matrix g times column g | 1 | size of the columns |
 | `doubled`: E E and P E of symmetric matrices | 2 | 4 triangles for each matrix |
 
@@ -34,7 +35,7 @@ from protocols import ring
 from protocols.dealing.party import Party
 from protocols.dealing.tuples import Band
 from protocols.errors import ProtocolError, RangeError
-from protocols.operations.arithmetic import Masked, mask_blocks, mask_shared, unmask_quotient
+from protocols.operations.arithmetic import Masked, bilinear, mask_blocks, mask_shared, unmask_quotient
 from protocols.ring import FRACTION_BITS, Words
 
 BAND_ROWS = 1 << 11
@@ -42,6 +43,8 @@ _ROUND_WORDS = 1 << 21
 """How many ring elements of a matrix go under masks in one round."""
 _GRAM_BANDS = (1 << 16) // BAND_ROWS
 """So many bands of magnitude 2^6 add up to less than 2^60."""
+_WEIGHTED_WORDS = 1 << 21
+"""So many ring elements of D X are made at once."""
 COLUMN_LIMIT = 2.0**6
 """Largest magnitude of an encoding."""
 
@@ -211,6 +214,24 @@ def gram_sums(party: Party, tall: BandedMatrix) -> Words:
             cross += ring.matmul(opened.T, opened)
         total[at // _GRAM_BANDS] += ring.packed(cross)
     return total
+
+
+def weighted_grams(party: Party, tall: BandedMatrix, weights: Words) -> Words:
+    """Shares of X_i^T D_k X_i for every band i and every diagonal D_k (rows of `weights`), as upper triangles.
+
+    bands x matrices x triangle, not truncated. Two rounds for each 2^21 ring elements of D X, of whose size, and
+    that of X, is sent to each peer.
+    """
+    count, columns = len(weights), tall.columns
+    squares, at = [], 0
+    each = max(1, _WEIGHTED_WORDS // (count * columns * BAND_ROWS))
+    for bands in tall.apart(each):  # a few at a time: k times the rows are large
+        here = weights[:, at : at + bands.rows, None]
+        weighted = bilinear(party, "mul", shares_of(party, bands)[None], here)
+        for sums in transposed_products(party, bands, weighted.transpose(1, 0, 2).reshape(-1, count * columns)):
+            squares.append(ring.packed(sums.reshape(columns, count, columns).transpose(1, 0, 2)))
+        at += bands.rows
+    return np.array(squares)
 
 
 def _known_mask(block: Masked) -> Words:

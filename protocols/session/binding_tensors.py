@@ -20,7 +20,7 @@ from protocols.errors import ProtocolError
 from protocols.operations import banded
 from protocols.ring import FRACTION_BITS, Words
 from protocols.session import binding_arithmetic, tensors
-from protocols.session.tensors import Held, Owned, Pinned, Stack, Sum, Value
+from protocols.session.tensors import Exact, Held, Late, Owned, Parts, Pinned, Stack, Sum, Value
 
 if TYPE_CHECKING:
     from protocols.session.runtime import Session
@@ -33,7 +33,10 @@ _encoders: list[Any] = []
 _get, _new = object.__getattribute__, object.__new__
 
 MOST_BITS = 62
-METHODS = frozenset({"capped_slope", "doubled", "each", "gram", "packed", "pinned", "rescale", "unpacked"})
+METHODS = frozenset(
+    {"capped_slope", "capped_slope_and_bend", "doubled", "each", "exact", "gram", "packed", "pinned", "rescale"}
+    | {"sampled", "selected", "sigmoid_and_slope", "unpacked", "with_fraction"}
+)
 """Functions that tensors have on a session, and CrypTen's own have not. They have no gradients."""
 
 
@@ -67,12 +70,22 @@ def install(crypten: Any, current: Callable[[], Session]) -> None:
     _Tensor.from_shares = staticmethod(from_shares)
     _Tensor.rescale = lambda self, bits, sliced=False: of(tensors.rescale(value_of(self), bits, sliced))
     _Tensor.pinned = lambda self, bound=None: of(tensors.pinned(value_of(self), bound))
-    _Tensor.gram = lambda self: of(tensors.gram(value_of(self)))
+    _Tensor.gram = lambda self, weights=None: of(
+        tensors.gram(value_of(self), None if weights is None else value_of(weights))
+    )
+    _Tensor.sampled = _sampled
+    _Tensor.selected = lambda self, one_hot: of(tensors.selected(value_of(self), value_of(one_hot)))
+    _Tensor.exact = lambda self: of(Exact(words_in(self), bits_in(self)))
+    _Tensor.with_fraction = lambda self, bits: handle(held(words_in(self), bits))
+    _Tensor.sigmoid_and_slope = lambda self: tuple(of(one) for one in tensors.slopes(value_of(self)))
+    _Tensor.capped_slope_and_bend = lambda self, label: tuple(
+        of(one) for one in tensors.capped(value_of(self), value_of(label), False, True)
+    )
     _Tensor.each = _each
     _Tensor.packed = lambda self: of(Held(ring.packed(words_in(self)), bits_in(self)))
     _Tensor.unpacked = lambda self, columns: of(Held(ring.unpacked(words_in(self), columns), bits_in(self)))
     _Tensor.doubled = _doubled
-    _Tensor.capped_slope = _capped_slope
+    _Tensor.capped_slope = lambda self, label, fine: of(*tensors.capped(value_of(self), value_of(label), fine, False))
     _Tensor.__add__ = _Tensor.__radd__ = _operator("add", lambda x, y: binding_arithmetic.add(x, y, 1))
     _Tensor.__sub__ = _operator("sub", lambda x, y: binding_arithmetic.add(x, y, -1))
     _Tensor.__mul__ = _Tensor.__rmul__ = _operator("mul", lambda x, y: binding_arithmetic.multiply(x, y, "mul"))
@@ -124,7 +137,7 @@ def held(array: Words, bits: int) -> Any:
 
 def late(value: Value) -> Any:
     """A shared tensor of a value that is not a share yet, or is kept otherwise."""
-    if isinstance(value, Held):
+    if type(value) is Held:
         return held(value.words(), value.bits)
     made = _new(_Shared)
     made.__dict__.update(_array=None, _torch=None, _value=value, encoder=encoder_of(value.bits))
@@ -277,6 +290,9 @@ def _item(function: Callable[..., Any]) -> Any:
         value = self.__dict__.get("_value")
         if isinstance(value, Stack) and isinstance(index, (slice, list)):
             return late(value.chosen(index))
+        if isinstance(value, (Late, Parts)) and value.parts > 1:
+            places = index if isinstance(index, tuple) else (index,)
+            return late(Parts(value.divided()[(slice(None), *places)], value.bits))
         return function(self, index)
 
     return item
@@ -304,21 +320,21 @@ def _each(self: Any, columns: Any) -> Any:
     return of(stack.each(value_of(columns)))
 
 
-def _doubled(self: Any, made: Any, columns: int) -> tuple[Any, Any]:
-    """E E and P E for upper triangles of symmetric matrices E (self) and P that commute; two rounds.
+def _sampled(self: Any, most: int) -> Any:
+    value = value_of(self)
+    if not isinstance(value, Pinned):
+        raise ProtocolError("only bands of a pinned matrix can be sampled")
+    return of(value.sampled(most))
 
-    The products have the fractions of E and of P.
+
+def _doubled(self: Any, made: Any, columns: int, more: float = 0.0) -> tuple[Any, Any]:
+    """F F and Q (F + more I) for upper triangles of symmetric matrices F (self) and Q that commute; two rounds.
+
+    The products have the fractions of F and of Q.
     """
-    party, bits = tensors.party(), bits_in(self)
-    square, more = banded.doubled(party, words_in(self), words_in(made), columns, 1 << bits)
-    return handle(held(square, bits)), handle(held(more, bits_in(made)))
-
-
-def _capped_slope(self: Any, label: Any, fine: bool) -> Any:
-    """The slope of the loss of a private head at these logits (protocols/operations/sigmoid.py)."""
-    if bits_in(label) != 0:
-        raise ProtocolError("the label of a class is a whole number")
-    return handle(held(*tensors.slope(words_in(self), words_in(label), bits_in(self), fine)))
+    bits = bits_in(self)
+    square, next_ = banded.doubled(tensors.party(), words_in(self), words_in(made), columns, 1 << bits, more)
+    return handle(held(square, bits)), handle(held(next_, bits_in(made)))
 
 
 def added(x: Any, y: Any, sign: int) -> Any:

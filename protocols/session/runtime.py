@@ -98,6 +98,21 @@ def stock_crypten() -> Any:
     return crypten
 
 
+def _install() -> None:
+    """Replace what CrypTen does, once in this process."""
+    global _installed
+    with _INSTALLING:
+        if not _installed:
+            binding.install(crypten, current)
+            _installed = True
+
+
+def tensor_of(words: Words, bits: int) -> Any:
+    """A CrypTen tensor of this party's share, which `words_of` gave: for what is kept between sessions."""
+    _install()
+    return binding_tensors.handle(binding_tensors.held(np.array(words, copy=None, order="C"), bits))
+
+
 def current() -> Session:
     """The session of this context."""
     session = _CURRENT.get()
@@ -136,11 +151,7 @@ class Session:
         return f"<Session: party {self.rank} of {self.parties}>"
 
     def __enter__(self) -> Session:
-        global _installed
-        with _INSTALLING:
-            if not _installed:
-                binding.install(crypten, current)
-                _installed = True
+        _install()
         try:
             self._compare("release plan", self._plan.digest(), "plans other releases")
             self._party = Party(self._transport, agree_on_keys(self._transport, self._config))
@@ -213,6 +224,11 @@ class Session:
             if tuple(shape) != words.shape:
                 raise ProtocolError(f"values of shape {words.shape} were declared as {tuple(shape)}")
         return binding_tensors.of(tensors.Owned(tuple(shape[:-1]), [(owner, words, shape[-1])], bits))
+
+    def public(self, values: Any, bits: int = FRACTION_BITS) -> Any:
+        """What all parties know, as a tensor."""
+        words = ring.encode(values, bits)
+        return self.wrap(words if self.rank == 0 else np.zeros_like(words), bits)
 
     def flush(self) -> None:
         """Send what waits for a round."""
@@ -451,7 +467,7 @@ class Session:
 
     def wrap(self, words: Words, bits: int) -> Any:
         """Shares as a CrypTen tensor."""
-        return binding_tensors.handle(binding_tensors.held(np.array(words, copy=None, order="C"), bits))
+        return tensor_of(words, bits)
 
     @staticmethod
     def fraction(value: Any) -> int:
@@ -460,7 +476,13 @@ class Session:
 
     def with_fraction(self, value: Any, bits: int) -> Any:
         """The same ring elements with another number of fractional bits: the value times a power of two, exactly."""
-        return self.wrap(added_words(value), bits)
+        return value.with_fraction(bits)
+
+    def noise_table(
+        self, kind: NoiseKind, sigma: float, rows: int, holders: Sequence[Collection[int]], bits: int
+    ) -> Any:
+        """Fresh noise values of deviation sigma (rows x columns); holders: of each column; no round."""
+        return self.wrap(noise.noise_share(self.party, kind, sigma * 2.0**bits, rows, holders), bits)
 
     def noise(self, kind: NoiseKind, sigma: float, count: int, holders: Collection[int], bits: int) -> Any:
         """A vector of `count` fresh noise values of deviation sigma, from the dealer and from `holders`; no round."""

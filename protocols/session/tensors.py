@@ -35,9 +35,8 @@ import numpy as np
 from protocols import ring
 from protocols.dealing.party import Party
 from protocols.errors import ProtocolError
-from protocols.operations import arithmetic, banded
+from protocols.operations import arithmetic, banded, selection, sigmoid
 from protocols.operations.arithmetic import Finish, Masked
-from protocols.operations.sigmoid import SIGMOID_BITS, capped_slope
 from protocols.ring import FRACTION_BITS, Shape, Words
 
 if TYPE_CHECKING:
@@ -92,6 +91,14 @@ class Held(Value):
 
     def words(self) -> Words:
         return self._words
+
+
+class Exact(Held):
+    """A share whose products keep the whole fraction, although its own is a usual one."""
+
+    @property
+    def long(self) -> bool:
+        return True
 
 
 class Openings:
@@ -343,6 +350,10 @@ class Pinned(Value):
         self.tall, self.bits, self.together, self.turned = tall, bits, together, turned
         self.shape = (tall.columns, tall.rows) if turned else (tall.rows, tall.columns)
 
+    def sampled(self, most: int) -> Pinned:
+        """Some of the bands, at even distances, if there are more than this many."""
+        return Pinned(self.tall.sampled(most), self.bits, self.together, self.turned)
+
     def turn(self) -> Pinned:
         return Pinned(self.tall, self.bits, self.together, not self.turned)
 
@@ -424,11 +435,31 @@ def pinned(value: Value, bound: float | None = None) -> Value:
     return Stack(masked, words.shape[2], range(len(words)), value.bits)
 
 
-def gram(value: Value) -> Parts:
-    """The upper triangle of X^T X of a pinned matrix; no round."""
-    if not isinstance(value, Pinned) or value.turned:
-        raise ProtocolError("the Gram matrix of a matrix that is not pinned")
-    return Parts(banded.gram_sums(_current().party, value.tall), 2 * value.bits)
+def gram(value: Value, weights: Value | None = None) -> Parts:
+    """The upper triangle of X^T X of a pinned matrix; no round. With weights, X^T D X for each row of them; at once.
+
+    Of a matrix that is not pinned, the whole of X^T X; at once.
+    """
+    party = _current().party
+    if not isinstance(value, Pinned):
+        return Parts(banded.gram(party, [value.words()])[None], 2 * value.bits)
+    if value.turned:
+        raise ProtocolError("the Gram matrix of a transposed matrix")
+    if weights is None:
+        return Parts(banded.gram_sums(party, value.tall), 2 * value.bits)
+    return Parts(banded.weighted_grams(party, value.tall, weights.words()), 2 * value.bits + weights.bits)
+
+
+def selected(choices: Value, one_hot: Value) -> Held:
+    """choices[i, s_i, :] of what two parties know: choices for every group, and the one-hot of the group."""
+    known = isinstance(choices, Owned) and isinstance(one_hot, Owned) and one_hot.bits == 0
+    if not known or len(choices.blocks) != 1 or len(one_hot.blocks) != 1:  # type: ignore[attr-defined]
+        raise ProtocolError("a selection takes choices that one party knows, and the one-hot rows of another")
+    owner, of_owner, _ = choices.blocks[0]  # type: ignore[attr-defined]
+    holder, of_holder, _ = one_hot.blocks[0]  # type: ignore[attr-defined]
+    rows, groups, columns = choices.shape
+    words = selection.select(_current().party, owner, holder, of_owner, of_holder, (rows, groups, columns))
+    return Held(words, choices.bits)
 
 
 def numbers(value: Value) -> Iterator[int]:
@@ -469,6 +500,17 @@ def party() -> Party:
     return _current().party
 
 
-def slope(logits: Words, label: Words, bits: int, fine: bool) -> tuple[Words, int]:
-    """`sigmoid.capped_slope`, and its fraction."""
-    return capped_slope(_current().party, logits, label, bits, fine=fine), SIGMOID_BITS
+def slopes(logits: Value) -> tuple[Held, Held]:
+    """The sigmoid and its derivative, from the same openings (protocols/operations/sigmoid.py)."""
+    found = sigmoid.sigmoid_and_slope(_current().party, logits.words(), logits.bits)
+    return Held(found[0], sigmoid.SIGMOID_BITS), Held(found[1], sigmoid.SIGMOID_BITS)
+
+
+def capped(logits: Value, label: Value, fine: bool, bent: bool) -> list[Held]:
+    """The slope of the loss of a private head, and its derivative if it is wanted."""
+    if label.bits != 0:
+        raise ProtocolError("the label of a class is a whole number")
+    party, given = _current().party, (logits.words(), label.words(), logits.bits)
+    found = [sigmoid.capped_slope(party, *given, fine=fine)] if not bent else None
+    found = sigmoid.capped_slope_and_bend(party, *given) if found is None else found
+    return [Held(one, sigmoid.SIGMOID_BITS) for one in found]

@@ -75,43 +75,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil, isqrt, log2, prod, sqrt
+from math import ceil, log2, prod, sqrt
+from typing import Any
 
 import numpy as np
+import torch
 
 from protocols import ring
-from protocols.dealing.party import Party
 from protocols.errors import ProtocolError, RangeError
-from protocols.operations.arithmetic import (
-    Masked,
-    bilinear,
-    divide_each,
-    divisions,
-    mask_shared,
-    scaled_bilinear,
-    square,
-)
-from protocols.operations.banded import (
-    BAND_ROWS,
-    BandedMatrix,
-    doubled,
-    gram_sums,
-    multiplication,
-    shares_of,
-    stack_product,
-    transposed_products,
-    transposition,
-)
-from protocols.operations.noise import NoiseKind, noise_share
-from protocols.operations.sigmoid import (
-    FINE_BOUND,
-    capped_slope_and_bend,
-    fine_sigmoid,
-    sigmoid,
-    sigmoid_and_slope,
-)
-from protocols.ring import FRACTION_BITS, Words
-from protocols.steps.head import HEAD_BITS, LOGIT_BITS, RESIDUAL_BITS
+from protocols.operations.noise import NoiseKind
+from protocols.operations.sigmoid import BOUND, FINE_BOUND
+from protocols.ring import Words
+from protocols.session.runtime import Session, crypten
+from protocols.steps.head import HEAD_BITS
+
+Shared = Any
+"""A CrypTen tensor. CrypTen has no types for mypy."""
 
 VECTOR_BITS = 20
 RIDGE_BITS = 38
@@ -133,10 +112,8 @@ BOUNDED_SLOPE_BOUND = FINE_BOUND / 4 - 1
 """Up to this magnitude of a logit a fine `bounded_slope` is precise; the label lies between 0 and 1."""
 NOISE_BITS = _OUTER_BITS + _GRADIENT_BITS - VECTOR_BITS
 """Of the noise of a private head in its mean gradient."""
-_WEIGHTED_WORDS = 1 << 21
-"""So many words of D X are made at once."""
-_ADDED_BANDS = 16
-"""Gradients of so many bands are added before they are truncated, where rows are short."""
+SHORT_ROWS = 2.0
+"""Largest entry of a row of private heads: gradients of 16 bands are added before they are truncated."""
 LARGEST_MAGNITUDE = 1 << 10
 FIRST = 1.9
 """The factor a of E = I - a A, times the bound on the eigenvalues of A; below 2."""
@@ -179,6 +156,11 @@ class Plan:
         for c in reversed(self.doublings):
             found.insert(0, sqrt(c * found[0]))
         return tuple(found)
+
+    @property
+    def first(self) -> float:
+        """g a: what the matrices are multiplied by before the first doubling."""
+        return self.scaled[0] * self.factor
 
     @property
     def inverse_first(self) -> float:
@@ -237,12 +219,12 @@ def _magnitude(weights: tuple[float, float]) -> int:
 
 @dataclass(frozen=True, repr=False)
 class Curved:
-    """Shares of upper triangles over their magnitudes: H of every head, and of every matrix that is inverted (with
-    _WEIGHT_BITS more).
+    """Upper triangles over their magnitudes: H of every head (MATRIX_BITS), and of every matrix that is inverted
+    (with _WEIGHT_BITS more).
     """
 
-    pull: Words
-    held: Words
+    pull: Shared
+    held: Shared
 
     def of_heads(self, plan: Plan) -> Curved:
         """Without the matrix that no head uses."""
@@ -251,286 +233,235 @@ class Curved:
 
 @dataclass(frozen=True, repr=False)
 class Scales:
-    """Shares of vectors over all columns with the bias: s, guards (rows), ridge * s^2.
+    """Vectors over all columns with the bias: s, guards (rows), ridge * s^2.
 
     VECTOR_BITS but for the ridge, which has RIDGE_BITS. The guards are scaled by s. weight: a factor of ridge and
     guards, near 1, VECTOR_BITS; None for 1.
     """
 
-    scale: Words
-    guards: Words
-    ridge: Words
-    weight: Words | None = None
+    scale: Shared
+    guards: Shared | None
+    ridge: Shared
+    weight: Shared | None = None
 
 
 @dataclass(frozen=True, repr=False)
 class Prepared:
-    """Penalties H of all heads and, below them, inverses P, in columns scaled by s, under a mask; what `sharpened`
-    needs; the gradient where the inverse was taken; and the noise of private heads in it.
+    """Penalties H of all heads and, below them, inverses P, in columns scaled by s, pinned; what `sharpened` needs;
+    the gradient where the inverse was taken; and the noise of private heads in it.
     """
 
-    stack: Masked
+    stack: Shared
     curved: Curved
-    gradient: Words | None = None
-    tilt: Words | None = None
+    gradient: Shared | None = None
+    tilt: Shared | None = None
 
 
 def inverse_curvatures(
-    party: Party,
-    tall: BandedMatrix,
-    gram: Words,
+    session: Session,
+    fused: Shared,
+    gram: Shared,
     scales: Scales,
     plan: Plan,
     records: int,
-    noise: Words | None = None,
-    slope: Words | None = None,
+    noise: Shared | None = None,
+    slope: Shared | None = None,
 ) -> Prepared:
     """Penalties and inverses, with C X^T X / n as the curvature of the loss.
 
-    gram: shares of G (columns x columns without the bias), MATRIX_BITS. records: n, which X^T X is divided by. noise:
-    of private heads (`noise_of_heads`, NOISE_BITS). slope: r at heads of zero (rows x heads), if it is linear in the
-    label; then X^T r takes one round more, and the gradient of the first step is known.
+    fused: X, pinned. gram: G (columns x columns without the bias), MATRIX_BITS. records: n, which X^T X is divided
+    by. noise: of private heads (`noise_of_heads`, NOISE_BITS). slope: r at heads of zero (rows x heads), if it is
+    linear in the label; then X^T r takes one round more, and the gradient of the first step is known.
     """
-    plan.check(tall.columns)
-    vectors = np.concatenate([scales.scale[None], scales.guards])
-    outer = ring.packed(bilinear(party, "mul", vectors[:, :, None], vectors[:, None, :]))
-    (outer,) = divide_each(party, [(outer, 1 << (2 * VECTOR_BITS - _OUTER_BITS))])
-    noise = np.zeros((tall.columns, 0), np.int64) if noise is None else noise
-    whole = np.concatenate([ring.packed(_padded(gram)), noise.reshape(-1)])
-    by = np.concatenate([outer[0], np.repeat(scales.scale, noise.shape[1])])
-    edits, drawn = np.split(scaled_bilinear(party, "mul", whole, by, 1 << _OUTER_BITS), [len(outer[0])])
-    tilt = drawn.reshape(noise.shape) if drawn.size else None
-    guard, ridge = outer[1:].sum(axis=0) << (MATRIX_BITS - _OUTER_BITS), scales.ridge
+    columns = fused.size(1)
+    plan.check(columns)
+    vectors = scales.scale[None] if scales.guards is None else crypten.cat([scales.scale[None], scales.guards])
+    outer = (vectors.unsqueeze(2) * vectors.unsqueeze(1)).packed().rescale(_OUTER_BITS)
+    edits, tilt = _scaled_by(gram.pad((0, 1, 0, 1)).packed(), outer[0], noise, scales.scale)
+    guard, ridge = outer[1:].sum(0).rescale(MATRIX_BITS), scales.ridge
     if scales.weight is not None:
-        alone = np.concatenate([guard, ridge])
-        weighted = scaled_bilinear(party, "mul", alone, scales.weight, 1 << VECTOR_BITS)
-        guard, ridge = weighted[: len(guard)], weighted[len(guard) :]
-    held = _penalties(edits, guard, ridge, plan.inverted)
-    unit = records * 2 ** (2 * FRACTION_BITS) / plan.curvature
-    work = [(_penalties(edits, guard, ridge, plan.heads), 1 << _WEIGHT_BITS)]
-    work += _first_errors(held, gram_sums(party, tall)[:, None], unit, plan)
+        alone = crypten.cat([guard.with_fraction(0), ridge.with_fraction(0)])
+        weighted = (alone * scales.weight).rescale(0)
+        guard, ridge = weighted[: guard.size(0)].with_fraction(MATRIX_BITS), weighted[guard.size(0) :]
+        ridge = ridge.with_fraction(RIDGE_BITS)
+    held, of_heads = (_penalties(edits, guard, ridge, pairs) for pairs in (plan.inverted, plan.heads))
+    squares, sums = fused.gram(), None
     if slope is not None:
-        sums = transposed_products(party, tall, slope)
-        work += [(sums if tilt is None else added_bands(sums), _gradient_unit(records))]
-    pull, *parts = divide_each(party, work)
+        sums = fused.t() @ slope
+        session.flush()
+    pull = of_heads.rescale(MATRIX_BITS)
+    error = _first_error(held, squares / (records / plan.curvature / plan.first), plan)
     gradient = None
-    if slope is not None:
-        gradient = parts.pop().sum(axis=0) + (0 if tilt is None else tilt)
+    if sums is not None:
+        gradient = (sums / records).rescale(_GRADIENT_BITS)
+        gradient = gradient if tilt is None else gradient + tilt
     curved = Curved(pull, held)
-    return Prepared(_stack(party, parts, curved, plan), curved, gradient, tilt)
+    return Prepared(_stack(session, error, columns, curved, plan), curved, gradient, tilt)
+
+
+def _scaled_by(gram: Shared, both: Shared, noise: Shared | None, scale: Shared) -> tuple[Shared, Shared | None]:
+    """The triangle of G times s on both sides, MATRIX_BITS, and noise times s, _GRADIENT_BITS: one product."""
+    if noise is None:
+        return (gram * both).rescale(MATRIX_BITS), None
+    whole = crypten.cat([gram.with_fraction(0), noise.with_fraction(0).reshape(-1)])
+    each = scale.with_fraction(_OUTER_BITS).unsqueeze(1).expand(*noise.size()).reshape(-1)
+    found = (whole * crypten.cat([both, each])).rescale(0)
+    edits, drawn = found[: gram.size(0)], found[gram.size(0) :].reshape(*noise.size())
+    return edits.with_fraction(MATRIX_BITS), drawn.with_fraction(_GRADIENT_BITS)
 
 
 def sharpened(
-    party: Party, curved: Curved, fitted: Words, share: float, plan: Plan, gradients: Gradients | None
+    session: Session, curved: Curved, fitted: Shared, share: float, plan: Plan, gradients: Gradients | None
 ) -> Prepared:
     """The same for another curvature of the loss: of some heads (`curvature_at`), not its bound.
 
     fitted, share: X^T D X over some rows, and how many records these stand for. gradients: at these heads.
     """
-    work = _first_errors(curved.held, fitted, share * 2 ** (2 * FRACTION_BITS + _STEEP_BITS), plan)
-    if gradients is None:
-        return Prepared(_stack(party, divide_each(party, work), curved, plan), curved)
-    more, finish = gradients.work(plan)
-    parts = divide_each(party, [*work, *more])
-    gradient = finish(parts[len(work) :])
-    return Prepared(_stack(party, parts[: len(work)], curved, plan), curved, gradient)
+    error = _first_error(curved.held, fitted / (share / plan.first), plan)
+    gradient = None if gradients is None else gradients.found(plan)
+    columns = ring.columns_of(fitted.size(-1))
+    return Prepared(_stack(session, error, columns, curved, plan), curved, gradient)
 
 
-def _first_errors(held: Words, fitted: Words, unit: float, plan: Plan) -> list[tuple[Words, int]]:
-    """What to divide, and by what, for g (I - E): penalties of each matrix, and then the sums over some rows of all.
-
-    fitted: these sums (parts x matrices x triangle). unit: what 1 is of them.
-    """
-    one = plan.scaled[0] * plan.factor * 2.0**_ERROR_BITS
+def _first_error(held: Shared, fitted: Shared, plan: Plan) -> Shared:
+    """g a A for every matrix A, _ERROR_BITS: penalties, and the curvature of the loss times g a. All wait."""
     sizes = [_magnitude(pair) for pair in plan.inverted]
-    units = [max(2, round(2 ** (MATRIX_BITS + _WEIGHT_BITS) / (one * size))) for size in sizes]
-    return [*zip(held, units, strict=True), (fitted, max(2, round(unit / one)))]
+    parts = [(held[at] / (1 / (plan.first * size))).rescale(_ERROR_BITS) for at, size in enumerate(sizes)]
+    return [*parts, fitted.rescale(_ERROR_BITS)]
 
 
-def _stack(party: Party, parts: Sequence[Words], curved: Curved, plan: Plan) -> Masked:
-    """Penalties of all heads, and inverses of the matrices of these parts (`_first_errors`), under one mask."""
-    error = -np.array(parts[:-1]) - parts[-1].sum(axis=0)
-    error, columns = _limited(error, plan), _columns(error)
-    if party.rank == 0:
-        error += _identity(columns) * np.int64(round(plan.scaled[0] * 2**_ERROR_BITS))
-    inverse = _limited(_inverted(party, error, columns, plan) << (MATRIX_BITS - plan.inverse_bits), plan)
-    return mask_shared(party, ring.unpacked(np.concatenate([curved.pull, inverse]), columns).reshape(-1, columns))
+def _stack(session: Session, parts: Sequence[Shared], columns: int, curved: Curved, plan: Plan) -> Shared:
+    """Penalties of all heads, and inverses of the matrices of these parts (`_first_error`), pinned."""
+    error = _limited(-crypten.stack(list(parts[:-1])) - parts[-1], plan)
+    error = error + torch.from_numpy(plan.scaled[0] * _identity(columns))
+    inverse = _limited(_inverted(session, error, columns, plan).rescale(MATRIX_BITS), plan)
+    return crypten.cat([curved.pull, inverse]).unpacked(columns).pinned()
 
 
-def _columns(triangles: Words) -> int:
-    """From the number of words to a triangle."""
-    return (isqrt(8 * triangles.shape[-1] + 1) - 1) // 2
-
-
-Slopes = Callable[[Party, Words, Words], tuple[Words, Words]]
+Slopes = Callable[[Shared, Shared], tuple[Shared, Shared]]
 """From logits (LOGIT_BITS) and labels to slope and curvature of the loss, RESIDUAL_BITS; two rounds."""
 
 
-def slopes_of(party: Party, logits: Words, label: Words) -> tuple[Words, Words]:
+def slopes_of(logits: Shared, label: Shared) -> tuple[Shared, Shared]:
     """Of the logistic loss; the label has RESIDUAL_BITS."""
-    chance, steep = sigmoid_and_slope(party, logits, LOGIT_BITS)
+    chance, steep = logits.sigmoid_and_slope()
     return chance - label, steep
 
 
-def slopes_of_capped(party: Party, logits: Words, label: Words) -> tuple[Words, Words]:
+def slopes_of_capped(logits: Shared, label: Shared) -> tuple[Shared, Shared]:
     """Of the capped loss of a private head; the label is a whole number."""
-    slope, steep = capped_slope_and_bend(party, logits, label, LOGIT_BITS)
+    slope, steep = logits.capped_slope_and_bend(label)
     return slope, steep
 
 
-def slopes_of_bounded(party: Party, logits: Words, label: Words) -> tuple[Words, Words]:
+def slopes_of_bounded(logits: Shared, label: Shared) -> tuple[Shared, Shared]:
     """Of the loss of `bounded_slope`, whose curvature is 4 times the derivative of the sigmoid."""
-    slope, steep = sigmoid_and_slope(party, _apart(logits, label), LOGIT_BITS)
-    return _centred(party, slope), 4 * steep
+    chance, steep = (4 * (logits - label)).sigmoid_and_slope()
+    return chance - 0.5, 4 * steep
 
 
-def bounded_slope(party: Party, logits: Words, label: Words, *, fine: bool) -> Words:
-    """Shares of sigmoid(4 (z - y)) - 1/2, the slope of log(cosh(2 (z - y))) / 4, RESIDUAL_BITS; two rounds.
+def bounded_slope(logits: Shared, label: Shared, *, fine: bool) -> Shared:
+    """sigmoid(4 (z - y)) - 1/2, the slope of log(cosh(2 (z - y))) / 4, RESIDUAL_BITS; two rounds.
 
     logits: z, LOGIT_BITS. label: y, RESIDUAL_BITS.
     """
-    return _centred(party, (fine_sigmoid if fine else sigmoid)(party, _apart(logits, label), LOGIT_BITS))
+    return (4 * (logits - label)).sigmoid(bound=FINE_BOUND if fine else BOUND) - 0.5
 
 
-def _apart(logits: Words, label: Words) -> Words:
-    return (logits - (label << (LOGIT_BITS - RESIDUAL_BITS))) * np.int64(4)
+def curvature_at(sample: Shared, steep: Shared, plan: Plan, fused: Shared, slope: Shared | None) -> tuple[Any, Any]:
+    """X^T D X of some bands for every matrix that is inverted (triangles), and X^T r of all rows.
 
-
-def _centred(party: Party, chance: Words) -> Words:
-    return chance - np.int64(1 << (RESIDUAL_BITS - 1)) if party.rank == 0 else chance
-
-
-def curvature_at(
-    party: Party, tall: BandedMatrix, steep: Words, plan: Plan, rows: BandedMatrix, slope: Words | None
-) -> tuple[Words, Words | None]:
-    """X^T D X for every matrix that is inverted, of some bands (parts x matrices x triangle), and X^T r of all rows.
-
-    D is the mean, over the heads of a matrix, of the curvature of their loss (steep, RESIDUAL_BITS). It has FLATTEST
-    more, so that errors of the sigmoid leave none negative. slope: r, if X^T r is wanted, which takes no more rounds.
-    One round, and two for each 2^21 words of D X. Words to each peer: rows x (g + k), and (1 + k) times those of X.
+    sample, fused: some bands of X, and all of X, pinned. D is the mean, over the heads of a matrix, of the curvature
+    of their loss (steep, RESIDUAL_BITS). It has FLATTEST more, so that errors of the sigmoid leave none negative.
+    slope: r, if X^T r is wanted, which takes no more rounds. One round, and two for each 2^21 ring elements of D X.
+    Ring elements to each peer: rows x (g + k), and (1 + k) times those of X.
     """
-    columns, count = tall.columns, len(plan.inverted)
-    mean = np.zeros((count, steep.shape[1]), np.int64)
-    mean[list(plan.places), range(steep.shape[1])] = 1
+    mean = np.zeros((len(plan.inverted), steep.size(1)), np.int64)
+    mean[list(plan.places), range(steep.size(1))] = 1
     mean *= (1 << _MEAN_BITS) // np.maximum(mean.sum(axis=1, keepdims=True), 1)
-    of_heads = np.einsum("rg,kg->kr", steep, mean)
-    masked, divided = divisions(party, [(of_heads, 1 << (_MEAN_BITS + RESIDUAL_BITS - _STEEP_BITS))])
-    gradients = None
-    if slope is None:
-        (steep,) = divided(party.open_masked("curvature", masked))
-    else:
-        wanted, finish = transposition(party, rows, slope)
-        *opened, last = party.open_masked("curvature", [*masked, wanted])
-        (steep,), gradients = divided(opened), finish(last)
-    if party.rank == 0:
-        steep += np.int64(round(FLATTEST * 2**_STEEP_BITS))
-    squares, at = [], 0
-    each = max(1, _WEIGHTED_WORDS // (count * columns * BAND_ROWS))
-    for bands in tall.apart(each):  # a few at a time: k times the rows are large
-        here = steep[:, at : at + bands.rows, None]
-        weighted = bilinear(party, "mul", shares_of(party, bands)[None], here)
-        for sums in transposed_products(party, bands, weighted.transpose(1, 0, 2).reshape(-1, count * columns)):
-            squares.append(ring.packed(sums.reshape(columns, count, columns).transpose(1, 0, 2)))
-        at += bands.rows
-    return np.array(squares), gradients
+    of_heads = (steep @ torch.from_numpy(mean.T.copy())).t()
+    diagonals = (of_heads / (1 << _MEAN_BITS)).rescale(_STEEP_BITS)
+    sums = None if slope is None else fused.t() @ slope
+    return sample.gram(diagonals + FLATTEST), sums
 
 
-def _limited(matrices: Words, plan: Plan) -> Words:
+def _limited(matrices: Shared, plan: Plan) -> Shared:
     """The last matrix without the columns that its head does not use. Which these are is public, so this is local."""
     if plan.used is None:
         return matrices
-    return np.concatenate([matrices[:-1], matrices[-1:] * plan.used])
+    return crypten.cat([matrices[:-1], matrices[-1:] * plan.used])
 
 
-def _padded(gram: Words) -> Words:
-    """With a row and a column of zeros for the bias."""
-    return np.pad(gram, ((0, 1), (0, 1)))
+def _identity(columns: int) -> np.ndarray:
+    return ring.packed(np.eye(columns))
 
 
-def _identity(columns: int) -> Words:
-    return ring.packed(np.eye(columns, dtype=np.int64))
-
-
-def _penalties(edits: Words, guard: Words, ridge: Words, weights: Sequence[tuple[float, float]]) -> Words:
-    """H of each pair of weights over its magnitude, MATRIX_BITS + _WEIGHT_BITS."""
-    diagonal = ring.packed(np.diag(ridge))
+def _penalties(edits: Shared, guard: Shared, ridge: Shared, weights: Sequence[tuple[float, float]]) -> Shared:
+    """H of each pair of weights over its magnitude, MATRIX_BITS + _WEIGHT_BITS; weights are rounded to the latter."""
+    long = MATRIX_BITS + _WEIGHT_BITS
+    diagonal = ridge.with_fraction(0) * torch.eye(ridge.size(0), dtype=torch.int64)
     rows = []
     for pair in weights:
         size = _magnitude(pair)
-        of_edits, of_guard = (np.int64(round(value / size * 2**_WEIGHT_BITS)) for value in pair)
-        shift = MATRIX_BITS + _WEIGHT_BITS - RIDGE_BITS - (size.bit_length() - 1)
-        rows.append(edits * of_edits + guard * of_guard + (diagonal << shift))
-    return np.array(rows)
+        of_edits, of_guard = (round(value / size * 2**_WEIGHT_BITS) for value in pair)
+        shift = long - RIDGE_BITS - (size.bit_length() - 1)
+        below = (diagonal * (1 << shift)).packed().with_fraction(long)
+        rows.append((edits * of_edits + guard * of_guard).with_fraction(long) + below)
+    return crypten.stack(rows)
 
 
-def _inverted(party: Party, error: Words, columns: int, plan: Plan) -> Words:
+def _inverted(session: Session, error: Shared, columns: int, plan: Plan) -> Shared:
     """a c (I + E) c' (I + E') ..., `inverse_bits`; all matrices as upper triangles, heads below each other.
 
     error: g E, with g = `plan.scaled`. With F = g E and Q = P times a public number, a doubling is Q <- Q (F + g I)
     and F <- F^2 - g' (c - 1) I, where g' is the next g: no constant is left to multiply by. Q ends as P.
     """
-    scaled, start = plan.scaled, 0
-    if party.rank == 0:
-        start = round(plan.factor * plan.inverse_first * 2.0**plan.inverse_bits)
-    made = np.broadcast_to(_identity(columns) * np.int64(start), error.shape)
-    for at in party.tuples.repeat(len(plan.doublings)):
-        error, made = doubled(party, error, made, columns, 1 << _ERROR_BITS, scaled[at])
-        if party.rank == 0:
-            back = scaled[at + 1] * (plan.doublings[at] - 1)
-            error -= _identity(columns) * np.int64(round(back * 2**_ERROR_BITS))
+    scaled, identity = plan.scaled, _identity(columns)
+    start = np.broadcast_to(plan.factor * plan.inverse_first * identity, error.size())
+    made = session.public(start, plan.inverse_bits)
+    for at in session.repeat(len(plan.doublings)):
+        error, made = error.doubled(made, columns, scaled[at])
+        error = error - torch.from_numpy(scaled[at + 1] * (plan.doublings[at] - 1) * identity)
     return made
 
 
-def look(party: Party, tall: BandedMatrix, stack: Masked, heads: Words, start: int) -> tuple[Words, Words]:
-    """Shares of the logits X w (LOGIT_BITS, rows x heads), and of H w over its magnitude; one round.
+def look(fused: Shared, stack: Shared, heads: Shared, start: int) -> tuple[Shared, Shared]:
+    """The logits X w (LOGIT_BITS, rows x heads), and H w over its magnitude; one round.
 
     heads: some of the grid, from number `start` on.
     """
-    masked, logits_of = multiplication(party, tall, heads)
-    masked_too, pulls_of = stack_product(party, stack, range(start, start + heads.shape[1]), heads)
-    opened = party.open_masked("grid product", [masked, masked_too])
-    return logits_of(opened[0]), pulls_of(opened[1])
+    return fused @ heads, stack[start : start + heads.size(1)].each(heads)
 
 
 @dataclass(frozen=True, repr=False)
 class Slope:
-    """Shares of the gradient of heads (_GRADIENT_BITS) and of the step along the inverse (HEAD_BITS); its rate."""
+    """The gradient of heads (_GRADIENT_BITS) and the step along the inverse (HEAD_BITS); its rate."""
 
-    gradient: Words
-    step: Words
+    gradient: Shared
+    step: Shared
     rate: float
 
 
 @dataclass(frozen=True, repr=False)
 class Moving:
-    """Shares of some heads of a grid (columns x heads) and of their velocities, HEAD_BITS; from number `start` on.
+    """Some heads of a grid (columns x heads) and their velocities, HEAD_BITS; from number `start` on.
 
     slope: of the last step.
     """
 
-    heads: Words
-    velocity: Words
+    heads: Shared
+    velocity: Shared
     start: int = 0
     slope: Slope | None = None
 
 
-def noise_of_heads(party: Party, kind: NoiseKind, sigma: float, shape: tuple[int, int], bits: int) -> Words:
-    """Shares of a fresh noise vector for every head (columns x heads), with `bits` fractional bits. No round.
+def noise_of_heads(session: Session, kind: NoiseKind, sigma: float, shape: tuple[int, int], bits: int) -> Shared:
+    """A fresh noise vector for every head (columns x heads), with `bits` fractional bits. No round.
 
     Nobody knows the dealer's noise but the dealer; with `all-parties` each party adds its own.
     """
     columns, heads = shape
-    return noise_share(party, kind, sigma * 2**bits, columns, [()] * heads)
-
-
-def added_bands(gradients: Words) -> Words:
-    """Sums of the gradients of several bands (bands x columns x heads), for rows with entries of at most 2.
-
-    16 bands of 2^11 rows with entries of at most 2 and residuals below 1 add up to less than 2^60.
-    """
-    starts = range(0, len(gradients), _ADDED_BANDS)
-    added: Words = np.add.reduceat(gradients, list(starts), axis=0)
-    return added
+    return session.noise_table(kind, sigma, columns, [()] * heads, bits)
 
 
 def tolerance_of(weights: Iterable[float]) -> float:
@@ -543,111 +474,72 @@ def tolerance_of(weights: Iterable[float]) -> float:
 
 
 def room_of_private(
-    party: Party, gradient: Words, heads: Words, scales: Words, longest: float, tolerance: float = TOLERANCE
-) -> tuple[Words, Words]:
-    """Shares of what is negative for a private head that is not finished: its gradient or its weights are too long.
+    gradient: Shared, heads: Shared, scales: Shared, longest: float, tolerance: float = TOLERANCE
+) -> tuple[Shared, Shared]:
+    """What is negative for a private head that is not finished: its gradient or its weights are too long.
 
-    And of the heads in unscaled columns, HEAD_BITS. gradient, heads: in scaled columns (`Gradients`, HEAD_BITS).
-    scales: shares of 1 / s and of s (rows), VECTOR_BITS. longest: public bound on the length of the weights. The
-    gradient may be half of `tolerance` long: the other half covers rounding and the error of the sigmoid in the
-    gradient itself. Three rounds.
+    And the heads in unscaled columns, HEAD_BITS. gradient, heads: in scaled columns (`Gradients`, HEAD_BITS).
+    scales: 1 / s and s (rows), VECTOR_BITS. longest: public bound on the length of the weights. The gradient may be
+    half of `tolerance` long: the other half covers rounding and the error of the sigmoid in the gradient itself.
+    Three rounds.
     """
-    both, factors = np.stack([gradient, heads]), scales[:, :, None]
-    plain = scaled_bilinear(party, "mul", both, factors, 1 << VECTOR_BITS)
-    squares: Words = -square(party, plain).sum(axis=1).reshape(-1)
-    if party.rank == 0:
-        most = (tolerance / 2) ** 2 * 2 ** (2 * _GRADIENT_BITS), longest**2 * 2 ** (2 * HEAD_BITS)
-        squares += np.repeat(np.array([round(one) for one in most], np.int64), gradient.shape[1])
-    return squares, plain[1]
+    both = crypten.stack([gradient.with_fraction(0), heads.with_fraction(0)])
+    plain = (both * scales.unsqueeze(2)).rescale(0)
+    most = (tolerance / 2) ** 2 * 2 ** (2 * _GRADIENT_BITS), longest**2 * 2 ** (2 * HEAD_BITS)
+    limits = torch.tensor([round(one) for one in most]).repeat_interleave(gradient.size(1))
+    room = -plain.square().sum(1).reshape(-1) + limits
+    return room, plain[1].with_fraction(HEAD_BITS)
 
 
 @dataclass(frozen=True, repr=False)
 class Gradients:
     """What the gradient of the mean objective of some heads, from number `start` on, is made of.
 
-    sums: X_i^T r of every band (FRACTION_BITS + RESIDUAL_BITS). pulls: as `look` gives them. tilt: of private heads.
+    sums: X^T r (FRACTION_BITS + RESIDUAL_BITS). pulls: as `look` gives them. tilt: of private heads.
     """
 
-    sums: Words
-    pulls: Words
+    sums: Shared
+    pulls: Shared
     start: int
     records: int
-    tilt: Words | None
+    tilt: Shared | None
 
-    def work(self, plan: Plan) -> tuple[list[tuple[Words, int]], Callable[[Sequence[Words]], Words]]:
-        """What to divide, and by what; and the gradient (_GRADIENT_BITS) from the quotients."""
-        these = slice(self.start, self.start + self.pulls.shape[1])
-        here = plan.magnitudes[these]
-        places = [[place for place, size in enumerate(here) if size == wanted] for wanted in sorted(set(here))]
-        whole = 1 << (MATRIX_BITS + HEAD_BITS - _GRADIENT_BITS)
-        work = [(self.pulls[:, alike], whole // here[alike[0]]) for alike in places]
-
-        def finish(quotients: Sequence[Words]) -> Words:
-            gradient: Words = quotients[0].sum(axis=0)
-            for alike, part in zip(places, quotients[1:], strict=True):
-                gradient[:, alike] += part
-            return gradient if self.tilt is None else gradient + self.tilt[:, these]
-
-        return [(self.sums, _gradient_unit(self.records)), *work], finish
-
-    def found(self, party: Party, plan: Plan) -> Words:
-        """One round."""
-        work, finish = self.work(plan)
-        return finish(divide_each(party, work))
+    def found(self, plan: Plan) -> Shared:
+        """The gradient, _GRADIENT_BITS; one round."""
+        these = slice(self.start, self.start + self.pulls.size(1))
+        sizes = np.array(plan.magnitudes[these])
+        gradient = (self.sums / self.records + self.pulls * sizes).rescale(_GRADIENT_BITS)
+        return gradient if self.tilt is None else gradient + self.tilt[:, these]
 
 
-def _gradient_unit(records: int) -> int:
-    return records << (FRACTION_BITS + RESIDUAL_BITS - _GRADIENT_BITS)
-
-
-def move(party: Party, at: Moving, gradient: Words, stack: Masked, plan: Plan) -> Moving:
-    """Heads and velocities after a step along the inverse; two rounds.
-
-    gradient: of `Gradients`. The divisors include the rate.
-    """
-    these = slice(at.start, at.start + gradient.shape[1])
-    inverses = [len(plan.heads) + place for place in plan.places[these]]
-    masked, finish = stack_product(party, stack, inverses, gradient)
-    moved = finish(*party.open_masked("grid gradient", [masked]))
-    kept = np.int64(round(plan.momentum * 2**FRACTION_BITS))
-    step, momentum = divide_each(
-        party,
-        [
-            (moved, round(2 ** (MATRIX_BITS + _GRADIENT_BITS - HEAD_BITS) / plan.rate)),
-            (at.velocity * kept, 1 << FRACTION_BITS),
-        ],
-    )
-    velocity = momentum - step
+def move(at: Moving, gradient: Shared, stack: Shared, plan: Plan) -> Moving:
+    """Heads and velocities after a step along the inverse; two rounds."""
+    these = slice(at.start, at.start + gradient.size(1))
+    along = stack[[len(plan.heads) + place for place in plan.places[these]]].each(gradient)
+    step = (plan.rate * along).rescale(HEAD_BITS)
+    velocity = (plan.momentum * at.velocity).rescale(HEAD_BITS) - step
     return Moving(at.heads + velocity, velocity, at.start, Slope(gradient, step, plan.rate))
 
 
-def solved(party: Party, tall: BandedMatrix, stack: Masked, targets: Words, records: int, plan: Plan) -> Words:
-    """Shares of weights that fit targets (rows x outputs, RESIDUAL_BITS) by least squares, HEAD_BITS; four rounds.
+def solved(fused: Shared, stack: Shared, targets: Shared, records: int, plan: Plan) -> Shared:
+    """Weights that fit targets (rows x outputs, RESIDUAL_BITS) by least squares, HEAD_BITS; four rounds.
 
     They minimise C |X w - targets|^2 / n + w^T ridge w: w = P C X^T targets / n for the matrix without other
-    penalties. Words to each peer: rows + (bands + 2) m, for each output.
+    penalties. Ring elements to each peer: rows + (bands + 2) m, for each output.
     """
     if plan.guessing is None:
         raise ProtocolError("this descent has no matrix for an adversary")
-    unit = round((records << (FRACTION_BITS + RESIDUAL_BITS - _GRADIENT_BITS)) / plan.curvature)
-    (slopes,) = divide_each(party, [(transposed_products(party, tall, targets), unit)])
-    places = [len(plan.heads) + plan.guessing] * targets.shape[1]
-    masked, finish = stack_product(party, stack, places, slopes.sum(axis=0))
-    wide = finish(*party.open_masked("grid gradient", [masked]))
-    (found,) = divide_each(party, [(wide, 1 << (MATRIX_BITS + _GRADIENT_BITS - HEAD_BITS))])
-    return found
+    slopes = (fused.t() @ targets / (records / plan.curvature)).rescale(_GRADIENT_BITS)
+    return stack[[len(plan.heads) + plan.guessing] * targets.size(1)].each(slopes).rescale(HEAD_BITS)
 
 
-def room_to_settle(party: Party, slopes: Sequence[Slope]) -> Words:
-    """Shares of what is negative for a head whose last step was still long; one round, 2 x columns x heads words.
+def room_to_settle(slopes: Sequence[Slope]) -> Shared:
+    """What is negative for a head whose last step was still long; one round, 2 x columns x heads ring elements.
 
     For the gradient q at a head and the inverse curvature P, q^T P q is about twice the excess of the objective over
     its minimum. It must be at most SETTLED.
     """
-    gradient = np.concatenate([slope.gradient for slope in slopes], axis=1)
-    step = np.concatenate([slope.step for slope in slopes], axis=1)
-    room: Words = -bilinear(party, "mul", gradient, step).sum(axis=0)
-    if party.rank == 0:
-        most = [np.int64(round(s.rate * SETTLED * 2 ** (_GRADIENT_BITS + HEAD_BITS))) for s in slopes]
-        room += np.repeat(most, [s.step.shape[1] for s in slopes])
-    return room
+    gradient = crypten.cat([slope.gradient for slope in slopes], dim=1)
+    step = crypten.cat([slope.step for slope in slopes], dim=1)
+    most = [slope.rate * SETTLED for slope in slopes for _ in range(slope.step.size(1))]
+    return -(gradient * step).sum(0) + torch.tensor(most, dtype=torch.float64)

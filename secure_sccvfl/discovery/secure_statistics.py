@@ -32,7 +32,7 @@ from protocols.errors import RangeError
 from protocols.operations import banded, noise
 from protocols.records.releases import Receipt
 from protocols.ring import Words
-from protocols.session.runtime import Session
+from protocols.session.runtime import Session, words_of
 from protocols.steps import statistics
 from protocols.steps.clipping import clip
 from secure_sccvfl.data.features import DataError
@@ -333,7 +333,7 @@ class SecureStatistics:
             groups = party.zero_share((self._rows, sum(counts)))
             for j, held in codes.items():
                 groups[:, slice(*cuts[j])] += one_hot(held, counts[j], np.int64)
-            groups = presence.kept(party, groups)
+            groups = words_of(presence.kept(self._session, self._session.wrap(groups, 0)))
             for at in range(0, self._rows, _CHUNK):
                 rows = slice(at, min(at + _CHUNK, self._rows))
                 part = [block[rows] for block in own.values()]

@@ -26,6 +26,7 @@ from protocols.operations import series
 from protocols.operations.arithmetic import divisions
 from protocols.records.releases import Release
 from protocols.ring import Words, encode
+from protocols.session.runtime import crypten, words_of
 from protocols.steps import head as secret_head
 from protocols.steps.head import HEAD_BITS, LOGIT_BOUND, Weights
 from protocols.steps.split import (
@@ -60,6 +61,7 @@ from secure_sccvfl.modes.split_state import Seen, SplitState
 from secure_sccvfl.modes.split_stopping import Stopping
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.releases import EDITING_PARTIES, GRADIENT, plan_of
+from secure_sccvfl.training import handles
 from secure_sccvfl.training.engine import CURVATURE
 from secure_sccvfl.training.handles import SharedHead
 from secure_sccvfl.training.leak import FLATTEST, RIDGE, adversaries_alone, leaks
@@ -127,7 +129,8 @@ class SplitTrainer:
         pace = config.encoder_rate, config.decay
         self.local = OwnTraining(encoder, pace, self.party, config.weights, seed, config.dropout)
         shape = (self.train.rows, self.outputs)
-        self.label: Words = share_label(self.session, self.train.label, engine.label_holder, shape, RESIDUAL_BITS)
+        label = share_label(self.session, self.train.label, engine.label_holder, shape, RESIDUAL_BITS)
+        self.label: Words = words_of(label)
         self.validation, self.stopping = problem.validation, None
         if config.patience:
             self.stopping = Stopping(self.engine, self.validation, self.task, self.outputs, config.patience)
@@ -206,8 +209,8 @@ class SplitTrainer:
     def _check_range(self) -> None:
         """Stop if logits of the last step, or their shifts by edits, left the range of the sigmoid; opens one bit."""
         if self.task != "regression" and self._last is not None:
-            headroom = [secret_head.headroom(self.session.party, words, SPLIT_LOGIT_BITS) for words in self._last]
-            self.engine.stop_outside(np.concatenate(headroom))
+            logits = [self.session.wrap(words, SPLIT_LOGIT_BITS) for words in self._last]
+            self.engine.stop_outside(crypten.cat([secret_head.headroom(one) for one in logits]))
 
     # one step
 
@@ -340,14 +343,9 @@ class SplitTrainer:
 
     def _head(self, weights: Weights) -> SharedHead:
         """The head as the engine knows it: longer fraction, unscaled columns."""
-        longer = HEAD_BITS - SPLIT_HEAD_BITS
+        parts = (weights.weight, weights.bias, weights.velocity, weights.bias_velocity)
         return SharedHead(
-            Weights(
-                weights.weight << longer,
-                weights.bias << longer,
-                weights.velocity << longer,
-                weights.bias_velocity << longer,
-            ),
+            handles.Weights(*(self.session.wrap(part, SPLIT_HEAD_BITS).rescale(HEAD_BITS) for part in parts)),
             np.ones(self.engine.widths[self.rank]),
             self.task,
         )

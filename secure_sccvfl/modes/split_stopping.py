@@ -32,9 +32,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from protocols.errors import ProtocolError
-from protocols.operations import choice, comparison
+from protocols.operations import comparison
 from protocols.operations.arithmetic import bilinear, divide, truncate
 from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
+from protocols.session.runtime import words_of
+from protocols.steps import choice
 from protocols.steps.head import LOGIT_BOUND, RESIDUAL_BITS, Weights
 from protocols.steps.split import ACTIVATION_BITS, SPLIT_LOGIT_BITS, encode_activations
 from secure_sccvfl.data.dataset import Task
@@ -42,7 +44,7 @@ from secure_sccvfl.data.party import Part
 from secure_sccvfl.privacy.releases import EARLY_STOPPING
 from secure_sccvfl.training.paper_settings import FLIP_WEIGHT, SCG_WEIGHT
 from secure_sccvfl.training.secure import SecureEngine
-from secure_sccvfl.training.shared_measures import flips, mean_losses, total
+from secure_sccvfl.training.shared_measures import flips, mean_losses
 from secure_sccvfl.training.sharing import share_groups, share_label
 
 _WORST = 1 << 20
@@ -57,7 +59,7 @@ class Stopping:
         self.rows = part.rows
         self.label = share_label(self.session, part.label, engine.label_holder, (self.rows, outputs), RESIDUAL_BITS)
         self.groups = [
-            share_groups(self.session, attribute.codes, holder, (self.rows, len(attribute.groups)))
+            words_of(share_groups(self.session, attribute.codes, holder, (self.rows, len(attribute.groups))))
             for holder, attribute in zip(engine.group_holders, part.protected, strict=True)
         ]
         first = 1 if self.session.rank == 0 else 0
@@ -89,7 +91,7 @@ class Stopping:
             better = comparison.negative(party, value - self.best)
             self.best = self.best + bilinear(party, "mul", better, value - self.best)
             self.better = np.concatenate([self.better[1:], better])
-            bit = self.session.wrap(choice.some(party, self.better), 0)
+            bit = choice.some(self.session.wrap(self.better, 0))
             opened = self.session.open(bit, self.session.declared(EARLY_STOPPING.name))
         if opened is None:
             raise ProtocolError(f"release {EARLY_STOPPING.name!r} must go to every party")
@@ -99,16 +101,19 @@ class Stopping:
         """Shares of the objective, WIDE_BITS, as an array of one."""
         party = self.session.party
         logits, hypothesised = self._logits(weights, activations, moved, edits)
-        value = mean_losses(self.session, logits[:, None], self.label, self.task, 2 * LOGIT_BOUND)
+        scored = self.session.wrap(logits[:, None], FRACTION_BITS)
+        value = words_of(mean_losses(self.session, scored, self.label, self.task, 2 * LOGIT_BOUND))
         if not edits:
             return value
         shifts = self._shifts(hypothesised)
         flat = np.concatenate(shifts)
         falls = bilinear(party, "mul", comparison.negative(party, flat), flat)
-        apart = total(flat - 2 * falls) * round(SCG_WEIGHT * 2 ** (WIDE_BITS - FRACTION_BITS))
+        lengths = (flat - 2 * falls).reshape(-1).sum(keepdims=True)
+        apart = lengths * round(SCG_WEIGHT * 2 ** (WIDE_BITS - FRACTION_BITS))
         if self.task != "regression":
-            flipped, _ = flips(self.session, logits[:, None], [shift[:, None] for shift in shifts])
-            apart = apart + flipped * round(FLIP_WEIGHT * 2**WIDE_BITS)
+            moved_by = [self.session.wrap(shift[:, None], FRACTION_BITS) for shift in shifts]
+            flipped, _ = flips(self.session, scored, moved_by)
+            apart = apart + words_of(flipped) * round(FLIP_WEIGHT * 2**WIDE_BITS)
         return value + divide(party, apart, len(flat))
 
     def _logits(

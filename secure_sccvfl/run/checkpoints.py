@@ -24,20 +24,21 @@ from protocols.config import ConfigError
 from protocols.dealing.randomness import KEY_BYTES
 from protocols.errors import ProtocolError
 from protocols.records.private import naming, private
-from protocols.session.runtime import Session
-from protocols.steps.head import Weights
+from protocols.session.runtime import Session, tensor_of, words_of
+from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.discovery.decisions import Finding
 from secure_sccvfl.discovery.evidence import Conditional
 from secure_sccvfl.discovery.sketches import Moments, Sketch
 from secure_sccvfl.training.engine import Measures
-from secure_sccvfl.training.handles import SharedHead
+from secure_sccvfl.training.handles import SharedHead, Weights
 from secure_sccvfl.training.trainer import State, Trial
 
 KEPT = 2
 FOLLOWS = ("align", "records")
 """Settings that may differ because others do: they are named last."""
 DIGEST = 64
+PARTS = ("weight", "bias", "velocity", "bias_velocity")
 _NONE = -1
 
 
@@ -58,7 +59,7 @@ class Checkpoints:
         heads |= {"control": state.control} if state.control is not None else {}
         for name, head in heads.items():
             if head is not None:
-                arrays |= {f"{name} {f.name}": getattr(head.weights, f.name) for f in fields(Weights)}
+                arrays |= {f"{name} {part}": words_of(getattr(head.weights, part)) for part in PARTS}
                 arrays[f"{name} scale"] = head.scale
         for sketch in state.sketches:
             arrays |= {f"table {sketch.attribute} {k}": v for k, v in sketch.tables.items()}
@@ -142,8 +143,11 @@ class Checkpoints:
         def head(name: str) -> SharedHead | None:
             if f"{name} scale" not in arrays:
                 return None
+            kept = [arrays[f"{name} {part}"] for part in PARTS]
+            zero = not any(words.any() for words in kept)  # no share of a trained head is
+            weight, bias, velocity, bias_velocity = (tensor_of(words, HEAD_BITS) for words in kept)
             return SharedHead(
-                Weights(**{f.name: arrays[f"{name} {f.name}"] for f in fields(Weights)}),
+                Weights(weight, bias, velocity, bias_velocity, zero),
                 arrays[f"{name} scale"],
                 task,
             )

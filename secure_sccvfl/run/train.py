@@ -20,7 +20,8 @@ from protocols.errors import ProtocolError
 from protocols.operations.noise import NoiseKind
 from protocols.records.chain import read_chain, unused_name
 from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session
+from protocols.ring import Words
+from protocols.session.runtime import Session, words_of
 from secure_sccvfl.data.catalogue import is_benchmark
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.data.party_data import Schema
@@ -63,6 +64,7 @@ from secure_sccvfl.run.paid_tables import (
     tables_in_words,
     tables_record,
 )
+from secure_sccvfl.training.handles import SharedHead
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.trainer import Hooks, Model, Problem, State
 
@@ -78,6 +80,12 @@ _ELSEWHERE = 2
 """A party's answer about the head of a run that resumes: another copy of its folder may have a model."""
 CARD, DESCRIPTION = "card.json", "description.toml"
 """Copies of the public files that a run was given, in each party's folder."""
+
+
+def kept_head(engine: SecureEngine, head: SharedHead) -> tuple[Words, Words]:
+    """This party's shares of the weight and the bias of a head, for its files."""
+    weight, bias = engine.unscaled(head)
+    return words_of(weight), words_of(bias)
 
 
 class TrainJob:
@@ -340,7 +348,7 @@ class TrainJob:
         charged: str,
     ) -> str:
         """Save this party's part of the model. charged: the key of its head's charge."""
-        weight, bias = engine.unscaled(model.head)
+        weight, bias = kept_head(engine, model.head)
         options = self.options
         own = PartyModel(
             run=name,
@@ -362,7 +370,7 @@ class TrainJob:
             sketches=model.sketches,
             weight=weight,
             bias=bias,
-            control=None if model.control is None else engine.unscaled(model.control),
+            control=None if model.control is None else kept_head(engine, model.control),
             moments=model.moments,
             aware=self.aware,
             networks=trained_networks(model.generators, session.rank),

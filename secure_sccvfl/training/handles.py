@@ -1,4 +1,4 @@
-"""What the secret engine hands to the driver: a party's own values in the clear, and shares of the rest.
+"""What the secret engine hands to the driver: a party's own values in the clear, and CrypTen tensors of the rest.
 
 No handle shows its content when it is printed. The engine makes masked values and the unscaled weight of a head at
 their first use and keeps them in the handle. All parties use a handle in the same order, so these fields are filled
@@ -13,25 +13,43 @@ import numpy as np
 
 from protocols.alignment.presence import Presence
 from protocols.dealing.tuples import Request
-from protocols.operations.arithmetic import Masked
-from protocols.operations.banded import BandedMatrix
-from protocols.ring import Words
-from protocols.steps.head import Weights
-from protocols.steps.second_order import Curved, Plan, Slope
+from protocols.session.runtime import crypten
+from protocols.steps.second_order import Curved, Plan, Shared, Slope
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.privacy.heads import HeadNoise
 from secure_sccvfl.training.engine import Step
 
 
 @dataclass(frozen=True, repr=False, eq=False)
+class Weights:
+    """A head (columns x outputs) and its bias, with their velocities; HEAD_BITS. zero: all are public zeros."""
+
+    weight: Shared
+    bias: Shared
+    velocity: Shared
+    bias_velocity: Shared
+    zero: bool = False
+
+    @property
+    def whole(self) -> Shared:
+        """The weights, and the bias below them."""
+        return crypten.cat([self.weight, self.bias[None]])
+
+    @classmethod
+    def of(cls, heads: Shared, velocity: Shared) -> Weights:
+        """From `whole` and the same of the velocities."""
+        return cls(heads[:-1], heads[-1], velocity[:-1], velocity[-1])
+
+
+@dataclass(frozen=True, repr=False, eq=False)
 class SharedRows:
-    """Shares of encodings of all parties that s has selected, or presence; no party knows its own part of them.
+    """Encodings of all parties that s has selected, or presence; no party knows its own part of them.
 
     reach: the largest magnitude in each own column over all that could be selected. presence: the rows that count,
     if not all do; the others are zero.
     """
 
-    words: Words
+    words: Shared
     reach: np.ndarray
     presence: Presence | None = None
 
@@ -46,14 +64,14 @@ class SharedBatch:
 
     own: np.ndarray | SharedRows
     ridge: np.ndarray
-    label: Words
-    masked: BandedMatrix | None = None
-    seen: tuple[tuple[SharedHead, ...], Words] | None = None
-    codes: Words | None = None
+    label: Shared
+    masked: Shared | None = None
+    seen: tuple[tuple[SharedHead, ...], Shared] | None = None
+    codes: Shared | None = None
 
     @property
     def rows(self) -> int:
-        return len(self.label)
+        return int(self.label.size(0))
 
     @property
     def presence(self) -> Presence | None:
@@ -70,7 +88,7 @@ class SharedBatch:
 class SharedChoices:
     """Shares of the selected displacements of every draw, in the columns of the head that an edit may change."""
 
-    draws: tuple[Words, ...]
+    draws: tuple[Shared, ...]
     columns: np.ndarray
 
 
@@ -79,7 +97,7 @@ class SharedEdits:
     """Selected displacements, and shares of their mean Gram matrix over all columns."""
 
     chosen: SharedChoices
-    gram: Words
+    gram: Shared
 
 
 @dataclass(repr=False, eq=False)
@@ -87,10 +105,10 @@ class SharedPenalty:
     """Edits of all attributes; own parts of the guard directions; the Gram matrix and all edits under masks."""
 
     chosen: SharedChoices
-    gram: Words
+    gram: Shared
     guards: tuple[np.ndarray, ...]
-    masked_gram: BandedMatrix | None = None
-    masked_rows: BandedMatrix | None = None
+    masked_gram: Shared | None = None
+    masked_rows: Shared | None = None
 
 
 @dataclass(repr=False, eq=False)
@@ -106,8 +124,8 @@ class SharedHead:
     scale: np.ndarray
     task: Task
     descent: int | None = None
-    last_logits: Words | None = None
-    plain_weight: Words | None = None
+    last_logits: Shared | None = None
+    plain_weight: Shared | None = None
     slope: Slope | None = None
 
 
@@ -123,11 +141,11 @@ class SharedDescent:
     batch: SharedBatch
     step: Step
     scale: np.ndarray
-    rows: BandedMatrix
-    both: BandedMatrix
-    edits: BandedMatrix | None
+    rows: Shared
+    both: Shared
+    edits: Shared | None
     reached: np.ndarray
-    scale_shares: Words
+    scale_shares: Shared
     pattern: list[Request] = field(default_factory=list)
 
 
@@ -136,8 +154,8 @@ class SharedNoise:
     """Of private heads: public numbers of their noise; shares of it in the gradient, and of 1 / s and s (rows)."""
 
     noise: HeadNoise
-    tilt: Words
-    scales: Words
+    tilt: Shared
+    scales: Shared
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -154,14 +172,9 @@ class SharedGrid:
     batch: SharedBatch
     plan: Plan
     scale: np.ndarray
-    rows: BandedMatrix
-    stack: Masked
+    rows: Shared
+    stack: Shared
     parts: tuple[tuple[range, list[Request]], ...]
     curved: Curved
     private: SharedNoise | None = None
-    begun: tuple[Weights | None, Words, Words] | None = None
-
-    @property
-    def masks(self) -> BandedMatrix:
-        """Penalties and inverses under their mask."""
-        return BandedMatrix(((self.stack,),), self.rows.columns)
+    begun: tuple[Weights | None, Shared, Shared] | None = None

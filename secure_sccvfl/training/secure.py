@@ -14,24 +14,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from math import ceil
-from typing import Any
 
 import numpy as np
+import torch
 
-from protocols import ring
-from protocols.alignment.presence import RATIO_BITS, Presence
+from protocols.alignment.presence import Presence
 from protocols.errors import ProtocolError
-from protocols.operations import arithmetic, banded, choice, comparison
-from protocols.operations.banded import BandedMatrix
-from protocols.operations.noise import noise_share
 from protocols.records.releases import Receipt
-from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
-from protocols.session.runtime import Session
-from protocols.steps import head, second_order
+from protocols.ring import FRACTION_BITS, WIDE_BITS
+from protocols.session.runtime import Session, crypten
+from protocols.steps import choice, head, second_order
 from protocols.steps.aggregation import TooFew, aggregate
-from protocols.steps.head import HEAD_BITS, LOGIT_BITS, LOGIT_BOUND, RESIDUAL_BITS, Pace, Weights
-from protocols.steps.second_order import MATRIX_BITS, room_to_settle
+from protocols.steps.head import HEAD_BITS, LOGIT_BOUND, RESIDUAL_BITS, Pace
+from protocols.steps.second_order import MATRIX_BITS, Shared, room_to_settle
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.model.table_gram import TableGram
@@ -51,6 +48,7 @@ from secure_sccvfl.training.descents.shared import (
     guessed,
     prepared,
     sharpened,
+    tiled,
 )
 from secure_sccvfl.training.engine import CURVATURE, LARGEST_LOGIT, UNSETTLED, Measures, Step, Target
 from secure_sccvfl.training.handles import (
@@ -62,8 +60,9 @@ from secure_sccvfl.training.handles import (
     SharedHead,
     SharedPenalty,
     SharedRows,
+    Weights,
 )
-from secure_sccvfl.training.sharing import counted, share_columns, share_label, with_bias
+from secure_sccvfl.training.sharing import counted, share_label, side_by_side, with_bias
 
 _TOTAL_BOUND = 2.0**20
 _COMPARED = 1 << 19  # values at once: each takes some 200 bytes of memory
@@ -77,7 +76,7 @@ class SecureEngine:
         self.label_holder, self.group_holders = label_holder, tuple(group_holders)
         self.widths: tuple[int, ...] = ()
         self._prepared = 0
-        self._kept_masks: tuple[BandedMatrix, ...] = ()
+        self._kept_masks: tuple[Shared, ...] = ()
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
         return self.session.announce(values, self.session.declared(name))
@@ -115,14 +114,14 @@ class SecureEngine:
     ) -> SharedBatch:
         rank = self.session.rank
         own = self._own(encodings)
-        rows = len(own.words) if isinstance(own, SharedRows) else len(own)
+        rows = int(own.words.size(0)) if isinstance(own, SharedRows) else len(own)
         if not isinstance(own, SharedRows):
             self._learn_widths(own.shape[1])
         if presence is not None:
-            own = counted(self.session.party, self.widths, own, presence)
+            own = counted(self.session, self.widths, own, presence)
         shared = share_label(self.session, label, self.label_holder, (rows, outputs), 0 if classes else RESIDUAL_BITS)
         if classes:
-            return SharedBatch(own, ridge[rank], np.left_shift(shared, RESIDUAL_BITS), codes=shared)
+            return SharedBatch(own, ridge[rank], shared.rescale(RESIDUAL_BITS), codes=shared)
         return SharedBatch(own, ridge[rank], shared)
 
     def _own(self, encodings: Blocks | SharedRows) -> np.ndarray | SharedRows:
@@ -147,14 +146,13 @@ class SecureEngine:
         presence: Presence | None = None,
     ) -> SharedEdits:
         found = self.selected(deltas, groups, attribute, moving)
-        total = sum(len(chosen) for chosen in found.draws)
+        total = sum(int(chosen.size(0)) for chosen in found.draws)
         if presence is not None:
-            found = replace(found, draws=tuple(presence.kept(self.session.party, one) for one in found.draws))
+            found = replace(found, draws=tuple(presence.kept(self.session, one) for one in found.draws))
             total = len(found.draws) * presence.count
         with self.session.measure("gram of edits"):
-            raw = banded.gram(self.session.party, found.draws)
-            mean = arithmetic.divide(self.session.party, raw, total << (2 * FRACTION_BITS - MATRIX_BITS))
-        return SharedEdits(found, edited.spread_out(mean, found.columns, sum(self.widths)))
+            mean = (crypten.cat(list(found.draws)).gram() / total).rescale(MATRIX_BITS, sliced=True)
+        return SharedEdits(found, edited.spread_out(self.session, mean, found.columns, sum(self.widths)))
 
     def selected(
         self,
@@ -168,28 +166,31 @@ class SecureEngine:
         return edited.selected(self.session, self.widths, holder, deltas, groups, moving)
 
     def join(self, edits: Sequence[SharedEdits], guards: Sequence[Blocks]) -> SharedPenalty:
-        gram = np.sum([e.gram for e in edits], axis=0)
+        gram = edits[0].gram
         if len(edits) > 1:
-            gram = arithmetic.divide(self.session.party, gram, len(edits))
+            gram = (crypten.stack([e.gram for e in edits]).sum(0) / len(edits)).rescale(MATRIX_BITS, sliced=True)
         own = tuple(g[self.session.rank] for g in guards)
         chosen = SharedChoices(tuple(d for e in edits for d in e.chosen.draws), edits[0].chosen.columns)
         return SharedPenalty(chosen, gram, own)
 
     def expected(self, grams: Sequence[Mapping[int, TableGram]], guards: Sequence[Blocks]) -> SharedPenalty:
         """Two rounds: 2 x pairs of groups x columns words, and its size to truncate. A block stays at its owner."""
-        party, rank, width = self.session.party, self.session.rank, sum(self.widths)
+        rank, columns = self.session.rank, self.widths
         share = 1.0 / len(grams)
         with self.session.measure("gram of tables"):
             own = np.concatenate([gram[rank].vectors for gram in grams]) * np.sqrt(share)
             vectors = self._side_by_side(own, HEAD_BITS)
-            gram = arithmetic.scaled_bilinear(
-                party, "matmul", vectors.T.copy(), vectors, 1 << (2 * HEAD_BITS - MATRIX_BITS)
-            )
-            at = sum(self.widths[:rank])
-            here = slice(at, at + self.widths[rank])
-            gram[here, here] += ring.encode(sum(gram_of[rank].within for gram_of in grams) * share, MATRIX_BITS)
+            gram = (vectors.t() @ vectors).rescale(MATRIX_BITS)
+            at = sum(columns[:rank])
+            within = np.zeros((columns[rank], sum(columns)))
+            within[:, at : at + columns[rank]] = sum(gram_of[rank].within for gram_of in grams) * share
+            blocks = [
+                self.session.own(within, owner=owner, shape=(width, sum(columns)), bits=MATRIX_BITS)
+                for owner, width in enumerate(columns)
+            ]
+            gram = gram + crypten.cat(blocks, dim=0)
         nothing = SharedChoices((), np.zeros(0, int))
-        return SharedPenalty(nothing, gram.reshape(width, width), tuple(guard[rank] for guard in guards))
+        return SharedPenalty(nothing, gram, tuple(guard[rank] for guard in guards))
 
     def noisy_gram(
         self,
@@ -205,33 +206,34 @@ class SecureEngine:
         the noise of the event that was charged, and nothing else. S is exact in the unit of a product, so the noise
         is discrete in that unit.
         """
-        party, chosen = self.session.party, []
+        chosen: list[Shared] = []
         for attribute, (made, codes) in enumerate(zip(deltas, groups, strict=True)):
             found = self.selected(made, codes, attribute, moving)
-            chosen += [draw if presence is None else presence.kept(party, draw) for draw in found.draws]
+            chosen += [draw if presence is None else presence.kept(self.session, draw) for draw in found.draws]
         with self.session.measure("gram of edits"):
-            summed = banded.gram(party, chosen)
-            paid, count = charge(), len(summed)
-            summed = summed + noise_share(party, paid.kind, paid.sigma * 2.0**WIDE_BITS, count, [()] * count)
-            opened = self._told(summed, WIDE_BITS, releases.GRAM, paid.receipt)
+            summed = crypten.cat(chosen).gram()
+            paid, count = charge(), summed.size(0)
+            summed = summed + self.session.noise_table(paid.kind, paid.sigma, count, [()] * count, WIDE_BITS)
+            opened = self._told(summed, releases.GRAM, paid.receipt)
         whole = np.zeros((sum(self.widths),) * 2)
         whole[np.ix_(found.columns, found.columns)] = opened
         return whole
 
     def head(self, batch: SharedBatch, outputs: int, task: Task) -> SharedHead:
-        columns = sum(self.widths)
-        zero, bias = np.zeros((columns, outputs), np.int64), np.zeros(outputs, np.int64)
-        return SharedHead(Weights(zero, bias, zero, bias), np.ones(self.widths[self.session.rank]), task)
+        zero = self.session.public(np.zeros((sum(self.widths), outputs)), HEAD_BITS)
+        bias = self.session.public(np.zeros(outputs), HEAD_BITS)
+        return SharedHead(Weights(zero, bias, zero, bias, True), np.ones(self.widths[self.session.rank]), task)
 
     def width(self, head: SharedHead) -> int:
-        return len(head.weights.weight)
+        return int(head.weights.weight.size(0))
 
     def copied(self, head: SharedHead, copies: int, control: bool = False) -> SharedHead:
         """No round: shares are repeated."""
-        weight = np.pad(np.tile(head.weights.weight, copies), ((0, 0), (0, int(control))))
-        bias = np.pad(np.tile(head.weights.bias, copies), (0, int(control)))
-        still = Weights(weight, bias, np.zeros_like(weight), np.zeros_like(bias))
-        return SharedHead(still, head.scale, head.task, head.descent)
+        weight, bias = head.weights.weight.repeat(1, copies), head.weights.bias.repeat(copies)
+        if control:
+            weight, bias = weight.pad((0, 1)), bias.pad((0, 1))
+        still, flat = (self.session.public(np.zeros(tuple(one.size())), HEAD_BITS) for one in (weight, bias))
+        return SharedHead(Weights(weight, bias, still, flat, head.weights.zero), head.scale, head.task, head.descent)
 
     # training
 
@@ -239,21 +241,22 @@ class SecureEngine:
         self, batch: SharedBatch, penalty: SharedPenalty | None, step: Step, curvature: Blocks
     ) -> SharedDescent:
         """Scale and mask. All processes prepare the same descent together. Masks of the last descent are dropped."""
-        party, rank = self.session.party, self.session.rank
+        rank = self.session.rank
         self._forget(*self._kept_masks)
         self._kept_masks = ()
         scale = 1.0 / np.sqrt(curvature[rank])
         with self.session.measure("mask encodings"):
-            rows = self._masked(batch.own, scale)
+            rows = self._pinned(batch.own, scale)
         with self.session.measure("mask penalty"):
             pull = self._pull(batch, penalty, step, scale)
-            square = banded.mask_square(party, np.pad(pull, (0, rows.columns - len(pull))))
+            more = rows.size(1) - pull.size(1)
+            square = pull.pad((0, more, 0, more)).with_fraction(FRACTION_BITS).pinned()
         edits = None
         if penalty is not None and step.kind == "l1" and step.lam > 0:
             edits = self._edited_rows(penalty)
         shares = self._side_by_side(scale, SCALE_BITS)
-        both = rows.stacked(square)
-        self._prepared, self._kept_masks = self._prepared + 1, (rows, both)
+        both = crypten.cat([rows, square])
+        self._prepared, self._kept_masks = self._prepared + 1, (both,)
         reached = np.zeros(0, int) if penalty is None else penalty.chosen.columns
         return SharedDescent(self._prepared, batch, step, scale, rows, both, edits, reached, shares)
 
@@ -270,22 +273,18 @@ class SecureEngine:
                 weights, logits = stepped(self.session, weights, descent, pace, start.task)
         return SharedHead(weights, descent.scale, start.task, descent.number, logits)
 
-    def _pull(self, batch: SharedBatch, penalty: SharedPenalty | None, step: Step, scale: np.ndarray) -> Words:
-        """Shares of H in scaled columns, HEAD_BITS: ridge, guards, and squared consistency."""
-        party = self.session.party
-        pull = np.diag(self._side_by_side(batch.ridge * scale**2, HEAD_BITS))
+    def _pull(self, batch: SharedBatch, penalty: SharedPenalty | None, step: Step, scale: np.ndarray) -> Shared:
+        """H in scaled columns, HEAD_BITS: ridge, guards, and squared consistency."""
+        ridge = self._side_by_side(batch.ridge * scale**2, HEAD_BITS)
+        pull = ridge.unsqueeze(1) * torch.eye(ridge.size(0), dtype=torch.int64)
         if penalty is not None and step.guard > 0:
             for guard in penalty.guards:
                 direction = self._side_by_side(guard * scale * np.sqrt(step.guard), SCALE_BITS)
-                pull = pull + arithmetic.scaled_bilinear(
-                    party, "mul", direction[:, None], direction[None, :], 1 << (2 * SCALE_BITS - HEAD_BITS)
-                )
+                pull = pull + (direction[:, None] * direction[None]).rescale(HEAD_BITS)
         if batch.presence is not None:  # sums over records are divided by another number than that of records
-            ratio = batch.presence.ratio(party)
-            pull = arithmetic.scaled_bilinear(party, "mul", pull, ratio, 1 << RATIO_BITS)
+            pull = (pull * batch.presence.ratio(self.session)).rescale(HEAD_BITS)
         if penalty is not None and step.lam > 0 and step.kind == "squared":
-            root = self._side_by_side(scale * np.sqrt(step.lam), ROOT_BITS)
-            pull = pull + consistency(party, penalty.gram, root)
+            pull = pull + consistency(penalty.gram, self._side_by_side(scale * np.sqrt(step.lam), ROOT_BITS))
         return pull
 
     def _scaled(self, start: SharedHead, descent: SharedDescent | SharedGrid) -> Weights:
@@ -293,9 +292,9 @@ class SecureEngine:
         if start.weights.zero or start.descent == self._columns_of(descent):
             return start.weights
         ratio = self._side_by_side(start.scale / descent.scale, SCALE_BITS)
-        both = np.concatenate([start.weights.weight, start.weights.velocity], axis=1)
-        weight, velocity = np.split(times(self.session.party, both, ratio), 2, axis=1)
-        return Weights(weight, start.weights.bias, velocity, start.weights.bias_velocity)
+        both = times(crypten.cat([start.weights.weight, start.weights.velocity], dim=1), ratio)
+        count = start.weights.bias.size(0)
+        return Weights(both[:, :count], start.weights.bias, both[:, count:], start.weights.bias_velocity)
 
     @staticmethod
     def _columns_of(descent: SharedDescent | SharedGrid) -> int:
@@ -315,7 +314,7 @@ class SecureEngine:
         self._kept_masks = ()
         self._prepared += 1
         made = prepared(self.session, self.widths, batch, penalty, grid, bounds, self._prepared, noise)
-        self._kept_masks = (made.rows, made.masks)
+        self._kept_masks = (made.rows, made.stack)
         return made
 
     def sharpen(self, start: SharedHead, descent: SharedGrid) -> SharedGrid:
@@ -325,29 +324,31 @@ class SecureEngine:
         made = sharpened(self.session, descent, self._scaled(start, descent), self._prepared)
         rows, stack = self._kept_masks
         self._forget(stack)
-        self._kept_masks = (rows, made.masks)
+        self._kept_masks = (rows, made.stack)
         return made
 
     def _check_last(self, descent: SharedDescent | SharedGrid) -> None:
         if descent.number != self._prepared:
             raise ValueError("this descent has ended: another one was prepared, and the masks of this one are gone")
 
-    def _residuals(self, descent: SharedGrid, heads: int, task: Task, fine: bool) -> Callable[[Words, slice], Words]:
+    def _residuals(
+        self, descent: SharedGrid, heads: int, task: Task, fine: bool
+    ) -> Callable[[Shared, slice], Shared]:
         """From the logits of some heads of a grid, and which these are, to the slope of their loss."""
         every = every_label(descent.batch, heads, True) if descent.private is not None else None
-        plain = np.tile(descent.batch.label, heads // descent.batch.label.shape[1])
+        plain = tiled(descent.batch.label, heads)
 
-        def residual(logits: Words, here: slice) -> Words:
+        def residual(logits: Shared, here: slice) -> Shared:
             if every is not None:
-                return shared_measures.residual_of_private(self.session, logits, every[:, here], task, fine)
-            return shared_measures.residual_of(self.session, logits, plain[:, here], task)
+                return shared_measures.residual_of_private(logits, every[:, here], task, fine)
+            return shared_measures.residual_of(logits, plain[:, here], task)
 
         return residual
 
     def _grid_steps(self, start: SharedHead, descent: SharedGrid, count: int, fine: bool) -> SharedHead:
         """Seven rounds for a step of every part of the grid, two where its gradient is known."""
         before = self._scaled(start, descent)
-        residual = self._residuals(descent, len(start.weights.bias), start.task, fine)
+        residual = self._residuals(descent, start.weights.bias.size(0), start.task, fine)
         if fine:  # these steps ask the dealer for other tuples
             descent = replace(descent, parts=tuple((part, []) for part, _ in descent.parts))
         with self.session.measure("training step"):
@@ -361,14 +362,13 @@ class SecureEngine:
         self._check_last(descent)
         if descent.private is None:
             raise ValueError("this descent is not of private heads")
-        party, private, noise = self.session.party, descent.private, descent.private.noise
+        private, noise = descent.private, descent.private.noise
         before, task = self._scaled(trained, descent), trained.task
-        heads = np.concatenate([before.weight, before.bias[None]])
-        residual = self._residuals(descent, heads.shape[1], task, True)
+        heads = before.whole
+        residual = self._residuals(descent, heads.size(1), task, True)
         with self.session.measure("finished head"):
             parts = [
                 gradient_at(
-                    party,
                     descent,
                     heads[:, part.start : part.stop],
                     part.start,
@@ -378,10 +378,11 @@ class SecureEngine:
             ]
             longest = LARGEST_LOGIT[task] / noise.radius
             room, plain = second_order.room_of_private(
-                party, np.concatenate(parts, axis=1), heads, private.scales, longest, noise.tolerance
+                crypten.cat(parts, dim=1), heads, private.scales, longest, noise.tolerance
             )
         self._stop_unfinished(room)
-        plain = plain + second_order.noise_of_heads(party, noise.kind, noise.output, plain.shape, HEAD_BITS)
+        shape = (plain.size(0), plain.size(1))
+        plain = plain + second_order.noise_of_heads(self.session, noise.kind, noise.output, shape, HEAD_BITS)
         return self.plain_head(plain[:-1], plain[-1], task)
 
     def apart(self, trained: SharedHead, outputs: int = 1) -> tuple[SharedHead, ...]:
@@ -394,33 +395,30 @@ class SecureEngine:
         """Only for classes: a regression uses no sigmoid, and its steps end at the optimum."""
         if heads[0].task == "regression":
             return
-        party = self.session.party
         slopes = [one.slope for one in heads if one.slope is not None]
         with self.session.measure("validation"):
-            headroom = [head.headroom(party, self._logits(heads, batch), FRACTION_BITS)]
-            seen = [one.last_logits for one in heads if one.last_logits is not None]
-            headroom += [head.headroom(party, logits, LOGIT_BITS) for logits in seen]
-            headroom += [room_to_settle(party, slopes)] if slopes else []
-        self.stop_outside(np.concatenate(headroom), bool(slopes))
+            headroom = [head.headroom(self._logits(heads, batch))]
+            headroom += [head.headroom(one.last_logits) for one in heads if one.last_logits is not None]
+            headroom += [room_to_settle(slopes).with_fraction(0)] if slopes else []
+        self.stop_outside(crypten.cat(headroom), bool(slopes))
 
-    def stop_outside(self, headroom: Words, settling: bool = False) -> None:
+    def stop_outside(self, headroom: Shared, settling: bool = False) -> None:
         """Open whether any headroom is negative, and stop every party if so. `settling`: some of it is of steps."""
-        party = self.session.party
         with self.session.measure("validation"):
-            parts = np.array_split(headroom, ceil(headroom.size / _COMPARED))
-            outside = choice.some(party, np.concatenate([comparison.negative(party, part) for part in parts]))
-            found = self._told(outside, 0, releases.RANGE_CHECK)
+            count = headroom.size(0)
+            cuts = [count * at // ceil(count / _COMPARED) for at in range(ceil(count / _COMPARED) + 1)]
+            outside = choice.some(crypten.cat([headroom[low:high] < 0 for low, high in pairwise(cuts)]))
+            found = self._told(outside, releases.RANGE_CHECK)
         if int(found[0]) != 0:
             left = f"logits left the range of the sigmoid (magnitude {LOGIT_BOUND:g})"
             raise ProtocolError(
                 f"{UNSETTLED}; or {left}" if settling else f"{left}: lower the rate or raise the ridge"
             )
 
-    def _stop_unfinished(self, room: Words) -> None:
+    def _stop_unfinished(self, room: Shared) -> None:
         """Open how many checks of private heads fail, and stop every party if any does; eight rounds."""
         with self.session.measure("validation"):
-            failed = comparison.negative(self.session.party, room).sum(keepdims=True)
-            found = self._told(failed, 0, releases.RANGE_CHECK)
+            found = self._told((room < 0).sum(0, keepdim=True), releases.RANGE_CHECK)
         if int(found[0]) != 0:
             raise ProtocolError(UNSETTLED)
 
@@ -430,15 +428,16 @@ class SecureEngine:
         """The rounds of one head, for all of them."""
         if batch.presence is not None:
             raise ProtocolError("means over records that are counted in secret are not opened exactly")
-        party, count = self.session.party, len(heads)
+        count = len(heads)
         with self.session.measure("validation"):
             logits = self._logits(heads, batch).reshape(batch.rows, count, -1)
-            gap = shared_measures.gap_squared(party, penalty, self._weights(heads), count)
+            gap = shared_measures.gap_squared(self.session, penalty, self._weights(heads), count)
             loss = shared_measures.mean_losses(self.session, logits, batch.label, heads[0].task, LOGIT_BOUND)
-            spread = shared_measures.variance(party, logits)
-            flipped, among = (np.zeros(count, np.int64), 1) if not flips else self._flips(heads, logits, penalty)
-            rate = arithmetic.divide(party, np.left_shift(flipped, WIDE_BITS), among)
-            seen = self._told(np.stack([loss, spread, gap, rate], axis=1), WIDE_BITS, releases.VALIDATION_SUMMARY)
+            spread = shared_measures.variance(logits)
+            flipped, among = self._flips(heads, logits, penalty if flips else None)
+            rate = (flipped.exact() / among).rescale(WIDE_BITS, sliced=True)
+            figures = crypten.stack([loss, spread, gap, rate], dim=1)
+            seen = self._told(figures, releases.VALIDATION_SUMMARY)
         rows = np.maximum(seen, 0.0).tolist()
         return tuple(Measures(mean, sq**0.5, gap**0.5, share if flips else None) for mean, sq, gap, share in rows)
 
@@ -446,54 +445,50 @@ class SecureEngine:
         self, heads: Sequence[SharedHead], batch: SharedBatch, penalty: SharedPenalty, target: Target
     ) -> SharedHead:
         """About 20 rounds, seven of them for the rule, and one for each head. Words: as of `measure`."""
-        party, task = self.session.party, heads[0].task
         with self.session.measure("choice of lambda"):
             logits = self._logits(heads, batch).reshape(batch.rows, len(heads), -1)
             met = self._meets(heads, logits, penalty, target, batch.presence)
-            whole = [np.concatenate([weight, bias[None]]) for weight, bias in map(self.unscaled, heads)]
-            kept = choice.first_of(party, whole, met)
-        return self.plain_head(kept[:-1], kept[-1], task)
+            whole = [crypten.cat([weight, bias[None]]) for weight, bias in map(self.unscaled, heads)]
+            kept = choice.first_of(whole, met)
+        return self.plain_head(kept[:-1], kept[-1], heads[0].task)
 
     def _meets(
         self,
         heads: Sequence[SharedHead],
-        logits: Words,
+        logits: Shared,
         penalty: SharedPenalty,
         target: Target,
         presence: Presence | None,
-    ) -> Words:
-        """Shares of the bits that say whether each head meets the target."""
-        party = self.session.party
+    ) -> Shared:
+        """The bits that say whether each head meets the target."""
         if target.measure == "gap":
-            gap = shared_measures.gap_squared(party, penalty, self._weights(heads), len(heads))
-            return choice.meets(party, *shared_measures.gap_and_spread(party, gap, logits, presence), target.most)
+            gap = shared_measures.gap_squared(self.session, penalty, self._weights(heads), len(heads))
+            both = shared_measures.gap_and_spread(self.session, gap, logits, presence)
+            return choice.meets(*both, target.most)
         flipped, among = self._flips(heads, logits, penalty)
-        room = shared_measures.room_for_flips(party, flipped, among, target.most, presence)
-        return (1 if party.rank == 0 else 0) - comparison.negative(party, room)
+        return 1 - (shared_measures.room_for_flips(self.session, flipped, among, target.most, presence) < 0)
 
     def best_temperature(self, trained: SharedHead, batch: SharedBatch, temperatures: Sequence[float]) -> int:
         with self.session.measure("temperature"):
             rising = self._rising(trained, batch, temperatures)
-            found = np.flatnonzero(self._told(rising, 0, releases.TEMPERATURE_CHOICE))
+            found = np.flatnonzero(self._told(rising, releases.TEMPERATURE_CHOICE))
         return int(found[0]) if len(found) else len(temperatures) - 1
 
     def with_best_temperature(
         self, trained: SharedHead, batch: SharedBatch, temperatures: Sequence[float]
     ) -> SharedHead:
         """The rounds of `best_temperature` and of a clamp: it does not open whether logits are in range."""
-        party = self.session.party
         with self.session.measure("temperature"):
             rising = self._rising(trained, batch, temperatures, clamped=trained.task != "regression")
-            inverse = choice.inverse_temperature(party, rising, temperatures, SCALE_BITS)
+            inverse = choice.inverse_temperature(rising, temperatures, SCALE_BITS)
             weight, bias = self.unscaled(trained)
-            whole = np.concatenate([weight, bias[None]])
-            kept = arithmetic.scaled_bilinear(party, "mul", whole, inverse[:, None], 1 << SCALE_BITS)
+            kept = (crypten.cat([weight, bias[None]]) * inverse[:, None]).rescale(HEAD_BITS)
         return self.plain_head(kept[:-1], kept[-1], trained.task)
 
     def _rising(
         self, trained: SharedHead, batch: SharedBatch, temperatures: Sequence[float], clamped: bool = False
-    ) -> Words:
-        """Shares of the bits that say whether the loss rises from each temperature to the next."""
+    ) -> Shared:
+        """The bits that say whether the loss rises from each temperature to the next."""
         logits, task = self._logits([trained], batch), trained.task
         return shared_measures.rising(self.session, logits, batch.label, task, temperatures, LOGIT_BOUND, clamped)
 
@@ -503,7 +498,7 @@ class SecureEngine:
         batch, holder = descent.batch, self.group_holders[attribute]
         with self.session.measure("leak"):
             shares = share_label(self.session, targets, holder, (batch.rows, outputs), RESIDUAL_BITS)
-            return guessed(self.session.party, descent, shares)
+            return guessed(descent, shares)
 
     def recovered(
         self, trained: SharedHead, batch: SharedBatch, groups: AtHolder, attribute: int, count: int, floor: int
@@ -511,7 +506,7 @@ class SecureEngine:
         with self.session.measure("leak"):
             holder, logits = self.group_holders[attribute], self._logits([trained], batch)
             figures = shared_measures.recovered(self.session, logits, groups, holder, count, floor)
-            return tuple(self._told(figures, WIDE_BITS, releases.LEAK).tolist())
+            return tuple(self._told(figures, releases.LEAK).tolist())
 
     def logits(self, trained: SharedHead, encodings: Blocks | SharedRows) -> np.ndarray:
         """Logits at the receivers of predictions; elsewhere an empty array."""
@@ -519,104 +514,105 @@ class SecureEngine:
         opened = self.session.open(logits, self.session.declared(releases.PREDICTIONS.name))
         return np.zeros((0, logits.size(1))) if opened is None else np.asarray(opened)
 
-    def unscaled(self, trained: SharedHead) -> tuple[Words, Words]:
-        """Shares of the head for unscaled columns, HEAD_BITS, and of its bias."""
+    def unscaled(self, trained: SharedHead) -> tuple[Shared, Shared]:
+        """The head for unscaled columns, HEAD_BITS, and its bias."""
         return self._plain_weight(trained), trained.weights.bias
 
-    def restored(self, weight: Words, bias: Words, task: Task, widths: Sequence[int]) -> SharedHead:
-        """A head from the shares of `unscaled`, which were kept on disk."""
+    def restored(self, weight: Shared, bias: Shared, task: Task, widths: Sequence[int]) -> SharedHead:
+        """A head from what `unscaled` gave, which was kept on disk."""
         self.widths = tuple(widths)
         return self.plain_head(weight, bias, task)
 
-    def plain_head(self, weight: Words, bias: Words, task: Task) -> SharedHead:
+    def plain_head(self, weight: Shared, bias: Shared, task: Task) -> SharedHead:
         """A head outside any descent, for unscaled columns."""
-        still, flat = np.zeros_like(weight), np.zeros_like(bias)
+        still, flat = (self.session.public(np.zeros(tuple(one.size())), HEAD_BITS) for one in (weight, bias))
         scale = np.ones(self.widths[self.session.rank])
         return SharedHead(Weights(weight, bias, still, flat), scale, task, plain_weight=weight)
 
-    def shared_logits(self, trained: SharedHead, encodings: Blocks | SharedRows, *more: SharedHead) -> Any:
+    def shared_logits(self, trained: SharedHead, encodings: Blocks | SharedRows, *more: SharedHead) -> Shared:
         """The logits of these records as a CrypTen tensor; of more heads next to them, in no round more."""
         with self.session.measure("prediction"):
-            masked = self._masked(self._own(encodings))
-            logits = self._logits_of([trained, *more], masked)
-            self._forget(masked)
-        return self.session.wrap(logits, FRACTION_BITS)
+            pinned = self._pinned(self._own(encodings))
+            logits = self._logits_of([trained, *more], pinned)
+            self._forget(pinned)
+        return logits
 
-    def shared_shift(self, trained: SharedHead, chosen: SharedChoices) -> Any:
+    def shared_shift(self, trained: SharedHead, chosen: SharedChoices) -> Shared:
         """The change of the logits by the displacements of one draw, as a CrypTen tensor."""
         (shift,) = self._shifts([trained], chosen)
-        return self.session.wrap(shift, FRACTION_BITS)
+        return shift
 
-    def _shifts(self, heads: Sequence[SharedHead], chosen: SharedChoices) -> list[Words]:
+    def _shifts(self, heads: Sequence[SharedHead], chosen: SharedChoices) -> list[Shared]:
         """Of every draw: rows x heads, FRACTION_BITS."""
-        party, weights = self.session.party, self._weights(heads)[chosen.columns]
-        wide = [arithmetic.bilinear(party, "matmul", draw, weights) for draw in chosen.draws]
-        return [arithmetic.truncate(party, shift, LOGIT_BITS - FRACTION_BITS) for shift in wide]
+        weights, found = self._weights(heads)[torch.from_numpy(chosen.columns)], []
+        for draw in chosen.draws:
+            found.append(draw @ weights)
+            self.session.flush()
+        return [shift.rescale(FRACTION_BITS, sliced=True) for shift in found]
 
     # parts
 
-    def _told(self, words: Words, bits: int, kind: Kind, receipt: Receipt | None = None) -> np.ndarray:
+    def _told(self, tensor: Shared, kind: Kind, receipt: Receipt | None = None) -> np.ndarray:
         """Open what every party gets."""
-        opened = self.session.open(self.session.wrap(words, bits), self.session.declared(kind.name), receipt)
+        opened = self.session.open(tensor, self.session.declared(kind.name), receipt)
         if opened is None:
             raise ProtocolError(f"release {kind.name!r} must go to every party")
         return np.asarray(opened)
 
-    def _logits(self, heads: Sequence[SharedHead], batch: SharedBatch) -> Words:
-        """Shares of the logits, FRACTION_BITS, of all heads side by side; the batch is masked once, unscaled."""
+    def _logits(self, heads: Sequence[SharedHead], batch: SharedBatch) -> Shared:
+        """The logits, FRACTION_BITS, of all heads side by side; the batch is pinned once, unscaled."""
         if batch.masked is None:
-            batch.masked = self._masked(batch.own)
+            batch.masked = self._pinned(batch.own)
         if batch.seen is None or batch.seen[0] != tuple(heads):
             batch.seen = (tuple(heads), self._logits_of(heads, batch.masked))
         return batch.seen[1]
 
-    def _masked(self, own: np.ndarray | SharedRows, scale: np.ndarray | None = None) -> BandedMatrix:
+    def _pinned(self, own: np.ndarray | SharedRows, scale: np.ndarray | None = None) -> Shared:
         """Encodings of all parties under masks of their owners, or selected rows under masks of nobody.
 
         `scale`: a factor for each own column.
         """
-        party, factor = self.session.party, 1.0 if scale is None else scale
+        factor = 1.0 if scale is None else scale
         if not isinstance(own, SharedRows):
-            return banded.mask_columns(party, ring.encode(own * factor), self.widths)
-        banded.check_columns(ring.encode(own.reach * factor))
+            return self._side_by_side(own * factor, FRACTION_BITS).pinned()
+        head.check_reach(own.reach * factor)
         words = own.words
         if scale is not None:
-            words = head.scaled_columns(party, words, self._side_by_side(scale, SCALE_BITS), SCALE_BITS)
-        return banded.mask_rows(party, words if own.presence is None else with_bias(own, words, party.rank))
+            words = head.scaled_columns(words, self._side_by_side(scale, SCALE_BITS))
+        return (words if own.presence is None else with_bias(self.session, own, words)).pinned()
 
-    def _logits_of(self, heads: Sequence[SharedHead], rows: BandedMatrix) -> Words:
-        party = self.session.party
-        bias, weights = np.concatenate([one.weights.bias for one in heads]), self._weights(heads)
-        if rows.columns > len(weights):  # the last column is that of the bias
-            wide = banded.product(party, rows, np.concatenate([weights, bias[None]]))
-        else:
-            wide = head.logits_of(banded.product(party, rows, weights), bias)
-        return arithmetic.truncate(party, wide, LOGIT_BITS - FRACTION_BITS)
+    def _logits_of(self, heads: Sequence[SharedHead], rows: Shared) -> Shared:
+        bias, weights = crypten.cat([one.weights.bias for one in heads]), self._weights(heads)
+        counts = rows.size(1) > weights.size(0)  # the last column is that of the bias
+        wide = rows @ crypten.cat([weights, bias[None]]) if counts else rows @ weights + bias
+        return wide.rescale(FRACTION_BITS, sliced=True)
 
-    def _weights(self, heads: Sequence[SharedHead]) -> Words:
+    def _weights(self, heads: Sequence[SharedHead]) -> Shared:
         """Weights for unscaled columns, side by side."""
-        return np.concatenate([self._plain_weight(one) for one in heads], axis=1)
+        return crypten.cat([self._plain_weight(one) for one in heads], dim=1)
 
-    def _plain_weight(self, trained: SharedHead) -> Words:
+    def _plain_weight(self, trained: SharedHead) -> Shared:
         if trained.plain_weight is None:
             scale = self._side_by_side(trained.scale, SCALE_BITS)
-            trained.plain_weight = times(self.session.party, trained.weights.weight, scale)
+            trained.plain_weight = times(trained.weights.weight, scale)
         return trained.plain_weight
 
-    def _flips(self, heads: Sequence[SharedHead], logits: Words, penalty: SharedPenalty | None) -> tuple[Words, int]:
+    def _flips(
+        self, heads: Sequence[SharedHead], logits: Shared, penalty: SharedPenalty | None
+    ) -> tuple[Shared, int]:
         shifts = [] if penalty is None else self._shifts(heads, penalty.chosen)
-        return shared_measures.flips(self.session, logits, [shift.reshape(logits.shape) for shift in shifts])
+        return shared_measures.flips(self.session, logits, [shift.reshape(logits.size()) for shift in shifts])
 
-    def _edited_rows(self, penalty: SharedPenalty) -> BandedMatrix:
+    def _edited_rows(self, penalty: SharedPenalty) -> Shared:
         """All selected displacements under one mask."""
         if penalty.masked_rows is None:
-            penalty.masked_rows = banded.mask_rows(self.session.party, np.concatenate(penalty.chosen.draws))
+            penalty.masked_rows = crypten.cat(list(penalty.chosen.draws)).pinned()
         return penalty.masked_rows
 
-    def _forget(self, *talls: BandedMatrix) -> None:
-        for number in {number for tall in talls for number in tall.numbers()}:
-            self.session.party.tuples.forget(number)
+    def _forget(self, *pinned: Shared) -> None:
+        for one in pinned:
+            self.session.forget(one)
 
-    def _side_by_side(self, own: np.ndarray, bits: int) -> Words:
-        """Shares of a vector over all columns, where each party knows its own part. No communication."""
-        return share_columns(self.session.party, self.widths, own, bits)
+    def _side_by_side(self, own: np.ndarray, bits: int) -> Shared:
+        """A vector over all columns, where each party knows its own part. No communication."""
+        return side_by_side(self.session, self.widths, own, bits)

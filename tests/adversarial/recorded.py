@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from protocols.dealing import tuples
-from protocols.net.transport import Array
 from protocols.records.releases import ANY, Release, ReleasePlan
-from protocols.session.runtime import Session
+from protocols.session.runtime import current
 from secure_sccvfl.local.wiretap import Wiretap
 from secure_sccvfl.run.train import TrainJob
 from secure_sccvfl.security.finished_run import FinishedRun
@@ -34,10 +33,10 @@ def open_gradients(patch: pytest.MonkeyPatch) -> None:
     """Every residual is opened to all parties."""
     sound = shared_measures.residual_of_private
 
-    def opening(session: Session, *arguments: Any) -> Array:
-        residual = sound(session, *arguments)
+    def opening(*arguments: Any) -> Any:
+        residual, session = sound(*arguments), current()
         if "gradients" in session._plan.releases:
-            session.open(session.wrap(residual, 0), session.declared("gradients"))
+            session.open(residual.with_fraction(0), session.declared("gradients"))
         return residual
 
     patch.setattr(shared_measures, "residual_of_private", opening)

@@ -454,7 +454,16 @@ LATE: dict[str, list[Entry]] = {
         Case(lambda x, y: x.pinned() @ y, lambda x, y: x @ y, ((3, 4), (4, 2)), units=1, **SHORT),
         Case(lambda x, y: x.pinned().t() @ y, lambda x, y: x.t() @ y, ((3, 4), (3, 2)), units=1, **SHORT),
     ],
-    "gram": [Case(lambda x: x.pinned().gram(), lambda x: triangle(x.t() @ x), **SHORT)],
+    "gram": [
+        Case(lambda x: x.pinned().gram(), lambda x: triangle(x.t() @ x), **SHORT),
+        Case(lambda x: x.gram(), lambda x: x.t() @ x, **SHORT),
+        Case(
+            lambda x, w: x.pinned().gram(w),
+            lambda x, w: triangle(torch.einsum("ni,kn,nj->kij", x, w, x)),
+            ((5, 3), (2, 5)),
+            fractions=(0, 16),
+        ),
+    ],
     "each": [
         Case(
             lambda x, y: x.pinned().each(y),
@@ -473,6 +482,24 @@ LATE: dict[str, list[Entry]] = {
             units=1,
             fractions=(16,),
         )
+    ],
+    "exact": [
+        Case(lambda x: x.exact() * x, lambda x: x * x, **SHORT),
+        Case(lambda x: x.exact().square(), lambda x: x * x, **SHORT),
+    ],
+    "with_fraction": [Case(lambda x: x.with_fraction(8), lambda x: x / 256, fractions=(0,))],
+    "sampled": [Case(lambda x: x.pinned().sampled(1), lambda x: x)],
+    "selected": [Refused(lambda x: x.selected(x), "the one-hot rows of another")],
+    "sigmoid_and_slope": [
+        Case(
+            lambda x: crypten.stack(list(x.sigmoid_and_slope())),
+            lambda x: torch.stack([x.sigmoid(), x.sigmoid() * (1 - x.sigmoid())]),
+            absolute=2e-3,
+            fractions=(32,),
+        )
+    ],
+    "capped_slope_and_bend": [
+        Case(lambda x: x.capped_slope_and_bend(x > 0)[0], capped, absolute=5e-4, fractions=(32,))
     ],
     "capped_slope": [Case(lambda x: x.capped_slope(x > 0, fine=False), capped, absolute=5e-4, fractions=(32,))],
 }

@@ -7,9 +7,8 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from protocols import ring
 from protocols.operations import arithmetic, banded
-from protocols.steps import head, second_order
+from protocols.steps import second_order
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
@@ -354,10 +353,8 @@ def test_one_head_out_of_range_stops_every_party():
     def script(engine, own):
         batch, _ = own.inputs(engine)
         zero = engine.head(batch, 1, "binary")
-        weight, bias = (words.copy() for words in engine.unscaled(zero))
-        if engine.session.rank == 0:
-            bias += 30 << head.HEAD_BITS
-        engine.check_range([zero, engine.restored(weight, bias, "binary", WIDTHS)], batch)
+        weight, bias = engine.unscaled(zero)
+        engine.check_range([zero, engine.restored(weight, bias + 30.0, "binary", WIDTHS)], batch)
 
     with pytest.raises(ExceptionGroup) as stopped:
         in_secret(problem, script)
@@ -456,9 +453,7 @@ def test_a_run_in_secret_is_near_the_optimum(dataset):
     def script(engine, own):
         rank = engine.session.rank
         bound = engine.bind(own.x, own.y, {rank: np.full(own.x[rank].shape[1], config.ridge)})
-        shares = engine.session.party.zero_share(penalty.gram.shape)
-        if rank == 0:
-            shares += ring.encode(penalty.gram, second_order.MATRIX_BITS)
+        shares = engine.session.public(penalty.gram, second_order.MATRIX_BITS)
         shared = SharedPenalty((), shares, tuple(guard[rank] for guard in guards))
         mine = Bounds(*({rank: blocks[rank]} for blocks in bounds))
         descent = engine.prepare_grid(bound, shared, grid, mine)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from protocols.config import ConfigError
+from protocols.operations import noise as noise_of_shares
 from protocols.records.releases import Receipt, Release, ReleasePlan
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Dataset
@@ -28,7 +29,7 @@ from secure_sccvfl.privacy.gram import GramNoise, gram_sensitivity, released_roo
 from secure_sccvfl.privacy.noise import GaussianNoise
 from secure_sccvfl.privacy.releases import GRAM
 from secure_sccvfl.run.train import TrainJob
-from secure_sccvfl.training import secure, trainer
+from secure_sccvfl.training import trainer
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
 from tests.adversarial.test_resumed_heads import interrupted, resumed
@@ -87,7 +88,9 @@ def opened(sigma: float) -> list[np.ndarray]:
 def test_without_noise_it_is_the_exact_sum_on_both_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = problem()
     with monkeypatch.context() as patch:
-        patch.setattr(secure, "noise_share", lambda party, kind, sigma, rows, holders: party.zero_share((rows, rows)))
+        patch.setattr(
+            noise_of_shares, "noise_share", lambda party, kind, sigma, rows, holders: party.zero_share((rows, rows))
+        )
         for found in opened(1.0):
             assert np.array_equal(found, exact(whole))
     given = [whole.deltas, whole.more[0]], [whole.s, whole.more[1]], MOVING, None

@@ -8,6 +8,7 @@ import pytest
 from protocols import ring
 from protocols.errors import ProtocolError
 from protocols.records.releases import ReleasePlan
+from protocols.session.runtime import words_of
 from protocols.steps import second_order
 from secure_sccvfl.data.party_data import benchmark_part, pooled
 from secure_sccvfl.data.splits import make_split
@@ -77,8 +78,7 @@ def weights_of(engine, head):
     """Opened weights with the bias."""
     if isinstance(engine, PlainEngine):
         return np.vstack([head.weight, head.bias])
-    words = np.concatenate([head.weights.weight, head.weights.bias[None]])
-    return np.asarray(engine.session.open(engine.session.wrap(words, 24), engine.session.declared("predictions")))
+    return np.asarray(engine.session.open(head.weights.whole, engine.session.declared("predictions")))
 
 
 def gradients(weights, task, outputs):
@@ -99,11 +99,8 @@ TASKS = [("binary", 1), ("multiclass", 3), ("regression", 1)]
 def test_both_engines_reach_the_minimum_of_the_noisy_objective(task, outputs, monkeypatch):
     drawn = np.random.default_rng(5).normal(0, 8.0, (COLUMNS, len(LAMBDAS) * outputs))
 
-    def known(party, kind, sigma, shape, bits):
-        share = party.zero_share(shape)
-        if party.rank == 0 and bits == second_order.NOISE_BITS:
-            share += np.rint(drawn / ROWS * 2**bits).astype(np.int64)
-        return share
+    def known(session, kind, sigma, shape, bits):
+        return session.public(drawn / ROWS if bits == second_order.NOISE_BITS else np.zeros(shape), bits)
 
     monkeypatch.setattr(second_order, "noise_of_heads", known)
     noise = HeadNoise(8.0, RIDGE, 1e-9, RADIUS)
@@ -254,7 +251,7 @@ def shared_heads(order, options, label=None, charged=None):
         records = Records(schema.task, schema.outputs, *parts, schema.owners, schema.layouts)
         config = made.train_config()
         trainer = Trainer(engine, AtParty(tables, session), records, config, 0, privacy=charged or Charged())
-        return engine.unscaled(trainer.run().head)
+        return [words_of(part) for part in engine.unscaled(trainer.run().head)]
 
     with drawn_from("the same masks and noise"):
         return run_session(

@@ -10,9 +10,10 @@ import pytest
 from protocols import ring
 from protocols.config import ConfigError
 from protocols.errors import ProtocolError
-from protocols.operations import choice
 from protocols.records.chain import read_chain
 from protocols.records.releases import ReleasePlan
+from protocols.session.runtime import crypten, words_of
+from protocols.steps import choice
 from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
@@ -35,14 +36,14 @@ UNIT = 2.0**-32
 OF_VALIDATION = {"validation check", "validation summary", "temperature choice"}
 
 
-def shared(session, values):
-    """Shares of public words."""
+def shared(session, values, bits=0):
+    """A tensor of public ring elements."""
     words = np.asarray(values, np.int64)
-    return session.party.zero_share(words.shape) + words * (session.rank == 0)
+    return session.wrap(session.party.zero_share(words.shape) + words * (session.rank == 0), bits)
 
 
-def opened(session, words):
-    return session.open(session.wrap(words, 0), results(session.parties)[words.ndim]).numpy()
+def opened(session, tensor):
+    return session.open(tensor, results(session.parties)[tensor.dim()]).numpy()
 
 
 # the steps
@@ -61,7 +62,7 @@ def test_the_rule_is_decided_right_up_to_its_stated_tolerance(target):
     clear = np.abs(exact) > slack
 
     def job(session):
-        return opened(session, choice.meets(session.party, *(shared(session, w) for w in words), target))
+        return opened(session, choice.meets(*(shared(session, w, 32) for w in words), target))
 
     for found in run_session(job, 2):
         assert clear.sum() > 150
@@ -70,7 +71,7 @@ def test_the_rule_is_decided_right_up_to_its_stated_tolerance(target):
 
 def test_without_a_spread_no_gap_meets_and_no_gap_does():
     def job(session):
-        return opened(session, choice.meets(session.party, shared(session, [0, 5]), shared(session, [0, 0]), 0.02))
+        return opened(session, choice.meets(shared(session, [0, 5], 32), shared(session, [0, 0], 32), 0.02))
 
     assert run_session(job, 2)[0].tolist() == [1, 0]
 
@@ -78,7 +79,7 @@ def test_without_a_spread_no_gap_meets_and_no_gap_does():
 @pytest.mark.parametrize("target", [0.0, -1.0, 1.5, float("nan")])
 def test_a_target_that_is_none_is_refused(target):
     with pytest.raises(ProtocolError, match="target"):
-        choice.meets(None, None, None, target)
+        choice.meets(None, None, target)
 
 
 CASES = {"none": [0, 0, 0], "first": [1, 0, 1], "middle": [0, 1, 0], "last": [0, 0, 1], "all": [1, 1, 1]}
@@ -90,11 +91,10 @@ def test_the_first_that_meets_is_kept_or_the_last(met):
     expected = values[met.index(1)] if 1 in met else values[-1]
 
     def job(session):
-        party = session.party
         found, kept = shared(session, [met[0]]), shared(session, values[0])
         for value, bit in zip(values[1:], met[1:], strict=True):
-            found, kept = choice.first_kept(party, found, kept, shared(session, value), shared(session, [bit]))
-        return opened(session, np.concatenate([found, kept])).tolist()
+            found, kept = choice.first_kept(found, kept, shared(session, value), shared(session, [bit]))
+        return opened(session, crypten.cat([found, kept])).tolist()
 
     for seen in run_session(job, 3):
         assert seen == [int(any(met)), *expected]
@@ -104,7 +104,7 @@ def test_some_is_one_bit_however_many_there_are():
     cases = [[0, 0, 0], [0, 1, 0], [1] * 50]
 
     def job(session):
-        return [int(opened(session, choice.some(session.party, shared(session, bits)))[0]) for bits in cases]
+        return [int(opened(session, choice.some(shared(session, bits)))[0]) for bits in cases]
 
     assert run_session(job, 2) == [[0, 1, 1]] * 2
 
@@ -115,7 +115,7 @@ def test_the_temperature_is_that_from_which_the_loss_rises(rises):
     bits = [int(i >= rises) for i in range(4)]
 
     def job(session):
-        return opened(session, choice.inverse_temperature(session.party, shared(session, bits), grid, 20))
+        return opened(session, choice.inverse_temperature(shared(session, bits), grid, 20)) * 2**20
 
     assert run_session(job, 2)[0][0] == round(2**20 / grid[rises])
 
@@ -177,7 +177,7 @@ def test_both_engines_choose_the_head_that_the_rule_picks(place):
         secret = SecureEngine(session, 0, [PARTIES - 1])
 
         def secret_head(weight, bias):
-            words = [shared(session, ring.encode(v, HEAD_BITS)) for v in (weight, bias)]
+            words = [session.public(v, HEAD_BITS) for v in (weight, bias)]
             return secret.restored(*words, "binary", problem.widths)
 
         return chosen_by(secret, problem.of(session.rank, PARTIES), secret_head, target)
@@ -226,8 +226,9 @@ def noisy(tmp_path_factory):
         return found
 
     def judges(self, *arguments):
-        bits[self.session.rank] = meets(self, *arguments)
-        return bits[self.session.rank]
+        found = meets(self, *arguments)
+        bits[self.session.rank] = words_of(found)
+        return found
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SecureStatistics, "group_sums", watched)

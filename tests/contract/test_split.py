@@ -6,6 +6,7 @@ import pytest
 from protocols import ring
 from protocols.errors import RangeError, UndeclaredRelease
 from protocols.records.releases import ANY, Release, ReleasePlan
+from protocols.session.runtime import words_of
 from protocols.steps import split
 from protocols.steps.head import Weights
 from secure_sccvfl.modes.split import probes, residual_of
@@ -73,7 +74,7 @@ class Problem:
         def run(session):
             engine = SecureEngine(session, 0, [holder for holder, _ in self.layout.attributes])
             target = self.target if session.rank == 0 else None
-            label = share_held(session, target, 0, self.target.shape, split.RESIDUAL_BITS)
+            label = words_of(share_held(session, target, 0, self.target.shape, split.RESIDUAL_BITS))
             first = session.rank == 0
             weight = ring.encode(self.start, split.SPLIT_HEAD_BITS) * first
             zero, bias = np.zeros_like(weight), np.zeros(self.layout.outputs, np.int64)

@@ -356,7 +356,7 @@ def test_encoders_cannot_be_changed() -> None:
         (lambda s: (fused(s).pinned().t() @ tensor(s, ROWS, 28)) * tensor(s, X[:1, :3], 4), "use rescale"),
         (lambda s: words_of(fused(s).pinned().t() @ tensor(s, ROWS, 28)), "use rescale"),
         (lambda s: tensor(s, X, 20).pinned(), "usual fraction, can be pinned"),
-        (lambda s: fused(s).pinned().t().gram(), "not pinned"),
+        (lambda s: fused(s).pinned().t().gram(), "transposed"),
         (lambda s: tensor(s, X, 24).each(tensor(s, X, 24)), "pinned together"),
         (lambda s: s.forget(tensor(s, X, 24)), "masks to forget"),
         (lambda s: tensor(s, X, 24) / 0, "division by zero"),

@@ -19,7 +19,7 @@ from protocols.dealing import tuples
 from protocols.dealing.party import Party
 from protocols.net.transport import Transport
 from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session
+from protocols.session.runtime import Session, words_of
 from protocols.steps import weighted_sums
 from protocols.steps.second_order import room_to_settle
 from secure_sccvfl.privacy.heads import HeadNoise
@@ -122,7 +122,7 @@ def second_order(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
             engine.guess(descent, None if own.s is None else own.s - 0.5, 1, 0)
             made = engine.steps(engine.head(batch, 2, "binary"), descent, 10)
             made = engine.steps(made, engine.sharpen(made, descent), 2)
-            room_to_settle(session.party, [made.slope] * 20)
+            words_of(room_to_settle([made.slope] * 20))
 
     return job, ReleasePlan(sealed.releases(3).values())
 
@@ -177,10 +177,10 @@ def sums(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
 ROUNDS = {
     training: ("masked block", "selection", "masked matrix", "head product", "sigmoid", "lift", "head gradient",
                "truncate", "log_cosh", "mul", "square", "compare"),
-    second_order: ("masked block", "mul", "masked matrix", "doubling", "grid product", "grid gradient", "sigmoid",
-                   "lift", "curvature", "head gradient", "truncate"),
-    private_head: ("masked block", "mul", "masked matrix", "doubling", "grid product", "grid gradient", "sigmoid",
-                   "lift", "curvature", "head gradient", "truncate", "square"),
+    second_order: ("masked block", "mul", "masked matrix", "doubling", "head product", "grid gradient", "sigmoid",
+                   "lift", "head gradient", "truncate"),
+    private_head: ("masked block", "mul", "masked matrix", "doubling", "head product", "grid gradient", "sigmoid",
+                   "lift", "head gradient", "truncate", "square"),
     split_steps: ("split activations", "split logits", "split residual", "split update"),
     sums: ("weighted sums",),
 }  # fmt: skip

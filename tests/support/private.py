@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from protocols.session.runtime import Session
 from protocols.steps import second_order
 from secure_sccvfl.data.party_data import Schema
 from secure_sccvfl.modes.base import spread_of
@@ -21,7 +23,11 @@ NOTHING = 1e-300
 
 def silence(patch: pytest.MonkeyPatch) -> None:
     """Heads in secret sessions of this process carry no noise; the charge is as ever."""
-    patch.setattr(second_order, "noise_of_heads", lambda party, kind, sigma, shape, bits: party.zero_share(shape))
+
+    def nothing(session: Session, kind: str, sigma: float, shape: tuple[int, int], bits: int) -> Any:
+        return session.public(np.zeros(shape), bits)
+
+    patch.setattr(second_order, "noise_of_heads", nothing)
 
 
 class Silent:

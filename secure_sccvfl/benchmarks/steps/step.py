@@ -23,7 +23,7 @@ from protocols.config import ConfigError, SessionConfig
 from protocols.operations.banded import BAND_ROWS
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.ring import encode
-from protocols.session.runtime import Session
+from protocols.session.runtime import Session, words_of
 from protocols.steps import split
 from protocols.steps.head import Weights
 from secure_sccvfl.data.layout import one_hot
@@ -203,7 +203,7 @@ class StepBenchmark:
     def _split(self, engine: SecureEngine) -> Iterator[np.ndarray]:
         given, session, layout = inputs(self.size), engine.session, _layout(self.size)
         own, probe = given.of(session.rank), probes(layout)
-        label = share_label(session, given.label, 0, (self.size.rows, 1), split.RESIDUAL_BITS)
+        label = words_of(share_label(session, given.label, 0, (self.size.rows, 1), split.RESIDUAL_BITS))
         weight = encode(given.start, split.SPLIT_HEAD_BITS) * (session.rank == 0)
         zero, bias, pattern = np.zeros_like(weight), np.zeros(1, np.int64), []  # type: ignore[var-annotated]
         weights, pace = Weights(weight, bias, zero, bias), split.SplitPace(RATE, MOMENTUM, 0.0, LAM)

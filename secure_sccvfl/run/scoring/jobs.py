@@ -33,6 +33,7 @@ from protocols.dealing.randomness import fresh_key
 from protocols.errors import ProtocolError
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session, crypten
+from protocols.steps.head import HEAD_BITS
 from protocols.steps.refusals import SHOWN, withheld
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import Layout
@@ -135,7 +136,8 @@ class _WithModel:
         layout = Layout.of(schema.features[session.rank])
         columns = engine.publish(COLUMNS.name, {str(session.rank): model.columns(layout)})
         widths = [int(columns[str(rank)]) for rank in range(session.parties)]
-        return engine, engine.restored(model.weight, model.bias, schema.task, widths)
+        weight, bias = (session.wrap(words, HEAD_BITS) for words in (model.weight, model.bias))
+        return engine, engine.restored(weight, bias, schema.task, widths)
 
     @staticmethod
     def rows(engine: SecureEngine, model: PartyModel, party: Party, groups: AtHolder) -> Blocks | SharedRows:

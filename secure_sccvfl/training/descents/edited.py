@@ -1,4 +1,4 @@
-"""Selected edits on shares: of every record the displacement that was made for its own group.
+"""Selected edits: of every record the displacement that was made for its own group.
 
 Roles and the public dictionary say which columns an edit may change. Only these are selected and enter the Gram
 matrix; all others are 0 by construction, which each owner checks of its own.
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import torch
 
 from protocols import ring
-from protocols.ring import Words
-from protocols.session.runtime import Session
+from protocols.session.runtime import Session, crypten
 from protocols.steps import head
+from protocols.steps.second_order import Shared
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.training.handles import SharedChoices
@@ -30,17 +31,18 @@ def selected(
     groups: AtHolder,
     moving: Mapping[int, np.ndarray] | None = None,
 ) -> SharedChoices:
-    """Shares of the displacement of every record and draw in the direction of its own group.
+    """The displacement of every record and draw in the direction of its own group.
 
-    One round for each owner of such columns and 2^21 words (`head.select`), for several draws together.
+    One round for each owner of such columns and 2^21 words (protocols/operations/selection.py), for several draws
+    together.
     """
     rank = session.rank
     reached = [np.ones(width, bool) if moving is None else moving[at] for at, width in enumerate(widths)]
     counts = [int(of_owner.sum()) for of_owner in reached]
-    squares, draws, waiting = np.zeros(counts[rank]), list[Words](), list[Words]()
+    squares, draws, waiting = np.zeros(counts[rank]), list[Shared](), list[np.ndarray]()
     for by_group in deltas:
-        choices = np.stack([ring.encode(only(blocks[rank], reached[rank])) for blocks in by_group], axis=1)
-        squares += largest_squares(choices)
+        choices = np.stack([only(blocks[rank], reached[rank]) for blocks in by_group], axis=1)
+        squares += largest_squares(ring.encode(choices))
         head.check_gram(squares)
         waiting.append(choices)
         rows, groups_of, _ = choices.shape
@@ -55,34 +57,28 @@ def selected(
 
 
 def _select(
-    session: Session, counts: Sequence[int], holder: int, choices: Sequence[Words], groups: AtHolder
-) -> list[Words]:
-    """Shares of the selected displacements of several draws."""
-    count = choices[0].shape[1]
+    session: Session, counts: Sequence[int], holder: int, choices: Sequence[np.ndarray], groups: AtHolder
+) -> list[Shared]:
+    """The selected displacements of several draws."""
+    count, each = choices[0].shape[1], len(choices[0])
     chosen = None
     if session.rank == holder:
         if groups is None:
             raise ValueError("the holder of s needs it")
         chosen = np.tile(one_hot(groups, count, np.int64), (len(choices), 1))
     below = np.concatenate(choices)
+    member = session.own(chosen, owner=holder, shape=(len(below), count), bits=0)
     with session.measure("select edits"):
         pieces = [
-            head.select(
-                session.party,
-                owner,
-                holder,
-                below if owner == session.rank else None,
-                chosen,
-                (len(below), count, columns),
-            )
+            session.own(below, owner=owner, shape=(len(below), count, columns)).selected(member)
             for owner, columns in enumerate(counts)
             if columns
         ]
-    whole = np.concatenate(pieces, axis=1) if pieces else np.zeros((len(below), 0), np.int64)
-    return np.split(whole, len(choices))
+    whole = crypten.cat(pieces, dim=1) if pieces else session.public(np.zeros((len(below), 0)))
+    return [whole[at : at + each] for at in range(0, len(below), each)]
 
 
-def largest_squares(choices: Words) -> np.ndarray:
+def largest_squares(choices: np.ndarray) -> np.ndarray:
     """Of each column the sum over rows of the largest square that could be selected; one group at a time."""
     largest = np.zeros((len(choices), choices.shape[2]))
     for group in range(choices.shape[1]):
@@ -98,8 +94,9 @@ def only(displacement: np.ndarray, reached: np.ndarray) -> np.ndarray:
     return displacement[:, reached]
 
 
-def spread_out(square: Words, columns: np.ndarray, width: int) -> Words:
+def spread_out(session: Session, square: Shared, columns: np.ndarray, width: int) -> Shared:
     """A matrix over some columns as one over all, 0 elsewhere."""
-    whole = np.zeros((width, width), np.int64)
-    whole[np.ix_(columns, columns)] = square
+    whole = session.public(np.zeros((width, width)), session.fraction(square))
+    places = torch.from_numpy(columns)
+    whole[places[:, None], places[None]] = square
     return whole

@@ -19,6 +19,8 @@ from secure_sccvfl.training.engine import CURVATURE, PRIVATE_CURVATURE, SIGN_WID
 from secure_sccvfl.training.leak import adversaries
 from secure_sccvfl.training.state import Hooks, State
 
+REACH = 1.5
+"""The rate of warm-up steps, times the number of columns; below 2."""
 Descend = Callable[[Sequence[float]], tuple[Any, ...]]
 """Training with consistency: from lambdas to their heads."""
 

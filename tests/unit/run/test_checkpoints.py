@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from protocols.config import ConfigError
-from protocols.steps.head import Weights
+from protocols.session.runtime import tensor_of, words_of
+from protocols.steps.head import HEAD_BITS
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.run.checkpoints import Checkpoints
-from secure_sccvfl.training.handles import SharedHead
+from secure_sccvfl.training.handles import SharedHead, Weights
 from secure_sccvfl.training.trainer import State
 from tests.support.harness import run_session
 
@@ -17,8 +18,8 @@ FIRST, SECOND, THIRD = ("11" * 32, "22" * 32, "33" * 32)
 
 
 def state(share):
-    words = np.full((2, 1), share, np.int64)
-    return State(SharedHead(Weights(words, words[0], words, words[0]), np.ones(1), "regression"))
+    weight, bias = (tensor_of(np.full(shape, share, np.int64), HEAD_BITS) for shape in ((2, 1), (1,)))
+    return State(SharedHead(Weights(weight, bias, weight, bias), np.ones(1), "regression"))
 
 
 def resumed(folder, name):
@@ -27,7 +28,7 @@ def resumed(folder, name):
     def job(session):
         kept = Checkpoints(folder / str(session.rank), name)
         found = kept.resume(session, "regression")
-        return kept.number, kept.run, found.head.weights.weight
+        return kept.number, kept.run, words_of(found.head.weights.weight)
 
     told = run_session(job, 2)
     return [(number, run) for number, run, _ in told], sum(weight for *_, weight in told)

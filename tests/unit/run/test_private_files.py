@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 from protocols.alignment.presence import Presence
-from protocols.operations.arithmetic import Masked
-from protocols.operations.banded import BandedMatrix
 from protocols.records.private import private
-from protocols.steps.head import Weights
+from protocols.session.runtime import tensor_of
 from protocols.steps.second_order import Curved, Plan, Slope
 from secure_sccvfl.data.dataset import DataWarning
 from secure_sccvfl.data.features import Feature
@@ -36,6 +34,7 @@ from secure_sccvfl.training.handles import (
     SharedGrid,
     SharedHead,
     SharedPenalty,
+    Weights,
 )
 
 
@@ -127,26 +126,24 @@ def test_a_file_that_was_open_to_all_is_closed_before_it_is_written(tmp_path):
 
 
 def test_handles_with_shares_show_nothing_when_printed():
-    share = np.full((1, 1), 123456789, np.int64)
-    weights = Weights(share, share[0], share, share[0])
+    share, row = (tensor_of(np.full(shape, 123456789, np.int64), 24) for shape in ((1, 1), (1,)))
+    weights = Weights(share, row, share, row)
     own = np.full((1, 1), 0.987654321)
-    rows, places = BandedMatrix((), 1), np.zeros(1, int)
-    chosen = SharedChoices((share,), places)
+    places, chosen = np.zeros(1, int), SharedChoices((share,), np.zeros(1, int))
     handles = [
         weights,
         chosen,
         SharedHead(weights, own[0], "binary", 1, share, share),
         SharedBatch(own, own[0], share),
         SharedEdits(chosen, share),
-        Presence(share[0], 1),
+        Presence(np.full(1, 123456789, np.int64), 1),
         SharedPenalty(chosen, share, (own[0],)),
-        SharedDescent(1, SharedBatch(own, own[0], share), Step(0.1, 0.5), own[0], rows, rows, None, places, share[0]),
+        SharedDescent(1, SharedBatch(own, own[0], share), Step(0.1, 0.5), own[0], share, share, None, places, row),
         SharedGrid(
-            1,
-            SharedBatch(own, own[0], share),
-            Plan(((1.0, 0.0),), ((1.0, 0.0),), (0,), 0.25, 0.5, 9, 1.0, 0.2, 9),
-            *(own[0], rows, Masked(1, (1, 1), share, None, None, share), ()),
-            Curved(share, share, share),
+            *(1, 1, SharedBatch(own, own[0], share)),
+            Plan(((1.0, 0.0),), ((1.0, 0.0),), (0,), 0.25, 0.5, (1.5,), 1.0, 0.2, (1.5,)),
+            *(own[0], share, share, ()),
+            Curved(share, share),
         ),
         Slope(share, share, 1.0),
     ]

@@ -20,62 +20,61 @@ square and target^2 * variance differ by less than 2^-15 of the latter and two u
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import floor, log2
+from typing import Any
 
-import numpy as np
+import torch
 
-from protocols.dealing.party import Party
 from protocols.errors import ProtocolError
-from protocols.operations.arithmetic import bilinear, truncate
-from protocols.operations.comparison import negative
-from protocols.ring import Words
+from protocols.session.runtime import crypten
 
 _FACTOR_BITS = 14
 """Significant bits of a squared target after the first: variances up to 2^15 with 32 fractional bits fit."""
 _LONGEST = 60
 
 
-def meets(party: Party, square: Words, variance: Words, target: float) -> Words:
-    """Shares of the bits [square <= target^2 * variance]; both have the same fraction, at most 32 bits."""
+def meets(square: Any, variance: Any, target: float) -> Any:
+    """The bits [square <= target^2 * variance]; both have the same fraction, at most 32 bits."""
     if not 0 < target <= 1:
         raise ProtocolError(f"a target must be above 0 and at most 1, not {target}")
     bits = min(_LONGEST, _FACTOR_BITS - floor(2 * log2(target)))
-    room = truncate(party, variance * np.int64(round(target**2 * 2**bits)), bits) - square
-    below = negative(party, room)
-    return (1 if party.rank == 0 else 0) - below
+    room = variance * round(target**2 * 2**bits) / (1 << bits) - square
+    return 1 - (room < 0)
 
 
-def first_kept(party: Party, found: Words, kept: Words, new: Words, met: Words) -> tuple[Words, Words]:
-    """Shares of `found` and `kept` after one more value.
+def first_kept(found: Any, kept: Any, new: Any, met: Any) -> tuple[Any, Any]:
+    """`found` and `kept` after one more value.
 
     The value is kept unless one was found before. It counts as found if it met. Starting from found = 0, `kept`
     ends as the first value that met, or as the last one if none did.
     """
-    still = (1 if party.rank == 0 else 0) - found
-    moved = bilinear(party, "mul", still, np.concatenate([met.reshape(-1), (new - kept).reshape(-1)]))
-    return found + moved[:1], kept + moved[1:].reshape(kept.shape)
+    change = (new - kept).with_fraction(0)
+    moved = (1 - found) * crypten.cat([met.reshape(-1), change.reshape(-1)])
+    more = moved[1:].reshape(kept.size()).with_fraction(kept.encoder._precision_bits)
+    return found + moved[:1], kept + more
 
 
-def first_of(party: Party, values: Sequence[Words], met: Words) -> Words:
-    """Shares of the first value for which its bit is 1, or of the last one."""
+def first_of(values: Sequence[Any], met: Any) -> Any:
+    """The first value for which its bit is 1, or the last one."""
     found, kept = met[:1], values[0]
     for at in range(1, len(values)):
-        found, kept = first_kept(party, found, kept, values[at], met[at : at + 1])
+        found, kept = first_kept(found, kept, values[at], met[at : at + 1])
     return kept
 
 
-def some(party: Party, bits: Words) -> Words:
-    """Shares of the bit that says whether any of these is 1, as an array of one."""
-    return negative(party, -bits.reshape(-1).sum(keepdims=True))
+def some(bits: Any) -> Any:
+    """The bit that says whether any of these is 1, as a tensor of one."""
+    return -bits.reshape(-1).sum(0, keepdim=True) < 0
 
 
-def inverse_temperature(party: Party, rising: Words, temperatures: Sequence[float], bits: int) -> Words:
-    """Shares of 1 / T for the first temperature after which the loss rises, or for the last one; an array of one.
+def inverse_temperature(rising: Any, temperatures: Sequence[float], bits: int) -> Any:
+    """1 / T for the first temperature after which the loss rises, or for the last one; a tensor of one.
 
-    rising: shares of a bit for each temperature but the last. A loss that is convex in 1 / T first falls and then
+    rising: a bit for each temperature but the last. A loss that is convex in 1 / T first falls and then
     rises. So the bits are 0 ... 0 1 ... 1, and their weighted sum is the choice. Where two losses are almost equal,
     rounding may flip a bit. The result then lies between temperatures that are equally good.
     """
-    inverse = np.array([round(2**bits / t) for t in temperatures], np.int64)
-    chosen: Words = (rising * -np.diff(inverse)).sum(keepdims=True)
-    return chosen + (inverse[-1] if party.rank == 0 else np.int64(0))
+    inverse = [round(2**bits / t) for t in temperatures]
+    falls = torch.tensor([one - other for one, other in pairwise(inverse)])
+    return ((rising * falls).sum(0, keepdim=True) + inverse[-1]).with_fraction(bits)
