@@ -12,7 +12,7 @@ from scipy.special import expit
 
 from protocols.alignment.presence import Presence
 from protocols.operations.sigmoid import CAP, CAP_SHIFT, CAP_STEEPNESS
-from protocols.steps.second_order import FLATTEST, SETTLED, TOLERANCE
+from protocols.steps.second_order import FLATTEST, SETTLED
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder, Blocks
@@ -356,8 +356,8 @@ class PlainEngine:
         if noise is None:
             raise ValueError("this descent is not of private heads")
         whole = np.vstack([head.weight, head.bias])
-        left = np.sqrt((_gradient(head, descent) ** 2).sum(axis=0)).max()
-        if not left <= TOLERANCE or noise.radius * np.sqrt((whole**2).sum(axis=0)).max() > LARGEST_LOGIT[head.task]:
+        left, longest = (np.sqrt((of**2).sum(axis=0)).max() for of in (_gradient(head, descent), whole))
+        if not left <= noise.tolerance / 2 or noise.radius * longest > LARGEST_LOGIT[head.task]:
             raise FloatingPointError(UNSETTLED)
         drawn = stream(noise.seed, "noise of the finished head", *map(str, descent.grid.lambdas))
         whole = whole + drawn.normal(0, noise.output, whole.shape)
