@@ -159,6 +159,7 @@ def _function(self: Any, y: Any, op: str, inplace: bool = False, *args: Any, **o
 
 def add(x: Any, y: Any, sign: int) -> Any:
     """x + y or x - y; no communication."""
+    _current().operations["add" if sign > 0 else "sub"] += 1
     y = shared(y, bits(x))
     found = binding_tensors.added(x, y, sign)
     if found is not None:
@@ -173,7 +174,9 @@ def add(x: Any, y: Any, sign: int) -> Any:
 
 def multiply(x: Any, y: Any, op: str, **options: Any) -> Any:
     """A product, matrix product or convolution with a shared or a public operand."""
-    party = _current().party
+    session = _current()
+    session.operations[op] += 1
+    party = session.party
     if isinstance(y, _Shared):
         if is_long(x) or is_long(y) or (op == "matmul" and binding_tensors.is_pinned(x)):
             return binding_tensors.multiplied(x, y, op)
@@ -209,6 +212,7 @@ def _narrow(product: Words) -> Any:
 
 def divide(self: Any, y: Any) -> Any:
     """Divide by a public number: integers exactly, others by their reciprocal, rounded to 2^-16."""
+    _current().operations["div"] += 1
     if not isinstance(y, _PUBLIC):
         raise ProtocolError(f"division of arithmetic shares by {type(y).__name__}: MPCTensor has it")
     if torch.is_tensor(y) and y.numel() == 1 and self.dim() >= y.dim():
@@ -234,6 +238,7 @@ def negate(self: Any) -> Any:
 
 
 def square(self: Any) -> Any:
+    _current().operations["square"] += 1
     if is_long(self):
         return binding_tensors.late(tensors.square(binding_tensors.value_of(self)))
     with _current().measure("square"):

@@ -251,6 +251,7 @@ def _join(name: str) -> Any:
         first = next(tensor for tensor in tensors if isinstance(tensor, _Tensor))
         if any(isinstance(tensor, _Tensor) and tensor.ptype != first.ptype for tensor in tensors):
             raise ProtocolError(f"{name} of arithmetic and binary shares: convert one of them")
+        _current().operations[name] += 1
         result = first.shallow_copy()
         parts = [tensor._tensor if isinstance(tensor, _Tensor) else tensor for tensor in tensors]
         result._tensor = getattr(first._tensor, name)(parts, *args, **options)
@@ -275,6 +276,7 @@ def _arithmetic(self: Any, what: str) -> Any:
 
 def less_than_zero(self: Any) -> Any:
     session = _current()
+    session.operations["lt"] += 1
     with session.measure("comparison"):
         return session.wrap(comparison.negative(session.party, words(_arithmetic(self, "a comparison"))), 0)
 

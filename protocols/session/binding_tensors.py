@@ -86,11 +86,21 @@ def install(crypten: Any, current: Callable[[], Session]) -> None:
     _Tensor.unpacked = lambda self, columns: of(Held(ring.unpacked(words_in(self), columns), bits_in(self)))
     _Tensor.doubled = _doubled
     _Tensor.capped_slope = lambda self, label, fine: of(*tensors.capped(value_of(self), value_of(label), fine, False))
+    for name in METHODS - {"exact", "with_fraction"}:
+        setattr(_Tensor, name, _counted(name, getattr(_Tensor, name), current))
     _Tensor.__add__ = _Tensor.__radd__ = _operator("add", lambda x, y: binding_arithmetic.add(x, y, 1))
     _Tensor.__sub__ = _operator("sub", lambda x, y: binding_arithmetic.add(x, y, -1))
     _Tensor.__mul__ = _Tensor.__rmul__ = _operator("mul", lambda x, y: binding_arithmetic.multiply(x, y, "mul"))
     _Tensor.__truediv__ = _operator("div", lambda x, y: x.div(y), shared=False)
     _Tensor.__matmul__ = _operator("matmul", lambda x, y: binding_arithmetic.multiply(x, y, "matmul"))
+
+
+def _counted(name: str, function: Callable[..., Any], current: Callable[[], Session]) -> Any:
+    def method(self: Any, *given: Any, **options: Any) -> Any:
+        current().operations[name] += 1
+        return function(self, *given, **options)
+
+    return method
 
 
 def _operator(name: str, kernel: Callable[[Any, Any], Any], shared: bool = True) -> Any:

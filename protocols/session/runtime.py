@@ -23,6 +23,7 @@ import sys
 import threading
 import types
 import warnings
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
@@ -146,6 +147,8 @@ class Session:
         self.communicator = Communicator(self)
         self.provider = binding.Provider(self)
         self.openings = tensors.Openings(self)
+        self.operations: Counter[str] = Counter()
+        """How often each operator of CrypTen was called."""
 
     def __repr__(self) -> str:
         return f"<Session: party {self.rank} of {self.parties}>"
@@ -340,6 +343,7 @@ class Session:
         (protocols/operations/sigmoid.py). The result has 28 fractional bits then, otherwise 32; products of usual
         values bring it back to 16. It is not part of CrypTen's autograd; `value.sigmoid()` is, and always clamps.
         """
+        self.operations["sigmoid"] += 1
         if bound is not None and bits_of(value) not in tensors.USUAL:
             kernel = sigmoid.sigmoid if bound <= sigmoid.BOUND else sigmoid.fine_sigmoid
             if bound > sigmoid.FINE_BOUND:
@@ -349,6 +353,7 @@ class Session:
 
     def tanh(self, value: Any, bound: float | None = None) -> Any:
         """The hyperbolic tangent; the same choice as for `sigmoid`."""
+        self.operations["tanh"] += 1
         return self._bounded("tanh", value, bound, 6.0)
 
     def log_cosh(self, value: Any, bound: float) -> Any:

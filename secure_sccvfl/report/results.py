@@ -108,6 +108,8 @@ def build(
     total = {
         key: sum(phase[key] for phase in cost.values()) for key in ("seconds", "rounds", "bytes", "dealer_bytes")
     }
+    jobs = (trained, evaluated or {})
+    operations = {phase: count for job in jobs for phase, count in job.get("crypten_operations", {}).items()}
     report = {
         "version": VERSION,
         "run": trained["run"],
@@ -158,6 +160,7 @@ def build(
         "examples": examples,
         "label_inference": list(label_inference),
         "cost": {**cost, "total": total},
+        "crypten_operations": operations,
         "warnings": [],
         **({} if folder.host is None else {"host": folder.host, "approvals": _approvals(folder.run)}),
     }

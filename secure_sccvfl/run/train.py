@@ -189,6 +189,7 @@ class TrainJob:
             "privacy": privacy,
             "model": mine,
             "cost": meter.costs,
+            "crypten_operations": meter.operations,
         }
 
     def _begin(

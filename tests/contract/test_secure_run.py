@@ -107,6 +107,28 @@ def test_logits_and_decisions_are_those_of_the_plaintext_engine(secure, plain):
     assert ((found > 0) == (expected > 0)).mean() >= 0.995
 
 
+def test_the_phases_of_training_are_crypten_operations(secure):
+    """Fusion, products, sigmoid, pinned matrices and comparison; the same at every party."""
+    _, results, *_ = secure
+    called = results[0]["crypten_operations"]
+    assert all(result["crypten_operations"] == called for result in results)
+    training = {
+        "cat",
+        "matmul",
+        "pinned",
+        "each",
+        "rescale",
+        "gram",
+        "doubled",
+        "capped_slope",
+        "mul",
+        "square",
+        "lt",
+    }
+    assert training <= called["training"].keys() and min(called["training"].values()) > 0
+    assert called["training"]["each"] >= 2 * results[0]["steps"]
+
+
 def test_the_secret_validity_terms_are_those_of_the_plaintext_engine(secure, plain):
     """V_id, V_supp and the size of edits; V_leak would reveal s of training records, so a private run has none."""
     _, results, *_ = secure

@@ -39,7 +39,7 @@ from secure_sccvfl.privacy.ledgers import EVALUATIONS, LEDGER
 from secure_sccvfl.report.finished.folders import EVALUATE, HEADS, PREDICT, TRAIN, attempts, in_order
 from secure_sccvfl.report.run_log import HEAD, LOG, STOPPED, contents, file_digest, read_log
 
-LOCAL_RESULTS = ("model", "cost", "refused", "on_record")
+LOCAL_RESULTS = ("model", "cost", "crypten_operations", "refused", "on_record")
 """What the results of the parties differ in by design."""
 SPENT = ("privacy", "evaluation")
 """What says how much was spent: where each party charges its own records, each has its own figures in it."""

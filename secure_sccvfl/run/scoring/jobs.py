@@ -301,7 +301,8 @@ class EvaluateJob(_WithModel):
                 told |= spent_in(place / EVALUATIONS, told["noise"], [told.pop("charged", "")])
                 if session.folder is not None:
                     keep_copy(place / EVALUATIONS, session.folder)
-        return {"ok": True, "run": model.run, "align": self.options.align, **figures, "cost": meter.costs}
+        made = {"cost": meter.costs, "crypten_operations": meter.operations}
+        return {"ok": True, "run": model.run, "align": self.options.align, **figures, **made}
 
     def _may_pass(self, figures: Mapping[str, Any]) -> bool:
         """Whether figures that were paid for and not told may be told for another `min_group`, if paid for again."""
