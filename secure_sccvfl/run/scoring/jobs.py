@@ -329,7 +329,9 @@ class EvaluateJob(_WithModel):
             common_records(session, options, self.data, progress)
         self.test = aligned_part(session, options, self.data, "test")
         engine, head = self.engine(session, model, schema)
-        beside = [] if model.control is None else [engine.plain_head(*model.control, schema.task)]
+        beside = []
+        if model.control is not None:
+            beside = [engine.plain_head(*(session.wrap(words, HEAD_BITS) for words in model.control), schema.task)]
 
         progress("scoring", 1, 3)
         party, codes = self._every_record()
