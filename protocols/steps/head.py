@@ -17,8 +17,7 @@ secret.
 Why it is secure: each opened value is a secret minus a uniform tuple value that is used once, or minus a mask that
 belongs to one secret. So every view is uniform whatever the data are.
 
-Selection: `owner` holds a[i, g, :] for every group g, `holder` holds the one-hot s[i, :]. One message each way
-between these two gives shares of a[i, s_i, :] (1 round for each 2^21 words), and nothing else.
+Edits are selected by protocols/operations/selection.py.
 
 Rows that s has selected (mode `aware`) are shares of all columns, and no owner's. They are scaled by a product with
 the shared factors and go under a mask of nobody, once per descent. A step on them has the same rounds and words.

@@ -22,7 +22,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from protocols import ring
 from protocols.config import SessionConfig
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.session.runtime import Session
@@ -181,9 +180,7 @@ class RoundsBenchmark:
         return {"ok": True, "rows": [row]}
 
     def _shared(self, session: Session, penalty: Penalty) -> SharedPenalty:
-        shares = session.party.zero_share(penalty.gram.shape)
-        if session.rank == 0:
-            shares += ring.encode(penalty.gram, MATRIX_BITS)
+        shares = session.public(penalty.gram, MATRIX_BITS)
         nothing = SharedChoices((), np.zeros(0, int))
         return SharedPenalty(nothing, shares, tuple(guard[session.rank] for guard in self.problem.guards))
 

@@ -331,7 +331,8 @@ class EvaluateJob(_WithModel):
         engine, head = self.engine(session, model, schema)
         beside = []
         if model.control is not None:
-            beside = [engine.plain_head(*(session.wrap(words, HEAD_BITS) for words in model.control), schema.task)]
+            weight, bias = (session.wrap(words, HEAD_BITS) for words in model.control)
+            beside = [engine.plain_head(weight, bias, schema.task)]
 
         progress("scoring", 1, 3)
         party, codes = self._every_record()
