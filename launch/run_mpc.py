@@ -171,10 +171,10 @@ def _add_roles(parser: argparse.ArgumentParser) -> None:
     )
     roles.add_argument(
         "--score",
-        choices=("stable", "gap", "paper", "conditional"),
-        help="stable: distance of groups, less what noise explains; gap: the largest difference between two groups; "
-        "paper: its probability gap plus HSIC; conditional: --gain and --conditional alone (default stable; v1 gap; "
-        "paper paper)",
+        choices=("hsic", "stable", "gap", "paper", "conditional"),
+        help="hsic: computed under MPC from noisy tables, opened to all; owners announce others; stable: distance "
+        "of groups, less what noise explains; gap: the largest difference between two groups; paper: its probability "
+        "gap plus HSIC; conditional: --gain and --conditional alone (default hsic; v1 gap; paper paper)",
     )
     roles.add_argument("--rho-m", type=float, help="rule fractions: share of columns that follow s (default 0.6)")
     roles.add_argument(

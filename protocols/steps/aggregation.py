@@ -10,6 +10,8 @@ part. Everybody knows who did. Nobody learns anything else.
 | 2 | what precedes every release: all heard the same roster, all asked the dealer for the same | 32 |
 | 3 | u_c = g_c + r_c and a word that counts, by those on the roster, to the receivers | 8 x (length + 1) |
 
+The sum is that of CrypTen tensors that their owners know: `crypten.stack(...).sum(0)`, which sends nothing.
+
 Masks. Every pair of those on the roster expands the same words from its own key: one adds them, the other subtracts
 them. Words are used once. A party that sits out has no part in any mask and sends no word in round 3, so the masks of
 the others cancel without it. The last word is 1 at each of them. The receivers compare its sum with the roster: masks
@@ -36,8 +38,7 @@ from protocols import ring
 from protocols.errors import ProtocolError, RangeError
 from protocols.net.transport import Spec
 from protocols.records.releases import Release
-from protocols.ring import FRACTION_BITS
-from protocols.session.runtime import Session
+from protocols.session.runtime import Session, crypten
 
 FEWEST = 2
 
@@ -72,22 +73,23 @@ def aggregate(
         raise ProtocolError(f"a sum takes {FEWEST} to {session.parties} participants at least, not {minimum}")
     if not 0 < bound * session.parties <= ring.INPUT_LIMIT:
         raise RangeError(f"the bound of a summand must be between 0 and 2^30 over the parties, not {bound:g}")
-    vector = np.asarray(values, np.float64)
-    words = np.zeros(vector.size + 1, np.int64)
+    vector = np.asarray(values, np.float64).reshape(-1)
     if present:
-        words[:-1], words[-1] = ring.encode(vector.reshape(-1), limit=bound), 1 << FRACTION_BITS
+        ring.encode(vector, limit=bound)  # raises here, before anything is told
     roster = _roster(session, release, present)
     if len(roster) < minimum:
         raise TooFew(f"{len(roster)} of {session.parties} parties take part in {release.name!r}: {minimum} must")
-    opened = session.open(session.wrap(words, FRACTION_BITS), release, among=roster)
+    own, shape = np.append(vector, 1.0), (vector.size + 1,)
+    total = crypten.stack([session.own(own, owner=rank, shape=shape) for rank in roster]).sum(0)
+    opened = session.open(total, release, among=roster)
     if opened is None:
         return Aggregate(None, roster)
-    *total, count = opened.tolist()
+    *found, count = opened.tolist()
     if count != len(roster):
         raise ProtocolError(
             f"the masks of {release.name!r} did not cancel: a party used another roster or other words"
         )
-    return Aggregate(np.array(total), roster)
+    return Aggregate(np.array(found), roster)
 
 
 def _roster(session: Session, release: Release, present: bool) -> tuple[int, ...]:

@@ -33,17 +33,18 @@ class DiscoveryConfig:
     With `per_party` fractions are taken within the features of each party, as in the paper. After a refresh a feature
     keeps its role unless the evidence is clear by `hysteresis`: scores and p-values of those that had been found are
     that much stronger, of the others weaker, so the false-discovery rate is at most 1 + `hysteresis` times `fdr`.
-    `score`: "stable" weighs groups by their size and allows for noise, "gap" is the largest difference between two
-    groups, "paper" is the paper's S_j (`scores.paper_scores`). `conditional` and `gain` add what a feature shows
-    beyond its owner's other columns: residual HSIC (`hsic.py`) and risk gain (`gains.py`), a charged release each.
-    With score "conditional" they alone decide. `sketch` "clipped": tables are scaled to length `clip` before noise is
-    added, as in the paper; the noise hides the same share of a record, and the table is smaller. `decay` is the
-    weight that older tables keep when the records have changed since. `denoise` removes known noise from tables
-    before they are scored; the stable score does that itself.
+    `score`: "hsic" is computed under MPC from noisy tables and opened to all (`projected.py`). The others are
+    announced by owners of tables: "stable" weighs groups by their size and allows for noise, "gap" is the largest
+    difference between two groups, "paper" is the paper's S_j (`scores.paper_scores`). `conditional` and `gain` add
+    what a feature shows beyond its owner's other columns: residual HSIC (`hsic.py`) and risk gain (`gains.py`), a
+    charged release each. With score "conditional" they alone decide. `sketch` "clipped": tables are scaled to length
+    `clip` before noise is added, as in the paper; the noise hides the same share of a record, and the table is
+    smaller. `decay` is the weight that older tables keep when the records have changed since. `denoise` removes known
+    noise from tables before they are scored; the stable score does that itself.
     """
 
     rule: Rule = "fdr"
-    score: ScoreKind = "stable"
+    score: ScoreKind = "hsic"
     rho_m: float = 0.60
     rho_p: float = 0.0
     fdr: float = 0.10
@@ -70,6 +71,8 @@ class DiscoveryConfig:
             raise ValueError(f"bad hysteresis {self.hysteresis} or simulations {self.simulations}")
         if self.denoise and self.score != "gap":
             raise ValueError(f"denoise goes with score gap, not {self.score}, which allows for noise itself")
+        if self.score == "hsic" and self.sketch != "counts":
+            raise ValueError("score hsic is of tables of counts: sketch clipped goes with another score")
         if self.score == "conditional" and (self.rule != "fractions" or not self.holds_out):
             raise ValueError(
                 "score conditional ranks by residuals alone and has no p-values: "
@@ -87,7 +90,8 @@ class Finding:
     """Roles with the numbers they rest on.
 
     `proposed`: the roles before a card had its say on those of `by_card`. `confidence`: how likely another run
-    proposes the same role, by redraws; empty until it is computed.
+    proposes the same role, by redraws; empty until it is computed. `opened`: of each attribute what was opened for
+    the score `hsic`: numbers of all features, and group sizes.
     """
 
     roles: Roles
@@ -97,6 +101,7 @@ class Finding:
     proposed: Mapping[str, Role] = field(default_factory=dict)
     by_card: tuple[str, ...] = ()
     confidence: Mapping[str, float] = field(default_factory=dict)
+    opened: tuple[Mapping[str, Any], ...] = ()
 
     def as_record(self) -> dict[str, Any]:
         """The finding as an entry of the audit log."""
@@ -110,6 +115,7 @@ class Finding:
             "proposed": dict(self.proposed),
             "by_card": list(self.by_card),
             "confidence": dict(self.confidence),
+            "opened": list(self.opened),
         }
 
     @classmethod
@@ -123,6 +129,7 @@ class Finding:
             record["proposed"],
             tuple(record["by_card"]),
             record["confidence"],
+            tuple(record.get("opened", ())),
         )
 
 

@@ -1,7 +1,8 @@
 """Selective descendant discovery: noisy tables, scores, p-values, then roles with their confidence.
 
-Each party's tables are opened to that party alone; only scores, p-values and redrawn ones go to all. Everything
-after the release is post-processing of it.
+Each party's tables are opened to that party alone. By default scores are computed under MPC from the noisy tables and
+opened to all, and p-values and redraws follow from them at every party (`projected.py`). With other scores owners
+announce all three. Everything after the release is post-processing of it.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from secure_sccvfl.discovery.decisions import DiscoveryConfig, Finding, confiden
 from secure_sccvfl.discovery.evidence import Conditional, Evidence, OwnTables, Redrawn, p_value, packed, unpacked
 from secure_sccvfl.discovery.gains import Halves, release_halves
 from secure_sccvfl.discovery.inputs import check_support
+from secure_sccvfl.discovery.projected import Projected
 from secure_sccvfl.discovery.scores import denoised
 from secure_sccvfl.discovery.sketches import Moments, Sketch, release_moments, release_sketches, residual_scores
-from secure_sccvfl.discovery.statistics import Statistics
+from secure_sccvfl.discovery.statistics import Opened, Statistics
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.kinds import REDRAWS, Kind
@@ -46,9 +48,9 @@ def _own_tables(
     sketches: Sequence[Sketch], config: DiscoveryConfig, owners: Sequence[Sequence[str]]
 ) -> list[tuple[str, OwnTables]]:
     """The tables of each owner with each attribute, which is named; none if they are not scored."""
-    if config.score == "conditional":
-        return []
     made, kind = [], config.score
+    if kind == "hsic" or kind == "conditional":
+        return []
     for sketch in sketches:
         for own in owners:
             tables = {k: sketch.tables[k] for k in own}
@@ -187,9 +189,14 @@ class Discovery:
         if sketches:
             fresh = tuple(a.merged(b, self.config.decay) for a, b in zip(sketches, fresh, strict=True))
         sketches = fresh
-        evidence = self._evidence(sketches, conditional)
+        opened: tuple[Mapping[str, Any], ...] = ()
+        if self.config.score == "hsic":
+            evidence, opened = self._projected(sketches)
+            evidence = replace(evidence, conditional=conditional)
+        else:
+            evidence = self._evidence(sketches, conditional)
         previous = finding.proposed if finding is not None else None
-        decided = decide(evidence, self.config, previous, self.card, self.owners)
+        decided = replace(decide(evidence, self.config, previous, self.card, self.owners), opened=opened)
         numbers = {"refresh": number, "releases": sketches[0].releases, "deviation": sketches[0].deviation}
         beyond = [dict(measure.values) for measure in conditional]
         rests_on = {"tables": dict(evidence.scores), "conditional": beyond, "settings": asdict(self.config)}
@@ -214,12 +221,7 @@ class Discovery:
         self, sketches: Sequence[Sketch], finding: Finding, conditional: Sequence[Conditional] = ()
     ) -> Finding:
         """The finding with the confidence of each proposed role, after the last release. Every process calls this."""
-        own = redraw(sketches, self.config, self.seed, self._own)
-        publish = self.statistics.publish
-        told = Redrawn(
-            unpacked(publish(REDRAWN_SCORES.name, packed(own.scores))) if self._scored else {},
-            unpacked(publish(REDRAWN_P_VALUES.name, packed(own.p_values))) if self.config.rule == "fdr" else {},
-        )
+        told = self._redrawn(sketches, finding)
         sure = confidence(told, conditional, self.config, finding.proposed, self.seed, self.owners)
         judged = replace(finding, confidence=sure)
         self.audit("confidence", {"proposed": dict(finding.proposed), "confidence": sure})
@@ -239,8 +241,52 @@ class Discovery:
 
     @property
     def _scored(self) -> bool:
-        """Whether tables are scored."""
-        return self.config.score != "conditional"
+        """Whether tables are scored by their owners."""
+        return self.config.score not in ("hsic", "conditional")
+
+    def _redrawn(self, sketches: Sequence[Sketch], finding: Finding) -> Redrawn:
+        """Scores and p-values of all features as another run might have given them."""
+        if self.config.score == "hsic":
+            drawn = {
+                k: [(one, one.redrawn(k, REDRAWS, self.seed)) for one in self._known(sketches, finding)]
+                for k in finding.proposed
+            }
+            scores = {k: np.max([one.score(k, found) for one, found in of], axis=0) for k, of in drawn.items()}
+            p_values = {k: self._least([one.p_values(k, self.seed, f) for one, f in of]) for k, of in drawn.items()}
+            return Redrawn(scores, p_values if self.config.rule == "fdr" else {})
+        own = redraw(sketches, self.config, self.seed, self._own)
+        publish = self.statistics.publish
+        return Redrawn(
+            unpacked(publish(REDRAWN_SCORES.name, packed(own.scores))) if self._scored else {},
+            unpacked(publish(REDRAWN_P_VALUES.name, packed(own.p_values))) if self.config.rule == "fdr" else {},
+        )
+
+    @staticmethod
+    def _least(p_values: Sequence[np.ndarray]) -> np.ndarray:
+        """The smallest over attributes, each of which counts as a test."""
+        found: np.ndarray = np.minimum(1.0, len(p_values) * np.min(p_values, axis=0))
+        return found
+
+    def _known(self, sketches: Sequence[Sketch], finding: Finding) -> list[Projected]:
+        """What all know of the squares that a finding rests on."""
+        parts = tuple(dict(sketch.tables) for sketch in sketches)
+        bins = self.statistics.bins(parts, self.tabled)
+        return [
+            Projected(s.attribute, Opened(**{**told, "sizes": np.array(told["sizes"])}), bins, s.deviation)
+            for s, told in zip(sketches, finding.opened, strict=True)
+        ]
+
+    def _projected(self, sketches: Sequence[Sketch]) -> tuple[Evidence, tuple[Mapping[str, Any], ...]]:
+        """Scores that are computed under MPC, and the opened numbers that they follow from."""
+        parts = tuple(dict(sketch.tables) for sketch in sketches)
+        counts = [len(a.groups) for a in self.protected]
+        told = self.statistics.projected(parts, sketches[0].releases, counts, self.tabled)
+        bins = self.statistics.bins(parts, self.tabled)
+        made = [Projected(s.attribute, one, bins, s.deviation) for s, one in zip(sketches, told, strict=True)]
+        scores = {k: float(max(one.score(k) for one in made)) for k in sorted(bins)}
+        p_values = {k: float(self._least([one.p_values(k, self.seed) for one in made])) for k in sorted(bins)}
+        opened = tuple({**one._asdict(), "sizes": one.sizes.tolist()} for one in told)
+        return Evidence(scores, p_values if self.config.rule == "fdr" else {}), opened
 
     def _evidence(self, sketches: Sequence[Sketch], conditional: Sequence[Conditional]) -> Evidence:
         """Scores of the own tables, then those of all parties."""

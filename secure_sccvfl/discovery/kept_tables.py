@@ -39,7 +39,7 @@ from protocols.alignment.presence import Presence
 from protocols.errors import InputError
 from protocols.operations.noise import NoiseKind
 from protocols.records.private import private
-from secure_sccvfl.discovery.statistics import Arrays, Clipped, Counts, Groups, Statistics, Tables, Widths
+from secure_sccvfl.discovery.statistics import Arrays, Clipped, Counts, Groups, Opened, Statistics, Tables, Widths
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.releases import SKETCH
 
@@ -212,6 +212,14 @@ class _Around:
 
     def publish(self, name: str, values: Mapping[str, float]) -> dict[str, float]:
         return self.inner.publish(name, values)
+
+    def projected(
+        self, tables: Tables, releases: int, counts: Counts, tabled: tuple[str, ...] = ()
+    ) -> tuple[Opened, ...]:
+        return self.inner.projected(tables, releases, counts, tabled)
+
+    def bins(self, tables: Tables, tabled: tuple[str, ...] = ()) -> Mapping[str, int]:
+        return self.inner.bins(tables, tabled)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,9 @@ from secure_sccvfl.discovery.inputs import (
     indicators,
     row_bound,
 )
-from secure_sccvfl.discovery.statistics import Arrays, Clipped, Counts, Groups, Tables, Widths
+from secure_sccvfl.discovery.projected import projection
+from secure_sccvfl.discovery.shrinkage import group_sizes
+from secure_sccvfl.discovery.statistics import Arrays, Clipped, Counts, Groups, Opened, Tables, Widths
 from secure_sccvfl.privacy.noise import Noise
 
 
@@ -68,6 +70,21 @@ class PlainStatistics:
         sensitivity = grid.joint(max(v.shape[1] for v in columns.values()), counts, len(columns))
         noisy = self.noise.release(exact, name, sensitivity)
         return tuple({k: float(v[j]) for k, v in noisy.items()} for j in range(len(counts)))
+
+    def projected(
+        self, tables: Tables, releases: int, counts: Counts, tabled: tuple[str, ...] = ()
+    ) -> tuple[Opened, ...]:
+        marginals = {k: float((table.sum(axis=1) ** 2).sum()) for k, table in tables[0].items()}
+        found = []
+        for part in tables:
+            sizes = group_sizes(part.values())
+            made = projection(sizes)
+            squares = {k: float(((table @ made) ** 2).sum()) for k, table in part.items()}
+            found.append(Opened(squares, marginals, sizes))
+        return tuple(found)
+
+    def bins(self, tables: Tables, tabled: tuple[str, ...] = ()) -> Mapping[str, int]:
+        return {k: len(table) for k, table in tables[0].items()}
 
     def _indicators(self, groups: Sequence[AtHolder], counts: Sequence[int]) -> np.ndarray:
         """One-hot of all protected attributes, after the checks that precede any charge."""

@@ -10,8 +10,9 @@ import numpy as np
 from secure_sccvfl.discovery.shrinkage import group_sizes, shrink
 
 TableScore = Literal["stable", "gap", "paper"]
-ScoreKind = Literal["stable", "gap", "paper", "conditional"]
-"""How tables are scored, or "conditional": tables are not scored, and conditional evidence alone decides."""
+ScoreKind = Literal["hsic", "stable", "gap", "paper", "conditional"]
+"""How tables are scored: under MPC (`projected.py`), or by their owners, or "conditional": tables are not scored, and
+conditional evidence alone decides."""
 
 
 def probabilities(table: np.ndarray, floor: float = 0.0) -> np.ndarray:
@@ -81,7 +82,7 @@ def table_scores(tables: np.ndarray) -> np.ndarray:
 
 
 def stable_scores(tables: np.ndarray, sizes: np.ndarray, deviation: float) -> np.ndarray:
-    """The score `stable`, the default: sum over groups of their share times their distance to the pooled records.
+    """The score `stable`: sum over groups of their share times their distance to the pooled records.
 
     The distance is the total variation between the shrunken distribution of a group and the pooled one. So a group
     of a few records has little weight, and a difference that noise explains has none.

@@ -5,7 +5,8 @@
 | `group_sums` | owners: columns; holders: groups | an owner: the noisy sums of its own columns |
 | `clipped_sums` | the same | an owner: the noisy tables of its own columns, each scaled to a public length |
 | `residual_dependence` | owners: kernel features; holders: groups | an owner: one noisy number per own feature |
-| `publish` | an owner: scores that follow from the above | all: these scores |
+| `projected` | shares of the noisy sums | all: the default score of each feature (`projected.py`) |
+| `publish` | an owner: other scores that follow from the above | all: these scores |
 
 The noise-free table is kept as shares. So a refresh on the same data costs noise and an opening, no product. An
 owner notices changed data, and these are multiplied anew. Each party checks its own inputs. The parties tell each
@@ -22,6 +23,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
+from math import ceil, log2
 
 import numpy as np
 
@@ -32,9 +34,10 @@ from protocols.errors import RangeError
 from protocols.operations import banded, noise
 from protocols.records.releases import Receipt
 from protocols.ring import Words
-from protocols.session.runtime import Session, words_of
+from protocols.session.runtime import Session, crypten, words_of
 from protocols.steps import statistics
 from protocols.steps.clipping import clip
+from protocols.steps.statistics import HALF
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.data.party import AtHolder
@@ -48,10 +51,11 @@ from secure_sccvfl.discovery.inputs import (
     indicators,
     row_bound,
 )
-from secure_sccvfl.discovery.statistics import Arrays, Clipped, Counts, Groups, Tables, Widths
+from secure_sccvfl.discovery.projected import shares
+from secure_sccvfl.discovery.statistics import Arrays, Clipped, Counts, Groups, Opened, Tables, Widths
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.kinds import Columns, Kind
-from secure_sccvfl.privacy.releases import FIRST_COUNT, PRESENT, owner_title
+from secure_sccvfl.privacy.releases import FIRST_COUNT, GROUP_SIZES, HSIC, PRESENT, owner_title
 
 REFUSED, NEW, KNOWN = range(3)
 FEWEST, SURE = 20, 4.0
@@ -59,6 +63,10 @@ FEWEST, SURE = 20, 4.0
 ONE_RECORD = Sensitivity(replaced=1.0, added=1.0)
 """What a record moves in a number of records."""
 _CHUNK = 1 << 14
+_LIFTED, _SHARE_BITS = 4, 16
+"""Fractional bits of lifted tables, and of the shares of groups that are projected out."""
+_ROOM, _FINE = 29, 12
+"""Bits of a sum of counts that are squared at most, with the fractional bits that they have where they are few."""
 
 
 class SecureStatistics:
@@ -79,6 +87,7 @@ class SecureStatistics:
         self._rows, self._charger = rows, charger
         self._tables: dict[object, tuple[bytes, Words, int]] = {}
         self._scaled: tuple[Words, Words] | None = None
+        self._noisy: dict[int, tuple[int, Words, int]] = {}
 
     def deviation(self, sensitivity: float | Sensitivity) -> float:
         """Standard deviation of all copies of noise in a release; a number: to which a record adds at most this."""
@@ -108,8 +117,69 @@ class SecureStatistics:
         noisy = table + np.left_shift(self._noise_share(paid.event, 1.0, len(table), self._spread(counts)), shift)
         if self._presence is not None and (widths is None or isinstance(widths, tuple)):
             self._count(self._presence, noisy, layout, counts, self.deviation(sensitivity))
+        if widths is None or isinstance(widths, tuple):
+            many, before, _ = self._noisy.get(len(noisy), (0, np.zeros_like(noisy), shift))
+            self._noisy = {len(noisy): (many + 1, before + noisy, shift)}
         opened = self._open(paid.receipt, layout, noisy)
         return self._apart(None if opened is None else np.right_shift(opened, shift).astype(float), own, counts)
+
+    def bins(self, tables: Tables, tabled: tuple[str, ...] = ()) -> dict[str, int]:
+        return {k: width for own in self._layout(tabled or None).values() for k, width in own.items()}
+
+    def projected(
+        self, tables: Tables, releases: int, counts: Counts, tabled: tuple[str, ...] = ()
+    ) -> tuple[Opened, ...]:
+        """Seven rounds (`projected.py`); see `Statistics.projected`.
+
+        The tables are those that were opened to their owners, as shares with all their noise. A run that resumes, or
+        uses kept tables, has no shares of them any more: there each owner brings its own as it was opened to it.
+        """
+        session, features = self._session, self.bins(tables, tabled)
+        spread = 12 * self.deviation(float(np.sqrt(len(features) * len(counts)))) * sum(counts)
+        room = ceil(log2(2 * releases * (self._rows + spread)))  # bits of a row's sum, in halves
+        if room > _ROOM:
+            raise RangeError("tables of so many records cannot be squared: choose another score")
+        every = session.wrap(self._shares(tables, releases, counts, self._layout(tabled or None)), HALF - 1)
+        rows = [slice(low, high) for low, high in pairwise(np.cumsum([0, *features.values()]).tolist())]
+        parts = [slice(a, b) for a, b in pairwise(np.cumsum([0, *counts]).tolist())]
+        some = min(len(rows), 1 << (_ROOM - room))  # tables whose sum is in range; all have the same groups
+        summed = session.open(every[: rows[some - 1].stop].sum(0), session.declared(GROUP_SIZES.name))
+        if summed is None:
+            raise DataError("the sizes of groups must go to every party")
+        unit = 2 * releases  # in which the shares are
+        sizes = summed.numpy().astype(float) / (unit * some)
+        with session.measure("hsic"):
+            lifted = words_of(every.rescale(_LIFTED))
+            cleared = [self._cleared(lifted[:, part], sizes[part]) for part in parts]
+            cleared.append(np.left_shift(lifted[:, parts[0]].sum(axis=1, keepdims=True), _SHARE_BITS))
+            whole = session.wrap(np.hstack(cleared), _LIFTED + _SHARE_BITS).rescale(min(_FINE, _ROOM - room))
+            squares, places = whole.square(), [*parts, slice(sum(counts), sum(counts) + 1)]
+            sums = crypten.stack([squares[row, place].sum() for row in rows for place in places])
+            opened = session.open(sums.reshape(len(rows), len(places)), session.declared(HSIC.name))
+        if opened is None:
+            raise DataError("scores must go to every party")
+        found = opened.numpy().astype(float) / unit**2
+        *squared, marginals = (dict(zip(features, column.tolist(), strict=True)) for column in found.T)
+        return tuple(Opened(own, marginals, sizes[part]) for own, part in zip(squared, parts, strict=True))
+
+    @staticmethod
+    def _cleared(table: Words, sizes: np.ndarray) -> Words:
+        """T P = T - (T 1) q^T with _SHARE_BITS more; local. Nothing that is asked of the dealer follows from q."""
+        q = np.rint(shares(sizes) * 2**_SHARE_BITS).astype(np.int64)
+        return np.left_shift(table, _SHARE_BITS) - table.sum(axis=1, keepdims=True) * q
+
+    def _shares(self, tables: Tables, releases: int, counts: Counts, layout: Columns) -> Words:
+        """Shares of the sum of the noisy tables of all releases, times 2^HALF."""
+        party, rows = self._session.party, sum(sum(own.values()) for own in layout.values())
+        many, words, shift = self._noisy.get(rows, (0, np.zeros((0, 0), np.int64), 0))
+        if many != releases:
+            at = sum(sum(own.values()) for rank, own in layout.items() if rank < party.rank)
+            words, shift = party.zero_share((rows, sum(counts))), 0
+            mine = [np.hstack([part[k] for part in tables]) * releases for k in layout.get(party.rank, {})]
+            if mine:
+                own = np.rint(np.vstack(mine)).astype(np.int64)
+                words[at : at + len(own)] += own
+        return np.left_shift(words, HALF - shift)
 
     def first_count(self, presence: Presence) -> float:
         """Pay a little for how many records all parties have, and stop if they are too few to pay more for.
@@ -349,16 +419,16 @@ class SecureStatistics:
         return noise.noise_share(self._session.party, self._charger.noise, event.sigma / unit, rows, holders)
 
     def _open(self, receipt: Receipt, layout: Columns, words: Words) -> np.ndarray | None:
-        """Open each owner's rows to that owner alone; None for a party without any."""
-        found, low = None, 0
+        """Open each owner's rows to that owner alone, in the same two rounds; None for a party without any."""
+        pairs, low = [], 0
         for rank, own in layout.items():
             high = low + sum(own.values())
             if high > low:
                 release = self._session.declared(owner_title(receipt.event, rank))
-                opened = self._session.open(self._session.wrap(words[low:high], 0), release, receipt)
-                found = opened.numpy() if opened is not None else found
+                pairs.append((self._session.wrap(words[low:high], 0), release))
             low = high
-        return found
+        opened = [one for one in self._session.open_each(pairs, receipt) if one is not None]
+        return opened[0].numpy() if opened else None
 
 
 def _indicators(codes: Sequence[np.ndarray], counts: Sequence[int]) -> statistics.Rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,6 +21,17 @@ Tables = tuple[dict[str, np.ndarray], ...]
 """For each protected attribute: a table of columns by groups for each feature."""
 Widths = Mapping[str, int] | int | tuple[str, ...] | None
 """What a release is about: columns of features by name, a number for each of all, bins of these, or bins of all."""
+
+
+class Opened(NamedTuple):
+    """What all are told about one attribute for the default score (`discovery.projected`), of the mean noisy table N.
+
+    squares: |N P|^2 of every feature. marginals: |N 1|^2. sizes: noisy records of each group.
+    """
+
+    squares: Mapping[str, float]
+    marginals: Mapping[str, float]
+    sizes: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,20 @@ class Statistics(Protocol):
 
         One number per feature, to its owner alone; all of it is one release (`secure_sccvfl.discovery.hsic`).
         """
+        ...
+
+    def projected(
+        self, tables: Tables, releases: int, counts: Counts, tabled: tuple[str, ...] = ()
+    ) -> tuple[Opened, ...]:
+        """For each attribute what is opened about every feature of all parties; it follows from noisy tables alone.
+
+        `tables`: the means of so many releases, of the features of this process. `tabled`: the features of all
+        parties that have one; empty: all.
+        """
+        ...
+
+    def bins(self, tables: Tables, tabled: tuple[str, ...] = ()) -> Mapping[str, int]:
+        """The public number of bins of every such feature of all parties."""
         ...
 
     def deviation(self, sensitivity: float | Sensitivity) -> float:

@@ -207,6 +207,8 @@ class RunOptions:
         )
         if given.get("source") == "moments":  # which are released once, for roles that no longer change
             recipe |= {"late_refreshes": 0, "refreshes": 1}
+        if given.get("sketch") == "clipped" and recipe["score"] == "hsic":  # which is of counts
+            recipe |= {"score": "stable"}
         given = {**recipe, **_mode_options(given.get("mode")), **given}
         if "lambdas" in given:
             given["lambdas"] = tuple(float(v) for v in given["lambdas"])

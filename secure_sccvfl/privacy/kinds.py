@@ -82,6 +82,7 @@ class Facts:
             "own halves": 2 * len(own),
             "groups": sum(self.groups),
             "attributes": len(self.groups),
+            "squares": len(self.groups) + 1,
             **(self.sizes or {}),
         }
         return known[symbol if rank is None or f"{symbol} {rank}" not in known else f"{symbol} {rank}"]

@@ -29,8 +29,13 @@ def _paid(facts: Facts) -> bool:
 
 
 def _scored(facts: Facts) -> bool:
-    """Whether tables are scored, or conditional evidence alone."""
-    return facts.score != "conditional"
+    """Whether tables are scored by their owners, not under MPC, and not by conditional evidence alone."""
+    return facts.score not in ("hsic", "conditional")
+
+
+def _projected(facts: Facts) -> int:
+    """How often scores are computed under MPC."""
+    return _sketches(facts) if facts.score == "hsic" else 0
 
 
 def _compared(facts: Facts) -> bool:
@@ -125,6 +130,33 @@ NUMBERS = Kind(
     "with `source = moments`: which features are numbers, by the public dictionary",
     times=lambda facts: int(facts.source == "moments"),
 )
+GROUP_SIZES = Kind(
+    "group sizes",
+    "all",
+    "discovery",
+    ("groups",),
+    "follows",
+    "about how many records each group has",
+    "sums of all noisy tables by group; follow from noisy tables that were paid for",
+    "the sum of all noisy tables by group of s, which tells about how many records each group has; again after each "
+    "refresh",
+    follows=("sketch",),
+    times=_projected,
+)
+HSIC = Kind(
+    "hsic",
+    "all",
+    "discovery",
+    ("features", "squares"),
+    "follows",
+    "how much each column follows the group",
+    "computed under MPC from noisy tables that were paid for, and from nothing else",
+    "the discovery score of each feature, computed under MPC: the sum of squares of its noisy table with the group "
+    "shares projected out, and that of its sums by bin; p-values, confidence and roles follow from them at every "
+    "party; again after each refresh. With another `score` owners announce scores, p-values and redraws instead",
+    follows=("sketch",),
+    times=_projected,
+)
 SCORES = Kind(
     "scores",
     "all",
@@ -133,7 +165,8 @@ SCORES = Kind(
     "follows",
     "how much each column follows the group",
     _FOLLOWS,
-    "discovery scores of each feature: they follow from the noisy counts; none with `score = conditional`",
+    "with `score = stable` or `gap`: discovery scores of each feature, as their owner says; they follow from the "
+    "noisy counts",
     follows=("sketch",),
     times=lambda facts: _sketches(facts) if _scored(facts) else 0,
 )
@@ -147,7 +180,7 @@ P_VALUES = Kind(
     _FOLLOWS,
     "with the rule `fdr`: the same",
     follows=("sketch",),
-    times=lambda facts: _sketches(facts) if facts.rule == "fdr" else 0,
+    times=lambda facts: _sketches(facts) if facts.rule == "fdr" and _scored(facts) else 0,
 )
 RESIDUAL_SCORES = Kind(
     "residual-scores",
@@ -209,7 +242,7 @@ REDRAWN_P_VALUES = Kind(
     _FOLLOWS,
     "with the rule `fdr`: the same",
     follows=("sketch",),
-    times=lambda facts: int(facts.rule == "fdr"),
+    times=lambda facts: int(facts.rule == "fdr" and _scored(facts)),
 )
 COLUMNS = Kind(
     "columns",
@@ -241,7 +274,7 @@ LEFT_OUT = Kind(
     "announced: 1 for each encoded column that the comparison without mediators leaves out; follows from the roles",
     "with noisy evaluation and a model that is not private: which encoded columns the comparison without mediators "
     "and proxies leaves out; it follows from the roles and the public dictionary",
-    follows=("scores",),
+    follows=("hsic", "scores"),
     times=lambda facts: int(_compared(facts)),
 )
 MOVED_FIXED = Kind(
@@ -480,7 +513,7 @@ EDITING_PARTIES = Kind(
     "who has mediators",
     "who has mediators, which follows from the public roles",
     "`split`: who has mediators, which the roles tell anyway; again after each late refresh",
-    follows=("scores",),
+    follows=("hsic", "scores"),
     times=_rounds,
 )
 EARLY_STOPPING = Kind(

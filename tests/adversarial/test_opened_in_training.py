@@ -34,15 +34,13 @@ CHARGED = {"sketch-0", "sketch-1"}
 PUBLIC = {"alignment", "features", "columns"}
 """Sizes of what the public description and the ids say."""
 OF_TABLES = {
-    "scores",
-    "p-values",
-    "redrawn-scores",
-    "redrawn-p-values",
+    "group sizes",
+    "hsic",
     "moved-fixed",
     "moved-edited",
     "guard-length",
 }
-"""Computed by their owners from released tables and public things."""
+"""Computed from released tables and public things."""
 OF_THE_HEAD = {"range check"}
 """One bit: the private head is longer than its public bound, or has not settled."""
 WITH_A_PROXY = CARD.replace('edu = { role = "N"', 'edu = { role = "P"')
@@ -107,9 +105,16 @@ def told_in(world: Path, paid: Path, rows: dict[str, np.ndarray]) -> Told:
 
 def test_nothing_that_is_told_follows_from_records_but_through_tables_and_head(paid: Path) -> None:
     same, other = (told_in(paid / name, paid, rows) for name, rows in worlds().items())
-    assert len(same) > 20 and same == other
+    assert len(same) > 20 and all(alike(one, two) for one, two in zip(same, other, strict=True))
     names = {name for _, name, _ in same}
-    assert {"scores", "guard-length", "range check", "moved-edited"} <= names
+    assert {"hsic", "group sizes", "guard-length", "range check", "moved-edited"} <= names
+
+
+def alike(one: tuple[int, str, Any], two: tuple[int, str, Any]) -> bool:
+    """Bit by bit; squares are rounded under MPC by masks of the dealer, by far less than a record."""
+    if one[1] != "hsic":
+        return one == two
+    return one[:2] == two[:2] and np.allclose(one[2], two[2], rtol=2e-4)
 
 
 def worlds() -> dict[str, dict[str, np.ndarray]]:
@@ -126,7 +131,7 @@ def test_a_value_that_follows_from_records_would_be_noticed(paid: Path, monkeypa
 
     monkeypatch.setattr(Trainer, "guards", guards)
     same, other = (told_in(paid / name, paid, rows) for name, rows in worlds().items())
-    assert {one[1] for one, two in zip(same, other, strict=True) if one != two} == {"guard-length"}
+    assert {one[1] for one, two in zip(same, other, strict=True) if not alike(one, two)} == {"guard-length"}
 
 
 def test_every_release_of_a_training_is_named_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

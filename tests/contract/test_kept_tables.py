@@ -103,7 +103,7 @@ def test_another_training_from_kept_tables_opens_nothing_about_s_and_charges_its
     assert made[0]["privacy"]["releases"] == 2 and paid[0]["privacy"]["releases"] == 5
     assert paid[0]["privacy"]["epsilon_rdp"] < made[0]["privacy"]["epsilon_rdp"] <= 8.0
     assert made[0]["tables"]["runs"] == [paid[0]["run"]]
-    assert made[0]["scores"] == pytest.approx(paid[0]["scores"]), "the same tables give the same scores"
+    assert made[0]["scores"] == pytest.approx(paid[0]["scores"], abs=1e-4), "the same tables give the same scores"
     assert made[0]["roles"] != paid[0]["roles"], "roles follow the new threshold"
     assert made[0]["lambda"] == 1.0
     once = ledgers(home)

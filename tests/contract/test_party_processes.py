@@ -76,6 +76,16 @@ class PartyStatistics(Side):
         whole = self._call((columns, groups), joint)
         return tuple({k: v for k, v in part.items() if k in columns} for part in whole)
 
+    def projected(self, tables, releases, counts, tabled=()):
+        def joint(parts):
+            whole = tuple(merged(by_party) for by_party in zip(*parts, strict=True))
+            return self.meeting.statistics.projected(whole, releases, counts)
+
+        return self._call(tables, joint)
+
+    def bins(self, tables, tabled=()):
+        return self._call(tables[0], lambda parts: self.meeting.statistics.bins((merged(parts),)))
+
     def deviation(self, sensitivity):
         return self.meeting.statistics.deviation(sensitivity)
 

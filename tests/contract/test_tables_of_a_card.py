@@ -112,7 +112,10 @@ def test_only_a_whole_card_of_a_private_model_leaves_tables_out():
     assert PRIVATE.tabled(whole, "abcd") == PRIVATE.tabled(None, "abc") == ()
     assert TrainConfig().tabled(whole, "abc") == ()
     assert TrainConfig(private=True, discovery=DiscoveryConfig(gain=True)).tabled(whole, "abc") == ()
-    assert TrainConfig(private=True, discovery=DiscoveryConfig(sketch="clipped")).tabled(whole, "abc") == ()
+    assert (
+        TrainConfig(private=True, discovery=DiscoveryConfig(score="stable", sketch="clipped")).tabled(whole, "abc")
+        == ()
+    )
 
 
 def test_validation_records_stay_apart_where_anything_else_is_made_of_them():

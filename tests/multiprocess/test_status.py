@@ -107,7 +107,8 @@ def test_stages_come_in_the_order_that_was_said_before(looked: Looked) -> None:
         if one["step"] is not None and one["step"]["name"] not in seen:
             seen.append(one["step"]["name"])
     stages = [name for name in stages_of("train", {}) if any(step.startswith(name) for step in seen)]
-    assert [next(s for s in stages if step.startswith(s)) for step in seen] == stages and len(seen) >= 2
+    # Short steps between stages, such as generators, are seen or not, as it happens.
+    assert [stage for step in seen for stage in stages if step.startswith(stage)] == stages and len(stages) >= 2
 
 
 @pytest.mark.chance(1e-11)  # 303 cells of 14 decimals among a few thousand rates of bytes above 100 per second

@@ -17,7 +17,7 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Protected
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, decide
-from secure_sccvfl.discovery.discovery import weigh
+from secure_sccvfl.discovery.discovery import Discovery, weigh
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.sketches import release_sketches
@@ -108,7 +108,8 @@ def test_false_discoveries_on_shuffled_s_stay_at_the_level(german):
         codes = np.random.default_rng(seed).permutation(german.data.protected[0].codes)
         fake = (Protected("s", german.data.parties[0].name, ("0", "1"), codes),)
         sketches = german.sketches(PlainStatistics(GaussianNoise(SpendingPlan(releases=1), seed)), protected=fake)
-        finding = decide(weigh(sketches, config, seed, german.owners), config)
+        made = Discovery(PlainStatistics(NoNoise()), (), (), 0, config, seed)
+        finding = decide(made._projected(sketches)[0], config)
         # s is shuffled: whatever is found is false, so the share of false discoveries is 1 or 0.
         false.append(any(role != "N" for role in finding.roles.of.values()))
     assert np.mean(false) <= level + np.sqrt(level * (1 - level) / runs)

@@ -46,7 +46,7 @@ def views(secret: int) -> tuple[dict[int, np.ndarray], dict[int, list[bytes]]]:
     blocks: dict[int, list[np.ndarray]] = {0: [], 1: [], 2: []}
     told: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
     group.run(
-        lambda session, statistics, budget: group.sketch(session, statistics),
+        lambda session, statistics, budget: statistics.projected(group.sketch(session, statistics), 1, group.counts),
         wrap=lambda transport: Watched(transport, blocks, told),
     )
     return {

@@ -16,7 +16,7 @@ from protocols.session.runtime import Session
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.kinds import Facts
-from secure_sccvfl.privacy.releases import plan_of
+from secure_sccvfl.privacy.releases import GROUP_SIZES, HSIC, plan_of
 from tests.support.harness import run_session
 
 WIDTH = 8
@@ -82,7 +82,8 @@ class Consortium:
 
     def plan(self, tables: int = 3, more: Sequence[Release] = ()) -> ReleasePlan:
         facts = Facts(self.columns, tuple(self.counts), refreshes=tables - 1, source="moments", align="hidden")
-        return ReleasePlan([*plan_of(replace(facts, conditional=True, gain=True), "discovery"), *more])
+        opened = [r for kind in (GROUP_SIZES, HSIC) for r in kind.releases(replace(facts, score="hsic"))]
+        return ReleasePlan([*plan_of(replace(facts, conditional=True, gain=True), "discovery"), *opened, *more])
 
     def run(
         self,

@@ -32,14 +32,14 @@ def everyone(name: str):
 
 
 def found(name: str, seed: int, card: PolicyCard | None = None, **settings) -> Finding:
-    """Discovery of a run with this seed: its own training part and noise, five releases."""
+    """Discovery of a run with this seed: its own training part and noise, two releases."""
     data, parties = everyone(name)
     part = part_of(data, make_split(data, "iid", seed).train, parties)
     noise = PlainStatistics(GaussianNoise(SpendingPlan(), seed))
     config = DiscoveryConfig(**settings)
     made = Discovery(noise, part.parties, part.protected, len(data.features), config, seed, card)
     sketches, finding = (), None
-    for number in range(5):
+    for number in range(2):
         sketches, finding = made.refresh(number, sketches, finding)
     assert finding is not None and not finding.confidence
     return made.judged(sketches, finding)
@@ -103,7 +103,7 @@ def tables(names: str, seed: int = 0) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("rule", ["fdr", "fractions"])
 def test_a_party_redraws_its_own_features_as_if_alone(rule):
-    config, both = DiscoveryConfig(rule), tables("abc")
+    config, both = DiscoveryConfig(rule, "stable"), tables("abc")
     own = redraw([Sketch("s", {k: both[k] for k in "ab"}, 3.0)], config, 7, ["ab"])
     joint = redraw([Sketch("s", both, 3.0)], config, 7, ["ab", "c"])
     assert all(np.array_equal(own.scores[k], joint.scores[k]) for k in "ab")
@@ -113,7 +113,7 @@ def test_a_party_redraws_its_own_features_as_if_alone(rule):
 
 def test_several_attributes_take_the_strongest_evidence():
     one, other = Sketch("s", tables("ab"), 3.0), Sketch("t", tables("ab", 1), 3.0)
-    config = DiscoveryConfig(simulations=50)
+    config = DiscoveryConfig(score="stable", simulations=50)
     both, alone = weigh([one, other], config, 0, ["ab"]), [weigh([s], config, 0, ["ab"]) for s in (one, other)]
     assert both.scores == {k: max(e.scores[k] for e in alone) for k in "ab"}
     assert both.p_values == pytest.approx({k: min(1.0, 2 * min(e.p_values[k] for e in alone)) for k in "ab"})
@@ -154,7 +154,7 @@ def test_sixty_features_take_seconds_and_little_on_the_wire():
     rng = np.random.default_rng(0)
     many = {f"feature_{k:02d}": rng.normal(60, 20, (25, 9)) for k in range(60)}
     began = time.perf_counter()
-    drawn = redraw([Sketch("s", many, 3.0)], DiscoveryConfig(), 0, [list(many)])
+    drawn = redraw([Sketch("s", many, 3.0)], DiscoveryConfig(score="stable"), 0, [list(many)])
     sure = confidence(drawn, {}, DiscoveryConfig(), dict.fromkeys(many, "M"), 0)
     assert time.perf_counter() - began < 20 and len(sure) == 60
     assert sum(v.size for v in drawn.scores.values()) == 60 * REDRAWS < 2500

@@ -20,7 +20,7 @@ from secure_sccvfl.discovery.decisions import (
     decide,
     interventional_check,
 )
-from secure_sccvfl.discovery.discovery import weigh
+from secure_sccvfl.discovery.discovery import Discovery, weigh
 from secure_sccvfl.discovery.evidence import Conditional
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.scores import normalised_hsic, table_scores, total_variation
@@ -46,7 +46,9 @@ FEATURES = 19
 
 
 def roles_of(sketches, config, seed=0, conditional=(), **more):
-    evidence = weigh(sketches, config, seed, [sorted(sketches[0].tables)])
+    made = Discovery(PlainStatistics(NoNoise()), (), (), 0, config, seed)
+    own = weigh(sketches, config, seed, [sorted(sketches[0].tables)])
+    evidence = made._projected(sketches)[0] if config.score == "hsic" else own
     return decide(replace(evidence, conditional=conditional), config, **more)
 
 
@@ -212,5 +214,5 @@ def test_conditional_hsic_ranks_what_s_explains_beyond_the_other_columns():
 def test_a_bad_discovery_configuration_is_refused(bad):
     with pytest.raises(ValueError, match=r"unknown|must|bad"):
         DiscoveryConfig(**bad)
-    with pytest.raises(ValueError, match="denoise goes with score gap, not stable"):
+    with pytest.raises(ValueError, match="denoise goes with score gap, not hsic"):
         DiscoveryConfig(denoise=True)

@@ -24,6 +24,7 @@ from secure_sccvfl.discovery.discovery import redraw, weigh
 from secure_sccvfl.discovery.evidence import Conditional
 from secure_sccvfl.discovery.inputs import check_groups
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.projected import Projected
 from secure_sccvfl.discovery.scores import denoised, table_scores
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.discovery.sketches import Moments, Sketch
@@ -33,7 +34,7 @@ from secure_sccvfl.model.cvae_generator import pseudo_groups
 from secure_sccvfl.model.generators import GeneratorConfig, make_generator
 from secure_sccvfl.model.table_generator import shift_direction
 from secure_sccvfl.policy.roles import Roles
-from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
+from secure_sccvfl.privacy.noise import GaussianNoise, NoNoise, SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
@@ -120,13 +121,16 @@ def test_what_follows_a_release_copes_with_any_counts(
     for config in (
         DiscoveryConfig("fractions", "gap", denoise=True),
         DiscoveryConfig("fdr", "gap", simulations=20),
-        DiscoveryConfig(simulations=20),
+        DiscoveryConfig(score="stable", simulations=20),
     ):
         evidence = weigh([sketch, sketch], config, seed, [NAMES])
         evidence = replace(evidence, conditional=[Conditional(dict.fromkeys(NAMES, 0.0), {})])
         finite(list(evidence.scores.values()), list(decide(evidence, config).scores.values()))
         drawn = redraw([sketch, sketch], config, seed, [NAMES])
         finite(*drawn.scores.values(), *drawn.p_values.values(), list(evidence.p_values.values()))
+    for opened in PlainStatistics(NoNoise()).projected((tables,), 1, ()):
+        one = Projected("s", opened, {k: len(table) for k, table in tables.items()}, deviation)
+        finite(*([one.score(k), one.p_values(k, seed), one.redrawn(k, 3, seed)[0]] for k in tables))
     finite(shift_direction(PARTY.layout, tables, NAMES))
     inputs, roles = PARTY.inputs[:50], Roles(dict.fromkeys(NAMES, "M"))
     sums = {name: table[:3] for name, table in tables.items() if len(table) >= 3}
