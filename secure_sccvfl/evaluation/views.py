@@ -224,7 +224,7 @@ def _edits_of(
 def retraining_view(model: LinearModel, records: int = MOST_RECORDS) -> Retraining:
     """Some of the training records, whose s an adversary wants that may have the model trained again and again."""
     ready = model.ready
-    rows = ready.split.train[:records]
+    rows = ready.config.training_rows(ready.split)[:records]
     parties = tuple(replace(p, inputs=p.inputs[rows]) for p in ready.parties)
 
     def edits(seed: int) -> Edits:

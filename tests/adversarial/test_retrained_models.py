@@ -5,8 +5,7 @@ with another seed of the generators was free, and so were predictions, from whic
 of the catalogue (`secure_sccvfl.attacks.retraining`); its positive control on the engine is in `test_retraining`.
 
 Here is what stops it; predictions still tell the head. (1) A training from cached tables is charged, so there are no
-48 models. (2) If there were, each paid for, a head follows from s through the tables alone. (3) Without that, the
-noise of a few heads would hide s, and that of 48 would not.
+48 models. (2) If there were, each paid for, a head follows from s through the tables alone.
 """
 
 from __future__ import annotations
@@ -19,28 +18,35 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accounting.events import Sensitivity
 from secure_sccvfl.attacks.choice import balanced
 from secure_sccvfl.attacks.retraining import Retraining, recovered
 from secure_sccvfl.data.catalogue import load
+from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.splits import make_split
-from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.decisions import DiscoveryConfig
+from secure_sccvfl.discovery.plain_statistics import PlainStatistics, ReleasedTables
 from secure_sccvfl.evaluation.prepared import Prepared, prepare
 from secure_sccvfl.evaluation.views import fitted_linear, retraining_view
-from secure_sccvfl.privacy.gram import GramNoise
 from secure_sccvfl.privacy.heads import HeadNoise
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.run.train import TrainJob
-from secure_sccvfl.training import trainer
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.trainer import train
 from tests.support.two_parties import OPTIONS, ledger_lines, people, run_two, told, write_data
 
 RECORDS, TRAININGS, PREDICTIONS, LAMBDA = 177, 48, 1000, 3.0
-PRIVATE = TrainConfig(private=True, lambdas=(LAMBDA,), take_lambda=LAMBDA, refreshes=4, late_refreshes=0)
-NOISE_OF_THE_HEAD = 1e-3
-"""A head without noise is within this of its optimum, in the gradient of sums: what finite precision leaves."""
+PRIVATE = TrainConfig(
+    discovery=DiscoveryConfig(score="stable"),
+    private=True,
+    lambdas=(LAMBDA,),
+    take_lambda=LAMBDA,
+    refreshes=4,
+    late_refreshes=0,
+)
+"""With roles by which counterfactuals move most records, so that there is much to find."""
+NOISE_OF_THE_HEAD = 1e-6
+"""A head without noise is within this of its optimum on the plaintext engine, in the gradient of sums."""
 
 
 @dataclass(frozen=True)
@@ -65,17 +71,24 @@ class Paid:
         made = GaussianNoise(self.budget, self.seed).charge_heads(count)
         return replace(made, sigma=self.factor * made.sigma, output=self.factor * made.output)
 
-    def charge_gram(self, moved: Sensitivity) -> GramNoise:
-        """None: here the Gram matrix of records' edits enters as it is, which no run allows."""
-        return GramNoise(0.0)
-
 
 @cache
 def ready() -> Prepared:
     data = load("german")
     split = make_split(data, "iid", 0)
     budget = SpendingPlan(releases=PRIVATE.charged, parties=len(data.parties))
-    return prepare(data, replace(split, train=split.train[:RECORDS]), 0, PRIVATE, budget)
+    # A private model is trained with validation records too: so many are both together.
+    parts = {"train": split.train[: RECORDS - 37], "validation": split.train[RECORDS - 37 : RECORDS]}
+    return prepare(data, replace(split, **parts), 0, PRIVATE, budget)
+
+
+@cache
+def shuffled() -> Dataset:
+    """The data after the tables were paid for: s is shuffled, so that x and tables tell nothing of it."""
+    data = ready().data
+    (attribute,) = data.protected
+    codes = np.random.default_rng(5).permutation(attribute.codes)
+    return replace(data, protected=(replace(attribute, codes=codes),))
 
 
 def trained_again(config: TrainConfig, number: int, factor: float) -> np.ndarray:
@@ -83,8 +96,8 @@ def trained_again(config: TrainConfig, number: int, factor: float) -> np.ndarray
     base = ready()
     model = train(
         PlainEngine(),
-        PlainStatistics(GaussianNoise(base.budget, base.seed)),
-        base.data,
+        PlainStatistics(ReleasedTables.of([base.model.sketches])),
+        shuffled(),
         base.split,
         config,
         1000 + number,
@@ -93,7 +106,7 @@ def trained_again(config: TrainConfig, number: int, factor: float) -> np.ndarray
         privacy=Paid(base.budget, 1000 + number, factor),
     )
     for mine, first in zip(model.sketches, base.model.sketches, strict=True):
-        assert all(np.array_equal(table, first.tables[name]) for name, table in mine.tables.items())
+        assert all(np.allclose(table, first.tables[name], rtol=1e-12) for name, table in mine.tables.items())
     found = fitted_linear(base, model)
     return np.append(found.weight[:, 0], found.bias)
 
@@ -110,7 +123,8 @@ def attacked(source: str, factor: float) -> Retraining:
     view = retraining_view(replace(fitted_linear(base, base.model), consistency="records"))
     noise = Paid(base.budget, 0, factor).charge_heads(RECORDS)
     given: dict[str, Any] = {field.name: getattr(view, field.name) for field in fields(view)}
-    given |= {"trainings": TRAININGS, "heads": known.__getitem__}
+    rows = base.config.training_rows(base.split)[:RECORDS]
+    given |= {"trainings": TRAININGS, "heads": known.__getitem__, "groups": shuffled().protected[0].codes[rows]}
     given |= {"sigma": max(noise.sigma, NOISE_OF_THE_HEAD), "ridge": noise.ridge / RECORDS}
     return PrivateRetraining(**given)
 
@@ -123,10 +137,16 @@ def rate_of(view: Retraining) -> tuple[float, float]:
     return float(balanced(guess[None], truth)[0]), float(np.sqrt((0.25 / counts).sum()) / 2)
 
 
-def test_48_private_heads_tell_nothing_of_s() -> None:
-    """Within 3.9 deviations of 1/2 (.28 to .72). Seeds are fixed: 1e-4 is the chance that other ones would fail.
+def exact_gram(patch: pytest.MonkeyPatch) -> None:
+    """The Gram matrix of records' edits enters the penalty as it is, which no run allows with a private head."""
+    patch.setattr(TrainConfig, "exact_records", True)
+    patch.setattr(TrainConfig, "releases_gram", False)
 
-    The rate is .570, 1.2 deviations above 1/2.
+
+def test_48_private_heads_tell_nothing_of_s() -> None:
+    """Within 3.9 deviations of 1/2 (.29 to .71). Seeds are fixed: 1e-4 is the chance that other ones would fail.
+
+    The rate is .521.
     """
     rate, deviation = rate_of(attacked("tables", 1.0))
     assert abs(rate - 0.5) < 3.9 * deviation < 0.23
@@ -134,19 +154,8 @@ def test_48_private_heads_tell_nothing_of_s() -> None:
 
 def test_the_same_attacker_finds_s_if_penalty_and_noise_are_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: the same loss, ridge and rows, but the penalty is from records, and there is no noise."""
-    monkeypatch.setattr(trainer, "SHORTENED", 1.0)
+    exact_gram(monkeypatch)
     assert rate_of(attacked("records", 0.0))[0] == 1.0
-
-
-def test_with_the_penalty_from_records_the_noise_would_hide_s_in_a_few_heads_and_not_in_48(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Why every head is charged: 48 heads of full noise would tell s at a rate of .73."""
-    monkeypatch.setattr(trainer, "SHORTENED", 1.0)
-    view = attacked("records", 1.0)
-    few, deviation = rate_of(replace(view, trainings=3))
-    assert abs(few - 0.5) < 3.9 * deviation
-    assert rate_of(view)[0] > 0.5 + 3.9 * deviation
 
 
 def test_predictions_tell_the_head() -> None:
