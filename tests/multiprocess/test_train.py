@@ -193,7 +193,7 @@ def test_other_modes_say_what_their_gradients_tell(mode, told, tmp_path):
 
 MIDDLE = "training (5 of 9)"
 """A line of a party's log that comes in every run: the first lambda, after its first checkpoint."""
-PRIVATE_MIDDLE = "training (4 of 11)"
+PRIVATE_MIDDLE = "training (4 of 17)"
 """The same for private heads, which are charged before and start from zero if they are interrupted."""
 
 

@@ -69,7 +69,7 @@ def test_roles_of_colorado_agree_between_two_runs():
     """On these seeds, at which the score was looked at; results/role-stability.md has untouched ones, with .942."""
     path = reference("acsincome_co2018.csv.gz")
     _, again = agreements([found(f"acs-income:{path}", seed) for seed in range(300, 312)])
-    assert again.mean() >= 0.95
+    assert again.mean() >= 0.94
 
 
 def test_what_is_clear_is_sure_and_what_is_on_the_edge_is_not():
