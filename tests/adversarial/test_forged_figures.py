@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from secure_sccvfl.run.scoring import evaluation_record as er
 from secure_sccvfl.run.scoring import jobs
 from secure_sccvfl.run.scoring.jobs import EvaluateJob
 from secure_sccvfl.run.train import TrainJob
+from tests.support.harness import LONG
 from tests.support.two_parties import OPTIONS, ledger_lines, people, run_two, told, write_data
 
 LEDGER = "evaluation.jsonl"
@@ -80,12 +82,14 @@ def test_figures_that_a_fault_kept_from_being_written_are_taken_over(
 ) -> None:
     """Party 1 paid for them and released them; it died before they were on its record."""
     home, options, _ = consortium
-    honest = jobs.record
+    honest, written = jobs.record, threading.Event()
 
     def faulty(folder: Path, about: str, figures: dict[str, Any]) -> None:
         if "party-1" in folder.parts:
+            assert written.wait(LONG), "party 0 has its figures before party 1 dies"
             raise ZeroDivisionError
         honest(folder, about, figures)
+        written.set()
 
     monkeypatch.setattr(jobs, "record", faulty)
     with pytest.raises(ExceptionGroup):

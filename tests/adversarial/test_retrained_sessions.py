@@ -207,7 +207,7 @@ Read = Callable[[Model], np.ndarray]
 def rate(consortium: Consortium, trainings: int, read: Read) -> tuple[float, float, float]:
     """Balanced accuracy of guesses of s, its deviation by chance, and the largest error of a head that was read."""
     parts = consortium.parts()
-    rows = parts[0].split.train
+    rows = parts[0].split.joined  # a private model is trained with validation records too
     mine, heads, edits, error = parts[0].party.take(rows), [], [], 0.0
     for number in range(trainings):
         model = consortium.trained(number)

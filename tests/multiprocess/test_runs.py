@@ -84,17 +84,20 @@ def test_a_changed_run_is_not_trusted(own: scc.Run, tmp_path: Path) -> None:
         own.verify(seal="0" * 12)
 
 
-def test_predictions_in_secret_are_those_of_the_joined_model(whole_run: Path) -> None:
-    """The shares of all parties, put together by the harness, give the same probabilities."""
-    run, finished = scc.Run.open(whole_run), FinishedRun.load(whole_run)
+def test_predictions_in_secret_are_those_of_the_joined_model(run: Path) -> None:
+    """The shares of all parties, put together by the harness, give the same probabilities.
+
+    On a copy of the run: predictions write to its logs, and lock them.
+    """
+    opened, finished = scc.Run.open(run), FinishedRun.load(run)
     frame = scc.load("german").frame.sample(12, random_state=4)
     rows = frame.index.to_numpy()
     inputs = np.hstack([party.inputs[rows] for party in finished.parties])
     logits = finished.white_box()(torch.tensor(inputs)).numpy()[:, 0]
-    chances = run.predict_proba(frame)
+    chances = opened.predict_proba(frame)
     assert list(chances.index) == list(frame["id"]) and list(chances.columns) == ["0", "1"]
     assert np.abs(chances["1"].to_numpy() - 1 / (1 + np.exp(-logits))).max() < 1e-3
-    numbered = run.predict(frame.drop(columns="id"))
+    numbered = opened.predict(frame.drop(columns="id"))
     assert list(numbered.index) == list(frame.index)
     assert (numbered.to_numpy() == np.where(logits > 0, "1", "0")).all()
     changed = frame.copy()
@@ -102,10 +105,10 @@ def test_predictions_in_secret_are_those_of_the_joined_model(whole_run: Path) ->
     with pytest.warns(
         scc.data.dataset.DataWarning, match=f"{frame['id'].iloc[0]}: was decided before with other values"
     ):
-        again = run.predict_proba(changed)
+        again = opened.predict_proba(changed)
     assert again.iloc[0].isna().all() and again.iloc[1:].equals(chances.iloc[1:]), "each person is answered once"
-    assert {"majority", "erm"} <= set(run.baselines.columns) and "majority" in run.metrics
-    assert "files" in run.verify()
+    assert {"majority", "erm"} <= set(opened.baselines.columns) and "majority" in opened.metrics
+    assert "files" in opened.verify()
 
 
 def test_attacks_are_made_once_and_say_why_they_fail(own: scc.Run, tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def test_noise_with_a_ridge_hides_s_and_noise_without_one_does_not(model: Linear
     view = retraining_view(replace(model, consistency="records"))
     groups = np.random.default_rng(0).permutation(view.groups)
     bare = replace(view, groups=groups, sigma=3.0, trainings=24)
-    assert retraining.retraining_attack(bare, 0)[-1].low > 0.6
+    assert retraining.retraining_attack(bare, 0)[-1].low > 0.55
     (*_, covered) = retraining.retraining_attack(replace(bare, ridge=3.0, sigma=30.0), 0)
     assert covered.low <= 0.5 + 0.08 and covered.high < 0.75
 
