@@ -24,6 +24,8 @@ import ssl
 import struct
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 from protocols.config import ConfigError, SessionConfig, code_digest, code_parts, node_folder, split_address
 from protocols.errors import PeerError, ProtocolError, reason_for_peers
@@ -98,6 +100,9 @@ class Rendezvous:
         self.activity = Activity() if activity is None else activity
         self.peers = {peer: config.node_name(peer) for peer in range(config.dealer + 1) if peer != node}
         self.stop = threading.Event()
+        self.reason = ""  # why this process has given up, for peers that connect afterwards
+        self.giving = threading.Lock()
+        self.handshakes: list[threading.Thread] = []
         self.found: queue.Queue[tuple[int, ssl.SSLSocket] | Exception] = queue.Queue()
         self.refused: list[str] = []
         self.pending = threading.BoundedSemaphore(_MAX_PENDING_CALLERS)
@@ -123,11 +128,8 @@ class Rendezvous:
                 links[came.node] = came
                 self.activity.joined(came)
         except BaseException as error:
-            self.stop.set()
+            self._give_up(reason_for_peers(error))
             self._abort(links, error)
-            while not self.found.empty():
-                if isinstance(late := self.found.get(), tuple):
-                    late[1].close()
             raise
         finally:
             self._end()
@@ -172,7 +174,7 @@ class Rendezvous:
     def _begin(self) -> None:
         self.activity.connecting(self.peers, self.end)
         for peer in range(self.node):
-            threading.Thread(target=self._dial, args=(peer,), daemon=True).start()
+            self._start(self._dial, peer)
         if self.callers:
             threading.Thread(target=self._accept, daemon=True).start()
 
@@ -184,8 +186,7 @@ class Rendezvous:
             return None
         if isinstance(came, Exception):
             return came
-        peer, sock = came
-        return Link(sock, peer, self.peers[peer], self.config.frame_limit)
+        return self._link(*came)
 
     def _end(self) -> None:
         self.stop.set()
@@ -255,7 +256,7 @@ class Rendezvous:
             if not self.pending.acquire(blocking=False):
                 raw.close()
                 continue
-            threading.Thread(target=self._answer, args=(raw, f"{address[0]}:{address[1]}"), daemon=True).start()
+            self._start(self._answer, raw, f"{address[0]}:{address[1]}")
 
     def _answer(self, raw: socket.socket, caller: str) -> None:
         try:
@@ -287,10 +288,39 @@ class Rendezvous:
             self.pending.release()
 
     def _give(self, peer: int, sock: ssl.SSLSocket) -> None:
-        if self.stop.is_set():
-            sock.close()
+        """Hand over a connection. If this process has given up, tell the peer why instead."""
+        with self.giving:
+            if not self.stop.is_set():
+                self.found.put((peer, sock))
+                return
+        if self.reason:
+            self._link(peer, sock).abort(self.reason)
         else:
-            self.found.put((peer, sock))
+            sock.close()
+
+    def _start(self, handshake: Callable[..., None], *given: Any) -> None:
+        """Run a handshake in a thread of its own."""
+        self.handshakes = [thread for thread in self.handshakes if thread.is_alive()]
+        self.handshakes.append(threading.Thread(target=handshake, args=given, daemon=True))
+        self.handshakes[-1].start()
+
+    def _give_up(self, reason: str) -> None:
+        """Stop, and tell the reason to peers that have connected but were not taken from the queue yet.
+
+        A handshake that is under way may take a little longer, so that its peer hears the reason too.
+        """
+        with self.giving:
+            self.reason = reason
+            self.stop.set()
+        end = time.monotonic() + _STRANGER_SECONDS
+        for thread in list(self.handshakes):
+            thread.join(max(0.0, end - time.monotonic()))
+        while not self.found.empty():
+            if isinstance(late := self.found.get(), tuple):
+                self._link(*late).abort(reason)
+
+    def _link(self, peer: int, sock: ssl.SSLSocket) -> Link:
+        return Link(sock, peer, self.peers[peer], self.config.frame_limit)
 
     def _turn_away(self, who: str) -> None:
         if len(self.refused) < 100:
