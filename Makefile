@@ -16,7 +16,7 @@ WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help env peers lock run test test-slow test-chance mutants lint bench clean
+.PHONY: help env peers docs lock run test test-slow test-chance mutants lint bench clean
 
 help:           ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -40,12 +40,18 @@ peers:          ## make .venv-peers, where bench.py finds SPU: it needs another 
 	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
 	@.venv-peers/bin/python -m pip --disable-pip-version-check $(LOCKED) --requirement locks/peers.txt
 
+docs:           ## build the documentation as a site in build/site, with mkdocs from .venv-docs
+	@test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	@.venv-docs/bin/python -m pip --disable-pip-version-check $(LOCKED) --requirement locks/docs.txt
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
+
 lock:           ## choose the versions in locks/ anew, with uv (locks/torch-cpu.txt is kept by hand)
 	@test -n "$(UV)" || { echo "make lock needs uv"; exit 1; }
 	$(COMPILE) pyproject.toml --extra test --no-emit-package torch --output-file locks/requirements.txt
 	grep -o 'torch==[0-9.]*' pyproject.toml | \
 	  $(COMPILE) --no-config - --constraint locks/requirements.txt --output-file locks/torch.txt
 	$(COMPILE) --no-config --group peers --output-file locks/peers.txt
+	$(COMPILE) --no-config --group docs --output-file locks/docs.txt
 
 run: $(READY)   ## run three parties and the dealer on this machine
 	$(BIN)/python launch/run_mpc.py --parties 3
@@ -72,4 +78,4 @@ bench: $(READY) ## ours beside stock CrypTen and plaintext
 	$(BIN)/python launch/bench.py ops --json results/bench-ops.json
 
 clean:          ## remove the environment and caches
-	rm -rf $(VENV) .venv-peers build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-peers .venv-docs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -16,7 +16,7 @@ in its folder out/JOB. At the end of each all parties sign what they have on rec
 one out/ has this party's report.html, report.json, policy card, privacy report, log and seal.
 --resume goes on where an interrupted sequence stopped; every party and the dealer must say so.
 `predict` decides about new records with the model in --out; each host names its own file.
-docs/operations.md tells more.
+docs/operating.md tells more.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.multiprocess.documented import blocks, options_of, statements
+from tests.multiprocess.documented import blocks, is_shell, options_of, statements
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -94,8 +94,9 @@ def test_systemd_accepts_the_units(path: Path) -> None:
 
 
 def test_documented_containers_start_what_our_parsers_accept(monkeypatch: pytest.MonkeyPatch) -> None:
-    page = [statement for block in blocks(ROOT / "docs" / "deploy.md") for statement in statements(block)]
-    started = [statement.words for statement in page if statement.words[0] == "podman"]
+    page = [block for block in blocks(ROOT / "docs" / "operating.md") if is_shell(block)]
+    commands = [statement.words for block in page for statement in statements(block)]
+    started = [words for words in commands if words[0] == "podman"]
     assert {words[1] for words in started} == {"build", "compose", "run"}
     for words in started:
         if words[1] == "run":

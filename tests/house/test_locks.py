@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCKS = ("requirements.txt", "torch.txt", "torch-cpu.txt")
+LOCKS = ("requirements.txt", "torch.txt", "torch-cpu.txt", "peers.txt", "docs.txt")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -39,6 +39,10 @@ def test_what_the_project_asks_for_is_locked() -> None:
         wanted = Requirement(text)
         version, _ = versions[canonicalize_name(wanted.name)]
         assert wanted.specifier.contains(version), f"{text} is locked to {version}"
+    for group, wants in PROJECT["dependency-groups"].items():
+        for wanted in map(Requirement, wants):
+            version, _ = locked(f"{group}.txt")[canonicalize_name(wanted.name)]
+            assert wanted.specifier.contains(version), f"{wanted} is locked to {version}"
 
 
 def test_torch_is_one_version_and_cuda_comes_with_the_other_build_only() -> None:

@@ -1,4 +1,4 @@
-"""Five hosts go the whole way of docs/deploy.md: from three CSV files to a report at every party, and predictions.
+"""Five hosts go the whole way of docs/operating.md: from three CSV files to a report at every party, and predictions.
 
 The commands are those of the page, word by word, and nothing is edited by hand. Each host has its own files alone.
 """
@@ -27,7 +27,7 @@ MOST_COMMANDS = 8
 """At any host, from its file to a finished report."""
 ROWS, NEW = 400, 20
 OWN_NAMES = {"y": "late", "s": "from_25"}
-TO_A_REPORT, AFTERWARDS = walk_of(ROOT / "docs" / "deploy.md")
+TO_A_REPORT, AFTERWARDS = walk_of(ROOT / "docs" / "operating.md")
 STOPPED, REFUSED, NOT_TRUSTED = 1, 2, 3
 MEETING = 60.0
 

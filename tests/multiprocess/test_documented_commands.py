@@ -232,7 +232,8 @@ class Desk:
         parties = {name: one["file"] for name, one in told["parties"].items()}
         wanted = [*parties.values()] if given.get("description") else []
         for file in [*wanted, *([given["file"]] if given.get("file") else [])]:
-            table = pd.read_csv(made / parties.get(given["party"] or "", Path(file).name), dtype=str)
+            known = file if file in parties.values() else parties.get(given["party"] or "", Path(file).name)
+            table = pd.read_csv(made / known, dtype=str)
             if not (self.place / file).exists():
                 table.rename(columns={"id": given.get("id") or "id"}).to_csv(self.place / file, index=False)
         if given.get("description") and not (self.place / given["description"]).exists():

@@ -1,4 +1,4 @@
-"""Faults between hosts: every one stops all in the end, and names the culprit, as docs/watching.md says."""
+"""Faults between hosts: every one stops all in the end, and names the culprit, as docs/operating.md says."""
 
 from __future__ import annotations
 

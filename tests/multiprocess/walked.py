@@ -1,4 +1,4 @@
-"""Walking the commands of docs/deploy.md as people at five hosts would.
+"""Walking the commands of docs/operating.md as people at five hosts would.
 
 Each host is a folder with its own files alone. Where it is allowed, each is also a network namespace, joined to the
 others by a bridge that stands in a namespace of its own; `bank.example` and the like are names there. Elsewhere the
