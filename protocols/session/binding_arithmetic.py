@@ -68,6 +68,12 @@ def install(crypten: Any, current: Callable[[], Session]) -> None:
     methods |= {"__setitem__": _set_item, "copy_": write, "cat": _join(torch.cat), "stack": _join(torch.stack)}
     for name, method in methods.items():
         setattr(_Shared, name, method)
+    binding_tensors.install_operators(
+        add=lambda x, y: add(x, y, 1),
+        subtract=lambda x, y: add(x, y, -1),
+        multiply=lambda x, y: multiply(x, y, "mul"),
+        matrix_multiply=lambda x, y: multiply(x, y, "matmul"),
+    )
     _replace_beaver(crypten.mpc.primitives.beaver)
 
 

@@ -19,7 +19,7 @@ from protocols import ring
 from protocols.errors import ProtocolError
 from protocols.operations import banded
 from protocols.ring import FRACTION_BITS, Words
-from protocols.session import binding_arithmetic, tensors
+from protocols.session import tensors
 from protocols.session.tensors import Exact, Held, Late, Owned, Parts, Pinned, Stack, Sum, Value
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ _context: Any = None
 _encoders: list[Any] = []
 _get, _new = object.__getattribute__, object.__new__
 
+Kernel = Callable[[Any, Any], Any]
 MOST_BITS = 62
 METHODS = frozenset(
     {"capped_slope", "capped_slope_and_bend", "doubled", "each", "exact", "gram", "packed", "pinned", "rescale"}
@@ -88,11 +89,15 @@ def install(crypten: Any, current: Callable[[], Session]) -> None:
     _Tensor.capped_slope = lambda self, label, fine: of(*tensors.capped(value_of(self), value_of(label), fine, False))
     for name in METHODS - {"exact", "with_fraction"}:
         setattr(_Tensor, name, _counted(name, getattr(_Tensor, name), current))
-    _Tensor.__add__ = _Tensor.__radd__ = _operator("add", lambda x, y: binding_arithmetic.add(x, y, 1))
-    _Tensor.__sub__ = _operator("sub", lambda x, y: binding_arithmetic.add(x, y, -1))
-    _Tensor.__mul__ = _Tensor.__rmul__ = _operator("mul", lambda x, y: binding_arithmetic.multiply(x, y, "mul"))
+
+
+def install_operators(add: Kernel, subtract: Kernel, multiply: Kernel, matrix_multiply: Kernel) -> None:
+    """Send the operators of tensors to these kernels; each takes a shared tensor and another, or a public value."""
+    _Tensor.__add__ = _Tensor.__radd__ = _operator("add", add)
+    _Tensor.__sub__ = _operator("sub", subtract)
+    _Tensor.__mul__ = _Tensor.__rmul__ = _operator("mul", multiply)
     _Tensor.__truediv__ = _operator("div", lambda x, y: x.div(y), shared=False)
-    _Tensor.__matmul__ = _operator("matmul", lambda x, y: binding_arithmetic.multiply(x, y, "matmul"))
+    _Tensor.__matmul__ = _operator("matmul", matrix_multiply)
 
 
 def _counted(name: str, function: Callable[..., Any], current: Callable[[], Session]) -> Any:
@@ -103,7 +108,7 @@ def _counted(name: str, function: Callable[..., Any], current: Callable[[], Sess
     return method
 
 
-def _operator(name: str, kernel: Callable[[Any, Any], Any], shared: bool = True) -> Any:
+def _operator(name: str, kernel: Kernel, shared: bool = True) -> Any:
     """An operator that goes to its kernel at once where CrypTen would not record a gradient.
 
     shared: whether the kernel takes another shared tensor too.

@@ -4,6 +4,7 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,55 @@ def test_imports_go_one_way(path: Path) -> None:
 @pytest.mark.parametrize("path", SOURCES, ids=named)
 def test_no_room_reaches_into_anothers_private_names(path: Path) -> None:
     assert reached_into(path, place_of(path)) == []
+
+
+def loaded(tree: ast.AST) -> Iterator[ast.AST]:
+    """Statements that run when a module is imported: nothing inside functions or behind TYPE_CHECKING."""
+    for node in ast.iter_child_nodes(tree):
+        checking = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if not checking and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield node
+            yield from loaded(node)
+
+
+def dependencies(sources: dict[str, str]) -> dict[str, set[str]]:
+    """For each module, the modules of the project that its import loads directly."""
+    graph: dict[str, set[str]] = {}
+    for module, source in sources.items():
+        graph[module] = set()
+        for node in loaded(ast.parse(source)):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                inner = [f"{node.module}.{alias.name}" for alias in node.names]
+                names = [name if name in sources else node.module for name in inner]
+            else:
+                continue
+            graph[module] |= {name for name in names if name in sources and name != module}
+    return graph
+
+
+def cycle_in(graph: dict[str, set[str]]) -> tuple[str, ...]:
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return tuple(error.args[1])
+    return ()
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    assert cycle_in(dependencies({module_of(path): path.read_text() for path in SOURCES})) == ()
+
+
+def test_a_cycle_of_imports_is_noticed() -> None:
+    pair = {"a": "import b", "b": "from a import thing"}
+    assert cycle_in(dependencies(pair))
+    assert cycle_in(dependencies({**pair, "b": "def f():\n    import a"})) == ()
+    assert cycle_in(dependencies({**pair, "b": "if TYPE_CHECKING:\n    import a"})) == ()
 
 
 def test_every_room_has_a_place_among_the_layers_and_says_what_lives_there() -> None:
