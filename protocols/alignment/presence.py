@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from protocols.net.transport import Array
 from protocols.ring import Words
+from protocols.session.binding_tensors import words_in
 from protocols.session.runtime import Session, crypten
 
 RATIO_BITS = 20
@@ -50,6 +51,11 @@ class Presence:
     def of(cls, shares: Words) -> Presence:
         """From this party's shares of the bits."""
         return cls(shares, len(shares))
+
+    @classmethod
+    def of_tensor(cls, bits: Any) -> Presence:
+        """From a tensor of the bits, whole numbers."""
+        return cls.of(words_in(bits))
 
     def told(self, count: int) -> None:
         """A noisy number of records is known now."""

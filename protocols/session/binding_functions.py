@@ -78,7 +78,7 @@ def install(crypten: Any, current: Callable[[], Session]) -> None:
         "_ltz": less_than_zero,
         "ne": not_equal,
         "eq": lambda self, y: 1 - not_equal(self, y),
-        "sigmoid": lambda self, bound=None: current().sigmoid(self, bound),
+        "sigmoid": lambda self, bound=None, bits=None: current().sigmoid(self, bound, bits),
         "tanh": lambda self, bound=None: current().tanh(self, bound),
         "_eqz_2PC": binding_binary.unavailable("_eqz_2PC"),
         "_to_ptype": lambda self, ptype, **options: _converted(convert, self, ptype, **options),

@@ -212,18 +212,27 @@ class Session:
             return self.wrap((words.reshape(-1) + zeros).reshape(words.shape), bits)
         if shape is None:
             raise ProtocolError("parties other than the owner must give the shape")
-        return self.wrap(self.party.zero_share(tuple(shape)), bits)
+        return self.zeros(shape, bits)
 
-    def own(self, values: Any = None, *, owner: int, shape: Sequence[int], bits: int = FRACTION_BITS) -> Any:
+    def own(
+        self,
+        values: Any = None,
+        *,
+        owner: int,
+        shape: Sequence[int],
+        bits: int = FRACTION_BITS,
+        limit: float = ring.INPUT_LIMIT,
+    ) -> Any:
         """What `owner` knows, as a tensor; the others give its shape only. Nothing is sent.
 
         The owner's share is the value, the others' are 0: what is opened of it later is under a mask, or under fresh
-        shares of zero. `crypten.cat` along the last axis keeps the blocks of several owners apart.
+        shares of zero. `crypten.cat` along the last axis keeps the blocks of several owners apart. A value beyond
+        `limit` raises at the owner.
         """
         binding_tensors.encoder_of(bits)
         words = None
         if self.rank == owner:
-            words = ring.encode(values, bits)
+            words = ring.encode(values, bits, limit)
             if tuple(shape) != words.shape:
                 raise ProtocolError(f"values of shape {words.shape} were declared as {tuple(shape)}")
         return binding_tensors.of(tensors.Owned(tuple(shape[:-1]), [(owner, words, shape[-1])], bits))
@@ -232,6 +241,10 @@ class Session:
         """What all parties know, as a tensor."""
         words = ring.encode(values, bits)
         return self.wrap(words if self.rank == 0 else np.zeros_like(words), bits)
+
+    def zeros(self, shape: Sequence[int], bits: int = FRACTION_BITS) -> Any:
+        """Fresh shares of zero, as a tensor: added to what one party knows, they share it. No round."""
+        return self.wrap(self.party.zero_share(tuple(shape)), bits)
 
     def flush(self) -> None:
         """Send what waits for a round."""
@@ -336,14 +349,20 @@ class Session:
 
     # operations of our own
 
-    def sigmoid(self, value: Any, bound: float | None = None) -> Any:
+    def sigmoid(self, value: Any, bound: float | None = None, bits: int | None = None) -> Any:
         """Sigmoid to within 5e-4. One round if |value| <= bound is certain; otherwise values are clamped first.
 
         A long value with a bound takes two rounds: up to 22 by small words, up to 46 to within 1e-7
         (protocols/operations/sigmoid.py). The result has 28 fractional bits then, otherwise 32; products of usual
-        values bring it back to 16. It is not part of CrypTen's autograd; `value.sigmoid()` is, and always clamps.
+        values bring it back to 16. With `bits` the result has this fraction and waits for one round, whatever the
+        fraction of the value: the series takes it as it is. It is not part of CrypTen's autograd; `value.sigmoid()`
+        is, and always clamps.
         """
         self.operations["sigmoid"] += 1
+        if bits is not None:
+            if bound is None:
+                raise ProtocolError("a sigmoid with a chosen fraction needs a bound")
+            return self._series("sigmoid", value, bound, bits)
         if bound is not None and bits_of(value) not in tensors.USUAL:
             kernel = sigmoid.sigmoid if bound <= sigmoid.BOUND else sigmoid.fine_sigmoid
             if bound > sigmoid.FINE_BOUND:
@@ -493,6 +512,16 @@ class Session:
         """A vector of `count` fresh noise values of deviation sigma, from the dealer and from `holders`; no round."""
         share = noise.noise_share(self.party, kind, sigma * 2.0**bits, count, [holders])
         return self.wrap(share[:, 0], bits)
+
+    def _series(self, name: series.Name, value: Any, bound: float, bits: int) -> Any:
+        """A series of a value of any fraction; waits for a round."""
+        words, have = added_words(value), bits_of(value)
+
+        def start(party: Party) -> tuple[list[Words], arithmetic.Finish]:
+            masked, finish = series.evaluation(party, name, words, bound, have, bits)
+            return [masked], lambda opened: finish(*opened)
+
+        return binding_tensors.of(tensors.Late(name, words.shape, bits, start))
 
     def _bounded(self, name: series.Name, value: Any, bound: float | None, usual: float) -> Any:
         with self._transport.meter.scope(name):

@@ -39,7 +39,7 @@ from protocols import ring
 from protocols.errors import RangeError
 from protocols.operations import banded
 from protocols.operations.sigmoid import BOUND, SIGMOID_BITS
-from protocols.ring import FRACTION_BITS, Words
+from protocols.ring import FRACTION_BITS
 from protocols.session.runtime import crypten
 
 HEAD_BITS = 24
@@ -70,14 +70,25 @@ class Pace:
     bias_curvature: float
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Weights:
-    """Shares of a head (columns x outputs) and its bias, with their velocities; HEAD_BITS fractional bits."""
+    """A head (columns x outputs) and its bias, with their velocities: tensors. zero: all are public zeros."""
 
-    weight: Words
-    bias: Words
-    velocity: Words
-    bias_velocity: Words
+    weight: Any
+    bias: Any
+    velocity: Any
+    bias_velocity: Any
+    zero: bool = False
+
+    @property
+    def whole(self) -> Any:
+        """The weights, and the bias below them."""
+        return crypten.cat([self.weight, self.bias[None]])
+
+    @classmethod
+    def of(cls, heads: Any, velocity: Any) -> Weights:
+        """From `whole` and the same of the velocities."""
+        return cls(heads[:-1], heads[-1], velocity[:-1], velocity[-1])
 
 
 def check_reach(reach: np.ndarray) -> None:
@@ -89,6 +100,18 @@ def headroom(logits: Any, bound: float = LOGIT_BOUND) -> Any:
     """bound + u and bound - u, as whole numbers: both are positive while the logit u is inside the range."""
     flat = logits.reshape(-1)
     return (crypten.cat([flat, -flat]) + bound).with_fraction(0)
+
+
+def largest_squares(choices: np.ndarray) -> np.ndarray:
+    """Of each column the sum over rows of the largest square that could be selected, for `check_gram`.
+
+    choices: rows x groups x own columns. One group at a time, as ring elements.
+    """
+    largest = np.zeros((len(choices), choices.shape[2]))
+    for group in range(choices.shape[1]):
+        np.maximum(largest, ring.encode(choices[:, group]).astype(np.float64) ** 2, out=largest)
+    found: np.ndarray = largest.sum(axis=0)
+    return found
 
 
 def check_gram(squares: np.ndarray) -> None:

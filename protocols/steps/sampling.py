@@ -26,8 +26,9 @@ and nothing with `dealer`.
 
 from __future__ import annotations
 
-from protocols.dealing.party import Party
-from protocols.ring import Words
+from typing import Any
+
+from protocols.session.products import sampled_rows
 
 SAMPLING_BITS = 16
 
@@ -47,12 +48,7 @@ def threshold(sampling: float) -> int:
     return int(scaled)
 
 
-def secret_batch(party: Party, weight: Words, sampling: float) -> Words:
-    """Shares of `weight` (rows x 1) where a row is in the secret sample, else of zero; at chance 1 all are in."""
+def secret_batch(weight: Any, sampling: float) -> Any:
+    """`weight` (rows x 1) where a row is in the secret sample, else zero; at chance 1 all are in."""
     chance = threshold(sampling)
-    if chance == 1 << SAMPLING_BITS:
-        return weight
-    fields = party.take("sampled", len(weight), chance)
-    (shift,) = party.open_masked("secret batch", [weight - fields["a"]])
-    kept: Words = fields["b"] * shift + fields["ab"]
-    return kept
+    return weight if chance == 1 << SAMPLING_BITS else sampled_rows(weight, chance)

@@ -30,23 +30,32 @@ knows it of other records (tests/contract/test_split_paper.py measures it). So `
 
 Fractions: activations 12 bits, head 18, logits 30, residual 28, c 20. With |h| <= 16, |u| and |v| <= 22 and 2^11
 rows all sums stay below 2^62, where truncation is exact.
+
+The step is written with tensors. Its products come from one tuple (protocols/session/products.py), so that the masks
+of activations and of the head serve every product of the step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
+import torch
 
-from protocols import ring
-from protocols.dealing.party import Party
-from protocols.errors import ProtocolError, RangeError
-from protocols.net.transport import Array, Spec
-from protocols.operations.arithmetic import divisions
-from protocols.ring import Words
+from protocols.errors import RangeError
+from protocols.net.transport import Array
+from protocols.operations.split_step import SplitShape
+from protocols.session.products import SplitProducts
+from protocols.session.runtime import Session, crypten
 from protocols.steps.head import Weights
+
+Shared = Any
+"""A CrypTen tensor."""
+Probes = tuple[Array, Array]
+"""Public sign matrices: V for the columns of all parties, Q for the rows."""
 
 ACTIVATION_BITS = 12
 SPLIT_HEAD_BITS = 18
@@ -58,9 +67,7 @@ DITHER_BITS = PRODUCT_BITS - 16
 ACTIVATION_LIMIT = 16.0
 MOST_ROWS = 1 << 11
 _LAMBDA_BITS = 8
-
-Pending = tuple[Sequence[Array], Callable[[Sequence[Array]], Words]]
-"""Half of a round: what to open, and the function that makes the result from it."""
+_PACE_BITS = 16
 
 
 @dataclass(frozen=True)
@@ -96,22 +103,29 @@ class SplitLayout:
         ends = list(accumulate(self.widths))
         return slice(ends[rank] - self.widths[rank], ends[rank])
 
-    def arguments(self) -> tuple[object, ...]:
+    @property
+    def shape(self) -> SplitShape:
+        """The same for the dealer's tuple, with groups only where somebody edits."""
         attributes = self.attributes if self.directions else ()
-        return self.rows, self.widths, self.editing, attributes, self.outputs, self.probes, DITHER_BITS
+        return SplitShape(self.rows, self.widths, self.editing, attributes, self.outputs, self.probes, DITHER_BITS)
+
+    @property
+    def sketches(self) -> tuple[int, ...]:
+        """How many numbers each party is shown of a step."""
+        return tuple(self.probes * (self.rows + width) for width in self.widths)
 
 
-@dataclass(frozen=True)
-class Own:
-    """What one party brings to a step, in the ring.
+@dataclass(frozen=True, repr=False)
+class Inputs:
+    """What the parties bring to a step, as tensors that their owners know.
 
-    It brings activations, how far each edit moves them (rows x directions x width), and the one-hot rows of the
-    attributes that it holds, by number.
+    Activations (rows x columns), how far each edit moves those of the parties that edit (rows x directions x their
+    columns; None if nobody does), and the one-hot rows of each attribute.
     """
 
-    activations: Words = field(repr=False)
-    deltas: Words | None = field(default=None, repr=False)
-    one_hot: Mapping[int, Words] = field(default_factory=dict, repr=False)
+    activations: Shared
+    deltas: Shared | None
+    one_hot: tuple[Shared, ...]
 
 
 @dataclass(frozen=True)
@@ -124,74 +138,93 @@ class SplitPace:
     lam: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Stepped:
-    """Shares of the new head, of the step's logits and shifts, and of what is opened to each party."""
+    """The new head, the step's logits and shifts, and what is opened to each party: tensors."""
 
     weights: Weights
-    logits: Words = field(repr=False)
-    shifts: Words = field(repr=False)
-    sketches: tuple[Words, ...] = field(repr=False)
+    logits: Shared
+    shifts: Shared
+    sketches: tuple[Shared, ...]
 
 
-def encode_activations(values: Array) -> Words:
-    """Party step, local."""
-    return ring.encode(values, ACTIVATION_BITS, limit=ACTIVATION_LIMIT)
+def inputs_of(
+    session: Session,
+    layout: SplitLayout,
+    activations: Array,
+    deltas: Array | None = None,
+    one_hot: Mapping[int, Array] | None = None,
+) -> Inputs:
+    """Party step, local: what this party holds, and the shapes of what the others do. Nothing is sent.
+
+    deltas: rows x directions x own columns, if this party edits. one_hot: of the attributes that it holds, by number.
+    """
+    rows, directions, held = layout.rows, layout.directions, one_hot or {}
+
+    def block(values: Array | None, owner: int, *lead: int) -> Shared:
+        shape = (*lead, layout.widths[owner])
+        return session.own(values, owner=owner, shape=shape, bits=ACTIVATION_BITS, limit=ACTIVATION_LIMIT)
+
+    blocks = [block(activations, rank, rows) for rank in range(session.parties)]
+    if not directions:
+        return Inputs(crypten.cat(blocks, dim=1), None, ())
+    moved = [block(deltas, rank, rows, directions) for rank in layout.editing]
+    groups = [
+        session.own(held.get(number), owner=holder, shape=(rows, count), bits=0)
+        for number, (holder, count) in enumerate(layout.attributes)
+    ]
+    return Inputs(crypten.cat(blocks, dim=1), crypten.cat(moved, dim=2), tuple(groups))
 
 
 def split_step(
-    party: Party,
     layout: SplitLayout,
     weights: Weights,
-    own: Own,
+    inputs: Inputs,
     pace: SplitPace,
-    residual: Callable[[Words], Pending],
-    probe: tuple[Words, Words],
+    residual: Callable[[Shared], Shared],
+    probe: Probes,
 ) -> Stepped:
-    """All rounds but the last. `residual` starts with logits. `probe` is (V, Q), V with all parties' rows."""
-    fields = party.take("split_step", *layout.arguments())
-    left, right = probe
-    outputs, directions = layout.outputs, layout.directions
-    probed = np.concatenate([ring.matmul(weights.weight[s].T, left[s]) for s in _slices(layout)], axis=1)
-    blocks, (d, e_probed) = _first_round(party, layout, own, fields, [weights.weight, probed])
+    """All rounds but the last. `residual` is prediction minus label of logits, RESIDUAL_BITS: one round."""
+    left, right = (torch.from_numpy(signs) for signs in probe)
+    slices = [layout.of(rank) for rank in range(len(layout.widths))]
+    probed = crypten.cat([weights.weight[s].t() @ left[s] for s in slices], dim=1)
+    given = inputs.activations, inputs.deltas, inputs.one_hot
+    products = SplitProducts(layout.shape, *given, weights.weight, probed)  # round 1
 
-    logits, flat = _forward(party, layout, own, blocks, d, fields)
-    logits += weights.bias << ACTIVATION_BITS
-    opening, finish = residual(logits)
-    shifts = np.zeros((layout.rows, directions, outputs), np.int64)
-    if directions:
-        shifts = flat.reshape(shifts.shape)
-        *opened, e_v = party.open_masked("split logits", [*opening, shifts - fields["v"]])
-        chosen = _selected(layout, own, blocks, e_v, fields)
-    else:
-        opened = party.open_masked("split logits", opening) if opening else []
-        chosen = shifts
-    r = finish(opened)
+    logits = products.logits + weights.bias
+    chosen = products.selected()
+    r = residual(logits)  # round 2 opens what both need
+    shift = chosen.sum(1)
 
-    shift = chosen.sum(axis=1)
-    scaled = np.left_shift(r, SPLIT_LOGIT_BITS + _LAMBDA_BITS - RESIDUAL_BITS)
-    scaled = scaled - shift * round(pace.lam * 2**_LAMBDA_BITS)
-    narrow, narrowed = divisions(party, [(scaled, 1 << (SPLIT_LOGIT_BITS + _LAMBDA_BITS - SIGNAL_BITS))])
-    e_r, e_y, *opened = party.open_masked("split residual", [r - fields["r"], chosen - fields["y"], *narrow])
-    (c,) = narrowed(opened)
-    task, pull = _backward(layout, own, blocks, e_r, e_y, fields, party.rank)
+    task, pull = products.task(r), products.pull(chosen)
+    pulled = shift.with_fraction(0) * round(pace.lam * 2**_LAMBDA_BITS)
+    c = (r - pulled.with_fraction(SPLIT_LOGIT_BITS + _LAMBDA_BITS)).rescale(SIGNAL_BITS)
+    q = (c.t() @ right).t()  # round 3: c, and what gradients of the head need
 
-    q = ring.matmul(right.T, c)
-    work, descended = divisions(party, _updates(weights, task, pull, r, pace, layout))
-    e_c, e_q, *opened = party.open_masked("split update", [c - fields["c"], q - fields["q"], *work])
-    following = _descend(weights, descended(opened))
-
-    by_probe = _beaver(party, e_c, fields["c"], e_probed, fields["p"], fields["cp"])
-    by_weight = _beaver(party, e_q, fields["q"], d.T, fields["w"].T, fields["qw"])
-    width = layout.probes
-    sketches = tuple(
-        np.concatenate([by_probe[:, rank * width : (rank + 1) * width].reshape(-1), by_weight[:, s].reshape(-1)])
-        for rank, s in enumerate(_slices(layout))
-    )
-    return Stepped(following, logits, shift, tuple(_centred(party, sketch) for sketch in sketches))
+    sketches = products.sketches(c, q)
+    following = _descended(weights, task, pull if layout.directions and pace.lam > 0 else None, r, pace)
+    middle = 2.0 ** (DITHER_BITS - 1 - PRODUCT_BITS)  # the mean of the dither, which is uniform from 0 on
+    shown = tuple(sketches[start:end] - middle for start, end in pairwise([0, *accumulate(layout.sketches)]))
+    return Stepped(following, logits, shift, shown)
 
 
-def gradient_of(sketch: Array, layout: SplitLayout, rank: int, probe: tuple[Words, Words]) -> Array:
+def _descended(weights: Weights, task: Shared, pull: Shared | None, r: Shared, pace: SplitPace) -> Weights:
+    """The head after the step; round 4. Rate and lambda are in the divisors of truncations, which are exact."""
+    kept, decay = round(pace.momentum * 2**_PACE_BITS), round(pace.rate * pace.decay * 2**_PACE_BITS)
+    unit = r.size(0) / pace.rate
+    still = crypten.cat([weights.velocity * kept - weights.weight * decay, weights.bias_velocity[None] * kept])
+    moved = still.with_fraction(SPLIT_HEAD_BITS + _PACE_BITS).rescale(SPLIT_HEAD_BITS)
+    steps = [(task / unit).rescale(SPLIT_HEAD_BITS), (r.sum(0) / unit).rescale(SPLIT_HEAD_BITS)]
+    if pull is not None:
+        steps.append((pull / (unit / pace.lam)).rescale(SPLIT_HEAD_BITS))
+    by_task, by_bias, *by_pull = steps
+    velocity, bias_velocity = moved[:-1] - by_task, moved[-1] - by_bias
+    for step in by_pull:
+        velocity = velocity - step
+    return Weights(weights.weight + velocity, weights.bias + bias_velocity, velocity, bias_velocity)
+
+
+def gradient_of(sketch: Array, layout: SplitLayout, rank: int, probe: Probes) -> Array:
     """Party step, local: the gradient (rows x width) of the summed loss, from what was opened."""
     cut = layout.rows * layout.probes
     tall, wide = sketch[:cut].reshape(layout.rows, -1), sketch[cut:].reshape(layout.probes, -1)
@@ -201,140 +234,3 @@ def gradient_of(sketch: Array, layout: SplitLayout, rank: int, probe: tuple[Word
     kept = np.where(values[: layout.outputs] > 2.0**-10, 1 / np.maximum(values[: layout.outputs], 2.0**-10), 0)
     gradient: Array = (tall @ v[: layout.outputs].T * kept) @ (u[:, : layout.outputs].T @ wide)
     return gradient
-
-
-def _slices(layout: SplitLayout) -> list[slice]:
-    return [layout.of(rank) for rank in range(len(layout.widths))]
-
-
-def _first_round(
-    party: Party, layout: SplitLayout, own: Own, fields: Mapping[str, Array], shared: Sequence[Words]
-) -> tuple[dict[str, Words], list[Words]]:
-    """Open the masked blocks of every owner and the masked head, in one round; returns opened blocks by name."""
-    mine = {f"h{party.rank}": own.activations}
-    if own.deltas is not None and party.rank in layout.editing:
-        mine[f"d{party.rank}"] = own.deltas.reshape(-1, layout.widths[party.rank])
-    mine |= {f"s{number}": rows for number, rows in own.one_hot.items()}
-    shapes = {rank: _owned(layout, rank) for rank in range(party.parties)}
-    if {name: block.shape for name, block in mine.items()} != shapes[party.rank]:
-        raise ProtocolError(f"a split step needs {shapes[party.rank]} of party {party.rank}")
-    hidden = {name: block - fields[name] for name, block in mine.items()}
-    masked = [shared[0] - fields["w"], shared[1] - fields["p"]]
-    send = [*hidden.values(), *masked]
-    receive = {
-        peer: [*(Spec("<i8", shape) for shape in shapes[peer].values()), *(Spec.of(m) for m in masked)]
-        for peer in party.others
-    }
-    came = party.broadcast("split activations", send, receive)
-    for peer, arrays in came.items():
-        hidden |= zip(shapes[peer], arrays[:-2], strict=True)
-        for total, array in zip(masked, arrays[-2:], strict=True):
-            total += array
-    return hidden, masked
-
-
-def _owned(layout: SplitLayout, rank: int) -> dict[str, tuple[int, int]]:
-    """Names and shapes of the blocks that a party masks."""
-    width, shapes = layout.widths[rank], {}
-    shapes[f"h{rank}"] = (layout.rows, width)
-    if layout.directions:
-        if rank in layout.editing:
-            shapes[f"d{rank}"] = (layout.rows * layout.directions, width)
-        for number, (holder, count) in enumerate(layout.attributes):
-            if holder == rank:
-                shapes[f"s{number}"] = (layout.rows, count)
-    return shapes
-
-
-def _forward(
-    party: Party, layout: SplitLayout, own: Own, blocks: Mapping[str, Words], d: Words, fields: Mapping[str, Array]
-) -> tuple[Words, Words]:
-    """Shares of logits and of shifts: x w = x d + (x - A) b + A b, where the owner of x computes the first term."""
-    logits, shifts = fields["hw"], fields.get("dw", np.zeros((0, layout.outputs), np.int64))
-    b = fields["w"]
-    for rank, here in enumerate(_slices(layout)):
-        logits += ring.matmul(blocks[f"h{rank}"], b[here])
-        if f"d{rank}" in blocks:
-            shifts += ring.matmul(blocks[f"d{rank}"], b[here])
-    here = layout.of(party.rank)
-    logits += ring.matmul(own.activations, d[here])
-    if f"d{party.rank}" in blocks and own.deltas is not None:
-        shifts += ring.matmul(own.deltas.reshape(-1, layout.widths[party.rank]), d[here])
-    return logits, shifts
-
-
-def _selected(
-    layout: SplitLayout, own: Own, blocks: Mapping[str, Words], e: Words, fields: Mapping[str, Array]
-) -> Words:
-    """Shares of s v (rows x directions x outputs): zero except in the direction of each record's own group."""
-    chosen, at = fields["sv"], 0
-    for number, (_, count) in enumerate(layout.attributes):
-        here = slice(at, at + count)
-        chosen[:, here] += blocks[f"s{number}"][:, :, None] * fields["v"][:, here]
-        if number in own.one_hot:
-            chosen[:, here] += own.one_hot[number][:, :, None] * e[:, here]
-        at += count
-    return chosen
-
-
-def _backward(
-    layout: SplitLayout,
-    own: Own,
-    blocks: Mapping[str, Words],
-    e_r: Words,
-    e_y: Words,
-    fields: Mapping[str, Array],
-    rank: int,
-) -> tuple[Words, Words]:
-    """Shares of H^T r and of the sum over directions of D^T y, as in `_forward`."""
-    task, pull = fields["hr"], fields.get("dy", np.zeros((layout.columns, layout.outputs), np.int64))
-    y = fields["y"].reshape(-1, layout.outputs)
-    for owner, here in enumerate(_slices(layout)):
-        task[here] += ring.matmul(blocks[f"h{owner}"].T, fields["r"])
-        if f"d{owner}" in blocks:
-            pull[here] += ring.matmul(blocks[f"d{owner}"].T, y)
-    here = layout.of(rank)
-    task[here] += ring.matmul(own.activations.T, e_r)
-    if f"d{rank}" in blocks and own.deltas is not None:
-        pull[here] += ring.matmul(own.deltas.reshape(-1, layout.widths[rank]).T, e_y.reshape(-1, layout.outputs))
-    return task, pull
-
-
-def _updates(
-    weights: Weights, task: Words, pull: Words, r: Words, pace: SplitPace, layout: SplitLayout
-) -> list[tuple[Words, int]]:
-    """Dividends and divisors of the update: the divisors include rate, momentum and lambda."""
-    kept, decay = round(pace.momentum * 2**16), round(pace.rate * pace.decay * 2**16)
-    velocity = np.concatenate([weights.velocity * kept - weights.weight * decay, weights.bias_velocity[None] * kept])
-    unit = layout.rows / pace.rate
-    gain = ACTIVATION_BITS + RESIDUAL_BITS - SPLIT_HEAD_BITS
-    work = [
-        (velocity, 1 << 16),
-        (task, round(unit * 2**gain)),
-        (r.sum(axis=0), round(unit * 2 ** (RESIDUAL_BITS - SPLIT_HEAD_BITS))),
-    ]
-    if layout.directions and pace.lam > 0:
-        gain = ACTIVATION_BITS + SPLIT_LOGIT_BITS - SPLIT_HEAD_BITS
-        work.append((pull, round(unit / pace.lam * 2**gain)))
-    return work
-
-
-def _descend(weights: Weights, parts: Sequence[Words]) -> Weights:
-    momentum, task, bias, *pull = parts
-    velocity = momentum[:-1] - task
-    for part in pull:
-        velocity = velocity - part
-    bias_velocity = momentum[-1] - bias
-    return Weights(weights.weight + velocity, weights.bias + bias_velocity, velocity, bias_velocity)
-
-
-def _beaver(party: Party, e: Words, a: Words, d: Words, b: Words, c: Words) -> Words:
-    """Shares of x y from e = x - a, d = y - b and c = a b."""
-    c += ring.matmul(e, b + d if party.rank == 0 else b)
-    c += ring.matmul(a, d)
-    return c
-
-
-def _centred(party: Party, sketch: Words) -> Words:
-    """Subtract the mean of the dither, which is uniform from 0 on."""
-    return sketch - (1 << (DITHER_BITS - 1)) if party.rank == 0 else sketch

@@ -22,15 +22,14 @@ known for continuous noise. So these prices hold up to parameters * 2^-59 in eps
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from protocols import ring
-from protocols.dealing.party import Party
-from protocols.errors import ProtocolError, RangeError
-from protocols.net.transport import Spec
-from protocols.ring import FRACTION_BITS, Words
+from protocols.errors import RangeError
+from protocols.net.transport import Array
+from protocols.ring import FRACTION_BITS
+from protocols.session import products
 
 WEIGHT_BITS = 28
 SUM_BITS = FRACTION_BITS + WEIGHT_BITS
@@ -41,14 +40,14 @@ MOST_ROWS = 1 << 17
 """Sums of this many weighted rows of norm 1 stay below 2^62."""
 
 
-def clipped(rows: np.ndarray, clip: float) -> Words:
-    """Party step, local: rows in the ring, scaled down to norm `clip` where they are longer."""
-    if not np.isfinite(rows).all():  # clipping does not bound these, and as a word they are 2^63
+def clipped(rows: Array, clip: float) -> Array:
+    """Party step, local: rows scaled down to norm `clip` where they are longer, multiples of 2^-FRACTION_BITS."""
+    if not np.isfinite(rows).all():  # clipping does not bound these
         raise RangeError("a gradient is NaN or infinite: lower the rate")
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     short = rows * np.minimum(1.0, clip / np.maximum(norms, 1e-12))
-    words: Words = np.trunc(short * (1 - 2.0**-40) * 2**FRACTION_BITS).astype(np.int64)
-    return words
+    found: Array = np.trunc(short * (1 - 2.0**-40) * 2**FRACTION_BITS).astype(np.int64) / 2**FRACTION_BITS
+    return found
 
 
 def sensitivity(clip: float, parties: int) -> float:
@@ -56,25 +55,12 @@ def sensitivity(clip: float, parties: int) -> float:
     return clip * LARGEST_WEIGHT * math.sqrt(parties)
 
 
-def weighted_sums(party: Party, own: Words, widths: Sequence[int], weight: Words) -> list[Words]:
-    """Shares of G_p^T r for every party p, SUM_BITS; `weight` has shape (rows, 1) and WEIGHT_BITS."""
-    rows, rank = len(weight), party.rank
+def weighted_sums(gradients: Any, weight: Any) -> Any:
+    """G_p^T r for every party p, one after the other, SUM_BITS.
+
+    gradients: the blocks G_p side by side, each known to its owner (`clipped`). weight: r (rows x 1), WEIGHT_BITS.
+    """
+    rows = weight.size(0)
     if rows > MOST_ROWS:
         raise RangeError(f"a weighted sum takes at most {MOST_ROWS} rows, not {rows}")
-    if own.shape != (rows, widths[rank]):
-        raise ProtocolError(f"the owner must give rows of shape {(rows, widths[rank])}, not {own.shape}")
-    fields = party.take("weighted_sums", rows, tuple(widths))
-    hidden, shift = own - fields[f"a{rank}"], weight - fields["b"]
-    specs = {peer: [Spec("<i8", (rows, widths[peer])), Spec.of(shift)] for peer in party.others}
-    came = party.broadcast("weighted sums", [hidden, shift], specs)
-    known = {rank: hidden} | {peer: arrays[0] for peer, arrays in came.items()}
-    for arrays in came.values():
-        shift = shift + arrays[1]
-    sums = []
-    for owner in range(party.parties):
-        share = fields[f"c{owner}"]
-        share += ring.matmul(known[owner].T, fields["b"])
-        if owner == rank:
-            share += ring.matmul(own.T, shift)
-        sums.append(share[:, 0])
-    return sums
+    return products.weighted_sums(gradients, weight)

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,11 +45,9 @@ from torch.nn.utils import parameters_to_vector, skip_init, vector_to_parameters
 from accounting.budget import BudgetError
 from accounting.events import Event, Sensitivity
 from protocols.config import ConfigError
-from protocols.operations.noise import NoiseKind, noise_share
-from protocols.operations.series import evaluate
+from protocols.operations.noise import NoiseKind
 from protocols.records.releases import Release
-from protocols.ring import FRACTION_BITS, Words, encode
-from protocols.session.runtime import Session
+from protocols.session.runtime import Session, crypten
 from protocols.steps.head import LOGIT_BOUND
 from protocols.steps.sampling import nearest_sampling, secret_batch, threshold
 from protocols.steps.weighted_sums import FINEST_NOISE, SUM_BITS, WEIGHT_BITS, clipped, sensitivity, weighted_sums
@@ -71,6 +70,7 @@ from secure_sccvfl.privacy.heads import HeadPlan
 from secure_sccvfl.privacy.kinds import Facts
 from secure_sccvfl.privacy.releases import NOISY_GRADIENT
 from secure_sccvfl.training.heads import head_plan
+from secure_sccvfl.training.sharing import share_label, side_by_side
 from secure_sccvfl.training.trainer import Hooks, State
 
 
@@ -240,14 +240,12 @@ def train_dp(
     if score.columns != columns[rank]:
         raise ValueError(f"{columns[rank]} columns were declared, there are {score.columns}")
     widths = [parameters_of(width, config) for width in columns]
-    label = session.party.zero_share((train.rows, 1))
-    if rank == label_holder:
-        label += encode(np.asarray(train.label, float)[:, None], WEIGHT_BITS)
+    label = share_label(session, train.label, label_holder, (train.rows, 1), WEIGHT_BITS)
     events: list[Event] = []
     seen: list[DpSeen] = []
 
-    def learn(gradients: Words, total: np.ndarray) -> None:
-        seen.append(DpSeen(gradients / 2**FRACTION_BITS, total))
+    def learn(gradients: np.ndarray, total: np.ndarray) -> None:
+        seen.append(DpSeen(gradients, total))
         score.learn(total / (config.sampling * train.rows), config.rate, config.momentum)
 
     def kept(ended: bool) -> dict[str, np.ndarray]:
@@ -281,28 +279,29 @@ def noisy_sum(
     scores: np.ndarray,
     gradients: np.ndarray,
     widths: Sequence[int],
-    label: np.ndarray,
+    label: Any,
     paid: Paid,
     holder: int,
     kind: NoiseKind,
 ) -> np.ndarray:
-    """One step in secret: the noisy sum of this party. Sample and noise are drawn as the paid event says."""
-    party, event = session.party, paid.event
+    """One step under MPC: the noisy sum of this party. Sample and noise are drawn as the paid event says.
+
+    scores, gradients: of this party, in the clear. label: a tensor (rows x 1), WEIGHT_BITS.
+    """
+    event, ends = paid.event, np.cumsum(widths).tolist()
     if event.sampling < 1 and event.sigma < FINEST_NOISE:
         raise ValueError(f"noise of {event.sigma} is too small for the price of a sampled step to hold")
     with session.measure("dp step"):
-        logits = party.zero_share((len(scores), 1)) + encode(scores[:, None])
-        weight = evaluate(party, "sigmoid", logits, LOGIT_BOUND, FRACTION_BITS, WEIGHT_BITS) - label
-        sums = weighted_sums(party, gradients, widths, secret_batch(party, weight, event.sampling))
-        noise = noise_share(party, kind, event.sigma * 2**SUM_BITS, sum(widths), [(holder,)])[:, 0]
-        ends = np.cumsum(widths)
+        shape = (len(scores), 1)
+        each = [session.own(scores[:, None], owner=rank, shape=shape) for rank in range(session.parties)]
+        logits = crypten.stack(each).sum(0) + session.zeros(shape)
+        weight = logits.sigmoid(bound=LOGIT_BOUND, bits=WEIGHT_BITS) - label
+        sums = weighted_sums(side_by_side(session, widths, gradients), secret_batch(weight, event.sampling))
+        noisy = sums + session.noise(kind, event.sigma, ends[-1], (holder,), SUM_BITS)
         opened = session.open_each(
             [
-                (
-                    session.wrap(share + noise[end - len(share) : end], SUM_BITS),
-                    session.declared(NOISY_GRADIENT.titled(rank)),
-                )
-                for rank, (share, end) in enumerate(zip(sums, ends, strict=True))
+                (noisy[end - width : end], session.declared(NOISY_GRADIENT.titled(rank)))
+                for rank, (width, end) in enumerate(zip(widths, ends, strict=True))
             ],
             paid.receipt,
         )[session.rank]

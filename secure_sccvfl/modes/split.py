@@ -22,25 +22,21 @@ import torch
 
 from protocols.config import ConfigError
 from protocols.dealing.tuples import Request
-from protocols.operations import series
-from protocols.operations.arithmetic import divisions
 from protocols.records.releases import Release
-from protocols.ring import Words, encode
-from protocols.session.runtime import crypten, words_of
+from protocols.session.runtime import crypten
 from protocols.steps import head as secret_head
 from protocols.steps.head import HEAD_BITS, LOGIT_BOUND, Weights
 from protocols.steps.split import (
     MOST_ROWS,
-    PRODUCT_BITS,
     RESIDUAL_BITS,
     SPLIT_HEAD_BITS,
-    SPLIT_LOGIT_BITS,
-    Own,
-    Pending,
+    Inputs,
+    Probes,
+    Shared,
     SplitLayout,
     SplitPace,
-    encode_activations,
     gradient_of,
+    inputs_of,
     split_step,
 )
 from secure_sccvfl.data.dataset import Task
@@ -61,7 +57,6 @@ from secure_sccvfl.modes.split_state import Seen, SplitState
 from secure_sccvfl.modes.split_stopping import Stopping
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.releases import EDITING_PARTIES, GRADIENT, plan_of
-from secure_sccvfl.training import handles
 from secure_sccvfl.training.engine import CURVATURE
 from secure_sccvfl.training.handles import SharedHead
 from secure_sccvfl.training.leak import FLATTEST, RIDGE, adversaries_alone, leaks
@@ -129,14 +124,13 @@ class SplitTrainer:
         pace = config.encoder_rate, config.decay
         self.local = OwnTraining(encoder, pace, self.party, config.weights, seed, config.dropout)
         shape = (self.train.rows, self.outputs)
-        label = share_label(self.session, self.train.label, engine.label_holder, shape, RESIDUAL_BITS)
-        self.label: Words = words_of(label)
+        self.label = share_label(self.session, self.train.label, engine.label_holder, shape, RESIDUAL_BITS)
         self.validation, self.stopping = problem.validation, None
         if config.patience:
             self.stopping = Stopping(self.engine, self.validation, self.task, self.outputs, config.patience)
         self.take_up(roles, generators)
         self._patterns: dict[SplitLayout, list[Request]] = {}
-        self._last: tuple[Words, Words] | None = None
+        self._last: tuple[Shared, Shared] | None = None
 
     def take_up(self, roles: Roles, generators: Generators) -> None:
         """Everything that follows from roles and from what was released: who edits, edits, what parties train.
@@ -209,8 +203,7 @@ class SplitTrainer:
     def _check_range(self) -> None:
         """Stop if logits of the last step, or their shifts by edits, left the range of the sigmoid; opens one bit."""
         if self.task != "regression" and self._last is not None:
-            logits = [self.session.wrap(words, SPLIT_LOGIT_BITS) for words in self._last]
-            self.engine.stop_outside(crypten.cat([secret_head.headroom(one) for one in logits]))
+            self.engine.stop_outside(crypten.cat([secret_head.headroom(one) for one in self._last]))
 
     # one step
 
@@ -249,23 +242,12 @@ class SplitTrainer:
     def _step(
         self, weights: Weights, layout: SplitLayout, rows: np.ndarray, pace: SplitPace, number: int
     ) -> tuple[Weights, np.ndarray]:
-        own, probe = self._own(layout, rows, number), probes(layout)
-        label = self.label[rows]
-        stepped = split_step(
-            self.session.party,
-            layout,
-            weights,
-            own,
-            pace,
-            lambda logits: residual_of(self.engine, logits, label, self.task),
-            probe,
-        )
+        own, probe = self._inputs(layout, rows, number), probes(layout)
+        label = self.label[torch.from_numpy(rows)]
+        stepped = split_step(layout, weights, own, pace, lambda logits: residual_of(logits, label, self.task), probe)
         self._last = stepped.logits, stepped.shifts
         opened = self.session.open_each(
-            [
-                (self.session.wrap(sketch, PRODUCT_BITS), self.session.declared(GRADIENT.titled(rank)))
-                for rank, sketch in enumerate(stepped.sketches)
-            ]
+            [(sketch, self.session.declared(GRADIENT.titled(rank))) for rank, sketch in enumerate(stepped.sketches)]
         )[self.rank]
         if opened is None:
             raise RuntimeError("the gradient did not reach its owner")
@@ -273,7 +255,7 @@ class SplitTrainer:
         self.local.step(gradient / len(rows), rows, number)
         return stepped.weights, gradient
 
-    def _own(self, layout: SplitLayout, rows: np.ndarray, number: int) -> Own:
+    def _inputs(self, layout: SplitLayout, rows: np.ndarray, number: int) -> Inputs:
         """Party step, local: activations of these rows, and how far the edits of this step's draw move them."""
         activations = self.local.begin(self.party.inputs[rows], number)
         deltas, groups = None, {}
@@ -281,11 +263,11 @@ class SplitTrainer:
             if self.rank in layout.editing:
                 edited = self._edits_of(number, rows)
                 moved = [self.local.edited(inputs) - activations for inputs in edited]
-                deltas = encode_activations(np.stack(moved, axis=1))
+                deltas = np.stack(moved, axis=1)
             for place, attribute in enumerate(self.train.protected):
                 if self.engine.group_holders[place] == self.rank and attribute.codes is not None:
                     groups[place] = one_hot(attribute.codes[rows], len(attribute.groups), np.int64)
-        return Own(encode_activations(activations), deltas, groups)
+        return inputs_of(self.session, layout, activations, deltas, groups)
 
     def _edits_of(self, number: int, rows: np.ndarray) -> list[np.ndarray]:
         """Edited inputs of these rows in a step; made once per draw, unless generators train and draw their codes."""
@@ -335,39 +317,33 @@ class SplitTrainer:
         """A small public start: with a zero head no encoder would learn."""
         columns = sum(self.engine.widths)
         start = stream(self.seed, "split head").uniform(-1, 1, (columns, self.outputs)) / columns**0.5
-        weight = np.zeros(start.shape, np.int64)
-        if self.rank == 0:
-            weight += encode(start, SPLIT_HEAD_BITS)
-        zero, bias = np.zeros_like(weight), np.zeros(self.outputs, np.int64)
-        return Weights(weight, bias, zero, bias)
+        zero, bias = np.zeros_like(start), np.zeros(self.outputs)
+        return Weights(*(self.session.public(part, SPLIT_HEAD_BITS) for part in (start, bias, zero, bias)))
 
     def _head(self, weights: Weights) -> SharedHead:
         """The head as the engine knows it: longer fraction, unscaled columns."""
         parts = (weights.weight, weights.bias, weights.velocity, weights.bias_velocity)
         return SharedHead(
-            handles.Weights(*(self.session.wrap(part, SPLIT_HEAD_BITS).rescale(HEAD_BITS) for part in parts)),
+            Weights(*(part.rescale(HEAD_BITS) for part in parts)),
             np.ones(self.engine.widths[self.rank]),
             self.task,
         )
 
 
-def probes(layout: SplitLayout) -> tuple[Words, Words]:
+def probes(layout: SplitLayout) -> Probes:
     """Public sign matrices, the same in every step: V for the columns, Q for the rows."""
     signs = stream(0, "probes", layout.rows, layout.columns, layout.probes).integers(
         0, 2, (layout.columns + layout.rows, layout.probes)
     )
-    both: Words = 2 * signs.astype(np.int64) - 1
+    both: np.ndarray = 2 * signs.astype(np.int64) - 1
     return both[: layout.columns], both[layout.columns :]
 
 
-def residual_of(engine: SecureEngine, logits: Words, label: Words, task: Task) -> Pending:
-    """Half of a round that gives prediction minus label, RESIDUAL_BITS; each of several classes against the rest."""
-    party = engine.session.party
+def residual_of(logits: Shared, label: Shared, task: Task) -> Shared:
+    """Prediction minus label, RESIDUAL_BITS; each of several classes against the rest. One round."""
     if task == "regression":
-        narrow, narrowed = divisions(party, [(logits, 1 << (SPLIT_LOGIT_BITS - RESIDUAL_BITS))])
-        return narrow, lambda opened: narrowed(opened)[0] - label
-    masked, finish = series.evaluation(party, "sigmoid", logits, LOGIT_BOUND, SPLIT_LOGIT_BITS, RESIDUAL_BITS)
-    return [masked], lambda opened: finish(opened[0]) - label
+        return logits.rescale(RESIDUAL_BITS) - label
+    return logits.sigmoid(bound=LOGIT_BOUND, bits=RESIDUAL_BITS) - label
 
 
 class Split:

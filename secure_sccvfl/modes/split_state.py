@@ -7,7 +7,11 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
+from protocols.session.saving import restore_share, save_share
 from protocols.steps.head import Weights
+from protocols.steps.split import SPLIT_HEAD_BITS
+
+PARTS = ("weight", "bias", "velocity", "bias_velocity")
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class SplitState:
-    """The state after the warm-up and every few steps. `weights` are shares, `local` is the party's own.
+    """The state after the warm-up and every few steps. `weights` are tensors, `local` is the party's own.
 
     seen: what each step showed, if that is kept. taken: all steps so far. watched: shares of what early stopping has
     seen. stopped: whether it has stopped.
@@ -47,7 +51,7 @@ class SplitState:
     def arrays(self) -> dict[str, np.ndarray]:
         """Everything by name, to be kept on disk."""
         made = {"taken": np.array(self.taken), "stopped": np.array(self.stopped)}
-        made |= {f"weights/{f.name}": getattr(self.weights, f.name) for f in fields(Weights)}
+        made |= {f"weights/{name}": save_share(getattr(self.weights, name)) for name in PARTS}
         made |= {f"local/{key}": value for key, value in self.local.items()}
         made |= {f"watched/{key}": value for key, value in self.watched.items()}
         for number, step in enumerate(self.seen):
@@ -64,7 +68,7 @@ class SplitState:
         shown, names = part("seen"), [f.name for f in fields(Seen)]
         count = sum(key.endswith(f"/{names[-1]}") for key in shown)
         return cls(
-            Weights(**part("weights")),
+            Weights(**{name: restore_share(share, SPLIT_HEAD_BITS) for name, share in part("weights").items()}),
             part("local"),
             tuple(Seen(*(shown[f"{n}/{name}"] for name in names)) for n in range(count)),
             int(arrays["taken"]),

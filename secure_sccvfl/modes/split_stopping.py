@@ -28,24 +28,25 @@ here takes twice that range.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import numpy as np
 
 from protocols.errors import ProtocolError
-from protocols.operations import comparison
-from protocols.operations.arithmetic import bilinear, divide, truncate
-from protocols.ring import FRACTION_BITS, WIDE_BITS, Words
-from protocols.session.runtime import words_of
+from protocols.ring import FRACTION_BITS, WIDE_BITS
+from protocols.session.runtime import crypten
+from protocols.session.saving import restore_share, save_share
 from protocols.steps import choice
 from protocols.steps.head import LOGIT_BOUND, RESIDUAL_BITS, Weights
-from protocols.steps.split import ACTIVATION_BITS, SPLIT_LOGIT_BITS, encode_activations
+from protocols.steps.second_order import Shared
+from protocols.steps.split import ACTIVATION_BITS, ACTIVATION_LIMIT
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.data.party import Part
 from secure_sccvfl.privacy.releases import EARLY_STOPPING
 from secure_sccvfl.training.paper_settings import FLIP_WEIGHT, SCG_WEIGHT
 from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.shared_measures import flips, mean_losses
-from secure_sccvfl.training.sharing import share_groups, share_label
+from secure_sccvfl.training.sharing import share_groups, share_label, side_by_side
 
 _WORST = 1 << 20
 """The best objective before the first step."""
@@ -59,25 +60,24 @@ class Stopping:
         self.rows = part.rows
         self.label = share_label(self.session, part.label, engine.label_holder, (self.rows, outputs), RESIDUAL_BITS)
         self.groups = [
-            words_of(share_groups(self.session, attribute.codes, holder, (self.rows, len(attribute.groups))))
+            share_groups(self.session, attribute.codes, holder, (self.rows, len(attribute.groups)))
             for holder, attribute in zip(engine.group_holders, part.protected, strict=True)
         ]
-        first = 1 if self.session.rank == 0 else 0
-        self.best: Words = np.full(1, first * _WORST << WIDE_BITS, np.int64)
-        self.better: Words = np.full(patience, first, np.int64)
+        self.best = self.session.public(np.array([_WORST]), WIDE_BITS)
+        self.better = self.session.public(np.ones(patience, np.int64), 0)
 
     @property
     def directions(self) -> int:
         """Hypothesised edits of a record."""
-        return sum(groups.shape[1] for groups in self.groups)
+        return sum(groups.size(1) for groups in self.groups)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Shares, to be kept on disk."""
-        return {"best": self.best, "better": self.better}
+        """This party's shares, for its checkpoints."""
+        return {"best": save_share(self.best), "better": save_share(self.better)}
 
-    def go_on(self, kept: Mapping[str, np.ndarray]) -> None:
+    def go_on(self, state: Mapping[str, np.ndarray]) -> None:
         """Continue from what `state` returned."""
-        self.best, self.better = kept["best"], kept["better"]
+        self.best, self.better = restore_share(state["best"], WIDE_BITS), restore_share(state["better"], 0)
 
     def goes_on(self, weights: Weights, activations: np.ndarray, moved: np.ndarray | None, edits: bool) -> bool:
         """Look at the validation part after a step; opens the bit.
@@ -85,55 +85,47 @@ class Stopping:
         moved: how far each hypothesised edit moves own activations (rows x directions x width), None if this party
         edits nothing. edits: whether some party edits, which is public.
         """
-        party = self.session.party
         with self.session.measure("early stopping"):
             value = self.objective(weights, activations, moved, edits)
-            better = comparison.negative(party, value - self.best)
-            self.best = self.best + bilinear(party, "mul", better, value - self.best)
-            self.better = np.concatenate([self.better[1:], better])
-            bit = choice.some(self.session.wrap(self.better, 0))
-            opened = self.session.open(bit, self.session.declared(EARLY_STOPPING.name))
+            better = value - self.best < 0
+            self.best = self.best + better * (value - self.best)
+            self.better = crypten.cat([self.better[1:], better])
+            opened = self.session.open(choice.some(self.better), self.session.declared(EARLY_STOPPING.name))
         if opened is None:
             raise ProtocolError(f"release {EARLY_STOPPING.name!r} must go to every party")
         return int(opened[0]) != 0
 
-    def objective(self, weights: Weights, activations: np.ndarray, moved: np.ndarray | None, edits: bool) -> Words:
-        """Shares of the objective, WIDE_BITS, as an array of one."""
-        party = self.session.party
+    def objective(self, weights: Weights, activations: np.ndarray, moved: np.ndarray | None, edits: bool) -> Shared:
+        """The objective, WIDE_BITS, as a tensor of one."""
         logits, hypothesised = self._logits(weights, activations, moved, edits)
-        scored = self.session.wrap(logits[:, None], FRACTION_BITS)
-        value = words_of(mean_losses(self.session, scored, self.label, self.task, 2 * LOGIT_BOUND))
+        value = mean_losses(self.session, logits[:, None], self.label, self.task, 2 * LOGIT_BOUND)
         if not edits:
             return value
         shifts = self._shifts(hypothesised)
-        flat = np.concatenate(shifts)
-        falls = bilinear(party, "mul", comparison.negative(party, flat), flat)
-        lengths = (flat - 2 * falls).reshape(-1).sum(keepdims=True)
-        apart = lengths * round(SCG_WEIGHT * 2 ** (WIDE_BITS - FRACTION_BITS))
+        flat = crypten.cat(shifts)
+        lengths = (flat - 2 * ((flat < 0) * flat)).reshape(-1).sum(0, keepdim=True)
+        apart = (lengths * round(SCG_WEIGHT * 2 ** (WIDE_BITS - FRACTION_BITS))).with_fraction(WIDE_BITS)
         if self.task != "regression":
-            moved_by = [self.session.wrap(shift[:, None], FRACTION_BITS) for shift in shifts]
-            flipped, _ = flips(self.session, scored, moved_by)
-            apart = apart + words_of(flipped) * round(FLIP_WEIGHT * 2**WIDE_BITS)
-        return value + divide(party, apart, len(flat))
+            flipped, _ = flips(self.session, logits[:, None], [shift[:, None] for shift in shifts])
+            apart = apart + (flipped * round(FLIP_WEIGHT * 2**WIDE_BITS)).with_fraction(WIDE_BITS)
+        return value + apart / flat.size(0)
 
     def _logits(
         self, weights: Weights, activations: np.ndarray, moved: np.ndarray | None, edits: bool
-    ) -> tuple[Words, Words]:
-        """Shares of the logits (rows x outputs) and of all hypothesised shifts (rows x directions x outputs)."""
-        party, rank, width = self.session.party, self.session.rank, self.widths[self.session.rank]
-        directions = self.directions if edits else 0
-        at = sum(self.widths[:rank])
-        shares = party.zero_share((self.rows * (1 + directions), sum(self.widths)))
-        shares[: self.rows, at : at + width] += encode_activations(activations)
+    ) -> tuple[Shared, Shared]:
+        """The logits (rows x outputs) and all hypothesised shifts (rows x directions x outputs), FRACTION_BITS."""
+        rows, directions = self.rows, self.directions if edits else 0
+        own = np.zeros((rows * (1 + directions), activations.shape[1]))
+        own[:rows] = activations
         if moved is not None and edits:
-            shares[self.rows :, at : at + width] += encode_activations(moved).reshape(-1, width)
-        wide = bilinear(party, "matmul", shares, weights.weight)
-        wide[: self.rows] += weights.bias << ACTIVATION_BITS
-        both = truncate(party, wide, SPLIT_LOGIT_BITS - FRACTION_BITS)
-        return both[: self.rows], both[self.rows :].reshape(self.rows, directions, self.outputs)
+            own[rows:] = moved.reshape(-1, activations.shape[1])
+        fused = side_by_side(self.session, self.widths, own, ACTIVATION_BITS, ACTIVATION_LIMIT)
+        products = (fused + self.session.zeros(fused.size(), ACTIVATION_BITS)) @ weights.weight
+        both = crypten.cat([products[:rows] + weights.bias, products[rows:]]).rescale(FRACTION_BITS, sliced=True)
+        return both[:rows], both[rows:].reshape(rows, directions, self.outputs)
 
-    def _shifts(self, hypothesised: Words) -> list[Words]:
-        """Shares of the shift of each record for each attribute, in the direction of its own group."""
-        chosen = bilinear(self.session.party, "mul", hypothesised, np.concatenate(self.groups, axis=1)[:, :, None])
-        ends = np.cumsum([groups.shape[1] for groups in self.groups])
-        return [part.sum(axis=1) for part in np.split(chosen, ends[:-1], axis=1)]
+    def _shifts(self, hypothesised: Shared) -> list[Shared]:
+        """The shift of each record for each attribute, in the direction of its own group."""
+        chosen = hypothesised * crypten.cat(self.groups, dim=1).unsqueeze(2)
+        ends = np.cumsum([groups.size(1) for groups in self.groups]).tolist()
+        return [chosen[:, start:end].sum(1) for start, end in pairwise([0, *ends])]

@@ -35,7 +35,6 @@ from protocols.alignment.presence import Presence
 from protocols.operations import noise
 from protocols.operations.noise import NoiseKind
 from protocols.records.releases import Release
-from protocols.ring import FRACTION_BITS, Words, encode
 from protocols.session.runtime import Session
 from protocols.steps.head import HEAD_BITS, LOGIT_BOUND
 from protocols.steps.second_order import noise_of_heads
@@ -64,6 +63,7 @@ from secure_sccvfl.privacy.releases import (
 )
 from secure_sccvfl.privacy.releases import MOMENTS as MOMENTS_KIND
 from secure_sccvfl.training.secure import SecureEngine
+from secure_sccvfl.training.sharing import share_label
 
 WORLDS = ("kept", "changed")
 """The two data sets: with the record as it is, and with another in its place."""
@@ -300,11 +300,9 @@ class FirstCountCanary(_OfGroups):
         # So many that no draw of noise stops the count for want of records: the limit is SURE deviations.
         sigma = charger.event(self.kind.charged_as(), ONE_RECORD).sigma
         rows = math.ceil(100 + (SURE + 12) * noise.deviation(charger.noise, sigma, session.parties))
-        shares = session.party.zero_share((rows,))
-        if session.rank == 0:
-            shares += 1
-            shares[0] -= world != WORLDS[0]
-        presence = Presence.of(shares)
+        bits = np.ones(rows, np.int64)
+        bits[0] = world == WORLDS[0]
+        presence = Presence.of_tensor(session.share(bits, owner=0, shape=(rows,), bits=0))
         found = self._statistics(session, charger, 1, presence).first_count(presence)
         return np.array([found - rows] if session.rank == 0 else [])
 
@@ -330,7 +328,7 @@ class GradientCanary:
         facts = Facts({rank: {"encoder": 1} for rank in range(parties)}, sizes={"parameters": self.width})
         return self.kind.releases(facts, times=times)
 
-    def _gradients(self) -> Words:
+    def _gradients(self) -> np.ndarray:
         made = np.zeros((self.rows, self.width))
         made[0] = 1e3  # clipping makes it as long as is charged
         return clipped(made, self.config.clip)
@@ -338,9 +336,7 @@ class GradientCanary:
     def release(self, session: Session, charger: Charger, world: str) -> np.ndarray:
         up = world == WORLDS[1]
         scores = np.array([LOGIT_BOUND if up else -LOGIT_BOUND, 0.0]) / session.parties
-        label = session.party.zero_share((self.rows, 1))
-        if session.rank == LABEL_HOLDER:
-            label += encode(np.array([[0.0 if up else 1.0], [0.0]]), WEIGHT_BITS)
+        label = share_label(session, np.array([0.0 if up else 1.0, 0.0]), LABEL_HOLDER, (self.rows, 1), WEIGHT_BITS)
         moved = step_sensitivity(self.config, session.parties)
         paid = charger.charge(self.kind.charged_as(0), moved, 1.0, self.kind.pays)
         widths = [self.width] * session.parties
@@ -349,7 +345,7 @@ class GradientCanary:
     def exact(self, parties: int, rank: int, world: str) -> np.ndarray:
         residual = 1 / (1 + math.exp(LOGIT_BOUND))
         residual = 1 - residual if world == WORLDS[1] else residual - 1
-        made: np.ndarray = residual * self._gradients()[0] / 2.0**FRACTION_BITS
+        made: np.ndarray = residual * self._gradients()[0]
         return made
 
 

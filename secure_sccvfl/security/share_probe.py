@@ -17,7 +17,8 @@ import numpy as np
 
 from protocols.config import SessionConfig
 from protocols.records.releases import ReleasePlan
-from protocols.session.runtime import Session, words_of
+from protocols.session.game import views_of_a_square
+from protocols.session.runtime import Session
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.security.transcripts import Seen, as_columns
@@ -34,14 +35,8 @@ def drawn(repetitions: int, owner: int) -> np.ndarray:
 
 def held(session: Session, owner: int, repetitions: int) -> dict[str, np.ndarray]:
     """One party's part: what it holds about all repetitions, by name."""
-    party = session.party
     values = np.array(SECRETS)[drawn(repetitions, owner)] if session.rank == owner else None
-    share = words_of(session.share(values, owner=owner, shape=(repetitions,))).copy()
-    tuple_share = party.take("square", (repetitions,))
-    mask, square = tuple_share["a"].copy(), tuple_share["b"].copy()
-    (opened,) = party.open_masked("share probe", [share - mask])
-    result = square + 2 * opened * mask + (opened * opened if session.rank == 0 else 0)
-    return {"share": share, "mask": mask, "square of the mask": square, "opened": opened, "result": result}
+    return views_of_a_square(session, values, owner, repetitions)
 
 
 def columns(parts: list[dict[str, np.ndarray]]) -> np.ndarray:

@@ -13,32 +13,11 @@ import numpy as np
 
 from protocols.alignment.presence import Presence
 from protocols.dealing.tuples import Request
-from protocols.session.runtime import crypten
+from protocols.steps.head import Weights
 from protocols.steps.second_order import Curved, Plan, Shared, Slope
 from secure_sccvfl.data.dataset import Task
 from secure_sccvfl.privacy.heads import HeadNoise
 from secure_sccvfl.training.engine import Step
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class Weights:
-    """A head (columns x outputs) and its bias, with their velocities; HEAD_BITS. zero: all are public zeros."""
-
-    weight: Shared
-    bias: Shared
-    velocity: Shared
-    bias_velocity: Shared
-    zero: bool = False
-
-    @property
-    def whole(self) -> Shared:
-        """The weights, and the bias below them."""
-        return crypten.cat([self.weight, self.bias[None]])
-
-    @classmethod
-    def of(cls, heads: Shared, velocity: Shared) -> Weights:
-        """From `whole` and the same of the velocities."""
-        return cls(heads[:-1], heads[-1], velocity[:-1], velocity[-1])
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from protocols.alignment.presence import Presence
-from protocols.ring import FRACTION_BITS
+from protocols.ring import FRACTION_BITS, INPUT_LIMIT
 from protocols.session.runtime import Session, crypten
 from protocols.steps.second_order import Shared
 from secure_sccvfl.data.layout import one_hot
@@ -27,11 +27,17 @@ def share_held(session: Session, values: AtHolder, holder: int, shape: tuple[int
     return session.share(np.asarray(values).reshape(shape), owner=holder, shape=shape, bits=bits)
 
 
-def side_by_side(session: Session, widths: Sequence[int], own: np.ndarray, bits: int = FRACTION_BITS) -> Shared:
-    """Values over the columns of all parties (last axis), where each party knows its own part."""
+def side_by_side(
+    session: Session,
+    widths: Sequence[int],
+    own: np.ndarray,
+    bits: int = FRACTION_BITS,
+    limit: float = INPUT_LIMIT,
+) -> Shared:
+    """Values over the columns of all parties (last axis), where each party knows its own part, up to a limit."""
     lead = own.shape[:-1]
     blocks = [
-        session.own(own, owner=rank, shape=(*lead, width), bits=bits)
+        session.own(own, owner=rank, shape=(*lead, width), bits=bits, limit=limit)
         for rank, width in enumerate((*widths[: session.rank], own.shape[-1], *widths[session.rank + 1 :]))
     ]
     return crypten.cat(blocks, dim=len(lead))

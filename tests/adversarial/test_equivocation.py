@@ -18,6 +18,7 @@ from protocols.operations import arithmetic
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session, words_of
 from protocols.steps import statistics, weighted_sums
+from secure_sccvfl.training.sharing import side_by_side
 from tests.contract import test_split as split
 from tests.support.harness import results, run_session
 
@@ -75,8 +76,7 @@ def shared_block(session: Session) -> None:
 
 
 def sums(session: Session) -> None:
-    rows, weight = np.ones((4, 2), np.int64), session.party.zero_share((4, 1))
-    weighted_sums.weighted_sums(session.party, rows, (2, 2, 2), weight)
+    weighted_sums.weighted_sums(side_by_side(session, (2, 2, 2), np.ones((4, 2))), session.zeros((4, 1)))
     opens(session)
 
 

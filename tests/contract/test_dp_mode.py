@@ -17,8 +17,7 @@ from accounting.records import RecordSet
 from protocols import ring
 from protocols.config import ConfigError
 from protocols.dealing import tuples
-from protocols.errors import RangeError
-from protocols.operations.series import evaluate
+from protocols.errors import ProtocolError, RangeError
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.steps import weighted_sums
 from secure_sccvfl.attacks.gradients import labels_from_dp
@@ -30,6 +29,7 @@ from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.noise import NoiseLevel, noised_event
 from secure_sccvfl.run.checkpoints import Checkpoints
+from secure_sccvfl.training.sharing import side_by_side
 from secure_sccvfl.training.trainer import Hooks
 from tests.support.chance import confirmed, fits_alone
 from tests.support.gradient_modes import EVERYONE, LABEL_HOLDER, PARTIES, german, parts
@@ -53,17 +53,35 @@ def test_sums_are_exact():
     rng = np.random.default_rng(0)
     widths, rows = (3, 5), 40
     blocks = [weighted_sums.clipped(rng.normal(size=(rows, w)), 1.0) for w in widths]
-    weight = ring.encode(rng.uniform(-1, 1, (rows, 1)), weighted_sums.WEIGHT_BITS)
-    release = Release("sum", (0, 1), (ANY,), "test", times=2)
+    weight = rng.uniform(-1, 1, (rows, 1))
+    release = Release("sum", (0, 1), (ANY,), "test")
 
     def job(session):
-        share = session.party.zero_share(weight.shape) + weight * (session.rank == 1)
-        sums = weighted_sums.weighted_sums(session.party, blocks[session.rank], widths, share)
-        return [session.open(session.wrap(s, 0), release).numpy() for s in sums]
+        shared = session.share(weight, owner=1, shape=weight.shape, bits=weighted_sums.WEIGHT_BITS)
+        sums = weighted_sums.weighted_sums(side_by_side(session, widths, blocks[session.rank]), shared)
+        assert session.fraction(sums) == weighted_sums.SUM_BITS
+        return session.open(sums.with_fraction(0), release).numpy()
 
-    for seen in run_session(job, 2, ReleasePlan([release])):
-        for found, block in zip(seen, blocks, strict=True):
-            assert np.array_equal(found, (block.T @ weight)[:, 0])
+    whole = ring.encode(np.hstack(blocks)).T @ ring.encode(weight, weighted_sums.WEIGHT_BITS)
+    for found in run_session(job, 2, ReleasePlan([release])):
+        assert np.array_equal(found, whole[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("blocks", "shape", "told"),
+    [
+        (lambda s: s.share(np.ones((4, 2)), owner=0, shape=(4, 2)), (4, 1), "one block of columns of every party"),
+        (lambda s: s.own(np.ones((4, 2)), owner=0, shape=(4, 2)), (4, 1), "one block of columns of every party"),
+        (lambda s: side_by_side(s, (2, 2), np.ones((4, 2))), (4, 2), "a weight each"),
+        (lambda s: side_by_side(s, (2, 2), np.ones((4, 2))), (3, 1), "a weight each"),
+    ],
+)
+def test_a_sum_takes_a_block_of_every_party_and_one_weight_for_each_row(blocks, shape, told):
+    def job(session):
+        with pytest.raises(ProtocolError, match=told):
+            weighted_sums.weighted_sums(blocks(session), session.zeros(shape, weighted_sums.WEIGHT_BITS))
+
+    run_session(job, 2)
 
 
 def test_no_record_counts_for_more_than_the_sensitivity():
@@ -72,15 +90,15 @@ def test_no_record_counts_for_more_than_the_sensitivity():
     release = Release("residual", (0, 1), (ANY, ANY), "test")
 
     def job(session):
-        share = session.party.zero_share(logits.shape) + ring.encode(logits) * (session.rank == 0)
-        sigmoid = evaluate(session.party, "sigmoid", share, 22.0, 16, weighted_sums.WEIGHT_BITS)
-        return session.open(session.wrap(sigmoid, weighted_sums.WEIGHT_BITS), release).numpy()
+        shared = session.share(logits, owner=0, shape=logits.shape)
+        return session.open(shared.sigmoid(bound=22.0, bits=weighted_sums.WEIGHT_BITS), release).numpy()
 
     sigmoid = run_session(job, 2, ReleasePlan([release]))[0]
     assert np.abs(sigmoid - 0.5).max() + 0.5 <= weighted_sums.LARGEST_WEIGHT
     rows = np.random.default_rng(0).normal(size=(500, 30)) * np.geomspace(1e-3, 1e3, 500)[:, None]
-    short = weighted_sums.clipped(rows, 0.7).astype(object)
-    assert all(sum(v * v for v in row) <= (0.7 * 2**16) ** 2 for row in short)  # exact integers
+    short = weighted_sums.clipped(rows, 0.7) * 2**16
+    assert np.array_equal(short, np.rint(short)), "exact in the ring"
+    assert all(sum(int(v) ** 2 for v in row) <= (0.7 * 2**16) ** 2 for row in short)
 
 
 @pytest.mark.parametrize("parties", [1, 2, 3, 5])
@@ -88,7 +106,7 @@ def test_no_record_counts_for_more_than_the_sensitivity():
 def test_one_record_moves_the_sums_of_all_parties_together_by_the_sensitivity_and_not_by_less(parties, clip):
     """The worst record has a clipped gradient at every party: what is charged must cover all the sums at once."""
     rows = [weighted_sums.clipped(np.full((1, 7), 1e3 * (rank + 1)), clip)[0] for rank in range(parties)]
-    moved = np.linalg.norm(np.concatenate(rows)) / 2**ring.FRACTION_BITS * weighted_sums.LARGEST_WEIGHT
+    moved = np.linalg.norm(np.concatenate(rows)) * weighted_sums.LARGEST_WEIGHT
     charged = weighted_sums.sensitivity(clip, parties)
     assert charged * (1 - 2**-8) < moved <= charged
 
@@ -290,7 +308,7 @@ def test_a_stopped_run_goes_on_and_pays_for_each_release_once(behind, steps, cha
         # The encoder is the one that these sums give, whoever was stopped on the way.
         score = Score(german_part(rank).parties[0], config.units, 0)
         for step in model.seen:
-            assert np.array_equal(weighted_sums.clipped(score.gradients(), 1.0) / 2**16, step.gradients)
+            assert np.array_equal(weighted_sums.clipped(score.gradients(), 1.0), step.gradients)
             score.learn(step.total / (0.5 * len(step.gradients)), config.rate, config.momentum)
         units = german_part(rank).parties[0].inputs
         assert np.array_equal(score.encoder()(units), model.encoders[rank](units))

@@ -6,7 +6,7 @@ import pytest
 from protocols import ring
 from protocols.session.runtime import words_of
 from protocols.steps import head
-from secure_sccvfl.training.descents.edited import largest_squares
+from protocols.steps.head import largest_squares
 from secure_sccvfl.training.engine import UNSETTLED
 from tests.contract.engines import GROUPS, ROWS, SIDES, Problem, in_secret
 from tests.contract.test_grid import CLOSE, bounds_of, descended, grid_of, guard_length, optima, whole
@@ -138,4 +138,6 @@ def test_edits_whose_gram_matrix_would_wrap_are_refused_before_they_are_sent():
 def test_the_largest_choice_of_every_row_counts():
     rng = np.random.default_rng(0)
     choices = rng.integers(-9, 10, (7, GROUPS, 2))
-    assert np.array_equal(largest_squares(choices), (choices**2).max(axis=1).sum(axis=0))
+    assert np.array_equal(largest_squares(choices), (choices**2).max(axis=1).sum(axis=0) * 2.0**32), (
+        "as ring elements"
+    )

@@ -3,14 +3,11 @@
 import numpy as np
 import pytest
 
-from protocols import ring
-from protocols.errors import RangeError, UndeclaredRelease
+from protocols.errors import ProtocolError, RangeError, UndeclaredRelease
 from protocols.records.releases import ANY, Release, ReleasePlan
-from protocols.session.runtime import words_of
 from protocols.steps import split
 from protocols.steps.head import Weights
 from secure_sccvfl.modes.split import probes, residual_of
-from secure_sccvfl.training.secure import SecureEngine
 from secure_sccvfl.training.sharing import share_held
 from tests.support.harness import run_session
 
@@ -35,14 +32,15 @@ class Problem:
     def target(self):
         return np.eye(self.layout.outputs)[self.label] if self.layout.outputs > 1 else self.label[:, None] * 1.0
 
-    def own(self, step, rank):
-        deltas = split.encode_activations(self.deltas[step][rank]) if rank in self.layout.editing else None
+    def inputs(self, session, step):
+        rank = session.rank
+        deltas = self.deltas[step][rank] if rank in self.layout.editing else None
         one_hot = {
             number: np.eye(count, dtype=np.int64)[self.codes[number]]
             for number, (holder, count) in enumerate(self.layout.attributes)
             if holder == rank and self.layout.directions
         }
-        return split.Own(split.encode_activations(self.h[step][rank]), deltas, one_hot)
+        return split.inputs_of(session, self.layout, self.h[step][rank], deltas, one_hot)
 
     def plain(self):
         """Head after all steps, and the gradient of every party in every step."""
@@ -72,31 +70,25 @@ class Problem:
 
     def job(self, releases, everyone):
         def run(session):
-            engine = SecureEngine(session, 0, [holder for holder, _ in self.layout.attributes])
             target = self.target if session.rank == 0 else None
-            label = words_of(share_held(session, target, 0, self.target.shape, split.RESIDUAL_BITS))
-            first = session.rank == 0
-            weight = ring.encode(self.start, split.SPLIT_HEAD_BITS) * first
-            zero, bias = np.zeros_like(weight), np.zeros(self.layout.outputs, np.int64)
-            weights, probe, seen = Weights(weight, bias, zero, bias), probes(self.layout), []
+            label = share_held(session, target, 0, self.target.shape, split.RESIDUAL_BITS)
+            zero, bias = np.zeros_like(self.start), np.zeros(self.layout.outputs)
+            parts = (session.public(part, split.SPLIT_HEAD_BITS) for part in (self.start, bias, zero, bias))
+            weights, probe, seen = Weights(*parts), probes(self.layout), []
             rounds = []
             for number in session.repeat(STEPS):
                 before = session.total_cost.rounds
                 stepped = split.split_step(
-                    session.party,
                     self.layout,
                     weights,
-                    self.own(number, session.rank),
+                    self.inputs(session, number),
                     PACE,
-                    lambda logits: residual_of(engine, logits, label, self.task),
+                    lambda logits: residual_of(logits, label, self.task),
                     probe,
                 )
                 weights = stepped.weights
                 opened = session.open_each(
-                    [
-                        (session.wrap(sketch, split.PRODUCT_BITS), releases[f"gradient {rank}"])
-                        for rank, sketch in enumerate(stepped.sketches)
-                    ]
+                    [(sketch, releases[f"gradient {rank}"]) for rank, sketch in enumerate(stepped.sketches)]
                 )
                 rounds.append(session.total_cost.rounds - before)
                 assert [value is not None for value in opened] == [
@@ -104,8 +96,8 @@ class Problem:
                 ]
                 mine = opened[session.rank].numpy()
                 seen.append((mine, split.gradient_of(mine, self.layout, session.rank, probe)))
-            weight = session.open(session.wrap(weights.weight, split.SPLIT_HEAD_BITS), everyone)
-            bias = session.open(session.wrap(weights.bias[None], split.SPLIT_HEAD_BITS), everyone)
+            weight = session.open(weights.weight, everyone)
+            bias = session.open(weights.bias[None], everyone)
             return weight.numpy(), bias.numpy()[0], seen, rounds
 
         return run
@@ -167,7 +159,6 @@ def test_the_opened_gradient_is_dithered(monkeypatch):
 
     assert common(problem.secret()[0][2]) == 1
     monkeypatch.setattr(split, "DITHER_BITS", 0)
-    monkeypatch.setattr(split, "_centred", lambda party, sketch: sketch)
     assert common(problem.secret()[0][2]) > 1000
 
 
@@ -188,8 +179,33 @@ def test_the_dither_is_as_large_as_a_unit_in_the_last_place():
 def test_too_many_rows_and_large_activations_are_refused():
     with pytest.raises(RangeError, match="smaller batches"):
         split.SplitLayout(split.MOST_ROWS + 1, (3, 3), (), ((0, 2),))
-    with pytest.raises(RangeError):
-        split.encode_activations(np.array([split.ACTIVATION_LIMIT + 1]))
+
+    def job(session):
+        """Of an activation, and of how far an edit moves one."""
+        layout, small = split.SplitLayout(2, (1, 1), (0, 1), ((0, 2),)), np.zeros((2, 2, 1))
+        one_hot = {0: np.eye(2, dtype=np.int64)}
+        large = np.full((2, 1), split.ACTIVATION_LIMIT + 1)
+        for given in ((large, small), (small[:, 0], small + large)):
+            with pytest.raises(RangeError, match="larger in magnitude than 16"):
+                split.inputs_of(session, layout, *given, one_hot)
+        return split.inputs_of(session, layout, large / 2, small, one_hot) is not None
+
+    assert run_session(job, 2) == [True, True]
+
+
+def test_a_party_must_bring_what_the_layout_says():
+    """Deltas of a party that edits, the groups at their holder, and blocks of the layout's size."""
+    problem = Problem((3, 2), (0,), ((0, 2),))
+    activations, deltas, groups = problem.h[0][0], problem.deltas[0][0], {0: np.eye(2)[problem.codes[0]]}
+    wrong = (activations, None, groups), (activations, deltas, {}), (activations[:, :2], deltas, groups)
+
+    def job(session):
+        if session.rank == 0:
+            for given in wrong:
+                with pytest.raises((RangeError, ProtocolError)):
+                    split.inputs_of(session, problem.layout, *given)
+
+    run_session(job, 2)
 
 
 def test_a_gradient_reaches_only_its_declared_owner():

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from protocols.records.releases import ANY, Release, ReleasePlan
-from protocols.ring import WIDE_BITS, encode
 from protocols.steps.head import Weights
 from protocols.steps.split import SPLIT_HEAD_BITS
 from secure_sccvfl.modes.split_settings import SplitConfig, split_releases
@@ -91,12 +90,11 @@ class Steps:
             for step, head in enumerate(self.heads):
                 kept, stopping = stopping.state(), fresh(session)
                 stopping.go_on(kept)
-                weight = encode(head, SPLIT_HEAD_BITS) * (rank == 0)
-                bias = encode(self.bias, SPLIT_HEAD_BITS) * (rank == 0)
-                weights = Weights(weight, bias, np.zeros_like(weight), np.zeros_like(bias))
+                parts = head, self.bias, np.zeros_like(head), np.zeros_like(self.bias)
+                weights = Weights(*(session.public(part, SPLIT_HEAD_BITS) for part in parts))
                 moved = self.moved[step][rank] if rank in EDITING else None
                 own = weights, self.h[step][rank], moved, self.edits
-                values.append(float(session.open(session.wrap(stopping.objective(*own), WIDE_BITS), shown)[0]))
+                values.append(float(session.open(stopping.objective(*own), shown)[0]))
                 before = session.total_cost.rounds
                 bits.append(stopping.goes_on(*own))
                 rounds = session.total_cost.rounds - before

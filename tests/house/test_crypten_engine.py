@@ -22,25 +22,19 @@ from protocols.session.runtime import Session
 from secure_sccvfl.training.engine import Step
 from secure_sccvfl.training.secure import SecureEngine
 from tests.contract import engines, test_grid
+from tests.support import mode_jobs
 from tests.support.harness import run_session
 
 ROOT = Path(__file__).resolve().parents[2]
-KERNELS = ("arithmetic", "banded", "comparison", "selection", "series")
-PUBLIC = {"BAND_ROWS", "even", "FRACTION_BITS", "WIDE_BITS"}
+KERNELS = ("arithmetic", "banded", "comparison", "selection", "series", "split_step", "weighted_sums")
+PUBLIC = {"BAND_ROWS", "even", "FRACTION_BITS", "INPUT_LIMIT", "WIDE_BITS"}
 ON_SHARES = {
     "secure_sccvfl/discovery/secure_statistics.py",
-    "secure_sccvfl/modes/dp.py",
-    "secure_sccvfl/modes/split.py",
-    "secure_sccvfl/modes/split_stopping.py",
     "secure_sccvfl/run/checkpoints.py",
     "secure_sccvfl/run/model_files.py",
     "secure_sccvfl/run/train.py",
-    "secure_sccvfl/security/constructed.py",
-    "secure_sccvfl/security/finished_run.py",
-    "secure_sccvfl/security/share_probe.py",
-    "secure_sccvfl/training/descents/edited.py",
 }
-"""Discovery tables, modes dp and split, files, and the judges of security; `edited` only bounds its own edits."""
+"""Discovery tables and files."""
 RESEARCH = ("benchmarks",)
 
 
@@ -72,6 +66,16 @@ def test_no_other_module_works_on_shares() -> None:
             found.add(str(name))
     assert found - ON_SHARES == set(), "work on CrypTen tensors instead"
     assert ON_SHARES - found == set(), "these work on tensors now: take them off the list"
+
+
+GAME, GIVES = "secure_sccvfl/security/share_probe.py", "protocols.session.game"
+
+
+def test_only_the_share_distinguishing_game_takes_views_of_secrets() -> None:
+    found = {
+        str(path.relative_to(ROOT)) for path in (ROOT / "secure_sccvfl").rglob("*.py") if GIVES in path.read_text()
+    }
+    assert found == {GAME}
 
 
 @pytest.mark.parametrize(
@@ -106,7 +110,9 @@ def origin() -> str:
     return "?" if frame is None else str(frame.f_code.co_filename)
 
 
-def asked_by(job: Callable[[Session], Any], monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+def asked_by(
+    job: Callable[[Session], Any], monkeypatch: pytest.MonkeyPatch, plan: ReleasePlan | None = None
+) -> Counter[str]:
     """Of all openings and requests for tuples at party 0: which files they come from."""
     seen: Counter[str] = Counter()
 
@@ -121,9 +127,9 @@ def asked_by(job: Callable[[Session], Any], monkeypatch: pytest.MonkeyPatch) -> 
         return spying
 
     with monkeypatch.context() as patch:
-        for name in ("open_masked", "open_slices", "collect_all", "take", "publish"):
+        for name in ("open_masked", "open_slices", "broadcast", "collect_all", "take", "publish"):
             patch.setattr(Party, name, spied(name))
-        run_session(job, 3, ReleasePlan(engines.releases(3).values()))
+        run_session(job, 3, plan or ReleasePlan(engines.releases(3).values()))
     return seen
 
 
@@ -144,6 +150,14 @@ def trained(session: Session) -> None:
 def test_every_opening_of_training_comes_from_a_crypten_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = asked_by(trained, monkeypatch)
     assert sum(seen.values()) > 300
+    assert [place for place in seen if "protocols/session" not in place] == []
+
+
+@pytest.mark.parametrize("mode", mode_jobs.JOBS)
+def test_every_opening_of_a_mode_comes_from_a_crypten_operator(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, plan = mode_jobs.JOBS[mode]()
+    seen = asked_by(job, monkeypatch, plan)
+    assert sum(seen.values()) > 20
     assert [place for place in seen if "protocols/session" not in place] == []
 
 

@@ -26,6 +26,7 @@ from secure_sccvfl.privacy.heads import HeadNoise
 from secure_sccvfl.training.descents.grid import Bounds, Grid
 from secure_sccvfl.training.engine import Step, Target
 from secure_sccvfl.training.secure import SecureEngine
+from secure_sccvfl.training.sharing import side_by_side
 from tests.contract import engines as sealed
 from tests.contract import test_split as split
 from tests.support.chance import alike, uniform
@@ -163,13 +164,11 @@ def split_steps(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
 
 def sums(world: int) -> tuple[Callable[[Session], Any], ReleasePlan]:
     """The sums of mode dp."""
-    rows = np.full((400, 3), (0, 1 << 15)[world], np.int64)
+    rows, weights = np.full((400, 3), (0, 0.5)[world]), np.full((400, 1), (0, 0.5)[world])
 
     def job(session: Session) -> None:
-        weight = session.party.zero_share((len(rows), 1))
-        if session.rank == 0:
-            weight += (0, 1 << 27)[world]
-        weighted_sums.weighted_sums(session.party, rows, (3, 3, 3), weight)
+        weight = session.share(weights, owner=0, shape=weights.shape, bits=weighted_sums.WEIGHT_BITS)
+        weighted_sums.weighted_sums(side_by_side(session, (3, 3, 3), rows), weight)
 
     return job, ReleasePlan(())
 

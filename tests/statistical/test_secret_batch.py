@@ -8,6 +8,7 @@ from protocols.dealing import tuples
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.steps import weighted_sums
 from protocols.steps.sampling import nearest_sampling, secret_batch, threshold
+from secure_sccvfl.training.sharing import side_by_side
 from tests.support.chance import alike, of_rate, uniform
 from tests.support.harness import run_session
 from tests.support.randomness import fresh
@@ -31,9 +32,9 @@ def draw(sampling, calls=2, rows=ROWS):
             return fields
 
         party.take = spying
-        one = np.full((rows, 1), int(session.rank == 0), np.int64)  # the weight 1: what is kept is the bit
-        shares = [party.zero_share((rows, 1)) + one for _ in range(calls)]
-        return [session.open(session.wrap(secret_batch(party, w, sampling), 0), BITS).numpy() for w in shares]
+        one = np.ones((rows, 1), np.int64)  # the weight 1: what is kept is the bit
+        weights = [session.share(one, owner=0, shape=one.shape, bits=0) for _ in range(calls)]
+        return [session.open(secret_batch(weight, sampling), BITS).numpy() for weight in weights]
 
     made = run_session(job, 3, ReleasePlan([BITS]))
     assert all(np.array_equal(a, b) for other in made[1:] for a, b in zip(made[0], other, strict=True))
@@ -118,30 +119,31 @@ def test_sums_over_a_secret_batch_are_the_plain_ones(monkeypatch):
     monkeypatch.setitem(tuples._KINDS, "sampled", watched)
     tuples.recipe.cache_clear()
     blocks = [weighted_sums.clipped(rng.normal(size=(rows, w)), 1.0) for w in widths]
-    weight = ring.encode(rng.uniform(-1, 1, (rows, 1)), weighted_sums.WEIGHT_BITS)
-    release = Release("sum", (0, 1), (ANY,), "test", times=2)
+    weight = rng.uniform(-1, 1, (rows, 1))
+    release = Release("sum", (0, 1), (ANY,), "test")
 
     def job(session):
-        share = session.party.zero_share(weight.shape) + weight * (session.rank == 1)
-        batch = secret_batch(session.party, share, 0.25)
-        sums = weighted_sums.weighted_sums(session.party, blocks[session.rank], widths, batch)
-        return [session.open(session.wrap(s, 0), release).numpy() for s in sums]
+        shared = session.share(weight, owner=1, shape=weight.shape, bits=weighted_sums.WEIGHT_BITS)
+        batch = secret_batch(shared, 0.25)
+        sums = weighted_sums.weighted_sums(side_by_side(session, widths, blocks[session.rank]), batch)
+        return session.open(sums.with_fraction(0), release).numpy()
 
     found = run_session(job, 2, ReleasePlan([release]))
     tuples.recipe.cache_clear()
     (bits,) = kept
     assert 0 < bits.sum() < rows
-    for seen in found:
-        for total, block in zip(seen, blocks, strict=True):
-            assert np.array_equal(total, (block.T @ (bits * weight))[:, 0])
+    whole = ring.encode(np.hstack(blocks)).T @ (bits * ring.encode(weight, weighted_sums.WEIGHT_BITS))
+    for total in found:
+        assert np.array_equal(total, whole[:, 0])
 
 
 def test_one_round_and_none_for_a_full_batch():
     def job(session):
-        weight, rounds = session.party.zero_share((50, 1)), []
+        weight, rounds = session.zeros((50, 1)), []
         for sampling in (1.0, 0.5):
             with session.measure(f"batch {sampling}"):
-                kept = secret_batch(session.party, weight, sampling)
+                kept = secret_batch(weight, sampling)
+                session.flush()
             rounds.append((session.costs[f"batch {sampling}"].rounds, kept is weight))
         return rounds
 

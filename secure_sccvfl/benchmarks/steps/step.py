@@ -22,8 +22,7 @@ import numpy as np
 from protocols.config import ConfigError, SessionConfig
 from protocols.operations.banded import BAND_ROWS
 from protocols.records.releases import ANY, Release, ReleasePlan
-from protocols.ring import encode
-from protocols.session.runtime import Session, words_of
+from protocols.session.runtime import Session
 from protocols.steps import split
 from protocols.steps.head import Weights
 from secure_sccvfl.data.layout import one_hot
@@ -203,38 +202,25 @@ class StepBenchmark:
     def _split(self, engine: SecureEngine) -> Iterator[np.ndarray]:
         given, session, layout = inputs(self.size), engine.session, _layout(self.size)
         own, probe = given.of(session.rank), probes(layout)
-        label = words_of(share_label(session, given.label, 0, (self.size.rows, 1), split.RESIDUAL_BITS))
-        weight = encode(given.start, split.SPLIT_HEAD_BITS) * (session.rank == 0)
-        zero, bias, pattern = np.zeros_like(weight), np.zeros(1, np.int64), []  # type: ignore[var-annotated]
-        weights, pace = Weights(weight, bias, zero, bias), split.SplitPace(RATE, MOMENTUM, 0.0, LAM)
+        label = share_label(session, given.label, 0, (self.size.rows, 1), split.RESIDUAL_BITS)
+        parts = given.start, np.zeros(1), np.zeros_like(given.start), np.zeros(1)
+        weights = Weights(*(session.public(part, split.SPLIT_HEAD_BITS) for part in parts))
+        pattern, pace = [], split.SplitPace(RATE, MOMENTUM, 0.0, LAM)  # type: ignore[var-annotated]
         chosen = {0: one_hot(given.codes, GROUPS, np.int64)} if session.rank == PARTIES - 1 else {}
         for _ in range(self.repeats + 1):
             for _ in session.repeat(TOGETHER, pattern):
-                mine = split.Own(
-                    split.encode_activations(given.rows[:, own]),
-                    split.encode_activations(given.deltas[:, :, own]),
-                    chosen,
-                )
+                mine = split.inputs_of(session, layout, given.rows[:, own], given.deltas[:, :, own], chosen)
                 stepped = split.split_step(
-                    session.party,
-                    layout,
-                    weights,
-                    mine,
-                    pace,
-                    lambda logits: residual_of(engine, logits, label, "binary"),
-                    probe,
+                    layout, weights, mine, pace, lambda logits: residual_of(logits, label, "binary"), probe
                 )
                 weights = stepped.weights
                 opened = session.open_each(
-                    [
-                        (session.wrap(sketch, split.PRODUCT_BITS), self.releases[f"gradient {rank}"])
-                        for rank, sketch in enumerate(stepped.sketches)
-                    ]
+                    [(sketch, self.releases[f"gradient {rank}"]) for rank, sketch in enumerate(stepped.sketches)]
                 )[session.rank]
                 if opened is not None:
                     split.gradient_of(opened.numpy(), layout, session.rank, probe)
             yield np.zeros(0)
-        final = session.open(session.wrap(weights.weight, split.SPLIT_HEAD_BITS), self.releases["predictions"])
+        final = session.open(weights.weight, self.releases["predictions"])
         yield np.zeros(0) if final is None else final.numpy()
 
 

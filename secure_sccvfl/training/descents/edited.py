@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import torch
 
-from protocols import ring
 from protocols.session.runtime import Session, crypten
 from protocols.steps import head
 from protocols.steps.second_order import Shared
@@ -20,7 +19,7 @@ from secure_sccvfl.data.party import AtHolder, Blocks
 from secure_sccvfl.training.handles import SharedChoices
 
 _TOGETHER = 1 << 20
-"""Draws are selected together up to so many words."""
+"""Draws are selected together up to so many ring elements."""
 
 
 def selected(
@@ -42,7 +41,7 @@ def selected(
     squares, draws, waiting = np.zeros(counts[rank]), list[Shared](), list[np.ndarray]()
     for by_group in deltas:
         choices = np.stack([only(blocks[rank], reached[rank]) for blocks in by_group], axis=1)
-        squares += largest_squares(ring.encode(choices))
+        squares += head.largest_squares(choices)
         head.check_gram(squares)
         waiting.append(choices)
         rows, groups_of, _ = choices.shape
@@ -76,15 +75,6 @@ def _select(
         ]
     whole = crypten.cat(pieces, dim=1) if pieces else session.public(np.zeros((len(below), 0)))
     return [whole[at : at + each] for at in range(0, len(below), each)]
-
-
-def largest_squares(choices: np.ndarray) -> np.ndarray:
-    """Of each column the sum over rows of the largest square that could be selected; one group at a time."""
-    largest = np.zeros((len(choices), choices.shape[2]))
-    for group in range(choices.shape[1]):
-        np.maximum(largest, choices[:, group].astype(np.float64) ** 2, out=largest)
-    found: np.ndarray = largest.sum(axis=0)
-    return found
 
 
 def only(displacement: np.ndarray, reached: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ from protocols.records.chain import HashChain
 from protocols.records.releases import Release, ReleaseDesk, ReleasePlan
 from protocols.records.transcript import Frame, Transcript
 from protocols.steps.head import Weights
-from protocols.steps.split import Own, Stepped
+from protocols.steps.split import Inputs, Stepped
 from secure_sccvfl.modes.dp import DpSeen
 
 SHARE = np.full((1, 1), 123456789, np.int64)
@@ -76,7 +76,7 @@ def test_keys_transcripts_and_logs_are_for_their_owner_alone(tmp_path: Path) -> 
     "holder",
     [
         Masked(7, (1, 1), SHARE, 0, SHARE, SHARE),
-        Own(SHARE, SHARE, {0: SHARE}),
+        Inputs(SHARE, SHARE, (SHARE,)),
         Stepped(Weights(SHARE, SHARE, SHARE, SHARE), SHARE, SHARE, (SHARE,)),
         DpSeen(SHARE, SHARE),
         Frame("in", (0,), "data", "step", (SHARE,)),
