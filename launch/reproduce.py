@@ -195,9 +195,9 @@ def run_letter_roles(options: argparse.Namespace) -> int:
 def run_qualitative(options: argparse.Namespace) -> int:
     """Roles, representations, curves and single people of the first seed, written to OUT."""
     from secure_sccvfl.data.party_data import benchmark_schema
-    from secure_sccvfl.evaluation.qualitative.views import of_methods
     from secure_sccvfl.report.qualitative.dictionary import Dictionary
-    from secure_sccvfl.report.qualitative.results import write_qualitative
+    from secure_sccvfl.research.qualitative.methods import of_methods
+    from secure_sccvfl.research.qualitative.results import write_qualitative
     from secure_sccvfl.run.description import describe
 
     dataset, split = (options.dataset or ["german"])[0], (options.split or ["iid"])[0]

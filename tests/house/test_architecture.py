@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
+from secure_sccvfl.run.jobs import JOBS
+
 ROOT = Path(__file__).resolve().parents[2]
 ALLOWED = {
     "accounting": {"accounting"},
@@ -18,7 +20,7 @@ LAYERS = {
     "protocols": ("", "net", "records", "dealing", "operations", "session", "steps", "alignment"),
     "secure_sccvfl": (
         *("data", "privacy", "policy", "discovery", "model", "training", "metrics", "modes", "status", "run"),
-        *("attacks", "evaluation", "report", "security", "consortium", "local", "benchmarks", ""),
+        *("attacks", "evaluation", "report", "security", "consortium", "local", "benchmarks", "research", ""),
     ),
 }
 """Rooms from the lowest; "" is the modules of the package itself. A room imports lower ones and itself."""
@@ -128,6 +130,13 @@ def importers(module: str) -> set[str]:
         for path in SOURCES
         if any(name == module or name.startswith(module + ".") for name in imported(path))
     }
+
+
+def test_no_production_run_imports_research() -> None:
+    """Only two programs do. A session imports the one job that it names: of research, benchmarks alone."""
+    outside = {name for name in importers("secure_sccvfl.research") if not name.startswith("secure_sccvfl/research/")}
+    assert outside <= {"launch/bench.py", "launch/reproduce.py"}
+    assert all(job.startswith("bench-") for job, path in JOBS.items() if path.startswith("research."))
 
 
 def test_only_the_runtime_imports_crypten() -> None:

@@ -13,7 +13,7 @@ from matplotlib import pyplot as plt
 from matplotlib.patches import Patch
 
 from accounting.plain_text import plain
-from secure_sccvfl.evaluation.qualitative.views import PAPER
+from secure_sccvfl.research.qualitative.methods import PAPER
 
 matplotlib.rcParams["text.parse_math"] = False  # a dollar sign in a name is not a formula
 ROLES = {

@@ -10,9 +10,9 @@ from typing import Any
 
 from accounting.plain_text import markdown
 from secure_sccvfl.evaluation.judges import FIRST
-from secure_sccvfl.evaluation.qualitative.views import PAPER
 from secure_sccvfl.report.charts import percent, tidy
 from secure_sccvfl.report.qualitative.dictionary import Dictionary
+from secure_sccvfl.research.qualitative.methods import PAPER
 
 Found = Mapping[str, Any]
 ROLE_WORDS = {"N": "non-descendant (N)", "M": "mediator (M)", "P": "proxy (P)"}
@@ -24,7 +24,7 @@ SPACES = {
 
 def write_qualitative(folder: Path, found: Found, words: Dictionary, command: str) -> str:
     """Write data, tables and plots into a folder; returns the tables."""
-    from secure_sccvfl.report.qualitative import plots
+    from secure_sccvfl.research.qualitative import plots
 
     folder.mkdir(parents=True, exist_ok=True)
     made = {"experiment": "qualitative", "command": command, "date": datetime.date.today().isoformat()}
