@@ -128,7 +128,7 @@ def _ops(options: argparse.Namespace, command: str) -> Found:
     from secure_sccvfl.benchmarks import operations_table as ops
 
     rows = ops.measure(options.repeats, options.blocks, _tell)
-    _show(ops.TITLE, ops.COLUMNS, ops.cells(rows), 110)
+    ops.table(rows).show(ops.TITLE, 110, ("job", "system"), "plain")
     return {"parties": ops.PARTIES, "rows": rows}, ops.markdown(rows, command)
 
 
@@ -140,7 +140,7 @@ def _step(options: argparse.Namespace, command: str) -> Found:
     columns = (options.columns or [usual.columns])[0]
     size = Size((options.rows or [usual.rows])[0], -(-columns // step.PARTIES))
     rows = step.measure(options.repeats, options.blocks, _tell, size, python)
-    _show(step.title(size), step.COLUMNS, step.cells(rows), 130)
+    step.table(rows).show(step.title(size), 130, ("job", "system"), "plain")
     return {"parties": step.PARTIES, "rows": rows}, step.markdown(rows, command, size, note)
 
 
@@ -232,19 +232,6 @@ def _printed(result: dict[str, Any], text: str) -> Found:
 
 def _tell(line: str) -> None:
     say(line, error=True)
-
-
-def _show(title: str, columns: Sequence[str], lines: Sequence[Sequence[str]], width: int) -> None:
-    """A table on the terminal; a line between two jobs."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title)
-    for column in columns:
-        table.add_column(column, justify="left" if column in ("job", "system") else "right")
-    for line in lines:
-        table.add_row(*line, end_section=line[1] == "plain")
-    Console(width=None if sys.stdout.isatty() else width).print(table)
 
 
 if __name__ == "__main__":

@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
+from accounting.tables import Column, Table, page
 from protocols.alignment.hidden import HiddenAlignment
 from protocols.alignment.revealed import RevealedAlignment
 from protocols.alignment.seam import ABSENT, Alignment, releases
 from protocols.config import ConfigError, SessionConfig
 from protocols.records.releases import Release, ReleasePlan
 from protocols.session.runtime import Session
-from secure_sccvfl.benchmarks.results import table
 from secure_sccvfl.benchmarks.systems import Row, Tell, run_ours
 from secure_sccvfl.local.forked import same_imports
 from secure_sccvfl.run.jobs import Progress
@@ -172,41 +172,25 @@ def parsed(text: str) -> tuple[str, int, tuple[int, ...]]:
     return mode, ids, tuple(parties)
 
 
+COLUMNS = (
+    Column("system"),
+    Column("ids"),
+    Column("parties"),
+    Column("CPU s a party", lambda r: f"left out: {r['skipped']}" if "skipped" in r else f"{r['cpu_seconds']:.1f}"),
+    Column("s", "seconds", ".1f"),
+    Column("MB to peers", "sent", ".1f", 1e6),
+    Column("MB with dealer", "dealer", ".1f", 1e6),
+    Column("party MB", lambda r: f"{r['both_mb']}, both" if "both_mb" in r else r.get("party_mb")),
+    Column("dealer MB", "dealer_mb"),
+)
+
+
 def markdown(rows: list[Row], command: str) -> str:
     """One table."""
-    head = (
-        "system",
-        "ids",
-        "parties",
-        "CPU s a party",
-        "s",
-        "MB to peers",
-        "MB with dealer",
-        "party MB",
-        "dealer MB",
-    )
-    cells = []
-    for row in rows:
-        if "skipped" in row:
-            cells.append((row["system"], row["ids"], row["parties"], f"left out: {row['skipped']}", *[""] * 5))
-            continue
-        peers = f"{row['sent'] / 1e6:.1f}"
-        if row["system"] == PEER:
-            both = f"{row['both_mb']}, both"
-            cells.append((PEER, row["ids"], row["parties"], f"{row['cpu_seconds']:.1f}", "", peers, "", both, ""))
-            continue
-        cells.append(
-            (
-                *(row["system"], row["ids"], row["parties"], f"{row['cpu_seconds']:.1f}", f"{row['seconds']:.1f}"),
-                *(peers, f"{row['dealer'] / 1e6:.1f}", row["party_mb"], row["dealer_mb"]),
-            )
-        )
-    lines = [
-        f"Made by `{command}` on {os.cpu_count() or 1} cores.",
-        f"Each party has this many ids, {COMMON:.0%} of them common to all. CPU and bytes of the party with the",
-        "most, `hidden` with the product of presence. Seconds: all processes share the cores, also with other work.",
+    return page(
+        f"Made by `{command}` on {os.cpu_count() or 1} cores.\n"
+        f"Each party has this many ids, {COMMON:.0%} of them common to all. CPU and bytes of the party with the\n"
+        "most, `hidden` with the product of presence. Seconds: all processes share the cores, also with other work.\n"
         f"{PEER}: the client alone learns the intersection, and nothing travels.",
-        "",
-        *table(head, cells),
-    ]
-    return "\n".join(lines) + "\n"
+        Table.of(rows, COLUMNS),
+    )

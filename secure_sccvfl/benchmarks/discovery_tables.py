@@ -6,8 +6,8 @@ import os
 import statistics
 from typing import Any
 
+from accounting.tables import Column, Table, page
 from secure_sccvfl.benchmarks.discovery import BINS, FEATURES, PEER_ROWS
-from secure_sccvfl.benchmarks.results import table
 from secure_sccvfl.benchmarks.systems import PARTIES, Row, Tell, in_turn, run_ours, run_stock
 
 ROWS = (1_000, 10_000, 100_000, 1_000_000)
@@ -74,41 +74,33 @@ def _peer_rows(repeats: int, blocks: int, tell: Tell) -> list[Row]:
     return rows
 
 
+SCALE = (
+    Column("rows", form=","),
+    Column("groups"),
+    Column("seconds", form=".3f"),
+    Column("MB", "sent", ".2f", 1e6),
+    Column("rounds"),
+    Column("party MB", "party_mb"),
+    Column("dealer MB", "dealer_mb"),
+    Column("largest error / deviation", "max_error_in_deviations"),
+)
+PEERS = (
+    Column("system"),
+    Column("seconds", form=".3f"),
+    Column("times ours", "times_ours"),
+    Column("MB", "bytes", ".1f", 1e6),
+    Column("rounds"),
+)
+
+
 def markdown(result: dict[str, Any], command: str) -> str:
     """Two tables."""
-    lines = [
-        f"Made by `{command}` on {os.cpu_count()} cores, {PARTIES} parties and the dealer, mutual TLS;",
-        f"{FEATURES} features x {BINS} bins; load average {result['load']:.1f} when it ended. One release from",
-        "columns to opened noisy tables. First table: bytes that the parties sent, by their counters; memory of",
+    return page(
+        f"Made by `{command}` on {os.cpu_count()} cores, {PARTIES} parties and the dealer, mutual TLS;\n"
+        f"{FEATURES} features x {BINS} bins; load average {result['load']:.1f} when it ended. One release from\n"
+        "columns to opened noisy tables. First table: bytes that the parties sent, by their counters; memory of\n"
         "the largest process. Second: bytes of all processes, read from the loopback device.",
-        "",
-    ]
-    lines += table(
-        ("rows", "groups", "seconds", "MB", "rounds", "party MB", "dealer MB", "largest error / deviation"),
-        [
-            (
-                f"{row['rows']:,}",
-                row["groups"],
-                f"{row['seconds']:.3f}",
-                f"{row['sent'] / 1e6:.2f}",
-                row["rounds"],
-                row["party_mb"],
-                row["dealer_mb"],
-                row["max_error_in_deviations"],
-            )
-            for row in result["scale"]
-        ],
-    )
-    lines += [
-        "",
+        Table.of(result["scale"], SCALE),
         f"{PEER_ROWS:,} x {FEATURES * BINS} columns by 2 groups, sharing included, stock CrypTen without TLS:",
-        "",
-    ]
-    lines += table(
-        ("system", "seconds", "times ours", "MB", "rounds"),
-        [
-            (row["system"], f"{row['seconds']:.3f}", row["times_ours"], f"{row['bytes'] / 1e6:.1f}", row["rounds"])
-            for row in result["peers"]
-        ],
+        Table.of(result["peers"], PEERS),
     )
-    return "\n".join(lines) + "\n"

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from secure_sccvfl.benchmarks.results import table
+from accounting.tables import Table, page
 from secure_sccvfl.benchmarks.systems import PARTIES, Tell
 from secure_sccvfl.local.processes import run_job, session_config
 from secure_sccvfl.report.results import result_of
@@ -107,16 +107,13 @@ def markdown(dataset: str, rows: list[dict[str, Any]], command: str) -> str:
     if len(groups):
         figures.append(_line(f"worst rate of a group resting on {LARGE_GROUP} records or more", groups, 0.02))
     covered = np.mean([row["acc"] <= row["acc_noise"] for row in rows])
-    told = [
-        f"Made by `{command}`. {len(rows)} noisy evaluations at epsilon {EPSILON:g} of one secure training on",
+    return page(
+        f"Made by `{command}`. {len(rows)} noisy evaluations at epsilon {EPSILON:g} of one secure training on\n"
         f"{dataset}, {rows[0]['test_records']} test records; each sum carries noise of deviation "
         f"{rows[0]['deviation']:.2f}.",
-        "",
-        *table(("figure", "error, median", "95 %", "largest", "asked", "runs within"), figures),
-        "",
+        Table(("figure", "error, median", "95 %", "largest", "asked", "runs within"), figures),
         f"The interval that the report states for the noise held the exact accuracy in {covered:.0%} of runs.",
-    ]
-    return "\n".join(told) + "\n"
+    )
 
 
 def _line(name: str, off: np.ndarray, limit: float) -> tuple[str, ...]:

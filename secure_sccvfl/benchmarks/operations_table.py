@@ -9,12 +9,11 @@ from collections.abc import Callable
 
 import torch
 
+from accounting.tables import Column, Table, page
 from secure_sccvfl.benchmarks.operations import cases
-from secure_sccvfl.benchmarks.results import table
 from secure_sccvfl.benchmarks.systems import PARTIES, Row, Tell, in_turn, run_ours, run_stock
 
 TITLE = f"medians, {PARTIES} parties; `times ours` above 1: slower than ours"
-COLUMNS = ("job", "system", "ms", "times ours", "rounds", "kB per party", "max error")
 
 
 def measure(repeats: int, blocks: int, tell: Tell) -> list[Row]:
@@ -66,24 +65,22 @@ def _summary(job: str, system: str, blocks: list[Row]) -> Row:
     }
 
 
-def cells(rows: list[Row]) -> list[list[str]]:
-    """The rows as text, with the ratio to ours."""
+def table(rows: list[Row]) -> Table:
+    """With the ratio to ours."""
     ours = {row["job"]: row["seconds"] for row in rows if row["system"] == "ours"}
-    return [
-        [
-            row["job"],
-            row["system"],
-            f"{row['seconds'] * 1e3:.3f}",
-            f"{row['seconds'] / ours[row['job']]:.2f}",
-            str(row["rounds"]),
-            f"{row['bytes'] / 1e3:.1f}",
-            f"{row['max_error']:.1e}",
-        ]
-        for row in rows
-    ]
+    columns = (
+        Column("job"),
+        Column("system"),
+        Column("ms", "seconds", ".3f", 1e-3),
+        Column("times ours", lambda row: f"{row['seconds'] / ours[row['job']]:.2f}"),
+        Column("rounds"),
+        Column("kB per party", "bytes", ".1f", 1e3),
+        Column("max error", "max_error", ".1e"),
+    )
+    return Table.of(rows, columns)
 
 
 def markdown(rows: list[Row], command: str) -> str:
     """One table."""
     head = f"Made by `{command}` on {os.cpu_count()} cores, {PARTIES} parties. `times ours`: above 1 is slower."
-    return "\n".join([head, "", *table(COLUMNS, cells(rows))]) + "\n"
+    return page(head, table(rows))

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from accounting.tables import Column, Table, page
 from secure_sccvfl.data.party_data import own_schema
 from secure_sccvfl.data.randomness import stream
 from secure_sccvfl.local.processes import run_job, session_config
@@ -89,20 +90,20 @@ def measure(tell: Callable[[str], None], shapes: tuple[tuple[int, int, int], ...
     return rows
 
 
+COLUMNS = (
+    *(Column("job"), Column("records", "rows"), Column("features"), Column("parties"), Column("phase")),
+    Column("rounds", form=".0f"),
+    Column("MB to peers", "bytes", ".2f", 1e6),
+    Column("MB dealer", "dealer_bytes", ".2f", 1e6),
+    Column("s", "seconds", ".2f"),
+)
+
+
 def markdown(rows: list[dict[str, Any]], command: str) -> str:
     """A table of what each phase took."""
-    lines = [
-        f"Made by `{command}` on {os.cpu_count() or 1} cores, which all processes share, also with other work.",
+    phases = [{**row, "phase": phase, **cost} for row in rows for phase, cost in row["phases"].items()]
+    return page(
+        f"Made by `{command}` on {os.cpu_count() or 1} cores, which all processes share, also with other work.\n"
         "Rounds and bytes are those of party 0. `sccvfl plan` estimates from these rows.",
-        "",
-        "| job | records | features | parties | phase | rounds | MB to peers | MB dealer | s |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        shape = f"{row['job']} | {row['rows']} | {row['features']} | {row['parties']}"
-        for phase, cost in row["phases"].items():
-            sent, dealt = cost["bytes"] / 1e6, cost["dealer_bytes"] / 1e6
-            lines.append(
-                f"| {shape} | {phase} | {cost['rounds']:.0f} | {sent:.2f} | {dealt:.2f} | {cost['seconds']:.2f} |"
-            )
-    return "\n".join(lines) + "\n"
+        Table.of(phases, COLUMNS),
+    )

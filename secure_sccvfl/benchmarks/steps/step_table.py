@@ -10,15 +10,11 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from accounting.tables import Column, Table, page
 from secure_sccvfl.benchmarks.peers.aby3 import run_spu
-from secure_sccvfl.benchmarks.results import table
 from secure_sccvfl.benchmarks.steps.step import Mode, Size, least_bytes, plain_rows
 from secure_sccvfl.benchmarks.systems import PARTIES, Row, Tell, in_turn, run_ours, run_stock
 
-COLUMNS = (
-    *("job", "system", "ms", "times ours", "CPU ms", "rounds", "kB to peers", "least", "kB dealer"),
-    *("MB memory", "error"),
-)
 REFERENCE = {"sealed": "ours-sealed", "split": "ours-split"}
 STOCK_REPEATS = 3
 """Repeats of a system whose step takes a second."""
@@ -95,48 +91,40 @@ def _summary(job: str, system: str, blocks: list[Row], size: Size) -> Row:
     }
 
 
-def cells(rows: list[Row]) -> list[list[str]]:
-    """The rows as text, with the ratio to ours in the same mode. The process of `plain` did other work too."""
+def table(rows: list[Row]) -> Table:
+    """With the ratio to ours in the same mode. The process of `plain` did other work too: no memory is shown."""
     seconds = {row["system"]: row["seconds"] for row in rows}
-
-    def shown(value: float | None, scale: float, form: str) -> str:
-        return "" if value is None else format(value / scale, form)
-
-    return [
-        [
-            row["job"],
-            row["system"],
-            f"{row['seconds'] * 1e3:.2f}",
-            f"{row['seconds'] / seconds[REFERENCE[row['job'].split()[0]]]:.2f}",
-            shown(row["processor"], 1e-3, ".1f"),
-            str(row["rounds"]),
-            shown(row["bytes_to_peers"], 1e3, ".1f"),
-            shown(row["least_bytes"], 1e3, ".1f"),
-            shown(row["bytes_dealer"], 1e3, ".1f"),
-            "" if row["system"] == "plain" else shown(row["peak_memory"], 1e6, ".0f"),
-            shown(row["max_error"], 1, ".0e"),
-        ]
-        for row in rows
-    ]
+    columns = (
+        Column("job"),
+        Column("system"),
+        Column("ms", "seconds", ".2f", 1e-3),
+        Column("times ours", lambda row: f"{row['seconds'] / seconds[REFERENCE[row['job'].split()[0]]]:.2f}"),
+        Column("CPU ms", "processor", ".1f", 1e-3),
+        Column("rounds"),
+        Column("kB to peers", "bytes_to_peers", ".1f", 1e3),
+        Column("least", "least_bytes", ".1f", 1e3),
+        Column("kB dealer", "bytes_dealer", ".1f", 1e3),
+        Column("MB memory", lambda row: None if row["system"] == "plain" else f"{row['peak_memory'] / 1e6:.0f}"),
+        Column("error", "max_error", ".0e"),
+    )
+    return Table.of(rows, columns)
 
 
 def markdown(rows: list[Row], command: str, size: Size, note: str) -> str:
     """What was measured, and one table. `note`: about SPU."""
-    lines = [
-        f"Made by `{command}` on {os.cpu_count()} cores:",
-        f"{size.rows} records with counterfactual rows, {PARTIES} parties x {size.width} columns, two classes, two",
+    return page(
+        f"Made by `{command}` on {os.cpu_count()} cores:\n"
+        f"{size.rows} records with counterfactual rows, {PARTIES} parties x {size.width} columns, two classes, two\n"
         "groups. Ours with mutual TLS and a dealer, CrypTen over gloo and SPU over brpc without.",
-        "",
-        "- `sealed`: constant encodings, head update from task and consistency gradient. `split`: activations shared",
-        "  anew, edits selected by the secret one-hot of s, head update, and each party's gradient opened to it.",
-        "- Jobs without a suffix are the same mathematical step in all systems: sigmoid of the one logit.",
-        "  `softmax` is CrypTen's over two logits; `gram` gives CrypTen the algebra of our sealed step.",
-        f"- `spu-aby3`: the sealed step without consistency, which is less work. {note}.",
-        "- `CPU ms`: of one party, without the dealer. `kB to peers`: what one party sends per step; ours counts",
-        "  frames (`least` is their payload alone), CrypTen's is read from the loopback device, provider included.",
-        "  `kB dealer`: from and to it, per party. `rounds` of SPU: messages that a party sends.",
+        "- `sealed`: constant encodings, head update from task and consistency gradient. `split`: activations "
+        "shared\n"
+        "  anew, edits selected by the secret one-hot of s, head update, and each party's gradient opened to it.\n"
+        "- Jobs without a suffix are the same mathematical step in all systems: sigmoid of the one logit.\n"
+        "  `softmax` is CrypTen's over two logits; `gram` gives CrypTen the algebra of our sealed step.\n"
+        f"- `spu-aby3`: the sealed step without consistency, which is less work. {note}.\n"
+        "- `CPU ms`: of one party, without the dealer. `kB to peers`: what one party sends per step; ours counts\n"
+        "  frames (`least` is their payload alone), CrypTen's is read from the loopback device, provider included.\n"
+        "  `kB dealer`: from and to it, per party. `rounds` of SPU: messages that a party sends.\n"
         "- `error`: largest difference of a head weight from the same steps in the clear, at the end of a block.",
-        "",
-        *table(COLUMNS, cells(rows)),
-    ]
-    return "\n".join(lines) + "\n"
+        table(rows),
+    )

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from secure_sccvfl.benchmarks.results import table
+from accounting.tables import Column, Table, page
 from secure_sccvfl.benchmarks.steps import step_table
 from secure_sccvfl.benchmarks.steps.step import Size
 from secure_sccvfl.benchmarks.systems import PARTIES, Row, Tell
 from secure_sccvfl.benchmarks.trainings import whole
+from secure_sccvfl.benchmarks.trainings.whole import MEMORY, sent, took
 from secure_sccvfl.training.model import probabilities
 
 ROWS, COLUMNS, CLASSES = 10_000, 20, (2, 3)
@@ -46,42 +49,28 @@ def training(rows: int, columns: int, classes: int, tell: Tell) -> Row:
     return {**told, **ours, "max_error": float(np.abs(secret - plain).max())}
 
 
-def markdown(rows: int, columns: int, result: dict[str, list[Row]], command: str, note: str) -> str:
+def markdown(rows: int, features: int, result: dict[str, list[Row]], command: str, note: str) -> str:
     """Trainings with their ratio to the binary one, and steps."""
-    binary = result["trainings"][0]
-    head = (
-        *("classes", "s", "plain s", "rounds", "times binary", "MB to peers", "MB dealer", "times binary"),
-        *("CPU s", "party MB", "dealer MB", "largest error of a probability"),
-    )
+    binary, first = result["trainings"][0], result["steps"][0]
 
-    def moved(row: Row) -> int:
+    def moved(row: Mapping[str, Any]) -> int:
         return int(row["bytes"] + row["dealer_bytes"])
 
-    cells = [
-        (
-            row["classes"],
-            *(f"{row[name]:.2f}" for name in ("seconds", "plain_seconds")),
-            row["rounds"],
-            f"{row['rounds'] / binary['rounds']:.2f}",
-            *(f"{row[name] / 1e6:.1f}" for name in ("bytes", "dealer_bytes")),
-            f"{moved(row) / moved(binary):.2f}",
-            f"{row['processor']:.0f}",
-            *(row["party_mb"], row["dealer_mb"]),
-            f"{row['max_error']:.5f}",
-        )
-        for row in result["trainings"]
-    ]
-    lines = [
-        f"Made by `{command}` on {os.cpu_count() or 1} cores, {PARTIES} parties.",
-        f"Whole secure trainings on {rows} made-up records of {columns} features. Records are the same; the label",
-        "has two or three classes. `plain s`: the plaintext engine on the same releases; errors are distances from",
+    columns = (
+        *(Column("classes"), *took(), Column("rounds")),
+        Column("times binary", lambda row: f"{row['rounds'] / binary['rounds']:.2f}"),
+        *sent(),
+        Column("times binary", lambda row: f"{moved(row) / moved(binary):.2f}"),
+        *(Column("CPU s", "processor", ".0f"), *MEMORY),
+        Column("largest error of a probability", "max_error", ".5f"),
+    )
+    return page(
+        f"Made by `{command}` on {os.cpu_count() or 1} cores, {PARTIES} parties.\n"
+        f"Whole secure trainings on {rows} made-up records of {features} features. Records are the same; the label\n"
+        "has two or three classes. `plain s`: the plaintext engine on the same releases; errors are distances from\n"
         "its probabilities, over all records, with the temperature that was chosen in secret.",
-        "",
-        *table(head, cells),
-        "",
-        f"One sealed step, {result['steps'][0]['rows']} x {result['steps'][0]['columns']}: a whole training of stock",
+        Table.of(result["trainings"], columns),
+        f"One sealed step, {first['rows']} x {first['columns']}: a whole training of stock\n"
         f"CrypTen takes too long here. `softmax` is its own, over two logits. {note}; its step has no consistency.",
-        "",
-        *table(step_table.COLUMNS, step_table.cells(result["steps"])),
-    ]
-    return "\n".join(lines) + "\n"
+        step_table.table(result["steps"]),
+    )

@@ -22,11 +22,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from accounting.tables import Column, Table, page
 from protocols.config import SessionConfig
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.session.runtime import Session
 from protocols.steps.second_order import MATRIX_BITS
-from secure_sccvfl.benchmarks.results import table
 from secure_sccvfl.benchmarks.systems import PARTIES, Row, Tell
 from secure_sccvfl.benchmarks.trainings import whole
 from secure_sccvfl.data.party import Blocks
@@ -240,32 +240,24 @@ def measure(dataset: str, blocks: int, tell: Tell) -> list[Row]:
     return rows
 
 
+COLUMNS = (
+    Column("what"),
+    Column("round trip ms", "delay_ms"),
+    Column("rounds"),
+    Column("s", "seconds", ".2f"),
+    Column("MB to peers", "sent", ".1f", 1e6),
+    Column("MB dealer", "dealer", ".1f", 1e6),
+    Column("largest error of a logit", "max_error", ".4f"),
+)
+
+
 def markdown(dataset: str, rows: Sequence[Row], command: str) -> str:
     """One table."""
-
-    def megabytes(row: Row, name: str) -> str:
-        return f"{row[name] / 1e6:.1f}" if name in row else ""
-
-    head = ("what", "round trip ms", "rounds", "s", "MB to peers", "MB dealer", "largest error of a logit")
-    cells = [
-        (
-            row["what"],
-            row["delay_ms"],
-            row.get("rounds", ""),
-            f"{row['seconds']:.2f}",
-            megabytes(row, "sent"),
-            megabytes(row, "dealer"),
-            f"{row['max_error']:.4f}" if "max_error" in row else "",
-        )
-        for row in rows
-    ]
-    lines = [
+    return page(
         f"Made by `{command}` on {os.cpu_count() or 1} cores, {PARTIES} parties. Training of nine lambdas with range "
-        "check and",
+        "check and\n"
         f"measures on {dataset}: by steps of second order, as a run takes them, and of first order, as it took them "
-        "before.",
+        "before.\n"
         "Errors are distances from the optimum. Whole trainings include discovery and counterfactuals.",
-        "",
-        *table(head, cells),
-    ]
-    return "\n".join(lines) + "\n"
+        Table.of(rows, COLUMNS),
+    )

@@ -12,12 +12,13 @@ import statistics
 import tempfile
 from pathlib import Path
 
+from accounting.tables import Column, Table, page
 from secure_sccvfl.benchmarks.peers.aby3 import run_spu
-from secure_sccvfl.benchmarks.results import table
 from secure_sccvfl.benchmarks.steps import step_table
 from secure_sccvfl.benchmarks.steps.step import Size, plain_rows
 from secure_sccvfl.benchmarks.systems import PARTIES, Row, Tell, run_stock
 from secure_sccvfl.benchmarks.trainings import whole
+from secure_sccvfl.benchmarks.trainings.whole import MEMORY, sent, took
 
 DELAYS_MS = (0, 20, 100)
 REPEATS = 2
@@ -68,42 +69,24 @@ def _row(system: str, delay: int, measured: Row) -> Row:
     }
 
 
+DELAY = Column("round trip ms", "round_trip_ms")
+TRAININGS = (DELAY, *took(), Column("rounds"), *sent(), Column("CPU s", "processor", ".1f"), *MEMORY)
+STEPS = (
+    *(Column("system"), DELAY),
+    Column("ms", lambda row: ("at least " if row["computed"] else "") + f"{row['seconds'] * 1e3:.1f}"),
+    Column("rounds"),
+)
+
+
 def markdown(dataset: str, result: dict[str, list[Row]], command: str, note: str) -> str:
     """Trainings, and steps by system and delay."""
-    head = (
-        *("round trip ms", "s", "plain s", "rounds", "MB to peers", "MB dealer", "CPU s", "party MB", "dealer MB"),
-    )
-    cells = [
-        (
-            row["round_trip_ms"],
-            *(f"{row[name]:.2f}" for name in ("seconds", "plain_seconds")),
-            row["rounds"],
-            *(f"{row[name] / 1e6:.1f}" for name in ("bytes", "dealer_bytes")),
-            f"{row['processor']:.1f}",
-            *(row["party_mb"], row["dealer_mb"]),
-        )
-        for row in result["trainings"]
-    ]
-    shown = [
-        (
-            row["system"],
-            row["round_trip_ms"],
-            ("at least " if row["computed"] else "") + f"{row['seconds'] * 1e3:.1f}",
-            row["rounds"],
-        )
-        for row in result["steps"]
-    ]
-    lines = [
-        f"Made by `{command}` on {os.cpu_count() or 1} cores, {PARTIES} parties.",
-        f"Whole secure trainings of {dataset} with discovery, counterfactuals and nine lambdas. `plain s`: the",
+    return page(
+        f"Made by `{command}` on {os.cpu_count() or 1} cores, {PARTIES} parties.\n"
+        f"Whole secure trainings of {dataset} with discovery, counterfactuals and nine lambdas. `plain s`: the\n"
         "plaintext engine on the same releases. A relay delays every byte; bandwidth is not limited.",
-        "",
-        *table(head, cells),
-        "",
-        f"One sealed step, {Size()}: a whole training of stock CrypTen takes too long here. {note}; its",
-        "step has no consistency. Stock CrypTen can not go through the relay: `at least` is its time without delay",
+        Table.of(result["trainings"], TRAININGS),
+        f"One sealed step, {Size()}: a whole training of stock CrypTen takes too long here. {note}; its\n"
+        "step has no consistency. Stock CrypTen can not go through the relay: `at least` is its time without delay\n"
         "and half a round trip for each round. `rounds` of SPU: messages that a party sends.",
-        "",
-        *table(("system", "round trip ms", "ms", "rounds"), shown),
-    ]
-    return "\n".join(lines) + "\n"
+        Table.of(result["steps"], STEPS),
+    )

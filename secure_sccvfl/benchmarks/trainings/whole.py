@@ -11,6 +11,7 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,9 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
+from accounting.tables import Column, Table, page
 from protocols import ring
 from protocols.steps.head import HEAD_BITS
-from secure_sccvfl.benchmarks.results import table
 from secure_sccvfl.benchmarks.systems import PARTIES, Tell
 from secure_sccvfl.data.party import Party, make_parties
 from secure_sccvfl.data.party_data import pooled
@@ -171,44 +172,38 @@ def measure(tell: Tell, dataset: str | None = None) -> list[dict[str, Any]]:
     return [*rows, delayed(tell)]
 
 
+MEMORY = (Column("party MB", "party_mb"), Column("dealer MB", "dealer_mb"))
+
+
+def sent(form: str = ".1f") -> tuple[Column, Column]:
+    """Columns of bytes: of the mean party, to its peers, and to and from the dealer."""
+    return Column("MB to peers", "bytes", form, 1e6), Column("MB dealer", "dealer_bytes", form, 1e6)
+
+
+def took(form: str = ".2f") -> tuple[Column, Column]:
+    """Columns of seconds: of a secure training, and of the plaintext engine."""
+    return Column("s", "seconds", form), Column("plain s", "plain_seconds", form)
+
+
 def markdown(rows: list[dict[str, Any]], command: str) -> str:
     """One table."""
-    head = (
-        "data",
-        "parties",
-        "steps",
-        "ours s",
-        "plain s",
-        "times plain",
-        "rounds",
-        "MB to peers",
-        "MB dealer",
-        "CPU s",
-        "party MB",
-        "dealer MB",
+    plain = {(row["dataset"], row["parties"]): row["seconds"] for row in rows if row["system"] == "plain"}
+
+    def reference(row: Mapping[str, Any]) -> str | None:
+        return f"{plain[row['dataset'], row['parties']]:.2f}" if "times_plain" in row else None
+
+    def name(row: Mapping[str, Any]) -> str:
+        return row["dataset"] + (f", {row['round_trip_ms']} ms round trip" if "round_trip_ms" in row else "")
+
+    columns = (
+        *(Column("data", name), Column("parties"), Column("steps"), Column("ours s", "seconds", ".2f")),
+        *(Column("plain s", reference), Column("times plain", "times_plain"), Column("rounds")),
+        *(*sent(), Column("CPU s", "processor"), *MEMORY),
     )
-    cells = []
-    for row in rows:
-        if row["system"] != "ours-sealed":
-            continue
-        same = [r for r in rows if r["system"] == "plain" and r["dataset"] == row["dataset"]]
-        other = next((r for r in same if r["parties"] == row["parties"]), None)
-        name = row["dataset"] + (f", {row['round_trip_ms']} ms round trip" if "round_trip_ms" in row else "")
-        reference = f"{other['seconds']:.2f}" if other and "times_plain" in row else ""
-        seconds = f"{row['seconds']:.2f}"
-        sent, dealt = (f"{row[name] / 1e6:.1f}" for name in ("bytes", "dealer_bytes"))
-        cells.append(
-            (
-                *(name, row["parties"], row["steps"], seconds, reference, row.get("times_plain", "")),
-                *(row["rounds"], sent, dealt, row["processor"], row["party_mb"], row["dealer_mb"]),
-            )
-        )
-    lines = [
+    return page(
         f"Made by `{command}` on {os.cpu_count() or 1} cores. Seconds of training in secret (inputs, discovery with "
-        "refreshes,",
-        "counterfactuals, training), without the start of processes; plain: the plaintext engine, same releases.",
+        "refreshes,\n"
+        "counterfactuals, training), without the start of processes; plain: the plaintext engine, same releases.\n"
         "MB: of the mean party, to its peers, and to and from the dealer. CPU: of all processes, with their start.",
-        "",
-        *table(head, cells),
-    ]
-    return "\n".join(lines) + "\n"
+        Table.of([row for row in rows if row["system"] == "ours-sealed"], columns),
+    )

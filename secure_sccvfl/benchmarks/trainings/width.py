@@ -17,11 +17,12 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from secure_sccvfl.benchmarks.results import table
+from accounting.tables import Column, Table, page
 from secure_sccvfl.benchmarks.steps import step_table
 from secure_sccvfl.benchmarks.steps.step import Size
 from secure_sccvfl.benchmarks.systems import PARTIES, Row, Tell
 from secure_sccvfl.benchmarks.trainings import whole
+from secure_sccvfl.benchmarks.trainings.whole import MEMORY, sent, took
 
 ROWS, COLUMNS = (10_000, 30_000, 100_000), (20, 40, 60)
 PATIENCE = 900.0
@@ -92,47 +93,35 @@ def _axis(trainings: Sequence[Row], axis: str, other: str) -> list[Row]:
     return sorted((row for row in plain if row[other] == fixed), key=lambda row: int(row[axis]))
 
 
+COLUMNS_SHOWN = (
+    Column("rows"),
+    Column("features", lambda row: f"{row['features']}{', not private' if row['before'] else ''}"),
+    *(Column("columns"), *took(".1f"), Column("rounds"), *sent(".0f"), Column("CPU s", "processor", ".0f"), *MEMORY),
+    Column("s of counterfactuals", lambda row: f"{row['phases']['counterfactuals']:.1f}"),
+    Column("s of training", lambda row: f"{row['phases']['training']:.1f}"),
+)
+
+
 def markdown(result: dict[str, list[Row]], command: str, note: str) -> str:
     """Trainings, how they grow, and steps."""
-    head = (
-        *("rows", "features", "columns", "s", "plain s", "rounds", "MB to peers", "MB dealer", "CPU s"),
-        *("party MB", "dealer MB", "s of counterfactuals", "s of training"),
-    )
-    cells = [
-        (
-            row["rows"],
-            f"{row['features']}, not private" if row["before"] else row["features"],
-            row["columns"],
-            *(f"{row[name]:.1f}" for name in ("seconds", "plain_seconds")),
-            row["rounds"],
-            *(f"{row[name] / 1e6:.0f}" for name in ("bytes", "dealer_bytes")),
-            f"{row['processor']:.0f}",
-            *(row["party_mb"], row["dealer_mb"]),
-            *(f"{row['phases'][name]:.1f}" for name in ("counterfactuals", "training")),
-        )
-        for row in result["trainings"]
-    ]
-    lines = [
-        f"Made by `{command}` on {os.cpu_count() or 1} cores, {PARTIES} parties.",
-        "Whole secure trainings on made-up records: inputs, discovery with refreshes, penalty, one private head.",
-        "`columns`: of the encodings. `plain s`: the plaintext engine on the same releases. MB: of the mean party,",
-        "to its peers, and to and from the dealer. CPU: of all processes, with their start. MB of memory: the peak",
-        "of the largest party and of the dealer. `not private`: nine heads without noise, edits of every record.",
-        "",
-        *table(head, cells),
-        "",
-        *(f"- {line}" for line in growth(result["trainings"])),
-    ]
+    steps: list[object] = []
     for rows in sorted({row["rows"] for row in result["steps"]}):
-        steps = [row for row in result["steps"] if row["rows"] == rows]
-        lines += [
-            "",
-            f"One sealed step, {rows} x {steps[0]['columns']}: a whole training of stock CrypTen takes too long,",
+        found = [row for row in result["steps"] if row["rows"] == rows]
+        steps += [
+            f"One sealed step, {rows} x {found[0]['columns']}: a whole training of stock CrypTen takes too long,\n"
             f"and SPU has none. {note}; its step has no consistency.",
-            "",
-            *table(step_table.COLUMNS, step_table.cells(steps)),
+            step_table.table(found),
         ]
-    return "\n".join(lines) + "\n"
+    return page(
+        f"Made by `{command}` on {os.cpu_count() or 1} cores, {PARTIES} parties.\n"
+        "Whole secure trainings on made-up records: inputs, discovery with refreshes, penalty, one private head.\n"
+        "`columns`: of the encodings. `plain s`: the plaintext engine on the same releases. MB: of the mean party,\n"
+        "to its peers, and to and from the dealer. CPU: of all processes, with their start. MB of memory: the peak\n"
+        "of the largest party and of the dealer. `not private`: nine heads without noise, edits of every record.",
+        Table.of(result["trainings"], COLUMNS_SHOWN),
+        "\n".join(f"- {line}" for line in growth(result["trainings"])) or None,
+        *steps,
+    )
 
 
 def plot(trainings: Sequence[Row], path: Path) -> bool:

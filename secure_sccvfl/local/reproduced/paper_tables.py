@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from accounting.tables import Column, Marked, Table, page
 from secure_sccvfl.evaluation.experiments import Experiment
 from secure_sccvfl.evaluation.summary import title_of
 from secure_sccvfl.local.reproduced.seeds import command_line, reproduce
@@ -135,18 +136,16 @@ def run_plan(
 
 def index(parts: Sequence[Part]) -> str:
     """Which folder answers which table of the paper."""
-    lines = [
+    columns = (
+        Column("folder", lambda part: Marked(f"[{part['folder']}]({part['folder']}/results.md)")),
+        Column("answers", "shows"),
+        Column("data", lambda part: ", ".join(title_of(name) for name in part["datasets"])),
+        Column("seeds", lambda part: f"{part['seeds'].start}-{part['seeds'][-1]}"),
+    )
+    return page(
         "# The paper's tables",
-        "",
-        "Made by `python launch/reproduce.py paper --dataset acs-income:PATH --out results/paper`. Each folder is",
+        "Made by `python launch/reproduce.py paper --dataset acs-income:PATH --out results/paper`. Each folder is\n"
         "one command, too: the first line of its page has it, with the date.",
-        "",
-        "| folder | answers | data | seeds |",
-        "|---|---|---|---|",
-    ]
-    for part in parts:
-        data = ", ".join(title_of(name) for name in part.datasets)
-        seeds = f"{part.seeds.start}-{part.seeds[-1]}"
-        lines.append(f"| [{part.folder}]({part.folder}/results.md) | {part.shows} | {data} | {seeds} |")
-    lines += ["", *dict.fromkeys(part.note for part in parts if part.note)]
-    return "\n".join(lines) + "\n"
+        Table.of([vars(part) for part in parts], columns),
+        "\n".join(dict.fromkeys(part.note for part in parts if part.note)) or None,
+    )

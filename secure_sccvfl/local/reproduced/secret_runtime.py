@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from accounting.plain_text import code
+from accounting.tables import Column, Table, page
 from secure_sccvfl.evaluation.summary import deviation
 from secure_sccvfl.local.processes import run_job, session_config
 from secure_sccvfl.local.whole_run import natural_parties
@@ -89,17 +90,15 @@ def secret_runtime(
 
 def markdown(rows: Sequence[Mapping[str, Any]], command: str, date: Any) -> str:
     """One line per way."""
-    lines = [
-        f"Made by {code(command)} on {date}. Trainings in secret: real processes over TLS on one machine, without",
-        "judges and evaluation. Mean ± standard deviation over seeds. kB and MB are what all parties send to each",
-        "other. There is no server. The paper, in plaintext on another machine: 7.10 ± 1.04 ms a step, 2.87 MB of",
+    by_way: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        way = by_way.setdefault(row["way"], {"way": row["way"], "seeds": row["seeds"]})
+        way[row["metric"]] = f"{row['mean']:.2f} ± {row['sd']:.2f}"
+    columns = [Column("way"), Column("seeds"), *(Column(title, metric) for metric, title in COLUMNS.items())]
+    return page(
+        f"Made by {code(command)} on {date}. Trainings in secret: real processes over TLS on one machine, without\n"
+        "judges and evaluation. Mean ± standard deviation over seeds. kB and MB are what all parties send to each\n"
+        "other. There is no server. The paper, in plaintext on another machine: 7.10 ± 1.04 ms a step, 2.87 MB of\n"
         "model-side and 125 to 147 MB of feature-side messages.",
-        "",
-        "| way | seeds | " + " | ".join(COLUMNS.values()) + " |",
-        "|" + "---|" * (len(COLUMNS) + 2),
-    ]
-    for way in dict.fromkeys(row["way"] for row in rows):
-        own = {row["metric"]: row for row in rows if row["way"] == way}
-        cells = [f"{own[metric]['mean']:.2f} ± {own[metric]['sd']:.2f}" for metric in COLUMNS]
-        lines.append(f"| {way} | {own['seconds']['seeds']} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        Table.of(by_way.values(), columns),
+    )

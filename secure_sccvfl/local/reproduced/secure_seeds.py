@@ -13,6 +13,7 @@ import numpy as np
 from scipy import stats
 
 from accounting.plain_text import code
+from accounting.tables import Column, Table, page
 from protocols.errors import ProtocolError
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.evaluation.judges import FIRST, HANDED_OUT
@@ -79,19 +80,13 @@ def summary(finished: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def markdown(rows: list[dict[str, Any]], command: str, seeds: int) -> str:
     """One line per model."""
-    lines = [
-        f"Made by {code(command)}: {seeds} whole runs in secret, real processes over TLS; mean and 95 % interval.",
-        "Flips (fr) and net flips (net) under judges that training never saw; fr_null: flips after s was shuffled.",
+    by_model: dict[str, dict[str, str]] = {}
+    for row in rows:
+        shown = f"{row['mean']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
+        by_model.setdefault(row["model"], {"model": row["model"]})[row["metric"]] = shown
+    return page(
+        f"Made by {code(command)}: {seeds} whole runs in secret, real processes over TLS; mean and 95 % interval.\n"
+        "Flips (fr) and net flips (net) under judges that training never saw; fr_null: flips after s was shuffled.\n"
         "Baselines in plaintext with the roles of the same run.",
-        "",
-        "| model | " + " | ".join(METRICS) + " |",
-        "|---|" + "---|" * len(METRICS),
-    ]
-    for model in dict.fromkeys(row["model"] for row in rows):
-        cells = {row["metric"]: row for row in rows if row["model"] == model}
-        shown = [
-            f"{c['mean']:.3f} ({c['low']:.3f} to {c['high']:.3f})" if (c := cells.get(metric)) else ""
-            for metric in METRICS
-        ]
-        lines.append(f"| {model} | " + " | ".join(shown) + " |")
-    return "\n".join(lines) + "\n"
+        Table.of(by_model.values(), [Column("model"), *map(Column, METRICS)]),
+    )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from accounting.plain_text import markdown
+from accounting.tables import Table
 from secure_sccvfl.evaluation.judges import FIRST
 from secure_sccvfl.report.charts import percent, tidy
 from secure_sccvfl.report.qualitative.dictionary import Dictionary
@@ -45,11 +46,6 @@ def tables(found: Found, words: Dictionary, pictures: Sequence[str] = ()) -> str
     return "\n\n".join(["# Qualitative analysis", *shown, *filter(None, parts)]) + "\n"
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *([markdown(cell) for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def _mask(found: Found) -> str:
     known, agreed = found["information"], found["agreement"]
     rows = [
@@ -70,7 +66,7 @@ def _mask(found: Found) -> str:
         f"{agreed['columns']} columns (columns shuffled: up to {tidy(agreed['null_high'], 2)} in 19 of 20)."
     )
     heads = ("column", "MI", "MI, s shuffled", "95 % of shuffles below", "score", "role")
-    return f"## Roles\n\n{told}\n\n{_table(heads, rows)}"
+    return f"## Roles\n\n{told}\n\n{Table(heads, rows)}"
 
 
 def _representations(found: Found) -> str:
@@ -93,7 +89,7 @@ def _representations(found: Found) -> str:
             if m["space"] == space
         ]
         heads = ("method", "columns", "variance on two", "AUC, two components", "AUC, whole", "AUC, logits")
-        parts.append(f"{title}.\n\n{_table(heads[: len(rows[0])], rows)}")
+        parts.append(f"{title}.\n\n{Table(heads[: len(rows[0])], rows)}")
     return "\n\n".join(parts)
 
 
@@ -114,13 +110,13 @@ def _training(found: Found) -> str:
             for at in places
         ]
         told = f"`{PAPER}` stopped after {len(curve)} epochs. Curves of all networks are in results.json."
-        parts.append(f"{told}\n\n{_table(('epoch', *keys), rows)}")
+        parts.append(f"{told}\n\n{Table(('epoch', *keys), rows)}")
     measured = [t for t in found["trials"] if t["validation"] is not None]
     rows = [
         (f"{t['lam']:g}", *(tidy(t["validation"][key], 3) for key in ("loss", "gap_rms", "spread"))) for t in measured
     ]
     taken = f"`scc` along lambda, on the validation part; it takes {found['lambda']:g}."
-    parts.append(f"{taken}\n\n{_table(('lambda', 'log loss', 'gap of logits', 'spread of logits'), rows)}")
+    parts.append(f"{taken}\n\n{Table(('lambda', 'log loss', 'gap of logits', 'spread of logits'), rows)}")
     return "\n\n".join(parts)
 
 
@@ -154,7 +150,7 @@ def _edits(found: Found) -> str:
         "Size: the root of the sum of squares over columns; a category that changes counts 1, a number the share of "
         "its range."
     )
-    return f"## Edits\n\n{told}\n\n{_table(heads, rows)}"
+    return f"## Edits\n\n{told}\n\n{Table(heads, rows)}"
 
 
 def _moved(moved: Sequence[Mapping[str, Any]], words: Dictionary, most: int = 5) -> str:
@@ -194,7 +190,7 @@ def _case(case: Mapping[str, Any], words: Dictionary) -> str:
         f"The judge's edit, the same for all methods, has size {tidy(case['size'], 2)}: "
         f"{markdown(_moved(case['moved'], words))}. Scores: {markdown(words.score)}."
     )
-    return f"## Case: {case['case']}\n\n{told}\n\n{_table(heads, rows)}"
+    return f"## Case: {case['case']}\n\n{told}\n\n{Table(heads, rows)}"
 
 
 def _recourse(person: Mapping[str, Any], words: Dictionary) -> str:
@@ -208,4 +204,4 @@ def _recourse(person: Mapping[str, Any], words: Dictionary) -> str:
         "tends to have; it is no advice to the person."
     )
     head = f"## Edit of a person decided “{markdown(words.classes[person['before']['decision']])}”"
-    return f"{head}\n\n{told}\n\n{_table(('column', 'role', 'from', 'to'), rows)}"
+    return f"{head}\n\n{told}\n\n{Table(('column', 'role', 'from', 'to'), rows)}"
