@@ -84,7 +84,7 @@ class DiscoveryBenchmark:
 
         before = session.total_cost.sent
         found, timing = time_repeats(
-            release, session.communicator.barrier, range(self.repeats + 1), lambda: session.total_cost.rounds
+            release, self.repeats, session.communicator.barrier, lambda: session.total_cost.rounds
         )
         noise = SecureStatistics(session, self.columns, [HOLDER], self.rows, charger).deviation(sensitivity)
         indicators = one_hot(codes, self.groups)

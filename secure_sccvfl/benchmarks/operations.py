@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -65,12 +66,19 @@ class Timing:
 
 
 def time_repeats(
-    work: Callable[[], Any], barrier: Callable[[], None], passes: Iterable[int], rounds: Callable[[], int]
+    work: Callable[[], Any],
+    repeats: int,
+    barrier: Callable[[], None] = lambda: None,
+    rounds: Callable[[], int] = lambda: 0,
+    passes: Iterable[int] | None = None,
 ) -> tuple[Any, Timing]:
-    """Time each pass between barriers; the first one is a warm-up and does not count."""
+    """Time each pass between barriers; the first one is a warm-up and does not count.
+
+    passes: counts from 0 to `repeats`, if it does more than count.
+    """
     seconds: list[float] = []
     result, before, start_rounds, spent = None, 0, 0, 0
-    for number in passes:
+    for number in range(repeats + 1) if passes is None else passes:
         barrier()
         if number == 1:
             before = loopback_bytes()
@@ -120,16 +128,12 @@ class OperationsBenchmark:
                 session.share(value, owner=owner % session.parties, shape=value.shape)
                 for owner, value in enumerate(case.inputs)
             ]
-            operation = work[name]
-
-            def act(operation: Callable[..., Any] = operation, shared: list[Any] = shared) -> Any:
-                return operation(*shared)
-
             result, timing = time_repeats(
-                act,
+                partial(work[name], *shared),
+                self.repeats,
                 session.communicator.barrier,
-                session.repeat(self.repeats + 1),
                 lambda: session.total_cost.rounds,
+                session.repeat(self.repeats + 1),
             )
             expected = case.plain(*case.inputs)
             if name != "open":

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import statistics
-import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
 from accounting.tables import Column, Table, page
-from secure_sccvfl.benchmarks.operations import cases
+from secure_sccvfl.benchmarks.operations import cases, time_repeats
 from secure_sccvfl.benchmarks.systems import PARTIES, Row, Tell, in_turn, run_ours, run_stock
 
 TITLE = f"medians, {PARTIES} parties; `times ours` above 1: slower than ours"
@@ -44,13 +44,9 @@ def _plain_rows(repeats: int) -> list[Row]:
     rows = []
     for name, case in cases().items():
         inputs = [torch.from_numpy(value).float() for value in case.inputs]
-        seconds = []
-        for _ in range(repeats + 1):
-            start = time.perf_counter()
-            result = work[name](*inputs)
-            seconds.append(time.perf_counter() - start)
+        result, timing = time_repeats(partial(work[name], *inputs), repeats)
         error = float((result.double() - torch.from_numpy(case.plain(*case.inputs))).abs().max())
-        rows.append({"job": name, "max_error": error, "seconds": seconds[1:], "rounds": 0, "loopback": 0.0})
+        rows.append({"job": name, "max_error": error, **vars(timing), "loopback": 0.0})
     return rows
 
 

@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +83,7 @@ def time_tables(crypten: Any, communicator: Any, options: argparse.Namespace) ->
         shared = crypten.cat([crypten.cryptensor(block, src=rank) for rank, block in enumerate(blocks)], dim=1)
         return shared.t().matmul(crypten.cryptensor(groups, src=HOLDER)).get_plain_text()
 
-    found, timing = time_repeats(
-        act, communicator.barrier, range(options.repeats + 1), lambda: communicator.comm_rounds
-    )
+    found, timing = time_repeats(act, options.repeats, communicator.barrier, lambda: communicator.comm_rounds)
     error = float((found - torch.cat(blocks, dim=1).t() @ groups).abs().max())
     return [{"job": "tables", "max_error": error, **timing.__dict__}]
 
@@ -98,9 +97,7 @@ def time_steps(crypten: Any, communicator: Any, options: argparse.Namespace) -> 
     size = Size(options.rows or usual.rows, options.width or usual.width)
     for case in options.cases or CASES:
         step, busy = StockStep(crypten, case, size), time.process_time()
-        _, timing = time_repeats(
-            step, communicator.barrier, range(options.repeats + 1), lambda: communicator.comm_rounds
-        )
+        _, timing = time_repeats(step, options.repeats, communicator.barrier, lambda: communicator.comm_rounds)
         processor = (time.process_time() - busy) / (options.repeats + 1)
         error = check(case, size, step.result(), options.repeats + 1)
         row = {"job": case, "max_error": error, "memory": peak_memory(), "processor": [processor]}
@@ -125,13 +122,8 @@ def time_operations(crypten: Any, communicator: Any, options: argparse.Namespace
         shared = [
             crypten.cryptensor(torch.from_numpy(value).float(), src=owner) for owner, value in enumerate(case.inputs)
         ]
-        operation = work[name]
-
-        def act(operation: Callable[..., Any] = operation, shared: list[Any] = shared) -> Any:
-            return operation(*shared)
-
         result, timing = time_repeats(
-            act, communicator.barrier, range(options.repeats + 1), lambda: communicator.comm_rounds
+            partial(work[name], *shared), options.repeats, communicator.barrier, lambda: communicator.comm_rounds
         )
         plain = result if name == "open" else result.get_plain_text()
         error = float((plain.double() - torch.from_numpy(case.plain(*case.inputs))).abs().max())

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +28,7 @@ from protocols.config import SessionConfig
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.session.runtime import Session
 from protocols.steps.second_order import MATRIX_BITS
-from secure_sccvfl.benchmarks.systems import PARTIES, Row, Tell
+from secure_sccvfl.benchmarks.systems import PARTIES, Row, Tell, in_turn
 from secure_sccvfl.benchmarks.trainings import whole
 from secure_sccvfl.data.party import Blocks
 from secure_sccvfl.data.party_data import pooled
@@ -185,8 +186,8 @@ class RoundsBenchmark:
         return SharedPenalty(nothing, shares, tuple(guard[session.rank] for guard in self.problem.guards))
 
 
-def _secure(dataset: str, order: Order, delay_ms: int) -> Row:
-    """The slowest party's seconds, and the mean of what parties send and get from the dealer."""
+def _secure(dataset: str, order: Order, delay_ms: int) -> list[Row]:
+    """One row: the slowest party's seconds, and the mean of what parties send and get from the dealer."""
     with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as place:
         folder = Path(place) / "run"
         options = {"order": order, "dataset": dataset}
@@ -195,7 +196,7 @@ def _secure(dataset: str, order: Order, delay_ms: int) -> Row:
             session.wait().check()
         rows = [result_of(folder, rank)["rows"][0] for rank in range(PARTIES)]
     mean = {name: round(statistics.mean(row[name] for row in rows)) for name in ("sent", "dealer")}
-    return {**max(rows, key=lambda row: row["seconds"]), **mean}
+    return [{"job": f"{order} order", **max(rows, key=lambda row: row["seconds"]), **mean}]
 
 
 def _plain(dataset: str, order: Order) -> Row:
@@ -212,17 +213,13 @@ def measure(dataset: str, blocks: int, tell: Tell) -> list[Row]:
     """Medians of several turns of each order and delay; then whole trainings."""
     rows = []
     for delay in DELAYS_MS:
-        turns: dict[Order, list[Row]] = {order: [] for order in ORDERS}
-        for block in range(blocks):
-            for order in ORDERS:
-                tell(f"block {block + 1} of {blocks}: {order} order, {delay} ms round trip")
-                turns[order].append(_secure(dataset, order, delay))
-        for order, found in turns.items():
-            seconds = statistics.median(row["seconds"] for row in found)
-            worst = max(row["max_error"] for row in found)
-            rows.append(
-                {**found[-1], "what": f"{order} order", "delay_ms": delay, "seconds": seconds, "max_error": worst}
-            )
+        tell(f"{delay} ms round trip")
+        systems = {order: partial(_secure, dataset, order, delay) for order in ORDERS}
+        for (what, _), found in in_turn(systems, blocks, tell).items():
+            measured = {name: value for name, value in found[-1].items() if name != "job"}
+            measured["seconds"] = statistics.median(row["seconds"] for row in found)
+            measured["max_error"] = max(row["max_error"] for row in found)
+            rows.append({**measured, "what": what, "delay_ms": delay})
     for order in ORDERS:
         tell(f"{order} order in plaintext")
         rows.append({"what": f"{order} order, plaintext engine", "delay_ms": 0, **_plain(dataset, order)})
@@ -230,12 +227,8 @@ def measure(dataset: str, blocks: int, tell: Tell) -> list[Row]:
     for delay, before in product(DELAYS_MS, (False, True)):
         what = "whole training" + (", not private, from records" if before else "")
         options: dict[str, Any] = whole.BEFORE if before else {}
-        tell(f"{what}, {delay} ms round trip")
-        turns_of_it = []
-        for _ in range(blocks):
-            with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as place:
-                turns_of_it.append(whole.secure(dataset, PARTIES, Path(place) / "run", delay / 2000, **options))
-        ran = sorted(turns_of_it, key=lambda row: float(row["seconds"]))[blocks // 2]
+        tell(what)
+        ran = whole.middle(dataset, blocks, delay, tell, **options)
         rows.append({"what": what, "delay_ms": delay, **{k: ran[v] for k, v in names.items()}})
     return rows
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import tempfile
 from pathlib import Path
 
 from accounting.tables import Column, Table, page
@@ -26,17 +25,7 @@ REPEATS = 2
 
 def measure(dataset: str, blocks: int, tell: Tell, spu: Path | None = None) -> dict[str, list[Row]]:
     """Trainings (the middle one of several) and steps at every delay."""
-    trainings = []
-    for delay in DELAYS_MS:
-        turns = []
-        for block in range(blocks):
-            tell(f"{dataset}, {delay} ms round trip, {block + 1} of {blocks}")
-            with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as place:
-                folder = Path(place) / "run"
-                turns.append(whole.secure(dataset, PARTIES, folder, delay / 2000))
-                reference = whole.plain(dataset, PARTIES, folder).seconds
-        ran = sorted(turns, key=lambda row: float(row["seconds"]))[blocks // 2]
-        trainings.append({"round_trip_ms": delay, **ran, "plain_seconds": reference})
+    trainings = [{"round_trip_ms": delay, **whole.middle(dataset, blocks, delay, tell)} for delay in DELAYS_MS]
     return {"trainings": trainings, "steps": steps(Size(), tell, spu)}
 
 

@@ -91,6 +91,21 @@ def secure(
     }
 
 
+def middle(dataset: str, blocks: int, delay_ms: int, tell: Tell, **options: Any) -> dict[str, Any]:
+    """Of several secure trainings the one in the middle by seconds; `plain_seconds`: the plaintext engine after each.
+
+    `delay_ms`: of a round trip.
+    """
+    turns = []
+    for block in range(blocks):
+        tell(f"{dataset}, {delay_ms} ms round trip, {block + 1} of {blocks}")
+        with tempfile.TemporaryDirectory(prefix="sccvfl-bench-") as place:
+            folder = Path(place) / "run"
+            turns.append(secure(dataset, PARTIES, folder, delay_ms / 2000, **options))
+            turns[-1]["plain_seconds"] = plain(dataset, PARTIES, folder, **options).seconds
+    return sorted(turns, key=lambda row: float(row["seconds"]))[blocks // 2]
+
+
 @dataclass(frozen=True)
 class PlainTraining:
     """A training in plaintext on what a secure one released, beside the parts of the secure model."""
