@@ -14,7 +14,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -214,7 +214,9 @@ def measure(dataset: str, blocks: int, tell: Tell) -> list[Row]:
     rows = []
     for delay in DELAYS_MS:
         tell(f"{delay} ms round trip")
-        systems = {order: partial(_secure, dataset, order, delay) for order in ORDERS}
+        systems: dict[str, Callable[[], list[Row]]] = {
+            order: partial(_secure, dataset, order, delay) for order in ORDERS
+        }
         for (what, _), found in in_turn(systems, blocks, tell).items():
             measured = {name: value for name, value in found[-1].items() if name != "job"}
             measured["seconds"] = statistics.median(row["seconds"] for row in found)
