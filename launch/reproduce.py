@@ -33,8 +33,8 @@ from launch.arguments import Parser
 from protocols.config import ConfigError
 from secure_sccvfl.data.catalogue import dataset_help, load
 from secure_sccvfl.evaluation.experiments import EXPERIMENTS
-from secure_sccvfl.local.reproduced.seeds import ENGINES, command_line, reproduce, versions
 from secure_sccvfl.policy.card import named_card
+from secure_sccvfl.research.reproduced.seeds import ENGINES, command_line, reproduce, versions
 from secure_sccvfl.run.console import OK, guarded, say
 
 OTHERS = ("paper", "discovery", "roles", "letter-roles", "secure", "runtime-secret", "qualitative")
@@ -126,7 +126,7 @@ def shown_progress() -> Iterator[Callable[[str, int, int], None]]:
 
 def run_paper(options: argparse.Namespace) -> int:
     """Every table of the paper, a folder for each."""
-    from secure_sccvfl.local.reproduced.paper_tables import first_seeds, plan, run_plan
+    from secure_sccvfl.research.reproduced.paper_tables import first_seeds, plan, run_plan
 
     given = options.dataset or []
     if len(given) > 1 or not all(name.startswith(("acs-income:", "acs-income@")) for name in given):
@@ -211,7 +211,7 @@ def run_qualitative(options: argparse.Namespace) -> int:
 
 
 def run_secure(options: argparse.Namespace) -> int:
-    from secure_sccvfl.local.reproduced.secure_seeds import run_secure_seeds
+    from secure_sccvfl.research.reproduced.secure_seeds import run_secure_seeds
 
     dataset, split = (options.dataset or ["german"])[0], (options.split or ["iid"])[0]
     seeds = range(options.first_seed, options.first_seed + options.seeds)
@@ -224,7 +224,7 @@ def run_secure(options: argparse.Namespace) -> int:
 
 def run_secret_runtime(options: argparse.Namespace) -> int:
     """Seconds, rounds and bytes of a step in secret, written to OUT/results.json and .md."""
-    from secure_sccvfl.local.reproduced.secret_runtime import secret_runtime
+    from secure_sccvfl.research.reproduced.secret_runtime import secret_runtime
 
     dataset = (options.dataset or ["german"])[0]
     seeds, command = range(options.first_seed, options.first_seed + options.seeds), command_of(options, [dataset])

@@ -25,12 +25,12 @@ SPACES = {
 
 def write_qualitative(folder: Path, found: Found, words: Dictionary, command: str) -> str:
     """Write data, tables and plots into a folder; returns the tables."""
-    from secure_sccvfl.research.qualitative import plots
+    from secure_sccvfl.research.plots import draw_qualitative
 
     folder.mkdir(parents=True, exist_ok=True)
     made = {"experiment": "qualitative", "command": command, "date": datetime.date.today().isoformat()}
     (folder / "results.json").write_text(json.dumps({**made, **found}, indent=1) + "\n", encoding="utf-8")
-    pictures = plots.draw(found, folder)
+    pictures = draw_qualitative(found, folder)
     text = tables(found, words, pictures)
     text = f"Made by `{command}` on {made['date']}.\n\n{text}"
     (folder / "results.md").write_text(text, encoding="utf-8")

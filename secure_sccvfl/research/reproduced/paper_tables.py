@@ -12,7 +12,7 @@ from pathlib import Path
 from accounting.tables import Column, Marked, Table, page
 from secure_sccvfl.evaluation.experiments import Experiment
 from secure_sccvfl.evaluation.summary import title_of
-from secure_sccvfl.local.reproduced.seeds import command_line, reproduce
+from secure_sccvfl.research.reproduced.seeds import command_line, reproduce
 
 SEEDS = range(700, 730)
 """As many as the paper has. Nothing was chosen on them."""
