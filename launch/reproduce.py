@@ -146,7 +146,7 @@ def seeds_of(options: argparse.Namespace) -> range:
 
 def written(path: Path, result: dict[str, Any], text: str) -> int:
     """Write data and a page beside them, and print the page."""
-    from secure_sccvfl.benchmarks.results import write_results
+    from secure_sccvfl.research.benchmarks.results import write_results
 
     write_results(path, result, text)
     print(text)

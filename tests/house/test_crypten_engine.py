@@ -41,7 +41,7 @@ ON_SHARES = {
     "secure_sccvfl/training/descents/edited.py",
 }
 """Discovery tables, modes dp and split, files, and the judges of security; `edited` only bounds its own edits."""
-RESEARCH = ("benchmarks",)
+RESEARCH = ("research",)
 
 
 def shares_in(source: str) -> Iterator[str]:

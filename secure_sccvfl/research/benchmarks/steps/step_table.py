@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from accounting.tables import Column, Table, page
-from secure_sccvfl.benchmarks.peers.aby3 import run_spu
-from secure_sccvfl.benchmarks.steps.step import Mode, Size, least_bytes, plain_rows
-from secure_sccvfl.benchmarks.systems import PARTIES, Row, Tell, in_turn, run_ours, run_stock
+from secure_sccvfl.research.benchmarks.peers.aby3 import run_spu
+from secure_sccvfl.research.benchmarks.steps.step import Mode, Size, least_bytes, plain_rows
+from secure_sccvfl.research.benchmarks.systems import PARTIES, Row, Tell, in_turn, run_ours, run_stock
 
 REFERENCE = {"sealed": "ours-sealed", "split": "ours-split"}
 STOCK_REPEATS = 3

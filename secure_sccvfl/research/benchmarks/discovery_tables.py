@@ -7,8 +7,8 @@ import statistics
 from typing import Any
 
 from accounting.tables import Column, Table, page
-from secure_sccvfl.benchmarks.discovery import BINS, FEATURES, PEER_ROWS
-from secure_sccvfl.benchmarks.systems import PARTIES, Row, Tell, in_turn, run_ours, run_stock
+from secure_sccvfl.research.benchmarks.discovery import BINS, FEATURES, PEER_ROWS
+from secure_sccvfl.research.benchmarks.systems import PARTIES, Row, Tell, in_turn, run_ours, run_stock
 
 ROWS = (1_000, 10_000, 100_000, 1_000_000)
 GROUPS = (2, 9)

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from accounting.tables import Table, page
-from secure_sccvfl.benchmarks.systems import PARTIES, Tell
 from secure_sccvfl.local.processes import run_job, session_config
 from secure_sccvfl.report.results import result_of
+from secure_sccvfl.research.benchmarks.systems import PARTIES, Tell
 
 EPSILON = 2.0
 LARGE_GROUP = 1000

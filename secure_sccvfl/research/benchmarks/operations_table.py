@@ -10,8 +10,8 @@ from functools import partial
 import torch
 
 from accounting.tables import Column, Table, page
-from secure_sccvfl.benchmarks.operations import cases, time_repeats
-from secure_sccvfl.benchmarks.systems import PARTIES, Row, Tell, in_turn, run_ours, run_stock
+from secure_sccvfl.research.benchmarks.operations import cases, time_repeats
+from secure_sccvfl.research.benchmarks.systems import PARTIES, Row, Tell, in_turn, run_ours, run_stock
 
 TITLE = f"medians, {PARTIES} parties; `times ours` above 1: slower than ours"
 

@@ -13,12 +13,12 @@ import pytest
 
 from launch.bench import main
 from protocols.config import ConfigError
-from secure_sccvfl.benchmarks.peers.aby3 import run_spu, spu_python
-from secure_sccvfl.benchmarks.steps import step_table
-from secure_sccvfl.benchmarks.steps.step import Size, least_bytes
-from secure_sccvfl.benchmarks.systems import run_stock
-from secure_sccvfl.benchmarks.trainings import classes, wan, width
-from secure_sccvfl.local.usage import Usage, processor_seconds
+from secure_sccvfl.research.benchmarks.peers.aby3 import run_spu, spu_python
+from secure_sccvfl.research.benchmarks.steps import step_table
+from secure_sccvfl.research.benchmarks.steps.step import Size, least_bytes
+from secure_sccvfl.research.benchmarks.systems import run_stock
+from secure_sccvfl.research.benchmarks.trainings import classes, wan, width
+from secure_sccvfl.research.benchmarks.usage import Usage, processor_seconds
 from secure_sccvfl.training.config import TrainConfig
 from secure_sccvfl.training.descents.steps import WARM_STEPS
 

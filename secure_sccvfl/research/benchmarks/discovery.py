@@ -16,12 +16,12 @@ from accounting.records import RecordSet
 from protocols.config import ConfigError, SessionConfig
 from protocols.records.releases import ReleasePlan
 from protocols.session.runtime import Session
-from secure_sccvfl.benchmarks.operations import time_repeats
 from secure_sccvfl.data.layout import one_hot
 from secure_sccvfl.discovery.secure_statistics import SecureStatistics
 from secure_sccvfl.privacy.charging import Charger
 from secure_sccvfl.privacy.kinds import Columns, Facts
 from secure_sccvfl.privacy.releases import SKETCH
+from secure_sccvfl.research.benchmarks.operations import time_repeats
 from secure_sccvfl.run.jobs import Progress
 
 FEATURES, BINS = 20, 5

@@ -17,8 +17,8 @@ from typing import Any
 from protocols.errors import ProtocolError
 from secure_sccvfl.local.forked import same_imports
 from secure_sccvfl.local.processes import LocalSession, session_config
-from secure_sccvfl.local.usage import Usage
 from secure_sccvfl.report.results import result_of
+from secure_sccvfl.research.benchmarks.usage import Usage
 
 PARTIES = 3
 PEER_SECONDS = 600
@@ -60,7 +60,7 @@ def run_stock(provider: str, repeats: int, what: str, *more: str) -> list[Row]:
         common = ["--parties", str(PARTIES), "--provider", provider, "--rendezvous", f"{folder}/meet", "--what", what]
         common += ["--repeats", str(repeats), "--out", str(out), *more]
         ranks = range(PARTIES + (provider == "TTP"))
-        start = [sys.executable, "-m", "secure_sccvfl.benchmarks.peers.stock"]
+        start = [sys.executable, "-m", "secure_sccvfl.research.benchmarks.peers.stock"]
         codes = finished([[*start, "--rank", str(rank), *common] for rank in ranks], {**os.environ, **same_imports()})
         if any(codes) or not out.exists():
             raise ProtocolError(f"stock CrypTen with {provider} failed, exit codes {codes}")

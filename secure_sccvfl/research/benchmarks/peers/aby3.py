@@ -20,12 +20,12 @@ import numpy as np
 
 from protocols.errors import ProtocolError
 from protocols.net.rendezvous import listen_anywhere
-from secure_sccvfl.benchmarks.peers import spu_process
-from secure_sccvfl.benchmarks.steps.step import MOMENTUM, PARTIES, RATE, PlainStep, Size, inputs
-from secure_sccvfl.benchmarks.systems import Row, finished
 from secure_sccvfl.local.slow_link import SlowLink
+from secure_sccvfl.research.benchmarks.peers import spu_process
+from secure_sccvfl.research.benchmarks.steps.step import MOMENTUM, PARTIES, RATE, PlainStep, Size, inputs
+from secure_sccvfl.research.benchmarks.systems import Row, finished
 
-PLACE = Path(__file__).resolve().parents[3] / ".venv-peers" / "bin" / "python"
+PLACE = Path(__file__).resolve().parents[4] / ".venv-peers" / "bin" / "python"
 """Where `make peers` puts it."""
 TOLD = re.compile(rb"Link details: total send bytes (\d+), recv bytes \d+, send actions (\d+)")
 

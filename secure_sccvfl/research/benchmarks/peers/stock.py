@@ -1,6 +1,6 @@
 """One process of stock CrypTen (gloo, no TLS, its own providers) for launch/bench.py.
 
-    python -m secure_sccvfl.benchmarks.peers.stock --rank 0 --parties 3 --provider TTP --rendezvous FILE --out FILE
+    python -m secure_sccvfl.research.benchmarks.peers.stock --rank 0 --parties 3 --provider TTP --rendezvous F --out F
 
 CrypTen is used unchanged, in a process that never opens a session of ours.
 """
@@ -71,8 +71,8 @@ def time_tables(crypten: Any, communicator: Any, options: argparse.Namespace) ->
     """Every party shares its one-hot bins, the holder its groups; then one product, and everything is opened."""
     import torch
 
-    from secure_sccvfl.benchmarks.discovery import BINS, FEATURES, HOLDER, PEER_ROWS, layout, synthetic
-    from secure_sccvfl.benchmarks.operations import time_repeats
+    from secure_sccvfl.research.benchmarks.discovery import BINS, FEATURES, HOLDER, PEER_ROWS, layout, synthetic
+    from secure_sccvfl.research.benchmarks.operations import time_repeats
 
     columns = layout(FEATURES, BINS, options.parties)
     made, codes = synthetic(columns, PEER_ROWS, 2)
@@ -89,9 +89,9 @@ def time_tables(crypten: Any, communicator: Any, options: argparse.Namespace) ->
 
 
 def time_steps(crypten: Any, communicator: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
-    from secure_sccvfl.benchmarks.operations import time_repeats
-    from secure_sccvfl.benchmarks.peers.stock_step import CASES, StockStep, check
-    from secure_sccvfl.benchmarks.steps.step import Size, peak_memory
+    from secure_sccvfl.research.benchmarks.operations import time_repeats
+    from secure_sccvfl.research.benchmarks.peers.stock_step import CASES, StockStep, check
+    from secure_sccvfl.research.benchmarks.steps.step import Size, peak_memory
 
     rows, usual = [], Size()
     size = Size(options.rows or usual.rows, options.width or usual.width)
@@ -108,7 +108,7 @@ def time_steps(crypten: Any, communicator: Any, options: argparse.Namespace) -> 
 def time_operations(crypten: Any, communicator: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
     import torch
 
-    from secure_sccvfl.benchmarks.operations import cases, time_repeats
+    from secure_sccvfl.research.benchmarks.operations import cases, time_repeats
 
     work: dict[str, Callable[..., Any]] = {
         "matmul": lambda x, y: x.matmul(y),

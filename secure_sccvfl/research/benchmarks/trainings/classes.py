@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from accounting.tables import Column, Table, page
-from secure_sccvfl.benchmarks.steps import step_table
-from secure_sccvfl.benchmarks.steps.step import Size
-from secure_sccvfl.benchmarks.systems import PARTIES, Row, Tell
-from secure_sccvfl.benchmarks.trainings import whole
-from secure_sccvfl.benchmarks.trainings.whole import MEMORY, sent, took
+from secure_sccvfl.research.benchmarks.steps import step_table
+from secure_sccvfl.research.benchmarks.steps.step import Size
+from secure_sccvfl.research.benchmarks.systems import PARTIES, Row, Tell
+from secure_sccvfl.research.benchmarks.trainings import whole
+from secure_sccvfl.research.benchmarks.trainings.whole import MEMORY, sent, took
 from secure_sccvfl.training.model import probabilities
 
 ROWS, COLUMNS, CLASSES = 10_000, 20, (2, 3)

@@ -23,17 +23,17 @@ from threadpoolctl import threadpool_limits
 from accounting.tables import Column, Table, page
 from protocols import ring
 from protocols.steps.head import HEAD_BITS
-from secure_sccvfl.benchmarks.systems import PARTIES, Tell
 from secure_sccvfl.data.party import Party, make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics, ReleasedTables
 from secure_sccvfl.local.processes import LocalSession, session_config
-from secure_sccvfl.local.usage import Usage
 from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.report.results import result_of
+from secure_sccvfl.research.benchmarks.systems import PARTIES, Tell
+from secure_sccvfl.research.benchmarks.usage import Usage
 from secure_sccvfl.run.model_files import PartyModel, load_model
 from secure_sccvfl.training.heads import head_plan
 from secure_sccvfl.training.model import Model

@@ -28,8 +28,6 @@ from protocols.config import SessionConfig
 from protocols.records.releases import ANY, Release, ReleasePlan
 from protocols.session.runtime import Session
 from protocols.steps.second_order import MATRIX_BITS
-from secure_sccvfl.benchmarks.systems import PARTIES, Row, Tell, in_turn
-from secure_sccvfl.benchmarks.trainings import whole
 from secure_sccvfl.data.party import Blocks
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
@@ -37,6 +35,8 @@ from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.local.processes import LocalSession, session_config
 from secure_sccvfl.privacy.noise import GaussianNoise, SpendingPlan
 from secure_sccvfl.report.results import result_of
+from secure_sccvfl.research.benchmarks.systems import PARTIES, Row, Tell, in_turn
+from secure_sccvfl.research.benchmarks.trainings import whole
 from secure_sccvfl.run.jobs import Progress
 from secure_sccvfl.training.config import TrainConfig, warmup_steps
 from secure_sccvfl.training.descents.grid import Bounds, Grid

@@ -1,4 +1,4 @@
-"""The training step of secure_sccvfl/benchmarks/steps/step.py with stock CrypTen's own tensors and operations.
+"""The training step of benchmarks/steps/step.py with stock CrypTen's own tensors and operations.
 
 There are two ways to the probabilities. `sigmoid` of the one logit (the difference of two) is the same mathematical
 step as ours. `softmax` over two logits is what CrypTen users write. `sealed` takes the displacements of each
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from secure_sccvfl.benchmarks.steps.step import GROUPS, LAM, MOMENTUM, PARTIES, RATE, PlainStep, Size, inputs
+from secure_sccvfl.research.benchmarks.steps.step import GROUPS, LAM, MOMENTUM, PARTIES, RATE, PlainStep, Size, inputs
 
 CASES = ("sealed", "sealed softmax", "sealed gram", "split", "split softmax")
 

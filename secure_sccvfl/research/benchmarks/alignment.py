@@ -25,8 +25,8 @@ from protocols.alignment.seam import ABSENT, Alignment, releases
 from protocols.config import ConfigError, SessionConfig
 from protocols.records.releases import Release, ReleasePlan
 from protocols.session.runtime import Session
-from secure_sccvfl.benchmarks.systems import Row, Tell, run_ours
 from secure_sccvfl.local.forked import same_imports
+from secure_sccvfl.research.benchmarks.systems import Row, Tell, run_ours
 from secure_sccvfl.run.jobs import Progress
 
 MODES = ("hidden", "revealed")
@@ -103,7 +103,11 @@ def ours(mode: str, ids: int, parties: int) -> Row:
 def peer(ids: int) -> Row:
     """openmined-psi on the same lists, or why it is left out."""
     row: Row = {"system": PEER, "ids": ids, "parties": PEER_PARTIES}
-    command = [sys.executable, "-c", f"from secure_sccvfl.benchmarks.alignment import peer_main; peer_main({ids})"]
+    command = [
+        sys.executable,
+        "-c",
+        f"from {__name__} import peer_main; peer_main({ids})",
+    ]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=PEER_SECONDS, env={**os.environ, **same_imports()}
     )

@@ -18,11 +18,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from accounting.tables import Column, Table, page
-from secure_sccvfl.benchmarks.steps import step_table
-from secure_sccvfl.benchmarks.steps.step import Size
-from secure_sccvfl.benchmarks.systems import PARTIES, Row, Tell
-from secure_sccvfl.benchmarks.trainings import whole
-from secure_sccvfl.benchmarks.trainings.whole import MEMORY, sent, took
+from secure_sccvfl.research.benchmarks.steps import step_table
+from secure_sccvfl.research.benchmarks.steps.step import Size
+from secure_sccvfl.research.benchmarks.systems import PARTIES, Row, Tell
+from secure_sccvfl.research.benchmarks.trainings import whole
+from secure_sccvfl.research.benchmarks.trainings.whole import MEMORY, sent, took
 
 ROWS, COLUMNS = (10_000, 30_000, 100_000), (20, 40, 60)
 PATIENCE = 900.0

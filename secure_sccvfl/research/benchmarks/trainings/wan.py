@@ -12,12 +12,12 @@ import statistics
 from pathlib import Path
 
 from accounting.tables import Column, Table, page
-from secure_sccvfl.benchmarks.peers.aby3 import run_spu
-from secure_sccvfl.benchmarks.steps import step_table
-from secure_sccvfl.benchmarks.steps.step import Size, plain_rows
-from secure_sccvfl.benchmarks.systems import PARTIES, Row, Tell, run_stock
-from secure_sccvfl.benchmarks.trainings import whole
-from secure_sccvfl.benchmarks.trainings.whole import MEMORY, sent, took
+from secure_sccvfl.research.benchmarks.peers.aby3 import run_spu
+from secure_sccvfl.research.benchmarks.steps import step_table
+from secure_sccvfl.research.benchmarks.steps.step import Size, plain_rows
+from secure_sccvfl.research.benchmarks.systems import PARTIES, Row, Tell, run_stock
+from secure_sccvfl.research.benchmarks.trainings import whole
+from secure_sccvfl.research.benchmarks.trainings.whole import MEMORY, sent, took
 
 DELAYS_MS = (0, 20, 100)
 REPEATS = 2
