@@ -1,6 +1,6 @@
 """Tables of results: one type that renders Markdown and the terminal.
 
-Cells are escaped, so that a name from outside cannot break a table or become a link. `Marked` is text that is
+Cells are escaped, so that a name from outside cannot break a table or become a link. `MarkdownText` is text that is
 Markdown already.
 """
 
@@ -15,7 +15,7 @@ from accounting.plain_text import markdown, plain
 Row = Mapping[str, Any]
 
 
-class Marked(str):
+class MarkdownText(str):
     """Text that is Markdown already, such as a link or a word in bold: not escaped."""
 
 
@@ -34,7 +34,7 @@ class Column:
 
     def cell(self, row: Row) -> str:
         value = self.value(row) if callable(self.value) else row.get(self.value or self.title)
-        if value is None or isinstance(value, Marked):
+        if value is None or isinstance(value, MarkdownText):
             return value or ""
         return format(value if self.scale is None else value / self.scale, self.form)  # type: ignore[operator]
 
@@ -52,7 +52,7 @@ class Table:
 
     def __str__(self) -> str:
         """As Markdown."""
-        lines = [map(_marked, self.titles), *(map(_marked, row) for row in self.rows)]
+        lines = [map(_escaped, self.titles), *(map(_escaped, row) for row in self.rows)]
         head, *body = (f"| {' | '.join(cells)} |" for cells in lines)
         return "\n".join([head, "|" + "---|" * len(self.titles), *body])
 
@@ -77,5 +77,5 @@ def page(*parts: object) -> str:
     return "\n\n".join(str(part) for part in parts if part is not None) + "\n"
 
 
-def _marked(cell: object) -> str:
-    return str(cell) if isinstance(cell, Marked) else markdown(cell)
+def _escaped(cell: object) -> str:
+    return str(cell) if isinstance(cell, MarkdownText) else markdown(cell)

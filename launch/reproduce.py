@@ -144,7 +144,7 @@ def seeds_of(options: argparse.Namespace) -> range:
     return range(options.first_seed, options.first_seed + options.seeds)
 
 
-def written(path: Path, result: dict[str, Any], text: str) -> int:
+def write_page(path: Path, result: dict[str, Any], text: str) -> int:
     """Write data and a page beside them, and print the page."""
     from secure_sccvfl.research.benchmarks.results import write_results
 
@@ -159,7 +159,7 @@ def run_discovery(options: argparse.Namespace) -> int:
 
     rows, command = discovery_utility.measure(), "python launch/reproduce.py discovery --out results"
     text = discovery_utility.markdown(rows, command)
-    return written(options.out / "discovery-utility.json", {"command": command, "rows": rows}, text)
+    return write_page(options.out / "discovery-utility.json", {"command": command, "rows": rows}, text)
 
 
 def run_roles(options: argparse.Namespace) -> int:
@@ -169,7 +169,7 @@ def run_roles(options: argparse.Namespace) -> int:
     datasets = options.dataset or ["german"]
     rows, command = [stability(name, seeds_of(options)) for name in datasets], command_of(options, datasets)
     text = stability_markdown(rows, command)
-    return written(options.out / "role-stability.json", {"command": command, "rows": rows}, text)
+    return write_page(options.out / "role-stability.json", {"command": command, "rows": rows}, text)
 
 
 def run_letter_roles(options: argparse.Namespace) -> int:
@@ -181,7 +181,7 @@ def run_letter_roles(options: argparse.Namespace) -> int:
     date = datetime.date.today().isoformat()
     text = markdown(found, f"Made by `{command}` on {date}.")
     result = {"command": command, "date": date, **versions(), **found}
-    return written(options.out / "letter-roles.json", result, text)
+    return write_page(options.out / "letter-roles.json", result, text)
 
 
 def run_qualitative(options: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any
 
 from accounting.plain_text import markdown as marked
-from accounting.tables import Marked, Table
+from accounting.tables import MarkdownText, Table
 from secure_sccvfl.attacks.attributes import EPOCHS
 from secure_sccvfl.attacks.catalogue import ATTACKS, on_models_first
 from secure_sccvfl.evaluation.judges import FIRST, HANDED_OUT, JUDGES, OWN
@@ -241,10 +241,10 @@ def _notes() -> list[str]:
     ]
 
 
-def _heading(judge: str | None, metric: str, failing: bool) -> Marked:
+def _heading(judge: str | None, metric: str, failing: bool) -> MarkdownText:
     if judge is None:
-        return Marked(metric)
-    return Marked(f"{metric} [{judge}]{' **fails**' if failing and metric in MARKED else ''}")
+        return MarkdownText(metric)
+    return MarkdownText(f"{metric} [{judge}]{' **fails**' if failing and metric in MARKED else ''}")
 
 
 def _edits(rows: Sequence[Row]) -> dict[str, dict[str, float]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from accounting.tables import Column, Marked, Table, page
+from accounting.tables import Column, MarkdownText, Table, page
 from secure_sccvfl.evaluation.experiments import Experiment
 from secure_sccvfl.evaluation.summary import title_of
 from secure_sccvfl.research.reproduced.seeds import command_line, reproduce
@@ -137,7 +137,7 @@ def run_plan(
 def index(parts: Sequence[Part]) -> str:
     """Which folder answers which table of the paper."""
     columns = (
-        Column("folder", lambda part: Marked(f"[{part['folder']}]({part['folder']}/results.md)")),
+        Column("folder", lambda part: MarkdownText(f"[{part['folder']}]({part['folder']}/results.md)")),
         Column("answers", "shows"),
         Column("data", lambda part: ", ".join(title_of(name) for name in part["datasets"])),
         Column("seeds", lambda part: f"{part['seeds'].start}-{part['seeds'][-1]}"),

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from accounting.plain_text import code
 from accounting.tables import Column, Table, page
 from protocols.errors import ProtocolError
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.evaluation.judges import FIRST, HANDED_OUT
+from secure_sccvfl.evaluation.summary import half_width
 from secure_sccvfl.local.processes import session_config
 from secure_sccvfl.local.whole_run import WholeRun
 from secure_sccvfl.run.console import OK
@@ -69,10 +69,7 @@ def summary(finished: list[dict[str, Any]]) -> list[dict[str, Any]]:
             values = [f["models"][model][metric] for f in finished if metric in f["models"].get(model, {})]
             if not values:
                 continue
-            mean = float(np.mean(values))
-            half = 0.0
-            if len(values) > 1:
-                half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5)
+            mean, half = float(np.mean(values)), half_width(np.array(values))
             row = {"model": model, "metric": metric, "mean": mean, "low": mean - half, "high": mean + half}
             rows.append({**row, "seeds": len(values)})
     return rows

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from accounting.tables import Column, Marked, Table, page
+from accounting.tables import Column, MarkdownText, Table, page
 
 ROWS = [{"name": "a|b", "seconds": 0.25, "bytes": 1500}, {"name": "[c](d)", "seconds": None}]
 COLUMNS = (
     Column("name"),
     Column("ms", "seconds", ".1f", 1e-3),
     Column("kB", "bytes", ".1f", 1e3),
-    Column("more", lambda row: Marked("**yes**") if "bytes" in row else None),
+    Column("more", lambda row: MarkdownText("**yes**") if "bytes" in row else None),
 )
 
 
