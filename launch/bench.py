@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> int:
     from protocols.config import ConfigError
-    from secure_sccvfl.benchmarks.results import write_results
+    from secure_sccvfl.research.benchmarks.results import write_results
 
     if options.repeats < 1 or options.blocks < 1:
         raise ConfigError("--repeats and --blocks must be at least 1")
@@ -117,7 +117,7 @@ def _lists(**given: Sequence[Any] | None) -> str:
 
 def _spu(options: argparse.Namespace) -> tuple[Path | None, str]:
     """The Python that has SPU, and a note for the reader; or nothing and the reason."""
-    from secure_sccvfl.benchmarks.peers.aby3 import spu_python
+    from secure_sccvfl.research.benchmarks.peers.aby3 import spu_python
 
     python, note = spu_python(options.spu)
     _tell(note)
@@ -125,34 +125,34 @@ def _spu(options: argparse.Namespace) -> tuple[Path | None, str]:
 
 
 def _ops(options: argparse.Namespace, command: str) -> Found:
-    from secure_sccvfl.benchmarks import operations_table as ops
+    from secure_sccvfl.research.benchmarks import operations_table as ops
 
     rows = ops.measure(options.repeats, options.blocks, _tell)
-    _show(ops.TITLE, ops.COLUMNS, ops.cells(rows), 110)
+    ops.table(rows).show(ops.TITLE, 110, ("job", "system"), "plain")
     return {"parties": ops.PARTIES, "rows": rows}, ops.markdown(rows, command)
 
 
 def _step(options: argparse.Namespace, command: str) -> Found:
-    from secure_sccvfl.benchmarks.steps import step_table as step
-    from secure_sccvfl.benchmarks.steps.step import Size
+    from secure_sccvfl.research.benchmarks.steps import step_table as step
+    from secure_sccvfl.research.benchmarks.steps.step import Size
 
     usual, (python, note) = Size(), _spu(options)
     columns = (options.columns or [usual.columns])[0]
     size = Size((options.rows or [usual.rows])[0], -(-columns // step.PARTIES))
     rows = step.measure(options.repeats, options.blocks, _tell, size, python)
-    _show(step.title(size), step.COLUMNS, step.cells(rows), 130)
+    step.table(rows).show(step.title(size), 130, ("job", "system"), "plain")
     return {"parties": step.PARTIES, "rows": rows}, step.markdown(rows, command, size, note)
 
 
 def _discovery(options: argparse.Namespace, command: str) -> Found:
-    from secure_sccvfl.benchmarks import discovery_tables
+    from secure_sccvfl.research.benchmarks import discovery_tables
 
     result = discovery_tables.measure(options.repeats, options.blocks, _tell)
     return _printed(result, discovery_tables.markdown(result, command))
 
 
 def _rounds(options: argparse.Namespace, command: str) -> Found:
-    from secure_sccvfl.benchmarks.trainings import rounds
+    from secure_sccvfl.research.benchmarks.trainings import rounds
 
     dataset = options.dataset or "german"
     rows = rounds.measure(dataset, options.blocks, _tell)
@@ -160,14 +160,14 @@ def _rounds(options: argparse.Namespace, command: str) -> Found:
 
 
 def _run(options: argparse.Namespace, command: str) -> Found:
-    from secure_sccvfl.benchmarks.trainings import whole
+    from secure_sccvfl.research.benchmarks.trainings import whole
 
     rows = whole.measure(_tell, options.dataset)
     return _printed({"rows": rows}, whole.markdown(rows, command))
 
 
 def _width(options: argparse.Namespace, command: str) -> Found:
-    from secure_sccvfl.benchmarks.trainings import width
+    from secure_sccvfl.research.benchmarks.trainings import width
 
     python, note = _spu(options)
     result = width.measure(options.rows or width.ROWS, options.columns or width.COLUMNS, _tell, python)
@@ -181,7 +181,7 @@ def _width(options: argparse.Namespace, command: str) -> Found:
 
 
 def _classes(options: argparse.Namespace, command: str) -> Found:
-    from secure_sccvfl.benchmarks.trainings import classes
+    from secure_sccvfl.research.benchmarks.trainings import classes
 
     python, note = _spu(options)
     size = (options.rows or [classes.ROWS])[0], (options.columns or [classes.COLUMNS])[0]
@@ -190,7 +190,7 @@ def _classes(options: argparse.Namespace, command: str) -> Found:
 
 
 def _wan(options: argparse.Namespace, command: str) -> Found:
-    from secure_sccvfl.benchmarks.trainings import wan
+    from secure_sccvfl.research.benchmarks.trainings import wan
 
     (python, note), dataset = _spu(options), options.dataset or "german"
     result = wan.measure(dataset, options.blocks, _tell, python)
@@ -198,21 +198,21 @@ def _wan(options: argparse.Namespace, command: str) -> Found:
 
 
 def _align(options: argparse.Namespace, command: str) -> Found:
-    from secure_sccvfl.benchmarks import alignment
+    from secure_sccvfl.research.benchmarks import alignment
 
     rows = alignment.measure(_tell, options.lists, options.parties)
     return _printed({"rows": rows}, alignment.markdown(rows, command))
 
 
 def _costs(options: argparse.Namespace, command: str) -> Found:
-    from secure_sccvfl.local import cost_survey
+    from secure_sccvfl.research.benchmarks import costs
 
-    rows = cost_survey.measure(_tell)
-    return _printed({"rows": rows}, cost_survey.markdown(rows, command))
+    rows = costs.measure(_tell)
+    return _printed({"rows": rows}, costs.markdown(rows, command))
 
 
 def _evaluation(options: argparse.Namespace, command: str) -> Found:
-    from secure_sccvfl.benchmarks import evaluation
+    from secure_sccvfl.research.benchmarks import evaluation
 
     dataset = options.dataset or "german"
     rows = evaluation.measure(dataset, options.repeats, _tell)
@@ -232,19 +232,6 @@ def _printed(result: dict[str, Any], text: str) -> Found:
 
 def _tell(line: str) -> None:
     say(line, error=True)
-
-
-def _show(title: str, columns: Sequence[str], lines: Sequence[Sequence[str]], width: int) -> None:
-    """A table on the terminal; a line between two jobs."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title)
-    for column in columns:
-        table.add_column(column, justify="left" if column in ("job", "system") else "right")
-    for line in lines:
-        table.add_row(*line, end_section=line[1] == "plain")
-    Console(width=None if sys.stdout.isatty() else width).print(table)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -33,12 +34,10 @@ from launch.arguments import Parser
 from protocols.config import ConfigError
 from secure_sccvfl.data.catalogue import dataset_help, load
 from secure_sccvfl.evaluation.experiments import EXPERIMENTS
-from secure_sccvfl.local.reproduced.seeds import ENGINES, command_line, reproduce, versions
 from secure_sccvfl.policy.card import named_card
+from secure_sccvfl.research.reproduced.seeds import ENGINES, command_line, reproduce, versions
 from secure_sccvfl.run.console import OK, guarded, say
 
-OTHERS = ("paper", "discovery", "roles", "letter-roles", "secure", "runtime-secret", "qualitative")
-"""Tables that are not about methods, and `paper`: all those of the paper."""
 SEEDS = 10
 
 
@@ -46,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(__doc__)
     parser.add_argument(
         "experiment",
-        choices=(*EXPERIMENTS, *OTHERS),
+        choices=(*EXPERIMENTS, "paper", *SINGLE),
         help="which table; paper: all of the paper's; secure: whole runs in secret; qualitative: one seed",
     )
     parser.add_argument("--dataset", action="append", help=f"may be given twice; {dataset_help()}")
@@ -69,18 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.experiment == "discovery":
-        return run_discovery(options.out)
-    if options.experiment == "secure":
-        return run_secure(options)
-    if options.experiment == "runtime-secret":
-        return run_secret_runtime(options)
-    if options.experiment == "roles":
-        return run_roles(options)
-    if options.experiment == "letter-roles":
-        return run_letter_roles(options)
-    if options.experiment == "qualitative":
-        return run_qualitative(options)
+    if options.experiment in SINGLE:
+        return SINGLE[options.experiment](options)
     datasets = options.dataset or (["mobility"] if options.experiment == "folktables" else ["german"])
     check_data(datasets, options.card)
     with shown_progress() as tell:
@@ -88,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
             options.experiment,
             datasets,
             options.split or ["iid"],
-            range(options.first_seed, options.first_seed + options.seeds),
+            seeds_of(options),
             options.jobs,
             options.out,
             options.engine,
@@ -126,7 +115,7 @@ def shown_progress() -> Iterator[Callable[[str, int, int], None]]:
 
 def run_paper(options: argparse.Namespace) -> int:
     """Every table of the paper, a folder for each."""
-    from secure_sccvfl.local.reproduced.paper_tables import first_seeds, plan, run_plan
+    from secure_sccvfl.research.reproduced.paper_tables import first_seeds, plan, run_plan
 
     given = options.dataset or []
     if len(given) > 1 or not all(name.startswith(("acs-income:", "acs-income@")) for name in given):
@@ -148,56 +137,59 @@ def run_paper(options: argparse.Namespace) -> int:
 
 def command_of(options: argparse.Namespace, datasets: Sequence[str]) -> str:
     """The command that made a table."""
-    seeds = range(options.first_seed, options.first_seed + options.seeds)
-    return command_line(options.experiment, datasets, options.split or (), options.card, seeds)
+    return command_line(options.experiment, datasets, options.split or (), options.card, seeds_of(options))
 
 
-def run_discovery(out: Path) -> int:
+def seeds_of(options: argparse.Namespace) -> range:
+    return range(options.first_seed, options.first_seed + options.seeds)
+
+
+def write_page(path: Path, result: dict[str, Any], text: str) -> int:
+    """Write data and a page beside them, and print the page."""
+    from secure_sccvfl.research.benchmarks.results import write_results
+
+    write_results(path, result, text)
+    print(text)
+    return OK
+
+
+def run_discovery(options: argparse.Namespace) -> int:
     """Rank agreement of noisy scores, written to OUT/discovery-utility.json and .md."""
-    from secure_sccvfl.benchmarks.results import write_results
     from secure_sccvfl.evaluation import discovery_utility
 
     rows, command = discovery_utility.measure(), "python launch/reproduce.py discovery --out results"
     text = discovery_utility.markdown(rows, command)
-    write_results(out / "discovery-utility.json", {"command": command, "rows": rows}, text)
-    print(text)
-    return OK
+    return write_page(options.out / "discovery-utility.json", {"command": command, "rows": rows}, text)
 
 
 def run_roles(options: argparse.Namespace) -> int:
     """How often proposed roles come again, written to OUT/role-stability.json and .md."""
-    from secure_sccvfl.benchmarks.results import write_results
     from secure_sccvfl.evaluation.discovery_utility import stability, stability_markdown
 
-    datasets, seeds = options.dataset or ["german"], range(options.first_seed, options.first_seed + options.seeds)
-    rows, command = [stability(name, seeds) for name in datasets], command_of(options, datasets)
+    datasets = options.dataset or ["german"]
+    rows, command = [stability(name, seeds_of(options)) for name in datasets], command_of(options, datasets)
     text = stability_markdown(rows, command)
-    write_results(options.out / "role-stability.json", {"command": command, "rows": rows}, text)
-    print(text)
-    return OK
+    return write_page(options.out / "role-stability.json", {"command": command, "rows": rows}, text)
 
 
 def run_letter_roles(options: argparse.Namespace) -> int:
     """How often roles of the paper's own discovery come again, and fractions by validation: OUT/letter-roles.*"""
-    from secure_sccvfl.benchmarks.results import write_results
     from secure_sccvfl.evaluation.letter.fractions import markdown, measure
 
     dataset = (options.dataset or ["german"])[0]
-    seeds = range(options.first_seed, options.first_seed + options.seeds)
-    found, command = measure(dataset, seeds), command_of(options, [dataset])
+    found, command = measure(dataset, seeds_of(options)), command_of(options, [dataset])
     date = datetime.date.today().isoformat()
     text = markdown(found, f"Made by `{command}` on {date}.")
-    write_results(options.out / "letter-roles.json", {"command": command, "date": date, **versions(), **found}, text)
-    print(text)
-    return OK
+    result = {"command": command, "date": date, **versions(), **found}
+    return write_page(options.out / "letter-roles.json", result, text)
 
 
 def run_qualitative(options: argparse.Namespace) -> int:
     """Roles, representations, curves and single people of the first seed, written to OUT."""
     from secure_sccvfl.data.party_data import benchmark_schema
-    from secure_sccvfl.evaluation.qualitative.views import of_methods
     from secure_sccvfl.report.qualitative.dictionary import Dictionary
-    from secure_sccvfl.report.qualitative.results import write_qualitative
+    from secure_sccvfl.research.qualitative.methods import of_methods
+    from secure_sccvfl.research.qualitative.results import write_qualitative
     from secure_sccvfl.run.description import describe
 
     dataset, split = (options.dataset or ["german"])[0], (options.split or ["iid"])[0]
@@ -211,27 +203,36 @@ def run_qualitative(options: argparse.Namespace) -> int:
 
 
 def run_secure(options: argparse.Namespace) -> int:
-    from secure_sccvfl.local.reproduced.secure_seeds import run_secure_seeds
+    from secure_sccvfl.research.reproduced.secure_seeds import run_secure_seeds
 
     dataset, split = (options.dataset or ["german"])[0], (options.split or ["iid"])[0]
-    seeds = range(options.first_seed, options.first_seed + options.seeds)
     command = command_of(options, [dataset])
     given = {"dataset": dataset, "split": split, **({"card": options.card} if options.card else {})}
-    run_secure_seeds(given, seeds, options.out, command, lambda line: say(line, error=True))
+    run_secure_seeds(given, seeds_of(options), options.out, command, lambda line: say(line, error=True))
     print((options.out / "results.md").read_text("utf-8"))
     return OK
 
 
 def run_secret_runtime(options: argparse.Namespace) -> int:
     """Seconds, rounds and bytes of a step in secret, written to OUT/results.json and .md."""
-    from secure_sccvfl.local.reproduced.secret_runtime import secret_runtime
+    from secure_sccvfl.research.reproduced.secret_runtime import secret_runtime
 
     dataset = (options.dataset or ["german"])[0]
-    seeds, command = range(options.first_seed, options.first_seed + options.seeds), command_of(options, [dataset])
-    secret_runtime(dataset, seeds, options.out, command, lambda line: say(line, error=True))
+    command = command_of(options, [dataset])
+    secret_runtime(dataset, seeds_of(options), options.out, command, lambda line: say(line, error=True))
     print((options.out / "results.md").read_text("utf-8"))
     return OK
 
+
+SINGLE: dict[str, Callable[[argparse.Namespace], int]] = {
+    "discovery": run_discovery,
+    "roles": run_roles,
+    "letter-roles": run_letter_roles,
+    "secure": run_secure,
+    "runtime-secret": run_secret_runtime,
+    "qualitative": run_qualitative,
+}
+"""Tables that are not about methods."""
 
 if __name__ == "__main__":
     sys.exit(main())

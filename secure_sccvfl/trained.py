@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 from threadpoolctl import threadpool_limits
 
+from accounting.tables import Table, page
 from secure_sccvfl.data.dataset import codes_of
 from secure_sccvfl.data.features import DataError
 from secure_sccvfl.evaluation.aware_baselines import predictor_of
@@ -214,13 +215,12 @@ class TrainedModel:
             f"Lambda {ready.model.lam:g}, temperature {ready.model.temperature:.2f}. Statistics of s: epsilon "
             f"{self.epsilon:.2f} of {budget.epsilon:g} at delta {budget.delta:g}, {len(ready.charges)} releases. The "
             "noise is seeded: this is a simulation, and protects nothing.",
-            "",
-            "| figure | value | 95 % interval | majority |",
-            "|---|---|---|---|",
         ]
-        for name, row in figures.iterrows():
-            lines.append(f"| {name} | {row.value:.3f} | {row.low:.3f} to {row.high:.3f} | {row.majority:.3f} |")
-        return "\n".join(lines) + "\n"
+        shown = [
+            (name, f"{row.value:.3f}", f"{row.low:.3f} to {row.high:.3f}", f"{row.majority:.3f}")
+            for name, row in figures.iterrows()
+        ]
+        return page("\n".join(lines), Table(("figure", "value", "95 % interval", "majority"), shown))
 
 
 def mean_interval(values: np.ndarray) -> tuple[float, float]:

@@ -1,5 +1,5 @@
-"""What runs on this machine: sessions, whole runs, security evaluations, and runs over many seeds.
+"""What runs on this machine: sessions, whole runs and security evaluations.
 
 It starts the processes of a session and what lies between them, a whole run from training to report, and the run's
-security evaluation. Called by `launch/` and by benchmarks.
+security evaluation. Called by `launch/` and by `research`.
 """

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from accounting.plain_text import markdown
+from accounting.tables import Table, page
 from protocols.config import ConfigError
 from secure_sccvfl.data.features import NOTES
 from secure_sccvfl.policy.approvals import verdicts
@@ -96,43 +97,32 @@ def card_markdown(card: PolicyCard) -> str:
     """The card for people."""
     owners = ", ".join(markdown(o.words) for o in card.owners)
     dated = f" of {markdown(card.date)}" if card.date else ""
-    lines = [
-        f"# Policy card: {markdown(card.dataset)}, version {markdown(card.version)}{dated}",
-        "",
-        f"Owners: {owners}. Review due: {card.review_due or 'not set'}. Mask {mask_of(card)[:12]}.",
-        "",
-        f"Proxies: {PROXIES[card.proxies]}.",
-        "",
-        *([] if card.aware is None else [markdown(card.aware.words()), ""]),
-        "| feature | role | proposed | reason | evidence |",
-        "|---|---|---|---|---|",
+    roles = [
+        (name, d.role, f"{d.proposed} (overridden)" if d.is_override else d.proposed, d.reason, d.words_of_evidence)
+        for name, d in sorted(card.decisions.items(), key=lambda item: ("PMN".index(item[1].role), item[0]))
     ]
-    for name, d in sorted(card.decisions.items(), key=lambda item: ("PMN".index(item[1].role), item[0])):
-        seen = f"{d.proposed} (overridden)" if d.is_override else d.proposed
-        told = (name, d.role, seen, d.reason, d.words_of_evidence)
-        lines.append(f"| {' | '.join(map(markdown, told))} |")
-    if card.dictionary:
-        lines += [
-            "",
-            "## Feature dictionary",
-            "",
-            f"| feature | {' | '.join(ENTRY)} |",
-            "|---" * (len(ENTRY) + 1) + "|",
-        ]
-        for name, entry in sorted(card.dictionary.items()):
-            lines.append(f"| {' | '.join(markdown(text) for text in (name, *(entry.get(k, '') for k in ENTRY)))} |")
-    lines += ["", "## Approvals", "", *([f"- {markdown(v.words)}" for v in verdicts(card)] or ["None."])]
+    entries = [(name, *(entry.get(k, "") for k in ENTRY)) for name, entry in sorted(card.dictionary.items())]
+    given = None
     if card.follows.get("version"):
         before = card.follows.get("approved") or "nobody"
         given = f"The run was given version {markdown(card.follows['version'])}, approved: {markdown(before)}."
-        lines += ["", given]
-    lines += [
-        "",
+    return page(
+        f"# Policy card: {markdown(card.dataset)}, version {markdown(card.version)}{dated}",
+        f"Owners: {owners}. Review due: {card.review_due or 'not set'}. Mask {mask_of(card)[:12]}.",
+        f"Proxies: {PROXIES[card.proxies]}.",
+        None if card.aware is None else markdown(card.aware.words()),
+        Table(("feature", "role", "proposed", "reason", "evidence"), roles),
+        *(("## Feature dictionary", Table(("feature", *ENTRY), entries)) if entries else ()),
+        "## Approvals",
+        _listed([v.words for v in verdicts(card)]),
+        given,
         "## Appeals and reviews",
-        "",
-        *([f"- {markdown(event_words(e))}" for e in card.events] or ["None."]),
-    ]
-    return "\n".join(lines) + "\n"
+        _listed([event_words(e) for e in card.events]),
+    )
+
+
+def _listed(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {markdown(line)}" for line in lines) or "None."
 
 
 ABOUT = {

@@ -9,6 +9,7 @@ from importlib import resources
 from typing import Any
 
 from accounting.plain_text import markdown as marked
+from accounting.tables import MarkdownText, Table
 from secure_sccvfl.attacks.attributes import EPOCHS
 from secure_sccvfl.attacks.catalogue import ATTACKS, on_models_first
 from secure_sccvfl.evaluation.judges import FIRST, HANDED_OUT, JUDGES, OWN
@@ -179,11 +180,8 @@ def markdown(experiment: str, rows: Sequence[Row], titles: Mapping[str, str] | N
         methods = list(dict.fromkeys(r["method"] for r in here if not r["method"].startswith("(")))
         out += _beside_the_paper(experiment, dataset, split, methods, index, failing)
         names = [_heading(judge, metric, judge in failing) for judge, metric in used]
-        out += ["| method | " + " | ".join(names) + " |", "|" + "---|" * (len(names) + 1)]
-        for method in methods:
-            cells = [cell(index.get((method, judge, metric))) for judge, metric in used]
-            out.append(f"| {method} | " + " | ".join(cells) + " |")
-        out += ["", *_edit_lines(edits), *_majority_lines(index, methods), ""]
+        cells = [(m, *(cell(index.get((m, judge, metric))) for judge, metric in used)) for m in methods]
+        out += [str(Table(("method", *names), cells)), "", *_edit_lines(edits), *_majority_lines(index, methods), ""]
     return "\n".join([*out, *_notes()]) + "\n"
 
 
@@ -208,13 +206,12 @@ def _beside_the_paper(
             ours = index.get((method, judge, metric))
             cells += [spread(ours), paper_cell(figure, ours)]
         cells += [spread(index.get((method, judge, metric))) for judge, metric in extra]
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+        lines.append((method, *cells))
     if not lines:
         return []
     names = [name for judge, metric in pairs for name in (_heading(judge, metric, False), f"paper {metric}")]
     names += [_heading(judge, metric, judge in failing) for judge, metric in extra]
-    head = ["| beside the paper | " + " | ".join(names) + " |", "|" + "---|" * (len(names) + 1)]
-    return [*head, *lines, ""]
+    return [str(Table(("beside the paper", *names), lines)), ""]
 
 
 def _notes() -> list[str]:
@@ -244,10 +241,10 @@ def _notes() -> list[str]:
     ]
 
 
-def _heading(judge: str | None, metric: str, failing: bool) -> str:
+def _heading(judge: str | None, metric: str, failing: bool) -> MarkdownText:
     if judge is None:
-        return metric
-    return f"{metric} [{judge}]{' **fails**' if failing and metric in MARKED else ''}"
+        return MarkdownText(metric)
+    return MarkdownText(f"{metric} [{judge}]{' **fails**' if failing and metric in MARKED else ''}")
 
 
 def _edits(rows: Sequence[Row]) -> dict[str, dict[str, float]]:

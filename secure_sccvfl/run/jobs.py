@@ -20,11 +20,11 @@ Progress = Callable[[str, int, int], None]
 
 JOBS = {
     "align": "run.alignment:AlignJob",
-    "bench-align": "benchmarks.alignment:AlignmentBenchmark",
-    "bench-discovery": "benchmarks.discovery:DiscoveryBenchmark",
-    "bench-ops": "benchmarks.operations:OperationsBenchmark",
-    "bench-step": "benchmarks.steps.step:StepBenchmark",
-    "bench-rounds": "benchmarks.trainings.rounds:RoundsBenchmark",
+    "bench-align": "research.benchmarks.alignment:AlignmentBenchmark",
+    "bench-discovery": "research.benchmarks.discovery:DiscoveryBenchmark",
+    "bench-ops": "research.benchmarks.operations:OperationsBenchmark",
+    "bench-step": "research.benchmarks.steps.step:StepBenchmark",
+    "bench-rounds": "research.benchmarks.trainings.rounds:RoundsBenchmark",
     "canary-audit": "security.dp_audit:CanaryAudit",
     "discovery": "run.discover:DiscoveryJob",
     "evaluate": "run.scoring.jobs:EvaluateJob",

@@ -1,13 +1,14 @@
-"""Imports go one way, rooms and functions stay small, and some things live in one module only."""
+"""Imports go one way, production code does not import research code, and some libraries have one importer."""
 
 import ast
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-import pytest
+from secure_sccvfl.run.jobs import JOBS
 
 ROOT = Path(__file__).resolve().parents[2]
 ALLOWED = {
@@ -20,7 +21,7 @@ LAYERS = {
     "protocols": ("", "net", "records", "dealing", "operations", "session", "steps", "alignment"),
     "secure_sccvfl": (
         *("data", "privacy", "policy", "discovery", "model", "training", "metrics", "modes", "status", "run"),
-        *("attacks", "evaluation", "report", "security", "consortium", "local", "benchmarks", ""),
+        *("attacks", "evaluation", "report", "security", "consortium", "local", "research", ""),
     ),
 }
 """Rooms from the lowest; "" is the modules of the package itself. A room imports lower ones and itself."""
@@ -33,9 +34,14 @@ def test_every_package_is_installed():
     assert found == set(listed)
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def imports(path: Path) -> Iterator[tuple[str, str]]:
     """(module, name) of everything that a file imports, anywhere in it; name is "" for a whole module."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -49,6 +55,11 @@ def imported(path: Path) -> set[str]:
 def room_of(package: str, parts: tuple[str, ...]) -> str:
     """The room of a module, by the parts of its name after the package."""
     return parts[0] if parts and (ROOT / package / parts[0]).is_dir() else ""
+
+
+def foreign(path: Path, place: tuple[str, ...]) -> list[str]:
+    """Top-level packages of the project that a file at `place` imports and may not."""
+    return sorted({name.split(".")[0] for name in imported(path)} & set(ALLOWED) - ALLOWED[place[0]])
 
 
 def backward(path: Path, place: tuple[str, ...]) -> list[str]:
@@ -85,16 +96,18 @@ def named(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=named)
-def test_imports_go_one_way(path: Path) -> None:
-    ours = {name.split(".")[0] for name in imported(path)} & set(ALLOWED)
-    assert ours <= ALLOWED[place_of(path)[0]]
-    assert backward(path, place_of(path)) == []
+def offences(check: Callable[[Path, tuple[str, ...]], list[str]]) -> dict[str, list[str]]:
+    """What a check finds in all source files, by file."""
+    return {named(path): found for path in SOURCES if (found := check(path, place_of(path)))}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=named)
-def test_no_room_reaches_into_anothers_private_names(path: Path) -> None:
-    assert reached_into(path, place_of(path)) == []
+def test_imports_go_one_way() -> None:
+    assert offences(foreign) == {}
+    assert offences(backward) == {}
+
+
+def test_no_room_reaches_into_anothers_private_names() -> None:
+    assert offences(reached_into) == {}
 
 
 def loaded(tree: ast.AST) -> Iterator[ast.AST]:
@@ -169,6 +182,13 @@ def importers(module: str) -> set[str]:
     }
 
 
+def test_no_production_run_imports_research() -> None:
+    """Only two programs do. A session imports the one job that it names: of research, benchmarks alone."""
+    outside = {name for name in importers("secure_sccvfl.research") if not name.startswith("secure_sccvfl/research/")}
+    assert outside == {"launch/bench.py", "launch/reproduce.py"}
+    assert all(job.startswith("bench-") for job, path in JOBS.items() if path.startswith("research."))
+
+
 def test_only_the_runtime_imports_crypten() -> None:
     assert importers("crypten") == {"protocols/session/runtime.py"}
 
@@ -187,7 +207,7 @@ def test_only_the_rendezvous_opens_sockets() -> None:
         for path in SOURCES
         if any(
             isinstance(node, ast.Attribute) and node.attr in ("create_server", "create_connection", "connect_ex")
-            for node in ast.walk(ast.parse(path.read_text()))
+            for node in nodes(path)
         )
     }
     assert opening == {"protocols/net/rendezvous.py"}
@@ -204,11 +224,11 @@ def test_no_generator_but_the_cryptographic_one_in_protocols() -> None:
 
 
 def test_the_checks_see_what_they_forbid(tmp_path: Path) -> None:
-    bad = tmp_path / "bad.py"
+    bad, worse = tmp_path / "bad.py", tmp_path / "worse.py"
     bad.write_text("def f():\n    from secure_sccvfl.run.jobs import make_job\n    from launch import cli\n")
     assert backward(bad, ("secure_sccvfl", "data")) == ["secure_sccvfl.run.jobs make_job"]
     assert backward(bad, ("secure_sccvfl", "local")) == []
-    assert {name.split(".")[0] for name in imported(bad)} & set(ALLOWED) - ALLOWED["secure_sccvfl"] == {"launch"}
-    bad.write_text("from protocols.session.runtime import _plain\nfrom secure_sccvfl.data.files import _csv\n")
-    assert len(reached_into(bad, ("secure_sccvfl", "run"))) == 2
-    assert len(reached_into(bad, ("secure_sccvfl", "data"))) == 1
+    assert foreign(bad, ("secure_sccvfl", "data")) == ["launch"]
+    worse.write_text("from protocols.session.runtime import _plain\nfrom secure_sccvfl.data.files import _csv\n")
+    assert len(reached_into(worse, ("secure_sccvfl", "run"))) == 2
+    assert len(reached_into(worse, ("secure_sccvfl", "data"))) == 1

@@ -35,7 +35,7 @@ ON_SHARES = {
     "secure_sccvfl/run/train.py",
 }
 """Discovery tables and files."""
-RESEARCH = ("benchmarks",)
+RESEARCH = ("research",)
 
 
 def shares_in(source: str) -> Iterator[str]:

@@ -1,6 +1,8 @@
 """The list of `make mutants` fits the code, so that it cannot rot between two runs of it."""
 
 import ast
+from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -15,13 +17,34 @@ def test_there_are_enough_of_them():
     assert len(MUTATIONS) >= 40
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
-def test_a_mutation_fits_the_code_and_its_tests_are_there(mutation):
-    assert mutation.applied(ROOT) != (ROOT / mutation.file).read_text()
-    for wanted in mutation.tests.files:
-        file, _, name = wanted.partition("::")
-        made = ast.walk(ast.parse((ROOT / file).read_text()))
-        assert not name or any(isinstance(node, ast.FunctionDef) and node.name == name for node in made), wanted
+@cache
+def functions(file):
+    nodes = ast.walk(ast.parse((ROOT / file).read_text()))
+    return {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+
+
+def misfit(mutation):
+    """Why a mutation does not fit the code or names tests that do not exist; "" if it fits."""
+    try:
+        if mutation.applied(ROOT) == (ROOT / mutation.file).read_text():
+            return "changes nothing"
+        names = [wanted.partition("::")[::2] for wanted in mutation.tests.files]
+        return ", ".join(f"no test {name} in {file}" for file, name in names if {name} - functions(file) - {""})
+    except (MutationError, OSError) as error:
+        return str(error)
+
+
+def test_every_mutation_fits_the_code_and_its_tests_exist():
+    assert {mutation.name: reason for mutation in MUTATIONS if (reason := misfit(mutation))} == {}
+
+
+def test_a_misfit_is_noticed():
+    gone, here = Selection(("tests/house/test_mutants.py::test_of_nothing",)), "protocols/records/chain.py"
+    fits = Mutation("test", here, "def unused_name(", "def unused_name2(", TESTS, "test")
+    assert misfit(fits) == ""
+    assert "test_of_nothing" in misfit(replace(fits, tests=gone))
+    assert "0 times" in misfit(replace(fits, old="nowhere to be found"))
+    assert "gone.py" in misfit(replace(fits, file="protocols/gone.py"))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocols.config import ConfigError
-from secure_sccvfl.benchmarks.alignment import PEER, ids_of, markdown, measure, parsed
+from secure_sccvfl.research.benchmarks.alignment import PEER, ids_of, markdown, measure, parsed
 
 
 def test_both_modes_are_measured_and_a_peer_that_is_not_installed_is_named() -> None:

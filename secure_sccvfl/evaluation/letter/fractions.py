@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from accounting.tables import Column, Table, page
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation.letter.roles import Masks
@@ -96,34 +97,20 @@ def measure(dataset: str, seeds: Sequence[int]) -> dict[str, Any]:
 def markdown(found: Mapping[str, Any], made: str) -> str:
     """The page of these figures."""
     seeds, development = found["seeds"], found["development_seeds"]
-    agreed = [
-        f"| {row['roles']} | {row['between']} | {row['pairs']} | {row['same']:.3f} | {row['chance']:.3f} |"
-        for row in found["rows"]
+    agreed = [*map(Column, ("roles", "between", "pairs")), *(Column(name, form=".3f") for name in ("same", "chance"))]
+    fractions = [
+        (f"{r['rho_m']:g}", f"{r['rho_p']:g}", "nothing to edit" if (v := r["objective"]) is None else f"{v:.4f}")
+        for r in found["fractions"]
     ]
-    best = []
-    for row in found["fractions"]:
-        worth = "nothing to edit" if row["objective"] is None else f"{row['objective']:.4f}"
-        best.append(f"| {row['rho_m']:g} | {row['rho_p']:g} | {worth} |")
-    lines = [
+    return page(
         f"{made} Plaintext engine, epsilon 8.",
-        "",
         f"# Roles of the paper's own discovery on {found['dataset']}",
-        "",
-        f"From clipped, noisy tables alone, before any refresh. Seeds {seeds[0]} to {seeds[-1]}; noise draws on the",
-        f"split of seed {seeds[0]}. `same`: columns with one role in two runs. `chance`: roles drawn with the",
+        f"From clipped, noisy tables alone, before any refresh. Seeds {seeds[0]} to {seeds[-1]}; noise draws on the\n"
+        f"split of seed {seeds[0]}. `same`: columns with one role in two runs. `chance`: roles drawn with the\n"
         "fractions of each party. Roles by seed are in the JSON file.",
-        "",
-        "| roles | between | pairs | same | chance |",
-        "|---|---|---|---|---|",
-        *agreed,
-        "",
+        Table.of(found["rows"], agreed),
         "# Fractions by validation",
-        "",
-        f"Objective of early stopping on validation, mean of seeds {development[0]} to {development[-1]}, the",
+        f"Objective of early stopping on validation, mean of seeds {development[0]} to {development[-1]}, the\n"
         "lowest first. The paper's choice is .60 and .50.",
-        "",
-        "| rho_M | rho_P | objective |",
-        "|---|---|---|",
-        *best,
-    ]
-    return "\n".join(lines) + "\n"
+        Table(("rho_M", "rho_P", "objective"), fractions),
+    )

@@ -6,8 +6,7 @@ estimate with s shuffled over the records: the mean, and the value that one shuf
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -46,26 +45,7 @@ def information(
     }
 
 
-def agreement(scores: Mapping[str, float], found: Mapping[str, Mapping[str, float]], seed: int) -> dict[str, Any]:
-    """Rank correlation (Spearman) of noisy scores with mutual information; control: columns shuffled."""
-    names = sorted(found)
-    score, mi = (ranks(np.array(values)) for values in ([scores[n] for n in names], [found[n]["mi"] for n in names]))
-    rng = stream(seed, "agreement")
-    null = [_correlation(rng.permutation(score), mi) for _ in range(SHUFFLES)]
-    return {
-        "rank_correlation": _correlation(score, mi),
-        "null_high": float(np.quantile(null, HIGH)),
-        "columns": len(names),
-    }
-
-
 def ranks(values: np.ndarray) -> np.ndarray:
     """Places in order; equal values share the mean of their places."""
     _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[which]
-
-
-def _correlation(a: np.ndarray, b: np.ndarray) -> float:
-    a, b = a - a.mean(), b - b.mean()
-    size = float(np.sqrt((a**2).sum() * (b**2).sum()))
-    return float((a * b).sum() / size) if size > 0 else 0.0

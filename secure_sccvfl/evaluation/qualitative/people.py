@@ -214,22 +214,6 @@ def recourse(stage: Stage, subject: Subject) -> list[dict[str, Any]]:
     return found
 
 
-def sizes(stage: Stage, subject: Subject) -> dict[str, float]:
-    """Over all test records: the size of a method's own edits of mediators and of others, and how many flip."""
-    if subject.own is None:
-        return {}
-    layout, edited = stage.layout, stage.roles.edited
-    others = [name for name in layout.names if name not in edited]
-    before = logits_of(subject.predict, stage.inputs, stage.codes)
-    after = logits_of(subject.predict, subject.own, subject.toward)
-    return {
-        "mediators": float(edit_sizes(layout, edited, stage.inputs, subject.own).mean()),
-        "others": float(edit_sizes(layout, others, stage.inputs, subject.own).mean()),
-        "flips": float(((before[:, 0] > 0) != (after[:, 0] > 0)).mean()),
-        "gap": float(np.abs(before[:, 0] - after[:, 0]).mean()),
-    }
-
-
 def _edit(stage: Stage, layout: Layout, before: np.ndarray, after: np.ndarray) -> dict[str, Any]:
     """An edit of one record: its size over mediators and over other columns, what moved, and what stayed."""
     edited = stage.roles.edited

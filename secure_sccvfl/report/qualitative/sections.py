@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from secure_sccvfl.report.charts import percent, tidy
+from secure_sccvfl.report.charts import Ranked, percent, ranked_chart, scatter, tidy
 from secure_sccvfl.report.compared.figures import MODELS
 from secure_sccvfl.report.compared.judged import Report
 from secure_sccvfl.report.qualitative.dictionary import Dictionary
-from secure_sccvfl.report.qualitative.pictures import Ranked, ranked_chart, scatter
 
 SPACES = {
     "fused": "what encoders give to the head",

@@ -11,9 +11,9 @@ from secure_sccvfl.evaluation.experiments import EXPERIMENTS, OF_PAPER, SeedRun,
 from secure_sccvfl.evaluation.judges import JUDGES
 from secure_sccvfl.evaluation.methods import METHODS
 from secure_sccvfl.evaluation.summary import interval, summarise
-from secure_sccvfl.local.reproduced import seeds
-from secure_sccvfl.local.reproduced.seeds import reproduce
 from secure_sccvfl.report.tables import markdown, paper_figures
+from secure_sccvfl.research.reproduced import seeds
+from secure_sccvfl.research.reproduced.seeds import reproduce
 
 FAST = {name: METHODS.get(name) for name in ("majority", "logreg", "erm", "scc")}
 

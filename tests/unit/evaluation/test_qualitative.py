@@ -18,7 +18,7 @@ from secure_sccvfl.evaluation.harness import ready_with
 from secure_sccvfl.evaluation.judges import FIRST
 from secure_sccvfl.evaluation.prepared import own_rows
 from secure_sccvfl.evaluation.qualitative.explained import DRAWS, explained, most_frequent
-from secure_sccvfl.evaluation.qualitative.information import agreement, information, mutual_information
+from secure_sccvfl.evaluation.qualitative.information import information, mutual_information
 from secure_sccvfl.evaluation.qualitative.mixing import Represented, components, mixing, read_s, used_by
 from secure_sccvfl.evaluation.qualitative.people import (
     GROUP,
@@ -29,11 +29,11 @@ from secure_sccvfl.evaluation.qualitative.people import (
     edit_sizes,
     moves,
     recourse,
-    sizes,
 )
 from secure_sccvfl.evaluation.qualitative.views import of_run, stage_of
 from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.noise import SpendingPlan
+from secure_sccvfl.research.qualitative.methods import agreement, sizes
 from secure_sccvfl.training.config import TrainConfig
 
 DATA = load("german")

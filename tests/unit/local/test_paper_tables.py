@@ -9,8 +9,9 @@ from launch import reproduce as program
 from secure_sccvfl.evaluation import experiments
 from secure_sccvfl.evaluation.experiments import EXPERIMENTS, methods_of
 from secure_sccvfl.evaluation.methods import METHODS
-from secure_sccvfl.local.reproduced import paper_tables, secret_runtime
-from secure_sccvfl.local.reproduced.paper_tables import (
+from secure_sccvfl.report.tables import paper_figure, paper_figures
+from secure_sccvfl.research.reproduced import paper_tables, secret_runtime
+from secure_sccvfl.research.reproduced.paper_tables import (
     FIVE,
     SEEDS,
     THREE,
@@ -21,7 +22,6 @@ from secure_sccvfl.local.reproduced.paper_tables import (
     plan,
     run_plan,
 )
-from secure_sccvfl.report.tables import paper_figure, paper_figures
 
 INCOME = "acs-income:some/folder/acsincome_co2018.csv.gz"
 TINY = (

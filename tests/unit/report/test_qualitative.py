@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from secure_sccvfl.report.charts import number, percent
+from secure_sccvfl.report.charts import Ranked, number, percent, ranked_chart, scatter
 from secure_sccvfl.report.qualitative.dictionary import Dictionary
-from secure_sccvfl.report.qualitative.pictures import Ranked, ranked_chart, scatter
-from secure_sccvfl.report.qualitative.results import write_qualitative
+from secure_sccvfl.research.qualitative.results import write_qualitative
 
 WORDS = Dictionary(
     {

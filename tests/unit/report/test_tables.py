@@ -5,8 +5,8 @@ import pytest
 from secure_sccvfl.evaluation.experiments import EXPERIMENTS, OF_PAPER, methods_of
 from secure_sccvfl.evaluation.judges import HANDED_OUT
 from secure_sccvfl.evaluation.summary import title_of
-from secure_sccvfl.report.plots import draw
 from secure_sccvfl.report.tables import BESIDE, COLUMNS, markdown, paper_cell, paper_figure, paper_figures, spread
+from secure_sccvfl.research.plots import draw
 
 
 def row(method, metric, mean, judge=None, dataset="german", split="iid", seeds=30, sd=0.02):

@@ -1,0 +1,200 @@
+"""`bench.py align`: both alignments, over real sessions, and openmined-psi for two parties where it is installed.
+
+Every party holds as many ids; 60 % of them are common to all, the others are its own. `hidden` includes the product
+of presence in secret. CPU seconds are those of the party that takes longest, memory that of the largest party.
+openmined-psi (elliptic-curve Diffie-Hellman, compressed sets) runs both roles in one process of its own. It gives
+the client the intersection and the server nothing, and nothing travels; its bytes are those of its messages.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from accounting.tables import Column, Table, page
+from protocols.alignment.hidden import HiddenAlignment
+from protocols.alignment.revealed import RevealedAlignment
+from protocols.alignment.seam import ABSENT, Alignment, releases
+from protocols.config import ConfigError, SessionConfig
+from protocols.records.releases import Release, ReleasePlan
+from protocols.session.runtime import Session
+from secure_sccvfl.local.forked import same_imports
+from secure_sccvfl.research.benchmarks.systems import Row, Tell, run_ours
+from secure_sccvfl.run.jobs import Progress
+
+MODES = ("hidden", "revealed")
+SIZES = (10_000, 100_000, 1_000_000)
+CONSORTIA = (2, 3, 5)
+COMMON = 0.6
+PEER, PEER_PARTIES, PEER_SECONDS = "openmined-psi", 2, 3600
+CHECK = "benchmark: common records"
+
+
+def ids_of(rank: int, count: int) -> list[str]:
+    """Public ids: the first ones are everybody's."""
+    common = int(COMMON * count)
+    own = range(count * (rank + 1), count * (rank + 2) - common)
+    return [f"{number:012d}" for number in (*range(common), *own)]
+
+
+class AlignmentBenchmark:
+    """Options: `mode`, `ids` (of each party)."""
+
+    def __init__(self, config: SessionConfig, rank: int) -> None:
+        options = {"mode": "hidden", "ids": 1000, **config.options}
+        if len(options) != 2 or options["mode"] not in MODES or options["ids"] < 10:
+            raise ConfigError(f"bad options for the alignment benchmark: {config.options}")
+        self.mode, self.ids, self.parties = options["mode"], options["ids"], len(config.parties)
+
+    def plan(self) -> ReleasePlan:
+        everyone = tuple(range(self.parties))
+        return ReleasePlan(
+            [*releases(self.parties, revealed=self.mode == "revealed"), Release(CHECK, everyone, (1,), "public ids")]
+        )
+
+    def run(self, session: Session, progress: Progress) -> dict[str, Any]:
+        ids, start, cpu = ids_of(session.rank, self.ids), time.perf_counter(), time.process_time()
+        right = self._hidden(session, ids) if self.mode == "hidden" else self._revealed(session, ids, progress)
+        cost = session.total_cost
+        row = {
+            "cpu_seconds": time.process_time() - cpu,
+            "seconds": time.perf_counter() - start,
+            "rounds": cost.rounds,
+            "sent": cost.sent,
+            "dealer": cost.dealer,
+        }
+        return {"ok": right, "rows": [row]}
+
+    def _hidden(self, session: Session, ids: list[str]) -> bool:
+        aligned = HiddenAlignment(session).align(ids)
+        shares = aligned.shares if aligned.shares is not None else np.zeros(aligned.size, np.int64)
+        count = session.open(session.wrap(shares.sum(keepdims=True), 0), session.declared(CHECK))
+        return count is not None and int(count) == int(COMMON * self.ids)
+
+    def _revealed(self, session: Session, ids: list[str], progress: Progress) -> bool:
+        alignment: Alignment = RevealedAlignment(session, progress)
+        places = alignment.align(ids).places
+        common = int(COMMON * self.ids)
+        return bool(np.array_equal(places[:common], np.arange(common)) and (places[common:] == ABSENT).all())
+
+
+def ours(mode: str, ids: int, parties: int) -> Row:
+    """One session; the largest figures of its parties."""
+    rows, memory = run_ours("bench-align", {"mode": mode, "ids": ids}, parties)
+    most = {name: max(row[0][name] for row in rows) for name in rows[0][0]}
+    peaks = {name: round(peak / 1e3) for name, peak in memory.items()}
+    return {
+        "system": mode,
+        "ids": ids,
+        "parties": parties,
+        **most,
+        "party_mb": max((peak for name, peak in peaks.items() if name != "dealer"), default=0),
+        "dealer_mb": peaks.get("dealer", 0),
+    }
+
+
+def peer(ids: int) -> Row:
+    """openmined-psi on the same lists, or why it is left out."""
+    row: Row = {"system": PEER, "ids": ids, "parties": PEER_PARTIES}
+    command = [
+        sys.executable,
+        "-c",
+        f"from {__name__} import peer_main; peer_main({ids})",
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PEER_SECONDS, env={**os.environ, **same_imports()}
+    )
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        return {**row, "skipped": lines[-1][:200] if lines else f"exit code {done.returncode}"}
+    return {**row, **json.loads(done.stdout)}
+
+
+def peer_main(ids: int) -> None:
+    """Runs in a process of its own; prints one line of JSON."""
+    import resource
+
+    import private_set_intersection.python as psi  # type: ignore[import-not-found,unused-ignore]
+
+    lists = [ids_of(rank, ids) for rank in range(PEER_PARTIES)]
+    marks = [time.process_time()]
+    server, client = psi.server.CreateWithNewKey(True), psi.client.CreateWithNewKey(True)
+    request = client.CreateRequest(lists[0])
+    marks.append(time.process_time())
+    setup = server.CreateSetupMessage(1e-9, ids, lists[1], psi.DataStructure.RAW)
+    response = server.ProcessRequest(request)
+    marks.append(time.process_time())
+    found = client.GetIntersection(setup, response)
+    marks.append(time.process_time())
+    if len(found) != int(COMMON * ids):
+        raise SystemExit(f"{PEER} found {len(found)} common records of {int(COMMON * ids)}")
+    client_cpu, server_cpu = marks[1] - marks[0] + marks[3] - marks[2], marks[2] - marks[1]
+    sent = [len(message.SerializeToString()) for message in (request, setup, response)]
+    told = {
+        "cpu_seconds": max(client_cpu, server_cpu),
+        "sent": max(sent[0], sent[1] + sent[2]),
+        "both_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3),
+    }
+    print(json.dumps(told))
+
+
+def measure(tell: Tell, lists: Sequence[str] | None = None, consortia: Sequence[int] | None = None) -> list[Row]:
+    """A row for each list (mode and number of ids) and number of parties; openmined-psi beside `revealed`.
+
+    A list may say for which number of parties it is.
+    """
+    wanted = [parsed(text) for text in lists or [f"{mode}:{ids}" for mode in MODES for ids in SIZES]]
+    rows = []
+    for mode, ids, only in wanted:
+        for parties in only or consortia or CONSORTIA:
+            tell(f"{mode}, {ids} ids, {parties} parties")
+            rows.append(ours(mode, ids, parties))
+            tell(f"  {rows[-1]['cpu_seconds']:.1f} s of CPU a party, {rows[-1]['seconds']:.1f} s in all")
+    for ids in sorted({ids for mode, ids, _ in wanted if mode == "revealed"}):
+        tell(f"{PEER}, {ids} ids")
+        rows.append(peer(ids))
+    return rows
+
+
+def parsed(text: str) -> tuple[str, int, tuple[int, ...]]:
+    """MODE:IDS or MODE:IDS:PARTIES as mode, ids, and the number of parties if it is given."""
+    mode, *numbers = text.split(":")
+    if mode not in MODES or len(numbers) not in (1, 2) or not all(number.isdigit() for number in numbers):
+        raise ConfigError(
+            f"--lists takes MODE:IDS or MODE:IDS:PARTIES with a mode of {', '.join(MODES)}, not {text!r}"
+        )
+    ids, *parties = map(int, numbers)
+    if ids < 10 or not all(2 <= number <= max(CONSORTIA) for number in parties):
+        raise ConfigError(f"--lists: 10 ids or more, and 2 to {max(CONSORTIA)} parties, not {text!r}")
+    return mode, ids, tuple(parties)
+
+
+COLUMNS = (
+    Column("system"),
+    Column("ids"),
+    Column("parties"),
+    Column("CPU s a party", lambda r: f"left out: {r['skipped']}" if "skipped" in r else f"{r['cpu_seconds']:.1f}"),
+    Column("s", "seconds", ".1f"),
+    Column("MB to peers", "sent", ".1f", 1e6),
+    Column("MB with dealer", "dealer", ".1f", 1e6),
+    Column("party MB", lambda r: f"{r['both_mb']}, both" if "both_mb" in r else r.get("party_mb")),
+    Column("dealer MB", "dealer_mb"),
+)
+
+
+def markdown(rows: list[Row], command: str) -> str:
+    """One table."""
+    return page(
+        f"Made by `{command}` on {os.cpu_count() or 1} cores.\n"
+        f"Each party has this many ids, {COMMON:.0%} of them common to all. CPU and bytes of the party with the\n"
+        "most, `hidden` with the product of presence. Seconds: all processes share the cores, also with other work.\n"
+        f"{PEER}: the client alone learns the intersection, and nothing travels.",
+        Table.of(rows, COLUMNS),
+    )

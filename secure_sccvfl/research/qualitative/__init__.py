@@ -1,0 +1,1 @@
+"""The paper's qualitative appendix for one seed: roles, representations, training curves and single people."""
