@@ -115,6 +115,15 @@ def scc(ready: Prepared) -> Fitted:
     return fitted_model(ready.model, ready)
 
 
+def scc_not_private(ready: Prepared) -> Fitted:
+    """SCC-VFL without noise on the model, with the roles of the default run: what the noise costs is the difference.
+
+    It is trained without the validation records, with which a private model is trained too, and its tables have the
+    whole budget.
+    """
+    return _sealed(ready, replace(ready.config.only(_known_lambda(ready.model)), private=False))
+
+
 def erm(ready: Prepared) -> Fitted:
     """Plain training: the same encoders and head, lambda = 0 and no guard. It is not private."""
     return _sealed(ready, replace(ready.config.only(0.0), guard=0.0, private=False))
@@ -139,7 +148,10 @@ def drop_m(ready: Prepared) -> Fitted:
 
 
 def drop_m_guard(ready: Prepared) -> Fitted:
-    """ERM without the mediators, proxies guarded as in the default run: the result when consistency is trivial."""
+    """ERM without the mediators, proxies guarded and the model noised as in the default run.
+
+    The result when consistency is trivial: where there is no proxy, `drop_m` with the noise of a private model.
+    """
     roles = ready.roles.with_role("N", ready.roles.named("M"))
     return _without_m(ready, ready.config.only(_known_lambda(ready.model)), roles)
 

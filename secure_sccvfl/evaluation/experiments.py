@@ -24,9 +24,9 @@ from threadpoolctl import threadpool_limits
 from secure_sccvfl.attacks.catalogue import ATTACKS
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.checks import examine
-from secure_sccvfl.data.dataset import DataWarning
+from secure_sccvfl.data.dataset import Dataset, DataWarning
 from secure_sccvfl.data.randomness import torch_seed
-from secure_sccvfl.data.splits import SplitKind, make_split
+from secure_sccvfl.data.splits import SplitKind, joined_rows, make_split
 from secure_sccvfl.evaluation import network_baselines
 from secure_sccvfl.evaluation.baselines import erm, scc, with_config, with_roles
 from secure_sccvfl.evaluation.fitted_judges import FittedJudges, fit_judges
@@ -38,7 +38,9 @@ from secure_sccvfl.evaluation.network_baselines import SWEEPS, SWITCHES, baselin
 from secure_sccvfl.evaluation.prepared import Fitted, Prepared, cycle_error, own_rows, prepare
 from secure_sccvfl.evaluation.summary import short_name
 from secure_sccvfl.evaluation.views import views_of
+from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.card import named_card
+from secure_sccvfl.privacy.heads import default_epsilon
 from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 
@@ -59,7 +61,10 @@ EXPERIMENTS: tuple[Experiment, ...] = get_args(Experiment)
 OF_PAPER = ("adv_nomask", "uniform_cf", "policy_blind", "server_consistency", "paper")
 """The five methods of the paper's tables, to the letter."""
 ATTACKED = ("erm", "erm_network", *OF_PAPER, "scc")
-LARGE = ("majority", "logreg", "drop_m", "drop_m_guard", "erm", "parity", "aware", "erm_network", *OF_PAPER, "scc")
+LARGE = (
+    *("majority", "logreg", "drop_m", "drop_m_guard", "erm", "parity", "aware", "erm_network"),
+    *(*OF_PAPER, "scc_not_private", "scc"),
+)
 TABULAR = (
     *("majority", "drop_m", "erm", "erm_network", *OF_PAPER),
     *(f"{name}_repaired" for name in ("uniform_cf", "policy_blind", "server_consistency")),
@@ -78,6 +83,10 @@ LETTER = (
 """The modules that the letter is made of."""
 ROLE_SWITCHES = ("score_partition", "validation_fractions", "no_refresh", "repaired_roles")
 """The switches that change where roles of the letter come from."""
+OF_DEFAULT = ("main", "folktables")
+"""The experiments whose `scc` is a default run, with a private head. In the others no head has noise, so that one
+element changes at a time; `private` compares the two.
+"""
 SYMBOLS = {"rho_m": "tau_m", "edit_scale": "gamma_cf"}
 """What the paper's sweeps call a setting of the letter, where the names differ."""
 SWEPT_FROM: Mapping[str, Any] = {"rho_m": 0.33, "partition": "score"}
@@ -126,6 +135,18 @@ def _code() -> str:
                 del node.body[0]  # type: ignore[attr-defined]
         digest.update(ast.dump(tree).encode())
     return digest.hexdigest()
+
+
+def settings_of_run(run: SeedRun, data: Dataset) -> tuple[TrainConfig, SpendingPlan]:
+    """Settings and budget of `scc`: those of a default run on public data, as far as the experiment is about it.
+
+    Every lambda of the grid is trained with the noise of a run that trains it alone.
+    """
+    if run.experiment not in OF_DEFAULT:
+        config = TrainConfig()
+        return config, SpendingPlan(releases=config.charged)
+    options = RunOptions.of({"epsilon": default_epsilon(joined_rows(data.n)), "pooled": True})
+    return options.train_config().as_alternatives(), options.simulated_budget(len(data.parties))
 
 
 def _sweep() -> dict[str, Method]:
@@ -289,12 +310,12 @@ def _run(run: SeedRun) -> dict[str, Any]:
         report = examine(data)
     clock = time.perf_counter()
     card = named_card(run.card, run.dataset)
-    ready = prepare(data, make_split(data, run.split, run.seed), run.seed, card=card)
+    ready = prepare(data, make_split(data, run.split, run.seed), run.seed, *settings_of_run(run, data), card)
     default_seconds = time.perf_counter() - clock
     kinds = JUDGES if run.experiment == "main" else HANDED_OUT
     judges, own = fit_judges(data, ready.split, ready.roles, run.seed, kinds), _own_edits(ready)
     scores = _edit_scores(ready, judges, own)
-    if run.experiment in ("main", "folktables"):
+    if run.experiment in OF_DEFAULT:
         scores += [
             {"method": f"scc at {lam:g}", **asdict(s)}
             for lam, fitted in along(ready).items()

@@ -18,6 +18,7 @@ from secure_sccvfl.evaluation.baselines import (
     no_guard,
     no_masks,
     scc,
+    scc_not_private,
     v1,
 )
 from secure_sccvfl.evaluation.network_baselines import (
@@ -54,6 +55,7 @@ METHODS: Registry[Method] = Registry(
         "paper": letter_with(),
         "scc_split": scc_split,
         "v1": v1,
+        "scc_not_private": scc_not_private,
         "scc": scc,
     },
 )

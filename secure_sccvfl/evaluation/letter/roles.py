@@ -67,7 +67,7 @@ class Masks:
         """noise: other than that of the budget, for comparison."""
         self.ready, self.settings, self.releases = ready, settings, 0
         recipe = replace(RECIPES.get("paper"), refreshes=0, late_refreshes=settings.refreshes)
-        self.noise = noise or GaussianNoise(replace(ready.budget, releases=recipe.charged), ready.seed)
+        self.noise = noise or GaussianNoise(replace(ready.budget, releases=recipe.charged, head=None), ready.seed)
         self.sketches: tuple[Sketch, ...] = ()
         self.finding: Finding | None = None
         self.roles = ready.roles
