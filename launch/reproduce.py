@@ -170,9 +170,11 @@ def run_roles(options: argparse.Namespace) -> int:
     from secure_sccvfl.evaluation.discovery_utility import stability, stability_markdown
 
     datasets, seeds = options.dataset or ["german"], range(options.first_seed, options.first_seed + options.seeds)
-    rows, command = [stability(name, seeds) for name in datasets], command_of(options, datasets)
-    text = stability_markdown(rows, command)
-    write_results(options.out / "role-stability.json", {"command": command, "rows": rows}, text)
+    rows, command = [row for name in datasets for row in stability(name, seeds)], command_of(options, datasets)
+    date = datetime.date.today().isoformat()
+    text = stability_markdown(rows, f"Made by `{command}` on {date}.")
+    found = {"command": command, "date": date, **versions(), "rows": rows}
+    write_results(options.out / "role-stability.json", found, text)
     print(text)
     return OK
 

@@ -115,15 +115,6 @@ def scc(ready: Prepared) -> Fitted:
     return fitted_model(ready.model, ready)
 
 
-def scc_not_private(ready: Prepared) -> Fitted:
-    """SCC-VFL without noise on the model, with the roles of the default run: what the noise costs is the difference.
-
-    It is trained without the validation records, with which a private model is trained too, and its tables have the
-    whole budget.
-    """
-    return _sealed(ready, replace(ready.config.only(_known_lambda(ready.model)), private=False))
-
-
 def erm(ready: Prepared) -> Fitted:
     """Plain training: the same encoders and head, lambda = 0 and no guard. It is not private."""
     return _sealed(ready, replace(ready.config.only(0.0), guard=0.0, private=False))

@@ -26,7 +26,7 @@ from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.checks import examine
 from secure_sccvfl.data.dataset import Dataset, DataWarning
 from secure_sccvfl.data.randomness import torch_seed
-from secure_sccvfl.data.splits import SplitKind, joined_rows, make_split
+from secure_sccvfl.data.splits import SplitKind, make_split
 from secure_sccvfl.evaluation import network_baselines
 from secure_sccvfl.evaluation.baselines import erm, scc, with_config, with_roles
 from secure_sccvfl.evaluation.fitted_judges import FittedJudges, fit_judges
@@ -35,12 +35,18 @@ from secure_sccvfl.evaluation.judges import HANDED_OUT, JUDGES, OWN, EditedRecor
 from secure_sccvfl.evaluation.methods import ABLATIONS, METHODS, Method
 from secure_sccvfl.evaluation.metrics import Scored, edit_quality, group_table, logits_of
 from secure_sccvfl.evaluation.network_baselines import SWEEPS, SWITCHES, baseline, letter_with
-from secure_sccvfl.evaluation.prepared import Fitted, Prepared, cycle_error, own_rows, prepare
+from secure_sccvfl.evaluation.prepared import (
+    Fitted,
+    Prepared,
+    cycle_error,
+    default_run,
+    own_rows,
+    prepare,
+    without_noise,
+)
 from secure_sccvfl.evaluation.summary import short_name
 from secure_sccvfl.evaluation.views import views_of
-from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.card import named_card
-from secure_sccvfl.privacy.heads import default_epsilon
 from secure_sccvfl.privacy.noise import SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
 
@@ -63,7 +69,7 @@ OF_PAPER = ("adv_nomask", "uniform_cf", "policy_blind", "server_consistency", "p
 ATTACKED = ("erm", "erm_network", *OF_PAPER, "scc")
 LARGE = (
     *("majority", "logreg", "drop_m", "drop_m_guard", "erm", "parity", "aware", "erm_network"),
-    *(*OF_PAPER, "scc_not_private", "scc"),
+    *(*OF_PAPER, "scc"),
 )
 TABULAR = (
     *("majority", "drop_m", "erm", "erm_network", *OF_PAPER),
@@ -87,6 +93,10 @@ OF_DEFAULT = ("main", "folktables")
 """The experiments whose `scc` is a default run, with a private head. In the others no head has noise, so that one
 element changes at a time; `private` compares the two.
 """
+NOISED = ("scc", "drop_m_guard")
+"""The methods that have that noise in them. All others are as good as they can be without it."""
+CONTROL = "scc_not_private"
+"""Our method without that noise."""
 SYMBOLS = {"rho_m": "tau_m", "edit_scale": "gamma_cf"}
 """What the paper's sweeps call a setting of the letter, where the names differ."""
 SWEPT_FROM: Mapping[str, Any] = {"rho_m": 0.33, "partition": "score"}
@@ -138,15 +148,15 @@ def _code() -> str:
 
 
 def settings_of_run(run: SeedRun, data: Dataset) -> tuple[TrainConfig, SpendingPlan]:
-    """Settings and budget of `scc`: those of a default run on public data, as far as the experiment is about it.
+    """Settings and budget of `scc`: those of a default run, where the experiment is about it.
 
     Every lambda of the grid is trained with the noise of a run that trains it alone.
     """
-    if run.experiment not in OF_DEFAULT:
-        config = TrainConfig()
-        return config, SpendingPlan(releases=config.charged)
-    options = RunOptions.of({"epsilon": default_epsilon(joined_rows(data.n)), "pooled": True})
-    return options.train_config().as_alternatives(), options.simulated_budget(len(data.parties))
+    if run.experiment in OF_DEFAULT:
+        config, budget = default_run(data)
+        return config.as_alternatives(), budget
+    config = TrainConfig()
+    return config, SpendingPlan(releases=config.charged)
 
 
 def _sweep() -> dict[str, Method]:
@@ -322,15 +332,18 @@ def _run(run: SeedRun) -> dict[str, Any]:
             for s in [*judges.score(fitted.predict), *pgd_scores(ready, fitted)]
         ]
     groups: dict[str, Any] = {}
-    for name, method in methods_of(run.experiment).items():
-        clock = time.perf_counter()
-        fitted = method(ready)
+    methods, exact = methods_of(run.experiment), ready
+    if ready.config.private:
+        methods, exact = {**methods, CONTROL: scc}, without_noise(ready)
+    for name, method in methods.items():
+        clock, used = time.perf_counter(), ready if name in NOISED else exact
+        fitted = method(used)
         seconds = default_seconds if name == "scc" else time.perf_counter() - clock
-        scored = _score(judges, own, ready, fitted)
+        scored = _score(judges, own, used, fitted)
         if run.experiment in ("main", "attacks"):
-            scored += attack_scores(ready, fitted, run.experiment)
+            scored += attack_scores(used, fitted, run.experiment)
         elif run.experiment == "folktables":
-            scored += pgd_scores(ready, fitted)
+            scored += pgd_scores(used, fitted)
         scored += [Scored(None, k, v) for k, v in _runtime(seconds, fitted.notes or {}).items()]
         scores += [{"method": name, **asdict(s)} for s in scored]
         if data.task != "regression":

@@ -18,7 +18,6 @@ from secure_sccvfl.evaluation.baselines import (
     no_guard,
     no_masks,
     scc,
-    scc_not_private,
     v1,
 )
 from secure_sccvfl.evaluation.network_baselines import (
@@ -55,7 +54,6 @@ METHODS: Registry[Method] = Registry(
         "paper": letter_with(),
         "scc_split": scc_split,
         "v1": v1,
-        "scc_not_private": scc_not_private,
         "scc": scc,
     },
 )
