@@ -285,5 +285,7 @@ def test_by_default_roles_counterfactuals_and_penalty_follow_the_refresh():
     (first, _), *_, (last, _) = engine.penalties
     assert (first, last) == ("warm-up", "joint training")
     blind, seen = (np.abs(engine.penalties[at][1].gram).max() for at in (0, -1))
-    assert blind == 0.0 < seen, "no counterfactual moves before the refresh; afterwards the penalty is of those that do"
+    assert blind == 0.0 < seen, (
+        "no counterfactual moves before the refresh; afterwards the penalty is of those that do"
+    )
     assert engine.moved[0] > 0.0, "the warm-up takes real steps"
