@@ -39,6 +39,7 @@ from secure_sccvfl.evaluation.prepared import (
     Fitted,
     Prepared,
     cycle_error,
+    default_config,
     default_run,
     own_rows,
     prepare,
@@ -127,7 +128,8 @@ class SeedRun:
 
         It changes with defaults, judges and the code of the letter, so results of another program are not mixed in.
         """
-        settings = f"{TrainConfig()}{SpendingPlan()}{JUDGES.names}{_code()}".encode()
+        config = default_config() if self.experiment in OF_DEFAULT else TrainConfig()
+        settings = f"{config}{SpendingPlan()}{JUDGES.names}{_code()}".encode()
         digest = hashlib.sha256(settings).hexdigest()[:8]
         where = hashlib.sha256(f"{self.dataset} {self.card}".encode()).hexdigest()[:4]
         return f"{self.experiment}-{short_name(self.dataset)}-{where}-{self.split}-{digest}-{self.seed}"

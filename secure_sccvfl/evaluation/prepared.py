@@ -74,10 +74,15 @@ class Fitted:
     model: Model | None = None
 
 
+def default_config() -> TrainConfig:
+    """Settings of a run on public data for which no option is given."""
+    return RunOptions.of({"pooled": True}).train_config()
+
+
 def default_run(data: Dataset) -> tuple[TrainConfig, SpendingPlan]:
-    """Settings and budget of a run on these public data for which no option is given."""
+    """The same with the budget of a run on these data, whose number of records is public."""
     options = RunOptions.of({"epsilon": default_epsilon(joined_rows(data.n)), "pooled": True})
-    return options.train_config(), options.simulated_budget(len(data.parties))
+    return default_config(), options.simulated_budget(len(data.parties))
 
 
 def prepare(
