@@ -166,10 +166,12 @@ def run_roles(options: argparse.Namespace) -> int:
     """How often proposed roles come again, written to OUT/role-stability.json and .md."""
     from secure_sccvfl.evaluation.discovery_utility import stability, stability_markdown
 
-    datasets = options.dataset or ["german"]
-    rows, command = [stability(name, seeds_of(options)) for name in datasets], command_of(options, datasets)
-    text = stability_markdown(rows, command)
-    return write_page(options.out / "role-stability.json", {"command": command, "rows": rows}, text)
+    datasets, date = options.dataset or ["german"], datetime.date.today().isoformat()
+    rows = [row for name in datasets for row in stability(name, seeds_of(options))]
+    command = command_of(options, datasets)
+    text = stability_markdown(rows, f"Made by `{command}` on {date}.")
+    result = {"command": command, "date": date, **versions(), "rows": rows}
+    return write_page(options.out / "role-stability.json", result, text)
 
 
 def run_letter_roles(options: argparse.Namespace) -> int:

@@ -165,9 +165,10 @@ def _add_roles(parser: argparse.ArgumentParser) -> None:
     switch = argparse.BooleanOptionalAction
     roles.add_argument(
         "--rule",
-        choices=("fdr", "fractions"),
-        help="fdr: columns with evidence follow from s; fractions: those with the highest scores, however low "
-        "(default fdr; v1 fractions; paper fractions)",
+        choices=("fdr", "fractions", "tri-partition"),
+        help="fdr: columns with evidence follow from s; fractions: those with the highest scores, however low; "
+        "tri-partition: the paper's section 3.2, those with the highest HSIC, and of these the ones with the largest "
+        "probability gap are proxies (default fdr; v1 fractions; paper tri-partition)",
     )
     roles.add_argument(
         "--score",
@@ -176,7 +177,7 @@ def _add_roles(parser: argparse.ArgumentParser) -> None:
         "of groups, less what noise explains; gap: the largest difference between two groups; paper: its probability "
         "gap plus HSIC; conditional: --gain and --conditional alone (default hsic; v1 gap; paper paper)",
     )
-    roles.add_argument("--rho-m", type=float, help="rule fractions: share of columns that follow s (default 0.6)")
+    roles.add_argument("--rho-m", type=float, help="rules without evidence: share that follows s (default 0.6)")
     roles.add_argument(
         "--rho-p", type=float, help="share of those that are proxies (default 0; v1 0.5; paper 0.5); a card decides"
     )

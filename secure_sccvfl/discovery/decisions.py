@@ -18,7 +18,7 @@ from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Role, Roles
 from secure_sccvfl.privacy.kinds import REDRAWS
 
-Rule = Literal["fractions", "fdr"]
+Rule = Literal["fractions", "fdr", "tri-partition"]
 SketchKind = Literal["counts", "clipped"]
 MIXES = 400
 """Joint redraws of all features: each takes one of the redraws of every feature, which are independent."""
@@ -29,10 +29,12 @@ class DiscoveryConfig:
     """How scores become roles. `rule`: which features are descendants of s; `rho_p` of those are proxies.
 
     By default none is: data cannot tell a proxy from a permitted mediator, a policy can.
-    "fdr" takes those that the evidence shows at this false-discovery rate, "fractions" the first `rho_m` of all.
-    With `per_party` fractions are taken within the features of each party, as in the paper. After a refresh a feature
-    keeps its role unless the evidence is clear by `hysteresis`: scores and p-values of those that had been found are
-    that much stronger, of the others weaker, so the false-discovery rate is at most 1 + `hysteresis` times `fdr`.
+    "fdr" takes those that the evidence shows at this false-discovery rate, "fractions" the first `rho_m` of all by
+    score. "tri-partition" is section 3.2 of the paper, for score "paper": the first `rho_m` by HSIC are descendants,
+    and the first `rho_p` of these by probability gap are proxies. With `per_party` fractions are taken within the
+    features of each party, as in the paper. After a refresh a feature keeps its role unless the evidence is clear by
+    `hysteresis`: scores and p-values of those that had been found are that much stronger, of the others weaker, so
+    the false-discovery rate is at most 1 + `hysteresis` times `fdr`.
     `score`: "hsic" is computed under MPC from noisy tables and opened to all (`projected.py`). The others are
     announced by owners of tables: "stable" weighs groups by their size and allows for noise, "gap" is the largest
     difference between two groups, "paper" is the paper's S_j (`scores.paper_scores`). `conditional` and `gain` add
@@ -73,6 +75,8 @@ class DiscoveryConfig:
             raise ValueError(f"denoise goes with score gap, not {self.score}, which allows for noise itself")
         if self.score == "hsic" and self.sketch != "counts":
             raise ValueError("score hsic is of tables of counts: sketch clipped goes with another score")
+        if self.rule == "tri-partition" and (self.score != "paper" or self.holds_out):
+            raise ValueError("rule tri-partition ranks by HSIC and gap of tables: it needs score paper alone")
         if self.score == "conditional" and (self.rule != "fractions" or not self.holds_out):
             raise ValueError(
                 "score conditional ranks by residuals alone and has no p-values: "
@@ -153,23 +157,30 @@ def _propose(
     config: DiscoveryConfig,
     owners: Mapping[str, str],
     previous: Mapping[str, Role] | None = None,
+    parts: Sequence[Mapping[str, float]] = (),
 ) -> dict[str, Role]:
-    """Roles by evidence alone. A feature keeps its previous role unless it clears the boundary by a margin."""
-    damped = {
-        k: v if previous is None else v * (1 + config.hysteresis * _rank(previous[k])) for k, v in scores.items()
-    }
+    """Roles by evidence alone. A feature keeps its previous role unless it clears the boundary by a margin.
+
+    `parts`: with the rule "tri-partition" what descendants, and proxies among them, are ranked by; else the scores.
+    """
+
+    def ranked(names: Collection[str], by: Mapping[str, float]) -> list[str]:
+        kept = {k: 1.0 if previous is None else 1 + config.hysteresis * _rank(previous[k]) for k in names}
+        return sorted(names, key=lambda k: (-by[k] * kept[k], k))
+
+    dependence, gaps = parts if config.rule == "tri-partition" else (scores, scores)
     if previous is not None:
         margin = 1 + config.hysteresis
         p_values = {k: min(1.0, p * margin if previous[k] == "N" else p / margin) for k, p in p_values.items()}
-    ranked = sorted(damped, key=lambda k: (-damped[k], k))
-    found = benjamini_hochberg(p_values, config.fdr) if config.rule == "fdr" else set(ranked)
+    every = ranked(scores, dependence)
+    found = benjamini_hochberg(p_values, config.fdr) if config.rule == "fdr" else set(every)
     share = 1.0 if config.rule == "fdr" else config.rho_m
     roles: dict[str, Role] = dict.fromkeys(sorted(scores), "N")
-    for own in _apart(ranked, owners) if config.per_party else [ranked]:
+    for own in _apart(every, owners) if config.per_party else [every]:
         carrying = [k for k in own if k in found]
         descendants = carrying[: round(share * len(carrying))]
-        proxies = round(config.rho_p * len(descendants))
-        roles |= {k: "P" if place < proxies else "M" for place, k in enumerate(descendants)}
+        proxies = ranked(descendants, gaps)[: round(config.rho_p * len(descendants))]
+        roles |= {k: "P" if k in proxies else "M" for k in descendants}
     return roles
 
 
@@ -193,7 +204,7 @@ def decide(
     is needed where the card decides.
     """
     scores = evidence.combined()
-    proposed = _propose(scores, evidence.p_values, config, owners or {}, previous)
+    proposed = _propose(scores, evidence.p_values, config, owners or {}, previous, evidence.parts)
     log = [] if previous is None else [f"{k}: {previous[k]} -> {v}" for k, v in proposed.items() if previous[k] != v]
     roles = Roles(proposed)
     by_card = () if card is None else tuple(sorted(card.decisions))
@@ -224,7 +235,8 @@ def confidence(
     for picks in zip(*rng.integers(0, REDRAWS, (1 + len(conditional), MIXES, len(names))), strict=True):
         further = [taken(measure.redrawn, at) for measure, at in zip(conditional, picks[1:], strict=True)]
         scores, p_values = (taken(drawn, picks[0]) for drawn in (redrawn.scores, redrawn.p_values))
-        again = _propose(combined([scores, *further]), p_values, config, owners or {})
+        parts = [taken(drawn, picks[0]) for drawn in redrawn.parts]
+        again = _propose(combined([scores, *further]), p_values, config, owners or {}, parts=parts)
         same = {k: same[k] + (again[k] == proposed[k]) for k in names}
     return {k: round(count / MIXES, 4) for k, count in same.items()}
 

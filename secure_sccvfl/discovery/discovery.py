@@ -22,7 +22,7 @@ from secure_sccvfl.discovery.evidence import Conditional, Evidence, OwnTables, R
 from secure_sccvfl.discovery.gains import Halves, release_halves
 from secure_sccvfl.discovery.inputs import check_support
 from secure_sccvfl.discovery.projected import Projected
-from secure_sccvfl.discovery.scores import denoised
+from secure_sccvfl.discovery.scores import PARTS, ScoreKind, TableScore, denoised
 from secure_sccvfl.discovery.sketches import Moments, Sketch, release_moments, release_sketches, residual_scores
 from secure_sccvfl.discovery.statistics import Opened, Statistics
 from secure_sccvfl.policy.card import PolicyCard
@@ -45,12 +45,12 @@ Audit = Callable[[str, Mapping[str, Any]], None]
 
 
 def _own_tables(
-    sketches: Sequence[Sketch], config: DiscoveryConfig, owners: Sequence[Sequence[str]]
+    sketches: Sequence[Sketch], kind: ScoreKind | TableScore, owners: Sequence[Sequence[str]]
 ) -> list[tuple[str, OwnTables]]:
     """The tables of each owner with each attribute, which is named; none if they are not scored."""
-    made, kind = [], config.score
+    made: list[tuple[str, OwnTables]] = []
     if kind == "hsic" or kind == "conditional":
-        return []
+        return made
     for sketch in sketches:
         for own in owners:
             tables = {k: sketch.tables[k] for k in own}
@@ -72,9 +72,12 @@ def weigh(
 
     `owners`: the features of each party of this process. A party's results use no other party's tables.
     """
+    if config.rule == "tri-partition":
+        parts = tuple(_strongest(sketches, kind, owners) for kind in PARTS)
+        return Evidence(_summed(parts), {}, parts=parts)
     scores: dict[str, float] = {}
     p_values: dict[str, float] = {}
-    for attribute, tables in _own_tables(sketches, config, owners):
+    for attribute, tables in _own_tables(sketches, config.score, owners):
         clean = denoised(tables.of, tables.deviation) if config.denoise else tables.of
         for name in tables.of:
             scores[name] = max(scores.get(name, 0.0), replace(tables, of=clean).score(name))
@@ -85,20 +88,39 @@ def weigh(
     return Evidence(scores, p_values)
 
 
+def _strongest(sketches: Sequence[Sketch], kind: TableScore, owners: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Scores of one kind, the largest over attributes."""
+    scores: dict[str, float] = {}
+    for _, tables in _own_tables(sketches, kind, owners):
+        scores |= {name: max(scores.get(name, 0.0), tables.score(name)) for name in tables.of}
+    return scores
+
+
+def _summed(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {name: sum(part[name] for part in parts) for name in parts[0]}
+
+
 def redraw(
     sketches: Sequence[Sketch], config: DiscoveryConfig, seed: int, owners: Sequence[Sequence[str]]
 ) -> Redrawn:
-    """Party step, local: the same numbers as another run might have given, REDRAWS times for each own feature."""
-    scores: dict[str, np.ndarray] = {}
+    """Party step, local: the same numbers as another run might have given, REDRAWS times for each own feature.
+
+    With the rule "tri-partition" both parts of a score are of the same redrawn tables.
+    """
+    drawn_as: list[dict[str, np.ndarray]] = []
     p_values: dict[str, np.ndarray] = {}
-    for attribute, tables in _own_tables(sketches, config, owners):
-        for name in tables.of:
-            drawn = tables.redrawn_scores(name, REDRAWS, stream(seed, "redrawn role", attribute, name))
-            scores[name] = np.maximum(scores.get(name, 0.0), drawn)
-            if config.rule == "fdr":
-                p = len(sketches) * p_value(drawn, _independent(tables, attribute, name, config, seed))
-                p_values[name] = np.minimum(p_values.get(name, 1.0), p)
-    return Redrawn(scores, p_values)
+    by_parts = config.rule == "tri-partition"
+    for kind in PARTS if by_parts else (config.score,):
+        scores: dict[str, np.ndarray] = {}
+        for attribute, tables in _own_tables(sketches, kind, owners):
+            for name in tables.of:
+                drawn = tables.redrawn_scores(name, REDRAWS, stream(seed, "redrawn role", attribute, name))
+                scores[name] = np.maximum(scores.get(name, 0.0), drawn)
+                if config.rule == "fdr":
+                    p = len(sketches) * p_value(drawn, _independent(tables, attribute, name, config, seed))
+                    p_values[name] = np.minimum(p_values.get(name, 1.0), p)
+        drawn_as.append(scores)
+    return Redrawn(_summed(drawn_as), p_values, drawn_as if by_parts else ())
 
 
 @dataclass(frozen=True)
@@ -200,6 +222,7 @@ class Discovery:
         numbers = {"refresh": number, "releases": sketches[0].releases, "deviation": sketches[0].deviation}
         beyond = [dict(measure.values) for measure in conditional]
         rests_on = {"tables": dict(evidence.scores), "conditional": beyond, "settings": asdict(self.config)}
+        rests_on |= dict(zip(PARTS, map(dict, evidence.parts), strict=False))
         self.audit("roles", {**numbers, **decided.as_record(), **rests_on})
         return sketches, decided
 
@@ -256,6 +279,9 @@ class Discovery:
             return Redrawn(scores, p_values if self.config.rule == "fdr" else {})
         own = redraw(sketches, self.config, self.seed, self._own)
         publish = self.statistics.publish
+        if own.parts:
+            parts = [unpacked(publish(REDRAWN_SCORES.name, packed(part))) for part in own.parts]
+            return Redrawn(_summed(parts), {}, parts)
         return Redrawn(
             unpacked(publish(REDRAWN_SCORES.name, packed(own.scores))) if self._scored else {},
             unpacked(publish(REDRAWN_P_VALUES.name, packed(own.p_values))) if self.config.rule == "fdr" else {},
@@ -292,6 +318,9 @@ class Discovery:
         """Scores of the own tables, then those of all parties."""
         own = weigh(sketches, self.config, self.seed, self._own)
         publish = self.statistics.publish
+        if own.parts:
+            parts = tuple(publish(SCORES.name, part) for part in own.parts)
+            return Evidence(_summed(parts), {}, conditional, parts)
         return Evidence(
             publish(SCORES.name, own.scores) if self._scored else {},
             publish(P_VALUES.name, own.p_values) if self.config.rule == "fdr" else {},

@@ -31,11 +31,15 @@ class Conditional:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Numbers per feature that go to all: they follow from noisy releases alone."""
+    """Numbers per feature that go to all: they follow from noisy releases alone.
+
+    `parts`: HSIC and probability gap of each table, whose sum is the score, where the rule ranks by each of them.
+    """
 
     scores: Mapping[str, float]
     p_values: Mapping[str, float]
     conditional: Sequence[Conditional] = ()
+    parts: Sequence[Mapping[str, float]] = ()
 
     def combined(self) -> dict[str, float]:
         """One score per feature: every measure in the unit of the first, in which its largest value is the same."""
@@ -56,6 +60,7 @@ class Redrawn:
 
     scores: Mapping[str, np.ndarray]
     p_values: Mapping[str, np.ndarray]
+    parts: Sequence[Mapping[str, np.ndarray]] = ()
 
 
 @dataclass(frozen=True)

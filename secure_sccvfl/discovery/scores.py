@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import numpy as np
 
 from secure_sccvfl.discovery.shrinkage import group_sizes, shrink
 
-TableScore = Literal["stable", "gap", "paper"]
+TableScore = Literal["stable", "gap", "paper", "table hsic", "probability gap"]
 ScoreKind = Literal["hsic", "stable", "gap", "paper", "conditional"]
 """How tables are scored: under MPC (`projected.py`), or by their owners, or "conditional": tables are not scored, and
 conditional evidence alone decides."""
+PARTS: tuple[TableScore, ...] = ("table hsic", "probability gap")
+"""HSIC_j and |Delta P_j|, whose sum is the score `paper`: the paper ranks mediators by the first, proxies by the
+second."""
 
 
 def probabilities(table: np.ndarray, floor: float = 0.0) -> np.ndarray:
@@ -97,7 +100,16 @@ def score_tables(kind: TableScore, tables: np.ndarray, sizes: np.ndarray, deviat
     """Scores of one kind. `sizes`: records of each group. `deviation`: of the noise in a cell."""
     if kind == "stable":
         return stable_scores(tables, sizes, deviation)
-    return paper_scores(tables) if kind == "paper" else table_scores(tables)
+    return _OF_TABLES[kind](tables)
+
+
+_OF_TABLES: Mapping[TableScore, Callable[[np.ndarray], np.ndarray]] = {
+    "gap": table_scores,
+    "paper": paper_scores,
+    "table hsic": table_hsic,
+    "probability gap": probability_gap,
+}
+"""Scores that follow from a table alone."""
 
 
 def denoised(tables: Mapping[str, np.ndarray], deviation: float) -> dict[str, np.ndarray]:

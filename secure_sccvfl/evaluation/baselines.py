@@ -139,7 +139,10 @@ def drop_m(ready: Prepared) -> Fitted:
 
 
 def drop_m_guard(ready: Prepared) -> Fitted:
-    """ERM without the mediators, proxies guarded as in the default run: the result when consistency is trivial."""
+    """ERM without the mediators, proxies guarded and the model noised as in the default run.
+
+    The result when consistency is trivial: where there is no proxy, `drop_m` with the noise of a private model.
+    """
     roles = ready.roles.with_role("N", ready.roles.named("M"))
     return _without_m(ready, ready.config.only(_known_lambda(ready.model)), roles)
 

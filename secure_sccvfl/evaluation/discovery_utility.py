@@ -8,13 +8,15 @@ would agree that are drawn anew with the frequencies of all runs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
+from scipy import stats
 from scipy.stats import spearmanr
 
-from accounting.tables import Column, Table, page
+from accounting.tables import Column, Row, Table, page
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import Party, make_parties, part_of
@@ -22,11 +24,14 @@ from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig, Finding
 from secure_sccvfl.discovery.discovery import Discovery, weigh
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
+from secure_sccvfl.discovery.scores import ScoreKind
 from secure_sccvfl.discovery.sketches import Sketch, release_sketches
-from secure_sccvfl.evaluation.summary import short_name
+from secure_sccvfl.evaluation.prepared import default_run
+from secure_sccvfl.evaluation.summary import half_width, short_name
 from secure_sccvfl.policy.roles import ROLES
 from secure_sccvfl.privacy.noise import GaussianNoise, Noise, NoNoise, SpendingPlan
 from secure_sccvfl.training.config import TrainConfig
+from secure_sccvfl.training.heads import head_plan
 
 REPETITIONS = 20
 GAP = DiscoveryConfig(rule="fractions", score="gap")
@@ -99,17 +104,76 @@ def markdown(rows: list[dict[str, Any]], command: str) -> str:
     )
 
 
-def proposed(data: Dataset, parties: tuple[Party, ...], seed: int) -> Finding:
-    """Roles that the default discovery proposes on one split, after all refreshes, with their confidence."""
+Budget = Literal["tables alone", "default run"]
+BUDGETS: tuple[Budget, ...] = get_args(Budget)
+"""Epsilon 8 for the tables of the training part, or what a default run leaves for tables beside its private head."""
+SCORES: tuple[ScoreKind, ...] = ("stable", "hsic")
+"""The former default, and today's."""
+RANKED = 2.0
+"""Epsilon, for tables alone, at which scores are compared with noise-free ones."""
+
+
+def settings_of(data: Dataset, budget: Budget, score: ScoreKind) -> tuple[TrainConfig, SpendingPlan]:
+    """Settings of a run with this score, and its budget."""
     config = TrainConfig()
-    part = part_of(data, make_split(data, "iid", seed).train, parties)
-    statistics = PlainStatistics(GaussianNoise(SpendingPlan(releases=config.charged), seed))
-    features = len(data.features)
-    discovery = Discovery(statistics, part.parties, part.protected, features, config.discovery, seed)
+    plan = SpendingPlan(releases=config.charged)
+    if budget == "default run":
+        config, plan = default_run(data)
+        layouts = [party.layout for party in make_parties(data)]
+        plan = replace(plan, head=head_plan(config, layouts, data.task, data.outputs))
+    return replace(config, discovery=replace(config.discovery, score=score)), plan
+
+
+def proposed(
+    data: Dataset,
+    parties: tuple[Party, ...],
+    seed: int,
+    budget: Budget = "tables alone",
+    score: ScoreKind = "hsic",
+) -> Finding:
+    """Roles that discovery proposes on one split, after all refreshes, with their confidence."""
+    config, plan = settings_of(data, budget, score)
+    part = part_of(data, config.training_rows(make_split(data, "iid", seed)), parties)
+    given = (PlainStatistics(GaussianNoise(plan, seed)), part.parties, part.protected, len(data.features))
+    discovery = Discovery(*given, config.discovery, seed)
     sketches, finding = discovery.refresh(0)
     for refresh in range(1, config.refreshes + config.late_refreshes + 1):
         sketches, finding = discovery.refresh(refresh, sketches, finding)
     return discovery.judged(sketches, finding)
+
+
+def ranked(data: Dataset, parties: tuple[Party, ...], seed: int, score: ScoreKind) -> float:
+    """Spearman's agreement of one release's scores at epsilon RANKED with noise-free ones, on one training part."""
+    config = DiscoveryConfig(score=score)
+    part = part_of(data, make_split(data, "iid", seed).train, parties)
+    found = []
+    for noise in (NoNoise(), GaussianNoise(SpendingPlan(epsilon=RANKED, releases=1), seed)):
+        given = (PlainStatistics(noise), part.parties, part.protected, len(data.features), config, seed)
+        found.append(Discovery(*given).refresh(0)[1].scores)
+    truth, noisy = found
+    return float(spearmanr(list(truth.values()), [noisy[k] for k in truth])[0])
+
+
+def same_roles(findings: Sequence[Finding]) -> np.ndarray:
+    """For each pair of runs the share of columns with the same role; the diagonal is not a pair."""
+    roles = np.array([[finding.proposed[name] for name in sorted(findings[0].proposed)] for finding in findings])
+    same: np.ndarray = (roles[:, None, :] == roles[None, :, :]).mean(axis=-1)
+    np.fill_diagonal(same, np.nan)
+    return same
+
+
+def jackknife(pairs: np.ndarray) -> tuple[float, float]:
+    """The mean over pairs of runs (a matrix, or the difference of two), and half of its 95 % t-interval.
+
+    Pairs that share a run are not independent, so each run is left out in turn. Runs re-split the same records: the
+    interval says what other splits and noise change, not what other records would.
+    """
+    runs, whole = len(pairs), float(np.nanmean(pairs))
+    if runs < 3:
+        return whole, float("nan")
+    left = [float(np.nanmean(np.delete(np.delete(pairs, k, 0), k, 1))) for k in range(runs)]
+    deviation = float(np.sqrt((runs - 1) / runs * np.sum((np.array(left) - np.mean(left)) ** 2)))
+    return whole, float(stats.t.ppf(0.975, runs - 1)) * deviation
 
 
 def compared(findings: Sequence[Finding]) -> dict[str, Any]:
@@ -132,28 +196,72 @@ def compared(findings: Sequence[Finding]) -> dict[str, Any]:
     return {"same": float(same.mean()), "chance": chance, "steps": steps}
 
 
-def stability(dataset: str, seeds: Sequence[int]) -> dict[str, Any]:
-    """Roles of one data set over these seeds."""
+def stability(dataset: str, seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """Roles of one data set over these seeds: a row for each budget and score, with the roles of each seed.
+
+    `gain`: how much more often roles come again than with the first score, on the same splits and noise.
+    """
     data = load(dataset)
     parties = make_parties(data)
-    found = compared([proposed(data, parties, seed) for seed in seeds])
-    return {"dataset": short_name(dataset), "seeds": list(seeds), **found}
+    facts = {"dataset": short_name(dataset), "seeds": list(seeds)}
+    order = {score: [ranked(data, parties, seed, score) for seed in seeds] for score in SCORES}
+    rows: list[dict[str, Any]] = []
+    for budget in BUDGETS:
+        before: np.ndarray | None = None
+        epsilon = settings_of(data, budget, SCORES[0])[1].epsilon
+        for score in SCORES:
+            runs = [proposed(data, parties, seed, budget, score) for seed in seeds]
+            pairs = same_roles(runs)
+            told = {**facts, "budget": budget, "epsilon": epsilon, "score": score, **compared(runs)}
+            told["half_width"] = jackknife(pairs)[1]
+            if before is None:
+                before = pairs
+            else:
+                told["gain"], told["gain_half_width"] = jackknife(pairs - before)
+            told["rank"], told["rank_half_width"] = float(np.mean(order[score])), half_width(np.array(order[score]))
+            told["ranks"] = dict(zip(seeds, order[score], strict=True))
+            told["roles"] = {seed: dict(run.proposed) for seed, run in zip(seeds, runs, strict=True)}
+            rows.append(told)
+    return rows
 
 
-STABILITY = (
-    Column("data", "dataset"),
-    Column("runs", lambda row: len(row["seeds"])),
-    *(Column("same", form=".3f"), Column("chance", form=".3f")),
+def _within(value: str, deviation: str, form: str) -> Column:
+    """A figure with half the width of its interval; empty where a row has none."""
+
+    def cell(row: Row) -> str | None:
+        return f"{row[value]:{form}} ± {row[deviation]:{form.lstrip('+')}}" if value in row else None
+
+    return Column(value, cell)
+
+
+AGREEMENT = (
+    *(Column("data", "dataset"), Column("budget"), Column("epsilon", form="g")),
+    *(Column("runs", lambda row: len(row["seeds"])), Column("score")),
+    *(_within("same", "half_width", ".3f"), _within("gain", "gain_half_width", "+.3f")),
+    *(Column("chance", form=".3f"), _within("rank", "rank_half_width", ".2f")),
+)
+CONFIDENCE = (
+    *(Column("data", "dataset"), Column("budget")),
     Column("confidence", lambda row: f"{row['above']:g} to {row['to']:g}"),
     Column("share of roles", lambda row: f"{100 * row['share']:.0f} %"),
     *(Column("mean confidence", "confidence", ".2f"), Column("came again", "again", ".2f")),
 )
 
 
-def stability_markdown(rows: Sequence[dict[str, Any]], command: str) -> str:
-    """A line for each data set and step of confidence."""
+def stability_markdown(rows: Sequence[dict[str, Any]], origin: str) -> str:
+    """A line for each data set, budget and score; then one for each step of confidence of today's score."""
+    steps = [{**row, **step} for row in rows if row["score"] == SCORES[-1] for step in row["steps"]]
     return page(
-        f"Made by `{command}`. Roles that discovery proposes in two runs with other splits and noise, epsilon 8.\n"
-        "`same`: columns with one role in both. `chance`: the same if roles were drawn with their frequencies.",
-        Table.of([{**row, **step} for row in rows for step in row["steps"]], STABILITY),
+        origin,
+        "Roles that discovery proposes in two runs with other splits and noise. `same`: columns with one role in\n"
+        "both, mean over pairs of runs with a 95 % jackknife interval over runs. `gain`: `hsic` less `stable`, the\n"
+        "former score, on the same splits and noise. `chance`: the same if roles were drawn with their frequencies.\n"
+        f"`rank`: Spearman's agreement of scores at epsilon {RANKED:g}, for one release of tables alone, with\n"
+        "noise-free ones. `tables alone`: the whole epsilon is for the tables of the training part. "
+        "`default run`: a\n"
+        "private head takes its share, and tables are of the records that it is trained with. The JSON file has the\n"
+        "roles of every seed.",
+        Table.of(rows, AGREEMENT),
+        "Roles by their confidence, score `hsic`:",
+        Table.of(steps, CONFIDENCE),
     )

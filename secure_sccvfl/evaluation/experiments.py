@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 from secure_sccvfl.attacks.catalogue import ATTACKS
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.checks import examine
-from secure_sccvfl.data.dataset import DataWarning
+from secure_sccvfl.data.dataset import Dataset, DataWarning
 from secure_sccvfl.data.randomness import torch_seed
 from secure_sccvfl.data.splits import SplitKind, make_split
 from secure_sccvfl.evaluation import network_baselines
@@ -35,7 +35,16 @@ from secure_sccvfl.evaluation.judges import HANDED_OUT, JUDGES, OWN, EditedRecor
 from secure_sccvfl.evaluation.methods import ABLATIONS, METHODS, Method
 from secure_sccvfl.evaluation.metrics import Scored, edit_quality, group_table, logits_of
 from secure_sccvfl.evaluation.network_baselines import SWEEPS, SWITCHES, baseline, letter_with
-from secure_sccvfl.evaluation.prepared import Fitted, Prepared, cycle_error, own_rows, prepare
+from secure_sccvfl.evaluation.prepared import (
+    Fitted,
+    Prepared,
+    cycle_error,
+    default_config,
+    default_run,
+    own_rows,
+    prepare,
+    without_noise,
+)
 from secure_sccvfl.evaluation.summary import short_name
 from secure_sccvfl.evaluation.views import views_of
 from secure_sccvfl.policy.card import named_card
@@ -59,7 +68,10 @@ EXPERIMENTS: tuple[Experiment, ...] = get_args(Experiment)
 OF_PAPER = ("adv_nomask", "uniform_cf", "policy_blind", "server_consistency", "paper")
 """The five methods of the paper's tables, to the letter."""
 ATTACKED = ("erm", "erm_network", *OF_PAPER, "scc")
-LARGE = ("majority", "logreg", "drop_m", "drop_m_guard", "erm", "parity", "aware", "erm_network", *OF_PAPER, "scc")
+LARGE = (
+    *("majority", "logreg", "drop_m", "drop_m_guard", "erm", "parity", "aware", "erm_network"),
+    *(*OF_PAPER, "scc"),
+)
 TABULAR = (
     *("majority", "drop_m", "erm", "erm_network", *OF_PAPER),
     *(f"{name}_repaired" for name in ("uniform_cf", "policy_blind", "server_consistency")),
@@ -78,6 +90,14 @@ LETTER = (
 """The modules that the letter is made of."""
 ROLE_SWITCHES = ("score_partition", "validation_fractions", "no_refresh", "repaired_roles")
 """The switches that change where roles of the letter come from."""
+OF_DEFAULT = ("main", "folktables")
+"""The experiments whose `scc` is a default run, with a private head. In the others no head has noise, so that one
+element changes at a time; `private` compares the two.
+"""
+NOISED = ("scc", "drop_m_guard")
+"""The methods that have that noise in them. All others are as good as they can be without it."""
+CONTROL = "scc_not_private"
+"""Our method without that noise."""
 SYMBOLS = {"rho_m": "tau_m", "edit_scale": "gamma_cf"}
 """What the paper's sweeps call a setting of the letter, where the names differ."""
 SWEPT_FROM: Mapping[str, Any] = {"rho_m": 0.33, "partition": "score"}
@@ -108,7 +128,8 @@ class SeedRun:
 
         It changes with defaults, judges and the code of the letter, so results of another program are not mixed in.
         """
-        settings = f"{TrainConfig()}{SpendingPlan()}{JUDGES.names}{_code()}".encode()
+        config = default_config() if self.experiment in OF_DEFAULT else TrainConfig()
+        settings = f"{config}{SpendingPlan()}{JUDGES.names}{_code()}".encode()
         digest = hashlib.sha256(settings).hexdigest()[:8]
         where = hashlib.sha256(f"{self.dataset} {self.card}".encode()).hexdigest()[:4]
         return f"{self.experiment}-{short_name(self.dataset)}-{where}-{self.split}-{digest}-{self.seed}"
@@ -126,6 +147,18 @@ def _code() -> str:
                 del node.body[0]  # type: ignore[attr-defined]
         digest.update(ast.dump(tree).encode())
     return digest.hexdigest()
+
+
+def settings_of_run(run: SeedRun, data: Dataset) -> tuple[TrainConfig, SpendingPlan]:
+    """Settings and budget of `scc`: those of a default run, where the experiment is about it.
+
+    Every lambda of the grid is trained with the noise of a run that trains it alone.
+    """
+    if run.experiment in OF_DEFAULT:
+        config, budget = default_run(data)
+        return config.as_alternatives(), budget
+    config = TrainConfig()
+    return config, SpendingPlan(releases=config.charged)
 
 
 def _sweep() -> dict[str, Method]:
@@ -289,27 +322,30 @@ def _run(run: SeedRun) -> dict[str, Any]:
         report = examine(data)
     clock = time.perf_counter()
     card = named_card(run.card, run.dataset)
-    ready = prepare(data, make_split(data, run.split, run.seed), run.seed, card=card)
+    ready = prepare(data, make_split(data, run.split, run.seed), run.seed, *settings_of_run(run, data), card)
     default_seconds = time.perf_counter() - clock
     kinds = JUDGES if run.experiment == "main" else HANDED_OUT
     judges, own = fit_judges(data, ready.split, ready.roles, run.seed, kinds), _own_edits(ready)
     scores = _edit_scores(ready, judges, own)
-    if run.experiment in ("main", "folktables"):
+    if run.experiment in OF_DEFAULT:
         scores += [
             {"method": f"scc at {lam:g}", **asdict(s)}
             for lam, fitted in along(ready).items()
             for s in [*judges.score(fitted.predict), *pgd_scores(ready, fitted)]
         ]
     groups: dict[str, Any] = {}
-    for name, method in methods_of(run.experiment).items():
-        clock = time.perf_counter()
-        fitted = method(ready)
+    methods, exact = methods_of(run.experiment), ready
+    if ready.config.private:
+        methods, exact = {**methods, CONTROL: scc}, without_noise(ready)
+    for name, method in methods.items():
+        clock, used = time.perf_counter(), ready if name in NOISED else exact
+        fitted = method(used)
         seconds = default_seconds if name == "scc" else time.perf_counter() - clock
-        scored = _score(judges, own, ready, fitted)
+        scored = _score(judges, own, used, fitted)
         if run.experiment in ("main", "attacks"):
-            scored += attack_scores(ready, fitted, run.experiment)
+            scored += attack_scores(used, fitted, run.experiment)
         elif run.experiment == "folktables":
-            scored += pgd_scores(ready, fitted)
+            scored += pgd_scores(used, fitted)
         scored += [Scored(None, k, v) for k, v in _runtime(seconds, fitted.notes or {}).items()]
         scores += [{"method": name, **asdict(s)} for s in scored]
         if data.task != "regression":

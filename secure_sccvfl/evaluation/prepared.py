@@ -10,13 +10,15 @@ import numpy as np
 from secure_sccvfl.attacks.view import TorchLogits
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.party import Party, make_parties
-from secure_sccvfl.data.splits import Split
+from secure_sccvfl.data.splits import Split, joined_rows
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.evaluation.metrics import Predictor
 from secure_sccvfl.model.edits import public_targets
 from secure_sccvfl.model.generators import Generator, GeneratorConfig, make_generator
+from secure_sccvfl.modes.options import RunOptions
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.roles import Roles
+from secure_sccvfl.privacy.heads import default_epsilon
 from secure_sccvfl.privacy.noise import GaussianNoise, SimulatedCharge, SpendingPlan
 from secure_sccvfl.training.aware import AwareTrainer
 from secure_sccvfl.training.config import TrainConfig
@@ -72,6 +74,17 @@ class Fitted:
     model: Model | None = None
 
 
+def default_config() -> TrainConfig:
+    """Settings of a run on public data for which no option is given."""
+    return RunOptions.of({"pooled": True}).train_config()
+
+
+def default_run(data: Dataset) -> tuple[TrainConfig, SpendingPlan]:
+    """The same with the budget of a run on these data, whose number of records is public."""
+    options = RunOptions.of({"epsilon": default_epsilon(joined_rows(data.n)), "pooled": True})
+    return default_config(), options.simulated_budget(len(data.parties))
+
+
 def prepare(
     data: Dataset,
     split: Split,
@@ -87,6 +100,19 @@ def prepare(
     parties = make_parties(data)
     model, noise = train_plainly(data, split, parties, config, budget, seed, card=card, driver=driver)
     return Prepared(data, split, parties, seed, noise.plan, config, model, tuple(noise.charges))
+
+
+def without_noise(ready: Prepared) -> Prepared:
+    """The same seed and roles with a model that has no noise: the difference is what the noise costs.
+
+    The model is trained without the validation records, with which a private model is trained too. Tables are of all
+    columns, where a private model has those that it reads, and the whole budget is theirs.
+    """
+    config = replace(ready.config, private=False, alternatives=False)
+    budget = replace(ready.budget, head=None)
+    given = (ready.data, ready.split, ready.parties, config, budget, ready.seed)
+    model, noise = train_plainly(*given, roles=ready.roles)
+    return replace(ready, config=config, model=model, budget=noise.plan, charges=tuple(noise.charges))
 
 
 def train_plainly(

@@ -33,6 +33,11 @@ def _scored(facts: Facts) -> bool:
     return facts.score not in ("hsic", "conditional")
 
 
+def _announced(facts: Facts) -> int:
+    """Numbers of each feature that its owner announces: with the rule "tri-partition" HSIC and probability gap."""
+    return (2 if facts.rule == "tri-partition" else 1) if _scored(facts) else 0
+
+
 def _projected(facts: Facts) -> int:
     """How often scores are computed under MPC."""
     return _sketches(facts) if facts.score == "hsic" else 0
@@ -165,10 +170,10 @@ SCORES = Kind(
     "follows",
     "how much each column follows the group",
     _FOLLOWS,
-    "with `score = stable` or `gap`: discovery scores of each feature, as their owner says; they follow from the "
-    "noisy counts",
+    "with `score = stable`, `gap` or `paper`: discovery scores of each feature, as their owner says; they follow "
+    "from the noisy counts. With `rule = tri-partition` HSIC and probability gap of its table, one after the other",
     follows=("sketch",),
-    times=lambda facts: _sketches(facts) if _scored(facts) else 0,
+    times=lambda facts: _sketches(facts) * _announced(facts),
 )
 P_VALUES = Kind(
     "p-values",
@@ -230,7 +235,7 @@ REDRAWN_SCORES = Kind(
     "counts, and give each proposed role its confidence. They tell so much of these counts that everybody may be "
     "taken to know them; the charge covers that",
     follows=("sketch",),
-    times=lambda facts: int(_scored(facts)),
+    times=_announced,
 )
 REDRAWN_P_VALUES = Kind(
     "redrawn-p-values",

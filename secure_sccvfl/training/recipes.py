@@ -5,10 +5,11 @@
 - `v1`: the first recipe. The 60 % of columns with the highest scores are descendants, half of them proxies. Edits
   follow thinned tables, the gap must be small, and the guard grows with lambda.
 - `paper`: the paper's method as far as nobody may see another's data. Tables are scaled to a length before noise is
-  added. Columns are ranked by probability gap plus HSIC of these tables, within each party: 60 % of them follow from
-  s, half of these are proxies. One release before training, and one refresh during it. Masked generators and
-  adversaries train at the parties (mode `split`, secure_sccvfl/modes/split_local.py). Here are the settings of the
-  paper's first data set; a run takes those of its own (`paper_settings`).
+  added. Within each party the 60 % of columns with the highest HSIC follow from s, and the half of these with the
+  largest probability gap are proxies (section 3.2); both are of these tables, and their sum is the score. One release
+  before training, and one refresh during it. Masked generators and adversaries train at the parties (mode `split`,
+  secure_sccvfl/modes/split_local.py). Here are the settings of the paper's first data set; a run takes those of its
+  own (`paper_settings`).
 """
 
 from __future__ import annotations
@@ -37,6 +38,6 @@ PAPER = TrainConfig(
     refreshes=0,
     late_refreshes=GERMAN.refreshes,
     consistency_from="records",
-    discovery=DiscoveryConfig("fractions", "paper", rho_p=0.5, per_party=True, sketch="clipped"),
+    discovery=DiscoveryConfig("tri-partition", "paper", rho_p=0.5, per_party=True, sketch="clipped"),
     generator=GeneratorConfig("masked", scale=GERMAN.edit_scale, latent=GERMAN.latent),
 )

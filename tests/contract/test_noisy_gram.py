@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from protocols import ring
 from protocols.config import ConfigError
 from protocols.operations import noise as noise_of_shares
 from protocols.records.releases import Receipt, Release, ReleasePlan
+from protocols.steps import second_order
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.dataset import Dataset
 from secure_sccvfl.data.features import Feature
@@ -34,7 +36,8 @@ from secure_sccvfl.training.plain import PlainEngine
 from secure_sccvfl.training.secure import SecureEngine
 from tests.adversarial.test_resumed_heads import interrupted, resumed
 from tests.contract.engines import Problem
-from tests.contract.test_private_head import OPTIONS, plain_head, shared_heads
+from tests.contract.test_private_head import OPTIONS, Charged, plain_head, shared_heads
+from tests.contract.test_secure_run import run_jobs
 from tests.support.harness import run_session
 from tests.support.two_parties import OPTIONS as TWO
 from tests.support.two_parties import ledger_lines, people, run_two, told, write_data
@@ -274,6 +277,56 @@ def test_the_head_depends_on_s_through_released_values_only(heads: Any, monkeypa
 
     monkeypatch.setattr(trainer.Trainer, "_noisy_gram", kept)
     assert _equal(heads(None, given), heads(1, given))
+
+
+CLASSES = {**OPTIONS, **RECORDS, "dataset": "synthetic:300x6x3"}
+
+
+def test_three_classes_have_the_same_heads_on_both_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the same tables and the same noisy matrix, which the session opened; the heads have no noise here.
+
+    One matrix is released for all classes. The control: with the matrix of another draw of noise heads are far away.
+    """
+    quiet = Charged()
+    quiet.noise = replace(quiet.noise, sigma=1e-9, output=1e-9)
+    monkeypatch.setattr(Charged, "charge_gram", _uncharged, raising=False)
+    monkeypatch.setattr(second_order, "noise_of_heads", _no_noise_of_heads)
+    made, released = trainer.Trainer._noisy_gram, list[np.ndarray]()
+
+    def kept(self: Any, *given: Any) -> np.ndarray:
+        released.append(made(self, *given))
+        return released[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.Trainer, "_noisy_gram", kept)
+        shares = shared_heads(None, CLASSES, charged=quiet)
+    assert len(released) == 3 and all(np.array_equal(one, released[0]) for one in released), "at every party"
+    weight, bias = (ring.decode(sum(part[at] for part in shares), 24) for at in (0, 1))
+    found = np.vstack([weight, bias.reshape(1, -1)])
+    other = plain_head(None, CLASSES, charged=quiet)
+    monkeypatch.setattr(trainer.Trainer, "_noisy_gram", lambda self, *given: released[0])
+    known = plain_head(None, CLASSES, charged=quiet)
+    assert found.shape == known.shape and known.shape[1] == 3, "a head for each class"
+    assert np.abs(found - known).max() < 1e-3 < 0.01 < np.abs(found - other).max()
+
+
+def _no_noise_of_heads(session: Any, kind: Any, sigma: float, shape: tuple[int, ...], bits: int) -> Any:
+    return session.public(np.zeros(shape), bits)
+
+
+def test_a_whole_run_with_three_classes_pays_for_tables_gram_and_heads(tmp_path: Path) -> None:
+    """Under MPC, with the noise of a run; the plaintext engine has the same charges."""
+    options = {**RECORDS, "dataset": "synthetic:300x6x3"}
+    made = run_jobs(TrainJob, tmp_path, options)
+    lines = [json.loads(line) for line in (tmp_path / "party-0" / "ledger.jsonl").read_text().splitlines()]
+    names = [line["event"]["name"] for line in lines if "event" in line]
+    _, noise = plain_run(**options, card="")
+    assert (
+        names == [charge.name for charge in noise.charges] == ["sketch-0", "sketch-1", "gram", "head", "head output"]
+    )
+    assert all(7.9 < one["privacy"]["epsilon_rdp"] <= 8.0 for one in made)
+    log = [json.loads(line) for line in (tmp_path / "party-0" / "releases.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in log if line["release"] == GRAM.name] == ["gram"], "opened once, for all classes"
 
 
 def _uncharged(self: Any, moved: Any) -> GramNoise:

@@ -214,7 +214,7 @@ NOT_PRIVATE = {**OPTIONS, "private_model": False, "consistency_from": "records",
 
 
 def plain_head(order, options, label=None, charged=None):
-    data = pooled("heart", 3)
+    data = pooled(options["dataset"], 3)
     split = make_split(data, "iid", 0)
     data = data if label is None else replace(data, label=replace(data.label, values=label(data)))
     made = RunOptions.of(options)
@@ -237,7 +237,7 @@ def _shuffled(attribute, order):
 
 
 def shared_heads(order, options, label=None, charged=None):
-    data = pooled("heart", 3)
+    data = pooled(options["dataset"], 3)
     split = make_split(data, "iid", 0)
     data = data if label is None else replace(data, label=replace(data.label, values=label(data)))
     made, tables = RunOptions.of(options), Tables(data, split)

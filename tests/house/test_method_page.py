@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -123,9 +124,12 @@ def claims_of(page: str) -> list[list[str]]:
 
 
 def value_of(file: str, where: str) -> float:
-    """A figure of a file of results: by split, method, metric and judge, or by its path in the file."""
-    found: Any = json.loads((ROOT / file).read_text(encoding="utf-8"))
-    words = where.split()
+    """A figure of a file of results: by split, method, metric and judge, or by its path in the file.
+
+    Semicolons part the words where the name of a method has blanks.
+    """
+    found: Any = contents(file)
+    words = [word.strip() for word in where.split(";")] if ";" in where else where.split()
     if len(words) == 1:
         for key in where.split("/"):
             found = found[int(key) if key.isdigit() else key]
@@ -134,6 +138,23 @@ def value_of(file: str, where: str) -> float:
     asked = {"split": split, "method": method, "metric": metric, "judge": judge}
     (row,) = [row for row in found["rows"] if all(row[k] == v for k, v in asked.items())]
     return float(row["mean"])
+
+
+@cache
+def contents(file: str) -> Any:
+    return json.loads((ROOT / file).read_text(encoding="utf-8"))
+
+
+def differs(file: str, figure: str) -> str:
+    """What is wrong with a listed figure, "as told where": a share is told in % unless it begins with a point.
+
+    An equals sign before its place says that it is no share.
+    """
+    told, _, where = figure.partition(" ")
+    plain, digits = told.startswith(".") or where.startswith("="), len(told.partition(".")[2])
+    value = value_of(file, where.removeprefix("="))
+    seen = f"{value if plain else 100 * value:.{digits}f}"
+    return "" if seen == told.rjust(digits + 2, "0") else f"{told} is {seen} in {file}"
 
 
 def wrong_claim(cells: list[str], claims: list[Element]) -> list[str]:
@@ -145,14 +166,10 @@ def wrong_claim(cells: list[str], claims: list[Element]) -> list[str]:
         wrong.append("no file")
     known = set()
     for listed in (each for each in claims if each["claim"] == claim):
-        for told, _, where in (figure.partition(" ") for figure in listed["figures"]):
-            value, digits = value_of(listed["file"], where), len(told.partition(".")[2])
-            percent = not told.startswith(".")
-            if f"{100 * value if percent else value:.{digits}f}" != told.rjust(digits + 2, "0"):
-                wrong.append(f"{told} is {value}")
-            if listed["file"].replace(".json", ".md") not in named:
-                wrong.append(f"{listed['file']} is not named")
-            known.add(told)
+        wrong += [fault for figure in listed["figures"] if (fault := differs(listed["file"], figure))]
+        if listed["file"].replace(".json", ".md") not in named:
+            wrong.append(f"{listed['file']} is not named")
+        known |= {figure.partition(" ")[0] for figure in listed["figures"]}
     return wrong + [v for v in _FIGURE.findall(f"{letter} {default}") if v not in known]
 
 
@@ -172,6 +189,34 @@ def test_a_wrong_claim_is_noticed() -> None:
         assert bad != good and wrong_claim(bad, LISTED["claims"])
     moved = {"claim": good[0], "file": "results/paper/main-german/results.json", "figures": ["2.19 iid scc fr own"]}
     assert wrong_claim(good, [*LISTED["claims"], moved]) and not wrong_claim(good, LISTED["claims"])
+
+
+def wrong_figures(line: str, cells: list[str], listed: dict[str, Any]) -> list[str]:
+    """What is wrong with the figures in the reason of a line that names files of results."""
+    own = [each for each in listed["figures"] if each["line"] == line]
+    wrong = [fault for each in own for figure in each["figures"] if (fault := differs(each["file"], figure))]
+    named = {str(Path(path).with_suffix("")) for path in _RESULTS.findall(cells[4])}
+    wrong += [f"{e['file']} is not named" for e in own if str(Path(e["file"]).with_suffix("")) not in named]
+    told = _FIGURE.findall(re.sub(r"`[^`]*`", "", cells[4])) if named else []
+    known = {figure.partition(" ")[0] for each in own for figure in each["figures"]}
+    other = set(listed["other"].get(line, ()))
+    wrong += [f"{figure} is of no file" for figure in told if figure not in known | other]
+    return wrong + [f"{figure} is not on the line" for figure in sorted((known | other) - set(told))]
+
+
+@pytest.mark.parametrize("line", list(LINES))
+def test_figures_of_every_line_are_those_of_its_files(line: str) -> None:
+    assert wrong_figures(line, LINES[line], LISTED) == []
+
+
+def test_a_wrong_figure_of_a_line_is_noticed() -> None:
+    cells, line = LINES["eq:lgen"], "eq:lgen"
+    for old, new in (("2.19", "2.18"), ("2.19 %", "2.19 % and .5"), ("main-german", "main-heart")):
+        bad = [*cells[:4], cells[4].replace(old, new)]
+        assert bad != cells and wrong_figures(line, bad, LISTED)
+    moved = {"line": line, "file": "results/paper/main-german/results.json", "figures": ["2.19 iid scc fr own"]}
+    assert wrong_figures(line, cells, {**LISTED, "figures": [*LISTED["figures"], moved]})
+    assert {each["line"] for each in LISTED["figures"]} | set(LISTED["other"]) <= set(LINES)
 
 
 def test_no_figure_is_open() -> None:

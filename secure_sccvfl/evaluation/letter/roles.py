@@ -2,11 +2,11 @@
 
 For every column: |Delta P_j| and HSIC_j of its noisy table. The tri-partition of section 3.2, with thresholds by
 percentile within each party: the top rho_M of a party's columns by HSIC_j are M, the others N, and the top rho_P of M
-by |Delta P_j| are P. Appendix C.2 has another rule, S_j for both (Eq. proxy_set); `partition` chooses. At a refresh
-tables are released again, averaged with the earlier ones, and a column keeps its role unless its number passes the
-boundary by the margin of `DiscoveryConfig.hysteresis`. Every release is charged as what it is, and the budget is
-planned for the first one and as many refreshes as the cap allows. P is a part of the paper's M; here M names what is
-left.
+by |Delta P_j| are P. Appendix C.2 has another rule, S_j for both (Eq. proxy_set); `partition` chooses. A run of
+method `paper` under MPC decides by the same function (`discovery.decisions`). At a refresh tables are released again,
+averaged with the earlier ones, and a column keeps its role unless its number passes the boundary by the margin of
+`DiscoveryConfig.hysteresis`. Every release is charged as what it is, and the budget is planned for the first one and
+as many refreshes as the cap allows. P is a part of the paper's M; here M names what is left.
 
 What noise leaves: a whole table is scaled to norm S = 1, and the noise must hide a record that is all of a table. For
 19 tables and epsilon 8 its deviation is several times S, so roles are close to drawn at random
@@ -23,41 +23,18 @@ import numpy as np
 
 from secure_sccvfl.data.layout import Block, unit_cuts
 from secure_sccvfl.data.party import part_of
-from secure_sccvfl.discovery.decisions import Finding
+from secure_sccvfl.discovery.decisions import Finding, Rule
 from secure_sccvfl.discovery.discovery import Discovery
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
-from secure_sccvfl.discovery.scores import probabilities, probability_gap, table_hsic
+from secure_sccvfl.discovery.scores import probabilities
 from secure_sccvfl.discovery.sketches import Sketch
 from secure_sccvfl.evaluation.prepared import Prepared
-from secure_sccvfl.policy.roles import Role, Roles
+from secure_sccvfl.policy.roles import Roles
 from secure_sccvfl.privacy.noise import GaussianNoise, Noise
 from secure_sccvfl.training import RECIPES
-from secure_sccvfl.training.paper_settings import PaperSettings
+from secure_sccvfl.training.paper_settings import PaperSettings, Partition
 
-RANK: Mapping[Role, float] = {"N": -0.5, "M": 0.0, "P": 0.5}
-
-
-def tri_partition(
-    hsic: Mapping[str, float],
-    gap: Mapping[str, float],
-    owners: Mapping[str, str],
-    settings: PaperSettings,
-    previous: Roles | None = None,
-    margin: float = 0.0,
-) -> Roles:
-    """Section 3.2 within each party: large HSIC is M, small is N, and a large gap within M is P."""
-
-    def ranked(names: list[str], values: Mapping[str, float]) -> list[str]:
-        kept = {k: 1.0 if previous is None else 1 + margin * RANK[previous.of[k]] for k in names}
-        return sorted(names, key=lambda k: (-values[k] * kept[k], k))
-
-    roles: dict[str, Role] = dict.fromkeys(sorted(hsic), "N")
-    for owner in sorted(set(owners.values())):
-        own = ranked([k for k in roles if owners[k] == owner], hsic)
-        mediators = own[: round(settings.rho_m * len(own))]
-        proxies = ranked(mediators, gap)[: round(settings.rho_p * len(mediators))]
-        roles |= {k: "P" if k in proxies else "M" for k in mediators}
-    return Roles(roles)
+RULES: Mapping[Partition, Rule] = {"section": "tri-partition", "score": "fractions"}
 
 
 class Masks:
@@ -67,7 +44,7 @@ class Masks:
         """noise: other than that of the budget, for comparison."""
         self.ready, self.settings, self.releases = ready, settings, 0
         recipe = replace(RECIPES.get("paper"), refreshes=0, late_refreshes=settings.refreshes)
-        self.noise = noise or GaussianNoise(replace(ready.budget, releases=recipe.charged), ready.seed)
+        self.noise = noise or GaussianNoise(replace(ready.budget, releases=recipe.charged, head=None), ready.seed)
         self.sketches: tuple[Sketch, ...] = ()
         self.finding: Finding | None = None
         self.roles = ready.roles
@@ -77,7 +54,8 @@ class Masks:
     @cached_property
     def _discovery(self) -> Discovery:
         ready, recipe = self.ready, RECIPES.get("paper")
-        config = replace(recipe.discovery, rho_m=self.settings.rho_m, rho_p=self.settings.rho_p)
+        rule, fractions = RULES[self.settings.partition], (self.settings.rho_m, self.settings.rho_p)
+        config = replace(recipe.discovery, rule=rule, rho_m=fractions[0], rho_p=fractions[1])
         train, owners = part_of(ready.data, ready.split.train, ready.parties), ready.data.owners
         return Discovery(
             PlainStatistics(self.noise),
@@ -98,23 +76,9 @@ class Masks:
         return self.roles != before
 
     def _release(self) -> None:
-        found = self._discovery.refresh(self.releases, self.sketches, self.finding)
-        self.sketches, self.finding = found
-        previous = self.roles if self.releases else None
+        self.sketches, self.finding = self._discovery.refresh(self.releases, self.sketches, self.finding)
         self.releases += 1
         self.roles = self.finding.roles
-        if self.settings.partition == "section":
-            margin = self._discovery.config.hysteresis
-            hsic, gap = self.measured()
-            self.roles = tri_partition(hsic, gap, self.ready.data.owners, self.settings, previous, margin)
-
-    def measured(self) -> tuple[dict[str, float], dict[str, float]]:
-        """HSIC_j and |Delta P_j| of every column, the largest over protected attributes."""
-        hsic, gap = (
-            {k: max(float(score(sketch.tables[k])) for sketch in self.sketches) for k in self.ready.data.owners}
-            for score in (table_hsic, probability_gap)
-        )
-        return hsic, gap
 
     def embeddings(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Columns in input space of every edited feature, and where the noisy sketch puts each group in them.

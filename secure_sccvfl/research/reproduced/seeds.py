@@ -111,8 +111,8 @@ def reproduce(
     titles = {short_name(name): title_of(name) for name in datasets}
     date = datetime.date.today().isoformat()
     made = {"command": command, "date": date, **versions(), "seeds": list(seeds), "note": note, "titles": titles}
-    told_seeds = per_seed(finished) if experiment in ("private", "letter") else {}
-    text = json.dumps({"experiment": experiment, **made, "rows": rows, "per_seed": told_seeds}, indent=1)
+    found = {"experiment": experiment, **made, "rows": rows, "per_seed": per_seed(finished)}
+    text = json.dumps(found, indent=1)
     (out / "results.json").write_text(text + "\n", encoding="utf-8")
     told = f"Made by `{command}` on {date}.\n\n" if command else ""
     told += f"{note}\n\n" if note else ""

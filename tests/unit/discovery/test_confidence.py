@@ -6,9 +6,11 @@ import json
 import time
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from secure_sccvfl.data.catalogue import load
 from secure_sccvfl.data.party import make_parties, part_of
@@ -18,6 +20,7 @@ from secure_sccvfl.discovery.discovery import Discovery, redraw, weigh
 from secure_sccvfl.discovery.evidence import Conditional, Evidence, Redrawn
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.sketches import Sketch
+from secure_sccvfl.evaluation.discovery_utility import same_roles
 from secure_sccvfl.policy.card import PolicyCard
 from secure_sccvfl.policy.entries import Decision
 from secure_sccvfl.privacy.kinds import REDRAWS
@@ -31,11 +34,11 @@ def everyone(name: str):
     return data, make_parties(data)
 
 
-def found(name: str, seed: int, card: PolicyCard | None = None, **settings) -> Finding:
+def found(name: str, seed: int, card: PolicyCard | None = None, epsilon: float = 8.0, **settings) -> Finding:
     """Discovery of a run with this seed: its own training part and noise, two releases."""
     data, parties = everyone(name)
     part = part_of(data, make_split(data, "iid", seed).train, parties)
-    noise = PlainStatistics(GaussianNoise(SpendingPlan(), seed))
+    noise = PlainStatistics(GaussianNoise(SpendingPlan(epsilon=epsilon), seed))
     config = DiscoveryConfig(**settings)
     made = Discovery(noise, part.parties, part.protected, len(data.features), config, seed, card)
     sketches, finding = (), None
@@ -65,11 +68,30 @@ def test_confident_roles_of_german_come_again():
     assert low.any() and again[low].mean() < again[high].mean() - 0.2, "and others less often"
 
 
+def measured_stability(dataset: str) -> tuple[float, float, int]:
+    """Agreement of two runs in results/role-stability.json, its standard error, and the number of runs."""
+    told = json.loads((Path(__file__).parents[3] / "results" / "role-stability.json").read_text("utf-8"))
+    asked = {"dataset": dataset, "budget": "tables alone", "score": DiscoveryConfig().score}
+    (row,) = [row for row in told["rows"] if all(row[k] == v for k, v in asked.items())]
+    runs = len(row["seeds"])
+    return row["same"], row["half_width"] / stats.t.ppf(0.975, runs - 1), runs
+
+
 def test_roles_of_colorado_agree_between_two_runs():
-    """On these seeds, at which the score was looked at; results/role-stability.md has untouched ones, with .942."""
-    path = reference("acsincome_co2018.csv.gz")
-    _, again = agreements([found(f"acs-income:{path}", seed) for seed in range(300, 312)])
-    assert again.mean() >= 0.94
+    """As often as was measured on other seeds, less three standard errors of the difference.
+
+    The limit is about .907; these seeds give .946, with a standard error of .013. So .95 and .94, which were limits
+    here, lie within chance of what is measured: drawn again, agreement would be below them in 6 and 3 of 10 cases,
+    and below three errors in 1 to 4 of 1,000 (normal, or t with 19 degrees). Seeds are fixed, so only changed code
+    draws again. The control, epsilon 1 instead of 8, has .73.
+    """
+    path = f"acs-income:{reference('acsincome_co2018.csv.gz')}"
+    seeds = range(300, 312)
+    mean, error, runs = measured_stability("acs-income")
+    limit = mean - 3 * error * np.sqrt(1 + runs / len(seeds))
+    agreed = np.nanmean(same_roles([found(path, seed) for seed in seeds]))
+    worse = np.nanmean(same_roles([found(path, seed, epsilon=1.0) for seed in seeds]))
+    assert worse < limit <= agreed
 
 
 def test_what_is_clear_is_sure_and_what_is_on_the_edge_is_not():

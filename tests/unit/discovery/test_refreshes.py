@@ -14,6 +14,7 @@ from secure_sccvfl.data.party import MOMENT_GRID, make_parties
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.discovery.decisions import DiscoveryConfig
 from secure_sccvfl.discovery.discovery import Discovery
+from secure_sccvfl.discovery.evidence import Evidence
 from secure_sccvfl.discovery.plain_statistics import PlainStatistics
 from secure_sccvfl.discovery.scores import denoised, table_scores
 from secure_sccvfl.discovery.sketches import Moments, Sketch, release_moments
@@ -254,3 +255,24 @@ def test_moments_are_a_release_of_their_own_and_refused_beyond_the_budget():
 def test_only_the_moments_generator_reads_moments():
     with pytest.raises(ValueError, match="does not fit"):
         GeneratorConfig(kind="quantile", source="moments")
+
+
+@pytest.mark.parametrize("hysteresis", [0.0, 0.1])
+def test_a_refresh_compares_with_the_roles_before_it_under_the_default_rule(hysteresis, monkeypatch):
+    """A p-value just above the level: without a margin the mediator is lost, with it the role is kept."""
+    made, seen = discovery(NoNoise(), hysteresis=hysteresis)
+    level = made.config.fdr
+    told = iter([0.5 * level, 1.05 * level, 1.2 * level])
+
+    def evidence(self, sketches):
+        return Evidence({"housing": 0.3}, {"housing": next(told)}), ()
+
+    monkeypatch.setattr(Discovery, "_projected", evidence)
+    assert made.config == DiscoveryConfig(hysteresis=hysteresis) and DiscoveryConfig().hysteresis == 0.1
+    sketches, finding = made.refresh(0)
+    roles = [finding.roles.of["housing"]]
+    for number in (1, 2):
+        sketches, finding = made.refresh(number, sketches, finding)
+        roles.append(finding.roles.of["housing"])
+    assert roles == (["M", "M", "N"] if hysteresis else ["M", "N", "N"])
+    assert [numbers["changes"] for _, numbers in seen][-1] == (["housing: M -> N"] if hysteresis else [])

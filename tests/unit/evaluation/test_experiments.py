@@ -6,15 +6,21 @@ import json
 import pytest
 
 from launch.reproduce import main
+from secure_sccvfl.data.catalogue import load
+from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.evaluation import experiments
-from secure_sccvfl.evaluation.experiments import EXPERIMENTS, OF_PAPER, SeedRun, methods_of
+from secure_sccvfl.evaluation.experiments import CONTROL, EXPERIMENTS, OF_PAPER, SeedRun, methods_of, run_seed
 from secure_sccvfl.evaluation.judges import JUDGES
+from secure_sccvfl.evaluation.letter.roles import Masks
 from secure_sccvfl.evaluation.methods import METHODS
+from secure_sccvfl.evaluation.prepared import default_run, prepare, without_noise
 from secure_sccvfl.evaluation.summary import interval, summarise
 from secure_sccvfl.report.tables import markdown, paper_figures
 from secure_sccvfl.research.reproduced import seeds
 from secure_sccvfl.research.reproduced.seeds import reproduce
+from secure_sccvfl.training.paper_settings import settings_of
 
+DATA = load("heart")
 FAST = {name: METHODS.get(name) for name in ("majority", "logreg", "erm", "scc")}
 
 
@@ -69,6 +75,27 @@ def test_results_are_data_and_finished_seeds_are_kept(fast, tmp_path, monkeypatc
     monkeypatch.setattr(seeds, "run_seed", lambda seed: ran.append(seed) or real(seed))
     reproduce("main", ["heart"], ["iid"], range(3), 1, tmp_path, "local", card="shipped")
     assert [run.seed for run in ran] == [2], "only the new seed is run"
+
+
+def test_main_tables_are_of_a_default_run_beside_the_same_without_noise(fast):
+    """Tables and head share one epsilon. Baselines and the control have no noise on their models."""
+    made = run_seed(SeedRun("folktables", "heart", "iid", 0))
+    assert [charge["name"] for charge in made["budget"]] == ["sketch-0", "sketch-1", "head", "head output"]
+    assert 7.9 < made["budget"][-1]["epsilon_after"] <= 8.0
+    loss = {s["method"]: s["value"] for s in made["scores"] if s["metric"] == "logloss"}
+    assert loss["scc"] == loss["scc at 3"] != loss[CONTROL]
+    other = run_seed(SeedRun("tabular", "heart", "iid", 0))
+    assert [charge["name"] for charge in other["budget"]] == ["sketch-0", "sketch-1"]
+    assert CONTROL not in {s["method"] for s in other["scores"]}
+
+
+def test_what_is_compared_with_a_default_run_has_no_noise_on_its_model():
+    ready = prepare(DATA, make_split(DATA, "iid", 0), 0, *default_run(DATA))
+    exact = without_noise(ready)
+    assert ready.config.private and not exact.config.private and exact.model.roles == ready.model.roles
+    assert exact.budget.head is None and exact.budget.epsilon == ready.budget.epsilon
+    letter, private = (Masks(one, settings_of("heart")).noise.plan.multiplier for one in (exact, ready))
+    assert letter == private < ready.budget.multiplier, "the letter has no private head: its tables have it all"
 
 
 def test_a_torn_write_is_not_taken_for_a_result(fast, tmp_path):

@@ -1,5 +1,6 @@
 """Joint training of the letter: what is active when, who learns from what, and what every switch changes."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,10 +14,13 @@ from secure_sccvfl.data.features import Feature
 from secure_sccvfl.data.layout import Layout
 from secure_sccvfl.data.splits import make_split
 from secure_sccvfl.data.synthetic import make_synthetic
+from secure_sccvfl.discovery.decisions import decide
+from secure_sccvfl.discovery.evidence import Evidence
+from secure_sccvfl.discovery.scores import probability_gap, table_hsic
 from secure_sccvfl.evaluation import network_baselines
 from secure_sccvfl.evaluation.letter import fractions
 from secure_sccvfl.evaluation.letter.generators import Generators, Records, read_columns, records_of
-from secure_sccvfl.evaluation.letter.roles import Masks, edited_names, letter_roles, tri_partition
+from secure_sccvfl.evaluation.letter.roles import Masks, edited_names, letter_roles
 from secure_sccvfl.evaluation.letter.trainer import JointTraining
 from secure_sccvfl.evaluation.network_baselines import (
     COMPONENTS,
@@ -28,7 +32,9 @@ from secure_sccvfl.evaluation.network_baselines import (
 )
 from secure_sccvfl.evaluation.networks import SplitNetwork, task_loss
 from secure_sccvfl.evaluation.prepared import Fitted, prepare
+from secure_sccvfl.policy.roles import Role
 from secure_sccvfl.privacy.noise import NoNoise
+from secure_sccvfl.training import RECIPES
 from secure_sccvfl.training.paper_settings import FLIP_WEIGHT, SCG_WEIGHT, settings_of
 
 GERMAN = load("german")
@@ -238,23 +244,36 @@ def test_roles_of_the_letter_are_fractions_of_every_party() -> None:
 
 def test_large_hsic_is_m_and_a_large_gap_within_m_is_p() -> None:
     """Section 3.2 within each party. A column of small HSIC is N however large its gap is."""
+    config = replace(RECIPES.get("paper").discovery, rho_m=0.5, hysteresis=0.1)
+
+    def tri_partition(hsic: dict[str, float], previous: Mapping[str, Role] | None = None) -> Mapping[str, Role]:
+        scores = {k: hsic[k] + gap[k] for k in hsic}
+        return decide(Evidence(scores, {}, parts=(hsic, gap)), config, previous, owners=owners).proposed
+
     owners = dict.fromkeys("abcd", "bank") | dict.fromkeys("wxyz", "bureau")
     hsic = dict(zip("abcdwxyz", (0.4, 0.3, 0.2, 0.1, 0.04, 0.03, 0.02, 0.01), strict=True))
     gap = dict(zip("abcdwxyz", (0.1, 0.2, 0.3, 0.9, 0.1, 0.2, 0.3, 0.9), strict=True))
-    half = replace(BASE, rho_m=0.5, rho_p=0.5)
-    found = tri_partition(hsic, gap, owners, half)
-    assert "".join(found.of[k] for k in "abcdwxyz") == "MPNNMPNN", "the same in both, though their sizes differ"
+    found = tri_partition(hsic)
+    assert "".join(found[k] for k in "abcdwxyz") == "MPNNMPNN", "the same in both, though their sizes differ"
     close = hsic | {"b": 0.29, "c": 0.3}
-    assert tri_partition(close, gap, owners, half).of["c"] == "P"
-    kept = tri_partition(close, gap, owners, half, found, 0.1)
-    assert kept == found, "within the margin a role is kept"
-    assert tri_partition(hsic | {"c": 0.35}, gap, owners, half, found, 0.1).of["c"] == "P"
+    assert tri_partition(close)["c"] == "P"
+    assert tri_partition(close, found) == found, "within the margin a role is kept"
+    assert tri_partition(hsic | {"c": 0.35}, found)["c"] == "P"
+
+
+def test_the_tri_partition_needs_both_statistics_of_tables() -> None:
+    for changes in ({"score": "stable"}, {"gain": True}, {"conditional": True}):
+        with pytest.raises(ValueError, match="rule tri-partition ranks by HSIC and gap of tables"):
+            replace(RECIPES.get("paper").discovery, sketch="counts", **changes)
 
 
 def test_both_partitions_follow_from_the_tables() -> None:
     """Without noise: by HSIC and gap as they are, or by their sum. On German both give the same roles there."""
     section, score = (Masks(READY, replace(BASE, partition=kind), NoNoise()) for kind in ("section", "score"))
-    hsic, gap = section.measured()
+    hsic, gap = (
+        {k: float(score(table)) for k, table in section.sketches[0].tables.items()}
+        for score in (table_hsic, probability_gap)
+    )
     for party in READY.parties:
         own = party.layout.names
         m = sorted(own, key=lambda k: -hsic[k])[: round(0.6 * len(own))]

@@ -249,3 +249,43 @@ def test_a_late_refresh_comes_after_discovery():
     made = Trainer(PlainEngine(), PlainStatistics(gaussian()), problem, LATE, 0)
     with pytest.raises(RuntimeError, match="after discovery"):
         made.refresh_late(0)
+
+
+class Penalised(PlainEngine):
+    """Keeps the penalty of every descent, and the head before and after the steps of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.penalties: list[tuple[str, object]] = []
+        self.moved: list[float] = []
+
+    def prepare(self, batch, penalty, step, bounds):
+        self.penalties.append(("warm-up", penalty))
+        return super().prepare(batch, penalty, step, bounds)
+
+    def prepare_grid(self, batch, penalty, grid, bounds, noise=None):
+        self.penalties.append(("joint training", penalty))
+        return super().prepare_grid(batch, penalty, grid, bounds, noise)
+
+    def steps(self, head, descent, count, **named):
+        after = super().steps(head, descent, count, **named)
+        self.moved.append(float(np.abs(after.weight - head.weight).max()))
+        return after
+
+
+def test_by_default_roles_counterfactuals_and_penalty_follow_the_refresh():
+    """The default settings. The first tables show nothing and the second the truth: all that is trained follows."""
+    config, engine, log = replace(PRIVATE), Penalised(), []
+    problem = Problem(DATA.task, DATA.outputs, *PARTS, owners=DATA.owners)
+    hooks = Hooks(audit=lambda event, numbers: log.append((event, dict(numbers))))
+    model = Trainer(engine, PlainStatistics(Blind(1)), problem, config, 0, None, hooks, privacy=Ledger([])).run()
+    before, after = (numbers for event, numbers in log if event == "roles")
+    assert set(before["roles"].values()) == {"N"} and "M" in after["roles"].values()
+    assert dict(model.roles.of) == after["roles"] and any(change.endswith("N -> M") for change in after["changes"])
+    (first, _), *_, (last, _) = engine.penalties
+    assert (first, last) == ("warm-up", "joint training")
+    blind, seen = (np.abs(engine.penalties[at][1].gram).max() for at in (0, -1))
+    assert blind == 0.0 < seen, (
+        "no counterfactual moves before the refresh; afterwards the penalty is of those that do"
+    )
+    assert engine.moved[0] > 0.0, "the warm-up takes real steps"
