@@ -6,8 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from protocols.ring import decode
-from protocols.steps.head import HEAD_BITS
+from protocols.session.saving import combined
 from secure_sccvfl.data.party import make_parties
 from secure_sccvfl.data.party_data import pooled
 from secure_sccvfl.data.splits import make_split
@@ -80,8 +79,7 @@ def plain(secure):
 def head_of(folder, data):
     parties = make_parties(data)
     models = [load_model(folder / f"party-{p.rank}" / "model", p.layout) for p in parties]
-    weight = decode(sum(m.weight for m in models), HEAD_BITS)
-    bias = decode(sum(m.bias for m in models), HEAD_BITS)
+    weight, bias = combined([m.weight for m in models]), combined([m.bias for m in models])
 
     def logits(inputs):
         cuts = np.cumsum([p.layout.width for p in parties])[:-1]
